@@ -1,1 +1,1 @@
-"""Run memory: what the steps, tasks and agents of one run share, by namespaced key."""
+"""Run memory: entries that the steps, tasks and agents of a run share by key."""

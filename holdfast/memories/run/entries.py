@@ -1,6 +1,6 @@
 """The in-memory table of entries of one run, within its limits.
 
-What happened is told while the lock is held, so that it is told in order, and handed over after.
+Events are queued while the lock is held, so that they stay in order, and delivered after it.
 """
 
 import itertools
@@ -32,13 +32,13 @@ from holdfast.memories.run.listeners import Listeners
 ABSENT: Final = RunEntry(
     key="", kind="shared", value_json=b"", created_at=0, updated_at=0, version=0
 )
-"""What is under a key that nothing is under: version 0 of it."""
+"""Stands for a missing entry: version 0."""
 
 _count: Final = counts.writes
 
 
 class EntryTable:
-    """The entries by key, in the order of their first write, and the keys by their last.
+    """The entries by key in order of first write, with the order of last writes.
 
     `entries` may be read without the lock: it is changed in one step at a time.
     """
@@ -48,7 +48,7 @@ class EntryTable:
         self._nanoseconds, self._now = nanoseconds_of(clock), milliseconds_of(clock)
         self.entries: dict[str, RunEntry] = {}
         self.size_bytes = 0
-        # The number of each key's last write, in the order of these once they are asked for.
+        # The number of each key's last write; sorted by it when `by_last_write` is called.
         self._written: dict[str, int] = {}
         self._number = itertools.count(1).__next__
         self._latest, self._in_order = 0, True
@@ -68,7 +68,7 @@ class EntryTable:
         failed: bool,
         expected_version: int | None,
     ) -> tuple[RunEntry, RunEntry]:
-        """Put an entry under *key*; return it, and what was there, which may be `ABSENT`."""
+        """Write an entry under *key*; return it and the former one, which may be `ABSENT`."""
         size, limits, listeners = len(value_json), self.limits, self._listeners
         self._acquire()  # as `with` does, at half its cost
         try:
@@ -111,7 +111,7 @@ class EntryTable:
         return entry, before
 
     def put_back(self, given: Sequence[RunEntry], *, replace: bool) -> None:
-        """Put *given* as they are, all or none; with *replace* all others go."""
+        """Restore *given*, all or none; with *replace* delete all others."""
         with self._lock:
             depth = self._depth()
             left = {} if replace else dict(self.entries)
@@ -133,7 +133,7 @@ class EntryTable:
         self._listeners.deliver()
 
     def remove(self, key: str) -> bool:
-        """Remove what is under *key*; tell whether there was anything."""
+        """Remove the entry under *key*; return whether there was one."""
         with self._lock:
             depth = self._depth()
             found = self._take_out(key)
@@ -143,7 +143,7 @@ class EntryTable:
         return found
 
     def remove_all(self, among: EntryFilter) -> int:
-        """Remove what *among* means; return how many there were."""
+        """Remove the entries that match *among*; return how many."""
         with self._lock:
             depth = self._depth()
             gone = among.chosen(self.entries.values())
@@ -155,12 +155,12 @@ class EntryTable:
         return len(gone)
 
     def all(self) -> list[RunEntry]:
-        """Return the entries of one moment, in the order of their first write."""
+        """Return a snapshot of the entries, in the order of their first write."""
         with self._lock:
             return [*self.entries.values()]
 
     def by_last_write(self) -> tuple[list[RunEntry], dict[str, int]]:
-        """Return all entries, the one written last at the end, and each key's number of write."""
+        """Return all entries in order of last write, and the write number of each key."""
         with self._lock:
             entries = self.entries
             if not self._in_order:
@@ -170,7 +170,7 @@ class EntryTable:
             return [*map(entries.__getitem__, self._written)], dict(self._written)
 
     def wait_for(self, key: str, after_version: int, seconds: float | None) -> RunEntry | None:
-        """Return what is under *key* once it is above *after_version*, or None in the end."""
+        """Return the entry once its version exceeds *after_version*; None at the timeout."""
 
         def there() -> RunEntry | None:
             found = self.entries.get(key)
@@ -184,7 +184,7 @@ class EntryTable:
                 self._waiting -= 1
 
     def note(self, tell: Callable[[int], None]) -> None:
-        """Let *tell* say what happened at the instant it is given, in its place among writes."""
+        """Call *tell* with the present instant, in order with writes, to queue an event."""
         with self._lock:
             tell(self._now())
         self._listeners.deliver()
@@ -201,7 +201,7 @@ class EntryTable:
         return True
 
     def _check_room(self, left: dict[str, RunEntry]) -> None:
-        """Raise LimitExceeded if *left* is more than there may be."""
+        """Raise `LimitExceeded` if the entries *left* exceed a limit."""
         limits = self.limits
         total = sum(len(each.value_json) for each in left.values())
         for each in left.values():
@@ -211,7 +211,7 @@ class EntryTable:
             raise self._full("", 0, len(left), total)
 
     def _full(self, key: str, size: int, count: int, total: int) -> LimitExceeded:
-        """Return the error of the first limit that is passed."""
+        """Return the error of the first limit that is exceeded."""
         limits = self.limits
         if size > limits.value_bytes:
             return over("value_bytes", limits.value_bytes, size, key)
@@ -227,7 +227,7 @@ def _check_version(key: str, before: RunEntry, expected: int) -> None:
 
 
 def over(limit: str, allowed: int, actual: int, key: str = "") -> LimitExceeded:
-    """Return the error that *actual* passes *limit*, and what to do about it."""
+    """Return the error that *actual* exceeds *limit*, with the next step."""
     return LimitExceeded(
         limit,
         allowed=allowed,
@@ -242,9 +242,9 @@ _KNOWN: Final = frozenset({*_NEEDED, "kind", "source", "title", "description", "
 
 
 def checked_entries(given: object) -> list[RunEntry]:
-    """Return *given*, entries or objects as in `to_json`, as entries.
+    """Convert *given*, entries or objects as in `to_json`, to entries.
 
-    InvalidInput says by its `index` which of them is none, and by its field why.
+    `InvalidInput` has the wrong one's `index`, and its field.
     """
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         kind = type(cast("object", given)).__name__
@@ -258,29 +258,29 @@ def checked_entries(given: object) -> list[RunEntry]:
 
 
 def text_of(run_id: str, entries: Iterable[RunEntry]) -> str:
-    """Return the JSON text of a memory, values as they are kept."""
-    told = [each.to_wire() | {"value": msgspec.Raw(each.value_json)} for each in entries]
-    return msgspec.json.encode({"run_id": run_id, "entries": told}).decode()
+    """Return the JSON text of a memory, with the stored values."""
+    wire = [each.to_wire() | {"value": msgspec.Raw(each.value_json)} for each in entries]
+    return msgspec.json.encode({"run_id": run_id, "entries": wire}).decode()
 
 
 def parsed(text: object) -> tuple[object, object]:
-    """Return the run id and the entries in *text*, what `text_of` gave, neither checked yet."""
+    """Return the run id and the entries in *text*, made by `text_of`, unchecked."""
     if not isinstance(text, str | bytes):
         raise _no_memory(f"must be text, is {type(text).__name__}")
     try:
-        told = msgspec.json.decode(text)
+        decoded = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise _no_memory("is not JSON") from None
-    if not isinstance(told, dict):
+    if not isinstance(decoded, dict):
         raise _no_memory("must be an object")
-    members = cast("dict[str, object]", told)
+    members = cast("dict[str, object]", decoded)
     if set(members) != {"run_id", "entries"}:
         raise _no_memory("must have run_id and entries, and nothing else")
     return members["run_id"], members["entries"]
 
 
 def fitting_kind(kind: object, key: str) -> Kind:
-    """Return what is kept under *key*; InvalidInput unless *kind* is that, or None."""
+    """Return the kind of *key*; raise `InvalidInput` if *kind* is another."""
     right = kind_of(key)
     if kind is not None and checked_kind(kind) != right:
         raise InvalidInput(
@@ -324,27 +324,27 @@ def _facts(entry: RunEntry) -> dict[str, object]:
 def _of_object(given: object) -> RunEntry:
     if not isinstance(given, Mapping):
         raise InvalidInput("entry", f"must be an object, is {type(given).__name__}")
-    told = cast("Mapping[str, object]", given)
+    members = cast("Mapping[str, object]", given)
     for name in _NEEDED:
-        if name not in told:
+        if name not in members:
             raise InvalidInput(name, "must be there")
-    for name in told:
+    for name in members:
         if name not in _KNOWN:
             raise InvalidInput(str(name), f"is none of {', '.join(sorted(_KNOWN))}")
-    key = checked(told["key"])
-    failed = told.get("failed", False)
+    key = checked(members["key"])
+    failed = members.get("failed", False)
     if not isinstance(failed, bool):
         raise InvalidInput("failed", f"must be true or false, is {type(failed).__name__}")
     return RunEntry(
         key=key,
-        kind=fitting_kind(told.get("kind"), key),
-        value_json=value_json(told["value"]),
-        source=checked_source(told.get("source")),
-        title=checked_title(told.get("title")),
-        description=checked_description(told.get("description")),
-        created_at=checked_time("created_at", told["created_at"]),
-        updated_at=checked_time("updated_at", told["updated_at"]),
-        version=checked_version("version", told["version"], least=1),
+        kind=fitting_kind(members.get("kind"), key),
+        value_json=value_json(members["value"]),
+        source=checked_source(members.get("source")),
+        title=checked_title(members.get("title")),
+        description=checked_description(members.get("description")),
+        created_at=checked_time("created_at", members["created_at"]),
+        updated_at=checked_time("updated_at", members["updated_at"]),
+        version=checked_version("version", members["version"], least=1),
         failed=failed,
     )
 

@@ -13,7 +13,7 @@ from holdfast.ground.text import encoded, to_nfc
 from holdfast.memories.run.keys import Kind, checked, checked_kind
 
 VALUE_DEPTH: Final = 200
-"""How deep a value may be nested."""
+"""Deepest nesting of a value."""
 TITLE_CHARS: Final = 300
 DESCRIPTION_CHARS: Final = 4_000
 LATEST: Final = 253_402_300_799_999
@@ -21,9 +21,9 @@ LATEST: Final = 253_402_300_799_999
 
 
 class RunEntry(Struct, frozen=True, kw_only=True, gc=False):
-    """What one key of a run's memory holds; times are milliseconds since 1970.
+    """The entry under one key of a run's memory; times are milliseconds since 1970.
 
-    `value_json` is the value as compact JSON, `value` a fresh copy of it at each access.
+    `value_json` is the value as compact JSON, `value` a new copy of it at each access.
     """
 
     key: str
@@ -39,7 +39,7 @@ class RunEntry(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def value(self) -> JSON:
-        """The value, as a copy that is the caller's own."""
+        """A new copy of the value."""
         return decode(self.value_json)
 
     @property
@@ -48,7 +48,7 @@ class RunEntry(Struct, frozen=True, kw_only=True, gc=False):
         return len(self.value_json)
 
     def to_wire(self) -> dict[str, JSON]:
-        """Return it as a JSON object, as `restore` takes it."""
+        """Return it as a JSON object for `restore`."""
         return {
             "key": self.key,
             "kind": self.kind,
@@ -64,7 +64,10 @@ class RunEntry(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def value_json(value: object) -> bytes:
-    """Return *value* as an entry keeps it; InvalidInput names the place that is no JSON."""
+    """Encode *value* as an entry stores it.
+
+    `InvalidInput` names the place that is not JSON.
+    """
     return encode(value, root="$", depth=VALUE_DEPTH, field="value")
 
 
@@ -94,7 +97,10 @@ def checked_version(field: str, given: object, *, least: int = 0) -> int:
 
 
 def checked_seconds(given: object) -> float:
-    """Return *given* seconds, or the most that can be waited; InvalidInput if it is no time."""
+    """Return *given* seconds, at most the longest possible wait.
+
+    Raise `InvalidInput` if it is not a time.
+    """
     if not isinstance(given, int | float) or isinstance(given, bool) or not given >= 0:
         raise InvalidInput(
             "timeout", "must be seconds from 0, or None", given=given, next="Give seconds."
@@ -123,7 +129,7 @@ def _whole(field: str, given: object, *, least: int, most: int, of: str) -> int:
 
 
 class RunLimits(Struct, frozen=True, kw_only=True):
-    """How much the memory of one run may hold; sizes are bytes of values as compact JSON.
+    """Limits of the memory of one run; sizes are bytes of values as compact JSON.
 
     `tool_value_bytes` is the most that a model may write as one value.
     """
@@ -134,7 +140,7 @@ class RunLimits(Struct, frozen=True, kw_only=True):
     tool_value_bytes: int = 262_144
 
     def __post_init__(self) -> None:
-        """Refuse what is no limit."""
+        """Raise `InvalidInput` for a wrong limit."""
         for name in self.__struct_fields__:
             limit: object = getattr(self, name)
             if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
@@ -147,14 +153,14 @@ class RunLimits(Struct, frozen=True, kw_only=True):
 
 
 UNLESS_SAID: RunLimits = RunLimits()
-"""The limits of a memory that was given none."""
+"""The default limits of a memory."""
 
 
 OneOrMany: TypeAlias = "str | Iterable[str] | None"
 
 
 class Filterable(Protocol):
-    """What a filter looks at."""
+    """The properties that a filter tests."""
 
     @property
     def key(self) -> str:
@@ -163,12 +169,12 @@ class Filterable(Protocol):
 
     @property
     def kind(self) -> str:
-        """What it is."""
+        """Its kind."""
         ...
 
     @property
     def source(self) -> str | None:
-        """Who produced it."""
+        """Its producer."""
         ...
 
 
@@ -176,7 +182,10 @@ E = TypeVar("E", bound=Filterable)
 
 
 class EntryFilter(Struct, frozen=True, kw_only=True):
-    """Conditions that all hold; None is no condition, an empty tuple is met by nothing."""
+    """Conditions that must all hold.
+
+    None is no condition; nothing matches an empty tuple.
+    """
 
     kinds: tuple[Kind, ...] | None = None
     keys: tuple[str, ...] | None = None
@@ -184,7 +193,7 @@ class EntryFilter(Struct, frozen=True, kw_only=True):
     sources: tuple[str, ...] | None = None
 
     def chosen(self, entries: Iterable[E]) -> list[E]:
-        """Return those of *entries* that are meant, in their order."""
+        """Return the *entries* that match, in their order."""
         if self.kinds is not None:
             entries = _of_kinds(self.kinds, entries)
         if self.keys is not None:
@@ -198,7 +207,7 @@ class EntryFilter(Struct, frozen=True, kw_only=True):
         return entries if isinstance(entries, list) else list(entries)
 
     def told(self) -> dict[str, JSON]:
-        """Return the conditions that there are, by name."""
+        """Return the set conditions by name."""
         conditions: dict[str, JSON] = {}
         for name, among in (("kind", self.kinds), ("keys", self.keys), ("sources", self.sources)):
             if among is not None:
@@ -208,7 +217,7 @@ class EntryFilter(Struct, frozen=True, kw_only=True):
 
 def _of_kinds(kinds: tuple[Kind, ...], entries: Iterable[E]) -> list[E]:
     if len(kinds) == 1:
-        # What is mostly asked, and at half the cost of looking into a set.
+        # The most frequent filter, at half the cost of a set.
         only = kinds[0]
         return [each for each in entries if each.kind == only]
     among = frozenset[str](kinds)
@@ -224,16 +233,16 @@ def filter_of(
     key_prefix: str | None = None,
     sources: OneOrMany = None,
 ) -> EntryFilter:
-    """Return the filter of these; InvalidInput names what is none."""
+    """Return the filter of these conditions; `InvalidInput` names a wrong one."""
     if kind is None and keys is None and key_prefix is None and sources is None:
         return EVERYTHING
     if isinstance(keys, str):
         raise _not_a_list("keys", keys)
-    asked: tuple[Kind, ...] = ()
+    kinds: tuple[Kind, ...] = ()
     if kind is not None:
-        asked = tuple([checked_kind(each) for each in _many("kind", kind)])
+        kinds = tuple([checked_kind(each) for each in _many("kind", kind)])
     return EntryFilter(
-        kinds=None if kind is None else asked,
+        kinds=None if kind is None else kinds,
         keys=None if keys is None else tuple(map(checked, _many("keys", keys))),
         key_prefix="" if key_prefix is None else to_nfc(encoded("key_prefix", key_prefix).decode()),
         sources=None if sources is None else tuple(_many("sources", sources)),
@@ -241,7 +250,10 @@ def filter_of(
 
 
 def _many(field: str, given: object) -> list[str]:
-    """Return *given*, one or many, each once and sorted, so that equal filters are equal values."""
+    """Return *given*, one or many, each once and sorted.
+
+    So equal filters are equal values.
+    """
     if isinstance(given, str):
         return [given]
     if isinstance(given, bytes | Mapping) or not isinstance(given, Iterable):
@@ -257,7 +269,7 @@ def _not_a_list(field: str, given: object) -> InvalidInput:
 
 
 COUNTED_KINDS: Final = ("task_result", "step_result", "input", "shared")
-"""What each written entry is one of."""
+"""The kinds of written entries."""
 
 REASONS: Final = ("invalid_input", "limit_exceeded", "precondition_failed")
 """Why a write was refused."""
@@ -269,11 +281,11 @@ COUNTERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "listener_errors_total": ("Listeners that failed.", "", ("",)),
     "records_evicted_total": ("Records of ended runs evicted for newer ones.", "", ("",)),
 }
-"""What each counter says, its label if it has one, and the values that has."""
+"""Help text of each counter, its label if it has one, and the label's values."""
 
 
 class Ticks:
-    """One number that only rises, without a lock: a write is over in microseconds."""
+    """A counter without a lock, because a write takes microseconds."""
 
     __slots__ = ("_ticks", "tick")
 
@@ -283,15 +295,15 @@ class Ticks:
 
     @property
     def value(self) -> int:
-        """How often it was ticked."""
-        # A count tells what comes next in the form that it is copied by.
+        """The current count."""
+        # The pickled form of itertools.count holds its next number.
         return cast("tuple[int]", self._ticks.__reduce__()[1])[0]
 
 
 class RunCounters:
-    """The numbers of this process, which only rise. Threads may count at once.
+    """Counters of this process. Any thread may use them.
 
-    `writes` has what counts one entry written, by its kind.
+    `writes` has a function by kind that counts one written entry.
     """
 
     def __init__(self) -> None:
@@ -317,14 +329,14 @@ class RunCounters:
         self._ticks["listener_errors_total", ""].tick()
 
     def evicted(self, records: int) -> None:
-        """Count *records* of runs that made room."""
+        """Count *records* of runs that were evicted."""
         for _ in range(records):
             self._ticks["records_evicted_total", ""].tick()
 
     def taken(self) -> Iterator[tuple[str, str, int]]:
-        """Give every counter there is, its label's value or "", and its number so far."""
+        """Yield every counter with its label's value or "", and its value."""
         yield from ((name, value, ticks.value) for (name, value), ticks in self._ticks.items())
 
 
 counts = RunCounters()
-"""What this process did."""
+"""The metrics of this process."""

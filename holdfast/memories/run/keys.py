@@ -1,4 +1,4 @@
-"""The keys of run memory: a namespace that says who wrote what, a colon, and a name."""
+"""Keys of run memory: a namespace for the kind of writer, a colon, and a name."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -8,12 +8,12 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.ground.text import encoded, first_of_category, to_nfc
 
 Kind = Literal["task_result", "step_result", "input", "shared"]
-"""What an entry is."""
+"""Kind of an entry."""
 
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
     {"step": "step_result", "task": "task_result", "input": "input", "shared": "shared"}
 )
-"""What is kept in each namespace."""
+"""The kind of entries in each namespace."""
 
 NAME_BYTES: Final = 480
 
@@ -36,7 +36,7 @@ def input(key: str) -> str:
 
 
 def shared(key: str) -> str:
-    """Return the key of what agents share as *key*."""
+    """Return the key that agents share as *key*."""
     return f"shared:{_name(key, 'key')}"
 
 
@@ -46,7 +46,7 @@ def split(key: str) -> tuple[str, str]:
 
 
 def kind_of(key: str) -> Kind:
-    """Return what is kept under *key*."""
+    """Return the kind of *key*."""
     return KINDS[_parted(key)[0]]
 
 

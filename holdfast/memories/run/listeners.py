@@ -1,7 +1,7 @@
 """Subscriptions to a run memory, and its events.
 
-One notification at a time, in the order of the writes: a writer that finds another thread handing
-notifications over leaves its own to that one.
+Notifications are delivered one at a time, in the order of the writes: if another thread delivers
+already, it delivers those of this writer as well.
 """
 
 import logging
@@ -23,7 +23,7 @@ from holdfast.memories.run.keys import Kind
 
 
 class RunMemoryEvent(Struct, frozen=True, kw_only=True):
-    """Something that happened in the memory of the run *run_id*, at *at* ms since 1970."""
+    """An event in the memory of the run *run_id*, at *at* ms since 1970."""
 
     type: ClassVar[str]
 
@@ -32,12 +32,12 @@ class RunMemoryEvent(Struct, frozen=True, kw_only=True):
 
     @property
     def data(self) -> dict[str, JSON]:
-        """Everything it tells but its type, its run and its time, by name."""
-        told = [each for each in self.__struct_fields__ if each not in ("run_id", "at")]
-        return {name: getattr(self, name) for name in told}
+        """Its fields by name, without type, run and time."""
+        names = [each for each in self.__struct_fields__ if each not in ("run_id", "at")]
+        return {name: getattr(self, name) for name in names}
 
     def notice(self, workspace: str = "") -> Event:
-        """Return it as it goes through a bus: the run and its key are ids."""
+        """Convert it to an event of a bus: the run and its key are ids."""
         data = self.data
         key = data.pop("key", None)
         return Event(
@@ -65,7 +65,7 @@ class EntryWritten(RunMemoryEvent, frozen=True, kw_only=True):
 
 
 class EntryDeleted(RunMemoryEvent, frozen=True, kw_only=True):
-    """A key is there no more."""
+    """A key was deleted."""
 
     type: ClassVar[str] = "run.entry_deleted"
 
@@ -73,7 +73,7 @@ class EntryDeleted(RunMemoryEvent, frozen=True, kw_only=True):
 
 
 class EntriesCleared(RunMemoryEvent, frozen=True, kw_only=True):
-    """All entries that met `filter` are there no more; an empty one is met by all."""
+    """All entries that match `filter` were deleted; an empty one matches all."""
 
     type: ClassVar[str] = "run.entries_cleared"
 
@@ -92,7 +92,10 @@ class EntryRead(RunMemoryEvent, frozen=True, kw_only=True):
 
 
 class EntryRefused(RunMemoryEvent, frozen=True, kw_only=True):
-    """A write was refused: `reason` is the limit it passed, or the error in snake case."""
+    """A write was refused.
+
+    `reason` is the exceeded limit, or the error in snake case.
+    """
 
     type: ClassVar[str] = "run.entry_refused"
 
@@ -103,7 +106,7 @@ class EntryRefused(RunMemoryEvent, frozen=True, kw_only=True):
 
 
 class RunRestored(RunMemoryEvent, frozen=True, kw_only=True):
-    """Entries came back from where they were kept."""
+    """Entries were restored."""
 
     type: ClassVar[str] = "run.restored"
 
@@ -115,7 +118,7 @@ def _fact(value: JSON) -> Fact:
 
 
 CHAIN: Final = 100
-"""Writes that may follow from one another through listeners."""
+"""Largest number of writes that trigger each other through listeners."""
 
 EntryListener = Callable[[RunEntry], object]
 EventListener = Callable[[RunMemoryEvent], object]
@@ -124,7 +127,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Subscription(Struct, eq=False):
-    """One listener, to entries or else to events, until it is `off`."""
+    """One listener, to entries or to events, until it is `off`."""
 
     call: Callable[[Any], object]
     to_entries: bool
@@ -132,7 +135,7 @@ class _Subscription(Struct, eq=False):
 
 
 class _Notice(Struct, frozen=True):
-    """What is to be told, and to whom: the listeners there were when it happened."""
+    """A queued notification with the listeners at the time of the event."""
 
     depth: int
     key: str
@@ -142,7 +145,10 @@ class _Notice(Struct, frozen=True):
 
 
 class Listeners:
-    """The listeners of one memory. `heard` and `events_heard` say whether there are any."""
+    """The listeners of one memory.
+
+    `heard` and `events_heard` are true if there are any.
+    """
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
@@ -155,11 +161,11 @@ class Listeners:
         self._depth = 0
 
     def to_entries(self, listener: EntryListener) -> Callable[[], None]:
-        """Call *listener* with each entry that is written or restored; return what ends that."""
+        """Call *listener* with each written or restored entry; return a function to stop."""
         return self._subscribe(_Subscription(_checked(listener), True))
 
     def to_events(self, listener: EventListener) -> Callable[[], None]:
-        """Call *listener* with each event; return what ends that."""
+        """Call *listener* with each event; return a function to stop."""
         return self._subscribe(_Subscription(_checked(listener), False))
 
     def _subscribe(self, subscription: _Subscription) -> Callable[[], None]:
@@ -179,7 +185,10 @@ class Listeners:
         self.events_heard = not all(each.to_entries for each in listeners)
 
     def next_depth(self) -> int:
-        """Return how many writes led here, this one among them; LimitExceeded past 100."""
+        """Return the length of the chain of writes with this one.
+
+        Raise `LimitExceeded` past 100.
+        """
         depth = self._chain()
         if depth > CHAIN:
             raise LimitExceeded(
@@ -196,7 +205,7 @@ class Listeners:
     def written(self, depth: int, entry: RunEntry, before: RunEntry) -> None:
         """Queue that *entry* was written in place of *before*.
 
-        This, and what follows, is called by who holds the memory's lock, so that order is kept.
+        The caller of this and the next methods holds the memory's lock, which keeps the order.
         """
         event = EntryWritten(
             run_id=self._run_id,
@@ -210,48 +219,51 @@ class Listeners:
             failed=entry.failed,
             replaced_source=before.source,
         )
-        self._tell(depth, entry.key, entry, event)
+        self._queue(depth, entry.key, entry, event)
 
     def restored(self, depth: int, entries: Sequence[RunEntry], gone: int, at: int) -> None:
-        """Queue that *entries* came back, and that *gone* others made room for them."""
+        """Queue that *entries* were restored, and *gone* others deleted for them."""
         if gone:
             self.cleared(depth, gone, {}, at)
         for each in entries:
-            self._tell(depth, each.key, each, None)
+            self._queue(depth, each.key, each, None)
         event = RunRestored(run_id=self._run_id, at=at, count=len(entries))
-        self._tell(depth, "", None, event)
+        self._queue(depth, "", None, event)
 
     def deleted(self, depth: int, key: str, at: int) -> None:
-        """Queue that *key* is there no more."""
-        self._tell(depth, key, None, EntryDeleted(run_id=self._run_id, at=at, key=key))
+        """Queue that *key* was deleted."""
+        self._queue(depth, key, None, EntryDeleted(run_id=self._run_id, at=at, key=key))
 
     def cleared(self, depth: int, count: int, among: dict[str, JSON], at: int) -> None:
-        """Queue that the *count* entries that met *among* are there no more."""
+        """Queue that *count* entries, which match *among*, were deleted."""
         event = EntriesCleared(run_id=self._run_id, at=at, count=count, filter=among)
-        self._tell(depth, "", None, event)
+        self._queue(depth, "", None, event)
 
     def read(self, key: str, reader: str, *, part: bool, at: int) -> None:
         """Queue that *reader* read *key*."""
         event = EntryRead(run_id=self._run_id, at=at, key=key, reader=reader, part=part)
-        self._tell(self.next_depth(), key, None, event)
+        self._queue(self.next_depth(), key, None, event)
 
     def refused(self, key: str, refusal: HoldfastError, at: int) -> None:
-        """Queue that a write to *key* was refused, unless that is where a chain of writes ends."""
+        """Queue that a write to *key* was refused, except at the end of a chain of writes."""
         if self._chain() > CHAIN:
             return
         reason, actual, allowed = _facts(refusal)
         event = EntryRefused(
             run_id=self._run_id, at=at, key=key, reason=reason, actual=actual, allowed=allowed
         )
-        self._tell(self._chain(), key, None, event)
+        self._queue(self._chain(), key, None, event)
 
-    def _tell(
+    def _queue(
         self, depth: int, key: str, entry: RunEntry | None, event: RunMemoryEvent | None
     ) -> None:
         self._notices.append(_Notice(depth, key, entry, event, self._listeners))
 
     def deliver(self) -> None:
-        """Hand over what is queued, unless a thread, perhaps this one, is doing so already."""
+        """Deliver what is queued, unless a thread is doing so already.
+
+        That thread may be the caller's.
+        """
         while self._notices:
             if self._deliverer == get_ident() or not self._turn.acquire(blocking=False):
                 return
@@ -288,7 +300,7 @@ def _hand_over(listener: _Subscription, what: RunEntry | RunMemoryEvent, key: st
 
 
 def _facts(refusal: HoldfastError) -> tuple[str, int | None, int | None]:
-    """Return why *refusal* came, the number there was, and the number there may be."""
+    """Return the reason of *refusal*, the actual number, and the allowed one."""
     if isinstance(refusal, LimitExceeded):
         return refusal.limit, refusal.actual, refusal.allowed
     if isinstance(refusal, PreconditionFailed):

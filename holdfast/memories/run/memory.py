@@ -1,4 +1,4 @@
-"""RunMemory: what the steps, tasks and agents of one run share."""
+"""RunMemory: entries that the steps, tasks and agents of one run share."""
 
 from collections.abc import Callable, Iterable
 from operator import attrgetter
@@ -47,13 +47,13 @@ from holdfast.memories.run.entry import (
 from holdfast.memories.run.listeners import EntryListener, EventListener, Listeners
 
 VALUE_CHARS: Final = 4_000
-"""Characters of a value that the block shows."""
+"""Characters of a value in a prompt block."""
 
 _ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 def render(entries: Iterable[RunEntry]) -> str:
-    """Return the block of *entries*, the oldest first, or "" when there are none."""
+    """Render *entries* as a prompt block, the oldest first; "" for none."""
     parts = [_part(each) for each in sorted(entries, key=attrgetter("created_at"))]
     return "\n".join(("<run_memory>", *parts, "</run_memory>")) if parts else ""
 
@@ -101,10 +101,10 @@ class Published(Struct, frozen=True):
 
 
 class RunMemory:
-    """What flows between the agents, tasks and steps of one run, by namespaced key.
+    """Entries that the agents, tasks and steps of one run share, by namespaced key.
 
-    Values are JSON: taken in as they are at that moment, given out as copies. Threads and tasks
-    may use it at once.
+    Values are JSON: encoded at each write, copied at each read. Threads and tasks may use it at
+    once.
 
     >>> from holdfast import RunMemory, keys
     >>> memory = RunMemory()
@@ -137,7 +137,7 @@ class RunMemory:
 
     @property
     def limits(self) -> RunLimits:
-        """How much it may hold."""
+        """Its limits."""
         return self._kept.limits
 
     @property
@@ -158,14 +158,15 @@ class RunMemory:
         expected_version: int | None = None,
         failed: bool = False,
     ) -> RunEntry:
-        """Write *value* under *key*, replacing what was there.
+        """Write *value* under *key*, replacing the former entry.
 
         Title, description and the time of the first write stay unless given; the source never
-        does. With *expected_version* (0: the key is absent) PreconditionFailed unless that is so.
-        InvalidInput names the place in the value; LimitExceeded what there is too much of.
+        stays. With *expected_version* (0: the key is absent), raise `PreconditionFailed` if the
+        version is another. `InvalidInput` names the place in the value; `LimitExceeded` names the
+        limit.
         """
         try:
-            # A key that is there was checked when it came.
+            # A stored key was validated at its first write.
             if type(key) is not str or key not in self._kept.entries:
                 key = run_keys.checked(key)
             if kind is not None:
@@ -229,7 +230,10 @@ class RunMemory:
             return self._kept.entries.get(run_keys.checked(key))
 
     def get_value(self, key: str, default: JSON = None) -> JSON:
-        """Return a copy of the value under *key*, which may be None, or *default* without one."""
+        """Return a copy of the value under *key*, which may be None.
+
+        Without an entry return *default*.
+        """
         try:
             return decode(self._kept.entries[key].value_json)
         except (KeyError, TypeError):
@@ -237,7 +241,7 @@ class RunMemory:
             return default if found is None else found.value
 
     def has(self, key: str) -> bool:
-        """Tell whether there is an entry under *key*."""
+        """Check whether there is an entry under *key*."""
         return self.get(key) is not None
 
     def __contains__(self, key: object) -> bool:
@@ -253,22 +257,22 @@ class RunMemory:
         key_prefix: str | None = None,
         sources: OneOrMany = None,
     ) -> Entries:
-        """Return the entries for which all conditions hold, in the order of their first write."""
+        """Return the entries that meet all conditions, in order of first write."""
         return filter_of(kind, keys, key_prefix, sources).chosen(self.snapshot())
 
     def snapshot(self) -> Entries:
-        """Return all entries of one moment, in the order of their first write."""
+        """Return a snapshot of all entries, in the order of their first write."""
         return self._kept.all()
 
     def by_last_write(self) -> tuple[Entries, Numbers]:
-        """Return all entries, the one written last at the end, and each key's number of write."""
+        """Return all entries in order of last write, and the write number of each key."""
         return self._kept.by_last_write()
 
     def restore(self, entries: Iterable[object], *, replace: bool = False) -> int:
-        """Put *entries* back as they were kept, with their times and versions; return how many.
+        """Restore *entries* with their times and versions; return how many.
 
-        They are entries, or objects as in `to_json`; one bad one and none is restored. With
-        *replace* nothing else is left.
+        They are entries, or objects as in `to_json`. If one is wrong, none is restored. With
+        *replace* all other entries are removed.
         """
         try:
             given = checked_entries(entries)
@@ -279,7 +283,7 @@ class RunMemory:
         return len(given)
 
     def delete(self, key: str) -> bool:
-        """Delete the entry under *key*; tell whether there was one."""
+        """Delete the entry under *key*; return whether there was one."""
         return self._kept.remove(run_keys.checked(key))
 
     def clear(
@@ -289,11 +293,11 @@ class RunMemory:
         key_prefix: str | None = None,
         sources: OneOrMany = None,
     ) -> int:
-        """Delete the entries for which all conditions hold, or all; return how many went."""
+        """Delete the entries that meet all conditions; return how many."""
         return self._kept.remove_all(filter_of(kind, keys, key_prefix, sources))
 
     def subscribe(self, listener: EntryListener) -> Callable[[], None]:
-        """Call *listener* with each entry written or restored; return what ends that.
+        """Call *listener* with each written or restored entry; return a function to stop.
 
         It runs after the entry is stored, one call at a time, in the order of the writes. One that
         raises is logged and counted. InvalidInput for an async function.
@@ -301,7 +305,7 @@ class RunMemory:
         return self._listeners.to_entries(listener)
 
     def on_event(self, listener: EventListener) -> Callable[[], None]:
-        """Call *listener* with each event, deletions and reads too; return what ends that."""
+        """Call *listener* with each event, reads included; return a function to stop."""
         return self._listeners.to_events(listener)
 
     def wait_for(
@@ -326,7 +330,7 @@ class RunMemory:
         key_prefix: str | None = None,
         sources: OneOrMany = None,
     ) -> "RunMemory":
-        """Return a memory of another run, empty, or with the entries that the filter names."""
+        """Return a memory of another run, empty or with the entries of the filter."""
         twin = RunMemory(clock=self._clock, limits=self.limits, bus=self._bus)
         if any(each is not None for each in (kind, keys, key_prefix, sources)):
             twin.restore(self.list(kind, keys, key_prefix, sources))
@@ -339,7 +343,7 @@ class RunMemory:
         key_prefix: str | None = None,
         sources: OneOrMany = None,
     ) -> str:
-        """Return the entries for which all conditions hold as one block for a prompt, or ""."""
+        """Render the entries that meet all conditions as one prompt block, or ""."""
         return render(self.list(kind, keys, key_prefix, sources))
 
     def to_json(self) -> str:
@@ -350,20 +354,23 @@ class RunMemory:
     def from_json(
         cls, text: str, *, clock: Clock | None = None, limits: RunLimits = UNLESS_SAID
     ) -> "RunMemory":
-        """Return the memory that `to_json` told of; InvalidInput for anything else."""
+        """Return the memory in *text* from `to_json`; raise `InvalidInput` for other text."""
         run_id, entries = parsed(text)
         memory = cls(run_id=checked_name("run_id", run_id), clock=clock, limits=limits)
         memory.restore(cast("Iterable[object]", entries))
         return memory
 
     def note_read(self, key: str, *, reader: str, part: bool) -> None:
-        """Count, and tell, that the model *reader* read the value of *key*, or a part of it."""
+        """Count and publish that the model *reader* read the value of *key*, or a part."""
         counts.read()
         if self._listeners.events_heard:
             self._kept.note(lambda at: self._listeners.read(key, reader, part=part, at=at))
 
     def _note_refusal(self, key: object, refusal: HoldfastError) -> None:
-        """Count, and tell, that a write was refused; without a good key there is none to tell."""
+        """Count and publish a refused write.
+
+        Without a valid key no event is published.
+        """
         counts.refused(_reason(refusal))
         about_key = isinstance(refusal, InvalidInput) and refusal.field == "key"
         if isinstance(key, str) and not about_key and self._listeners.events_heard:

@@ -1,7 +1,7 @@
 """Entries as a model lists and reads them, within a budget.
 
-Pieces of one value put together in order are the value: text by characters, an array by elements,
-anything else, and an array of elements that are too large for that, by characters of its JSON.
+A large value is read in parts, which joined in order are the value: text is split by characters, an
+array by elements, anything else, and an array with too large elements, by characters of its JSON.
 """
 
 import re
@@ -21,7 +21,7 @@ from holdfast.memories.run.memory import one_line
 
 PAGE_MOST: Final = 200
 DESCRIPTION_SHOWN: Final = 240
-"""Characters of a description that a list shows."""
+"""Characters of a description in a list."""
 
 Order = Literal["newest", "oldest"]
 ORDERS: Final[tuple[Order, ...]] = ("newest", "oldest")
@@ -31,7 +31,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class Listed(Protocol):
-    """What a list tells of an entry; times are milliseconds since 1970."""
+    """The properties of an entry in a list; times are milliseconds since 1970."""
 
     @property
     def key(self) -> str:
@@ -40,27 +40,27 @@ class Listed(Protocol):
 
     @property
     def kind(self) -> str:
-        """What it is."""
+        """Its kind."""
         ...
 
     @property
     def source(self) -> str | None:
-        """Who produced it."""
+        """Its producer."""
         ...
 
     @property
     def title(self) -> str | None:
-        """What it is called."""
+        """Its title."""
         ...
 
     @property
     def description(self) -> str | None:
-        """What it is about."""
+        """Its description."""
         ...
 
     @property
     def value_bytes(self) -> int:
-        """How large its value is."""
+        """Size of its value in bytes of compact JSON."""
         ...
 
     @property
@@ -75,12 +75,12 @@ class Listed(Protocol):
 
     @property
     def version(self) -> int:
-        """How often its key was written."""
+        """Number of writes of its key."""
         ...
 
     @property
     def failed(self) -> bool:
-        """Whether it is of something that failed."""
+        """Whether it is the result of a failure."""
         ...
 
 
@@ -88,7 +88,7 @@ L = TypeVar("L", bound=Listed)
 
 
 class EntryPageRequest(Struct, frozen=True, kw_only=True):
-    """Which page is asked for; what is None is as the cursor says, or else as usual."""
+    """The parameters of a page; None is as in the cursor, or else the default."""
 
     among: EntryFilter | None = None
     order: Order | None = None
@@ -97,7 +97,10 @@ class EntryPageRequest(Struct, frozen=True, kw_only=True):
 
 
 class _Position(Struct, frozen=True, kw_only=True):
-    """Where a page begins: after *last*, a time and a number of write, or at the beginning."""
+    """The start of a page: after *last*, or at the beginning.
+
+    *last* is a time and a write number.
+    """
 
     among: EntryFilter
     order: Order
@@ -107,21 +110,21 @@ class _Position(Struct, frozen=True, kw_only=True):
 def list_page(
     entries: Sequence[L],
     numbers: Mapping[str, int],
-    asked: EntryPageRequest,
+    request: EntryPageRequest,
     *,
     run_id: str,
     budget: int | None = None,
 ) -> dict[str, JSON]:
-    """Return a page of *entries*, as the list tool answers it.
+    """Return a page of *entries*, in the form of the list tool's result.
 
     They are in the order of their last write, by time and then by *numbers*, the number of each
-    key's last write. With *budget* the page ends before the entry that would make its compact JSON
-    longer, though never before the first.
+    key's last write. With *budget*, the largest length of the page's compact JSON in characters,
+    the page ends before the entry that would exceed it, though never before the first.
     """
-    start = _position(asked, run_id)
+    start = _position(request, run_id)
     matches = start.among.chosen(entries) if start.among != EVERYTHING else entries
-    page = _after(matches, numbers, start, asked.limit)
-    told = [described(each) for each in page]
+    page = _after(matches, numbers, start, request.limit)
+    rows = [described(each) for each in page]
 
     def answer(count: int) -> dict[str, JSON]:
         cursor = None
@@ -132,37 +135,37 @@ def list_page(
             "returned": count,
             "truncated": cursor is not None,
             "next_page": cursor,
-            "entries": cast("list[JSON]", told[:count]),
+            "entries": cast("list[JSON]", rows[:count]),
         }
 
     if budget is None:
-        return answer(len(told))
-    count = _count_within(told, budget)
+        return answer(len(rows))
+    count = _count_within(rows, budget)
     while count > 1 and len(_encode(answer(count)).decode()) > budget:
         count -= 1
     return answer(count)
 
 
 def described(entry: Listed) -> dict[str, JSON]:
-    """Return what a list tells of *entry*; what is None is left out."""
-    told: dict[str, JSON] = {"key": entry.key, "kind": entry.kind}
+    """Return the members of *entry* in a list, without those that are None."""
+    members: dict[str, JSON] = {"key": entry.key, "kind": entry.kind}
     if entry.title is not None:
-        told["title"] = one_line(entry.title)
+        members["title"] = one_line(entry.title)
     if entry.description is not None:
-        told["description"] = _cut(entry.description)
+        members["description"] = _cut(entry.description)
     if entry.source is not None:
-        told["source"] = entry.source
-    told["valueBytes"] = entry.value_bytes
-    told["createdAt"] = milliseconds_text(entry.created_at)
-    told["updatedAt"] = milliseconds_text(entry.updated_at)
-    told["version"] = entry.version
+        members["source"] = entry.source
+    members["valueBytes"] = entry.value_bytes
+    members["createdAt"] = milliseconds_text(entry.created_at)
+    members["updatedAt"] = milliseconds_text(entry.updated_at)
+    members["version"] = entry.version
     if entry.failed:
-        told["failed"] = True
-    return told
+        members["failed"] = True
+    return members
 
 
 def checked_order(given: object) -> Order:
-    """Return *given* if it is an order of lists; else InvalidInput."""
+    """Return *given* if it is an order of a list; else InvalidInput."""
     if given not in ORDERS:
         raise InvalidInput(
             "order",
@@ -180,7 +183,7 @@ def _cut(text: str) -> str:
 def _after(
     matches: Sequence[L], numbers: Mapping[str, int], start: _Position, limit: int
 ) -> list[L]:
-    """Return the first *limit* of *matches* after where *start* is, in its order."""
+    """Return the first *limit* of *matches* after *start*, in its order."""
 
     def place(entry: L) -> tuple[int, int]:
         return entry.updated_at, numbers[entry.key]
@@ -193,40 +196,40 @@ def _after(
 
 
 def _more(matches: Sequence[L], numbers: Mapping[str, int], last: L, order: Order) -> bool:
-    """Tell whether there are any after *last*."""
+    """Check whether there are entries after *last*."""
     end = matches[0] if order == "newest" else matches[-1]
     return numbers[end.key] != numbers[last.key]
 
 
-def _count_within(told: Sequence[JSON], budget: int) -> int:
-    """Return how many of *told* are not by themselves over *budget*, and at least one."""
+def _count_within(rows: Sequence[JSON], budget: int) -> int:
+    """Return how many of *rows* fit *budget* by themselves; at least one."""
     left = budget
-    for count, each in enumerate(told):
+    for count, each in enumerate(rows):
         left -= len(_encode(each).decode()) + 1
         if left < 0:
             return max(1, count)
-    return len(told)
+    return len(rows)
 
 
 def _cursor(start: _Position, last: Listed, numbers: Mapping[str, int], run_id: str) -> str:
-    told = _encode(start.among.told()).decode()
-    place = [start.order, told, last.updated_at, numbers[last.key]]
+    conditions = _encode(start.among.told()).decode()
+    place = [start.order, conditions, last.updated_at, numbers[last.key]]
     return write_cursor(_LIST, digest(run_id), place)
 
 
-def _position(asked: EntryPageRequest, run_id: str) -> _Position:
-    """Return where the page that is *asked* for begins; InvalidInput for a bad cursor."""
-    if asked.page is None:
-        return _Position(among=asked.among or EVERYTHING, order=asked.order or "newest")
-    key, _ = read_cursor(_LIST, digest(run_id), asked.page)
+def _position(request: EntryPageRequest, run_id: str) -> _Position:
+    """Return the start of the requested page; raise `InvalidInput` for a bad cursor."""
+    if request.page is None:
+        return _Position(among=request.among or EVERYTHING, order=request.order or "newest")
+    key, _ = read_cursor(_LIST, digest(run_id), request.page)
     try:
-        order, told, time, number = key
-        among = filter_of(**msgspec.json.decode(cast("str", told)))
+        order, conditions, time, number = key
+        among = filter_of(**msgspec.json.decode(cast("str", conditions)))
     except (ValueError, TypeError):
         raise InvalidInput(
             "page", "is not a cursor of ours", next="Start again without it."
         ) from None
-    if asked.among not in (None, among) or asked.order not in (None, order):
+    if request.among not in (None, among) or request.order not in (None, order):
         raise InvalidInput(
             "page",
             "belongs to another filter or order",
@@ -243,7 +246,7 @@ _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
 class Readable(Protocol):
-    """What reading tells of an entry; times are milliseconds since 1970."""
+    """The properties of an entry to read; times are milliseconds since 1970."""
 
     @property
     def key(self) -> str:
@@ -252,7 +255,7 @@ class Readable(Protocol):
 
     @property
     def kind(self) -> str:
-        """What it is."""
+        """Its kind."""
         ...
 
     @property
@@ -262,17 +265,17 @@ class Readable(Protocol):
 
     @property
     def source(self) -> str | None:
-        """Who produced it."""
+        """Its producer."""
         ...
 
     @property
     def title(self) -> str | None:
-        """What it is called."""
+        """Its title."""
         ...
 
     @property
     def description(self) -> str | None:
-        """What it is about."""
+        """Its description."""
         ...
 
     @property
@@ -287,20 +290,20 @@ class Readable(Protocol):
 
     @property
     def version(self) -> int:
-        """How often its key was written."""
+        """Number of writes of its key."""
         ...
 
     @property
     def failed(self) -> bool:
-        """Whether it is of something that failed."""
+        """Whether it is the result of a failure."""
         ...
 
 
 class ValuePart(Struct, frozen=True, kw_only=True):
-    """What of a value is wanted: what *path* leads to, from *offset* on.
+    """The requested part of a value: the value at *path*, from *offset* on.
 
-    `room` is how many characters of compact JSON the entry may take, `budget` how many the whole
-    answer; None is no bound.
+    `room` is the limit of the entry, `budget` that of the whole response, both in characters of
+    compact JSON; None is no limit.
     """
 
     path: str | None = None
@@ -310,7 +313,7 @@ class ValuePart(Struct, frozen=True, kw_only=True):
 
 
 class Piece(Struct, frozen=True):
-    """An entry as it is answered, and whether that is a part of its value."""
+    """An entry in a response, and whether it has only a part of its value."""
 
     told: dict[str, JSON]
     part: bool
@@ -320,18 +323,18 @@ ALL: Final = ValuePart()
 
 
 def read_entry(entry: Readable, wanted: ValuePart = ALL, *, must: bool = True) -> Piece | None:
-    """Return as much of *entry* as has room.
+    """Return as much of *entry* as fits.
 
-    With *must* that is never nothing; else None when not even one character or element fits.
+    With *must* that is at least one character or element; else None if not even that fits.
     """
     value: JSON = decode(entry.value_json)
     if wanted.path:
         try:
             value = _pointed(value, wanted.path)
         except LookupError as missing:
-            told = _told(entry, None)
-            return Piece({**told, "path_error": str(missing)}, False)
-    whole = _told(entry, value)
+            members = _members(entry, None)
+            return Piece({**members, "path_error": str(missing)}, False)
+    whole = _members(entry, value)
     if not wanted.offset and (wanted.room is None or chars(whole) <= wanted.room):
         return Piece(whole, False)
     return _part(whole, value, wanted, must=must)
@@ -346,21 +349,21 @@ def checked_path(given: object) -> str:
     return given
 
 
-def chars(told: object) -> int:
-    """Return how many characters *told* has as compact JSON."""
-    return len(_encode(told).decode())
+def chars(value: object) -> int:
+    """Return how many characters *value* has as compact JSON."""
+    return len(_encode(value).decode())
 
 
-def _told(entry: Readable, value: JSON) -> dict[str, JSON]:
-    told: dict[str, JSON] = {"key": entry.key, "kind": entry.kind, "value": value}
+def _members(entry: Readable, value: JSON) -> dict[str, JSON]:
+    members: dict[str, JSON] = {"key": entry.key, "kind": entry.kind, "value": value}
     for name in ("source", "title", "description"):
         if (fact := getattr(entry, name)) is not None:
-            told[name] = fact
-    told["createdAt"], told["updatedAt"] = entry.created_at, entry.updated_at
-    told["version"] = entry.version
+            members[name] = fact
+    members["createdAt"], members["updatedAt"] = entry.created_at, entry.updated_at
+    members["version"] = entry.version
     if entry.failed:
-        told["failed"] = True
-    return told
+        members["failed"] = True
+    return members
 
 
 def _part(whole: dict[str, JSON], value: JSON, wanted: ValuePart, *, must: bool) -> Piece | None:
@@ -400,18 +403,18 @@ def _about(of: Of, offset: int, count: int, total: int) -> dict[str, JSON]:
 
 
 def _paged_by(value: JSON, budget: int | None) -> Of:
-    """Return what *value* is paged by, which is the same for all of its pages."""
+    """Return the unit by which *value* is split, the same for all of its parts."""
     if isinstance(value, str):
         return "text"
     if not isinstance(value, list):
         return "json"
-    # Half of the budget, so that an element has room beside what else is answered.
+    # Half of the budget, so that an element fits beside the rest of the response.
     most = None if budget is None else budget // 2
     return "array" if most is None or all(chars(each) <= most for each in value) else "json"
 
 
 def _count_fitting(pieces: Sequence[JSON], offset: int, room: int) -> int:
-    """Return how many of *pieces* from *offset* on take at most *room* characters of JSON."""
+    """Return how many of *pieces* from *offset* on fit *room* characters of JSON."""
     if isinstance(pieces, str):
         return _fitting_text(pieces, offset, room)
     count = 0
@@ -435,7 +438,7 @@ def _fitting_text(text: str, offset: int, room: int) -> int:
 
 
 def _pointed(value: JSON, path: str) -> JSON:
-    """Return what *path* leads to; LookupError says where it ends before that."""
+    """Return the value at *path*; `LookupError` names the place where it ends."""
     at = ""
     for step in checked_path(path)[1:].split("/"):
         name = step.replace("~1", "/").replace("~0", "~")
@@ -451,10 +454,10 @@ def _pointed(value: JSON, path: str) -> JSON:
 
 def _nowhere(value: JSON, name: str, at: str) -> str:
     what = "element" if isinstance(value, list) else "member"
-    told = f"no {what} {shortened(name)!r} at {shortened(at) or 'the top'}"
+    message = f"no {what} {shortened(name)!r} at {shortened(at) or 'the top'}"
     if isinstance(value, list):
-        return f"{told}, which has {len(value):,}"
-    return told if isinstance(value, dict) else f"{told}, which is no object"
+        return f"{message}, which has {len(value):,}"
+    return message if isinstance(value, dict) else f"{message}, which is no object"
 
 
 def _bad_path(reason: str, given: object) -> InvalidInput:

@@ -1,7 +1,7 @@
 """Mirror a RunMemory to an engine.
 
-A report tells entries as they are when it is made, not each write: what was written over meanwhile
-nobody misses, and a report that failed is simply made again.
+A report has the entries at the time it is made, not each write: overwritten values are left out,
+and a failed report is sent again.
 """
 
 import atexit
@@ -53,37 +53,40 @@ from holdfast.memories.run.records.record import (
 from holdfast.memories.run.records.write import begin, take
 
 WAITING_MOST: Final = 10_000
-"""Events that wait to be reported; beyond, the oldest are counted as missed."""
+"""Events that wait to be reported; beyond, the oldest are dropped and counted as missed."""
 
 REPORT_BYTES: Final = 900_000
-"""Bytes of what a report holds, so that with its frame it stays below 1 MiB."""
+"""Bytes of a report's content, so that the whole report stays below 1 MiB."""
 
 PAUSE, PAUSE_MOST = 0.2, 5.0
-"""Seconds before a report that failed is tried again, at first and at most."""
+"""Seconds before the retry of a failed report, at first and at most."""
 
 _REFUSALS: Final = (Conflict, InvalidInput, NotAuthenticated, NotFound, NotPermitted, Refused)
-"""What asking again does not change."""
+"""Errors that a retry does not change."""
 
 _encode: Final = msgspec.json.Encoder().encode
 _log = logging.getLogger(__name__)
 
 
 class RunRecorder(Protocol):
-    """Where records of runs are kept; `pause` is the least time between reports, in seconds."""
+    """Storage for records of runs.
+
+    `pause` is the least time between reports, in seconds.
+    """
 
     pause: float
 
     def begin(self, opening: RunStart) -> None:
-        """Show a run; again does nothing."""
+        """Create the record of a run; a repeat does nothing."""
         ...
 
     def take(self, run_id: str, report: RunReport) -> None:
-        """Bring a run's record up to date; again does nothing."""
+        """Apply a report to a run's record; a repeat does nothing."""
         ...
 
 
 class Mirror:
-    """Gathers what happens in *memory*, and hands reports of it to *keeper*.
+    """Collects changes of *memory*, and sends reports to the recorder *keeper*.
 
     `hear` and `end` may be called from any thread; `step` from one at a time. *ring* is called
     when there is something to report.
@@ -106,7 +109,7 @@ class Mirror:
         self.over, self.pause, self.failures = False, keeper.pause, 0
 
     def hear(self, event: ReportedEvent) -> None:
-        """Keep *event* for the next report, with the entry that it is about."""
+        """Queue *event* and its entry for the next report."""
         with self._lock:
             if len(self._events) == WAITING_MOST:
                 self._events.popleft()
@@ -116,15 +119,15 @@ class Mirror:
             if event.type in {"run.entries_cleared", "run.restored"}:
                 self._whole = True
             elif isinstance(key, str) and event.type in {"run.entry_written", "run.entry_deleted"}:
-                # Last again, because entries are told in the order of their last writes.
+                # Moved to the end, because entries are reported in the order of their last writes.
                 self._changed.pop(key, None)
                 self._changed[key] = None
         self._ring()
 
     def end(self, state: Ending) -> None:
-        """Report that the run is over, once all else is reported; the first *state* stays.
+        """Report that the run is over, after all pending changes; the first *state* stays.
 
-        What is written from now on is not told.
+        Later writes are not reported.
         """
         held = self._all()
         with self._lock:
@@ -145,9 +148,9 @@ class Mirror:
         )
 
     def step(self) -> None:
-        """Hand over one report, or say once more that the run is alive. Fails on no error of ours.
+        """Send one report, or a heartbeat. Raise none of our errors.
 
-        What the keeper refuses ends it; what fails in another way is tried again later.
+        If the recorder refuses the report, reporting ends; after another error it is retried later.
         """
         try:
             self._step()
@@ -180,7 +183,7 @@ class Mirror:
         self.over = report.ended is not None
 
     def _collected(self) -> RunReport:
-        """Return what happened, as much as one report may hold."""
+        """Return the next report, with as much as fits."""
         room = _Room(REPORT_BYTES)
         with self._lock:
             changed, self._changed = self._changed, {}
@@ -204,13 +207,16 @@ class Mirror:
         )
 
     def _all(self) -> Mapping[str, RunEntry]:
-        """Return every entry in the order of last writes; those of the end once it came."""
+        """Return every entry in the order of last writes; after `end`, those at the end."""
         if self._final is not None:
             return self._final
         return {entry.key: entry for entry in self._memory.by_last_write()[0]}
 
     def _differing(self, held: Mapping[str, RunEntry], changed: Mapping[str, None]) -> list[str]:
-        """Return the keys that are shown otherwise than *held*, in the order of last writes."""
+        """Return the keys that were reported otherwise than in *held*, in write order.
+
+        That is the order of last writes.
+        """
         gone = dict.fromkeys(key for key in (*self._shown, *changed) if key not in held)
         shown = self._shown.get
         new = (key for key, entry in held.items() if key in changed or shown(key) is not entry)
@@ -219,14 +225,14 @@ class Mirror:
     def _taken_entries(
         self, entries: Iterable[RunEntry], room: "_Room"
     ) -> tuple[ReportedEntry, ...]:
-        """Return as many of *entries* as there is room for, and note that they are being told."""
+        """Return as many of *entries* as fit, and record which are being reported."""
         taken: list[ReportedEntry] = []
         self._telling = {}
         for entry in entries:
-            told = reported(entry)
-            if not room.takes(told, first=not taken):
+            report = reported(entry)
+            if not room.takes(report, first=not taken):
                 break
-            taken.append(told)
+            taken.append(report)
             self._telling[entry.key] = entry
         return tuple(taken)
 
@@ -239,7 +245,7 @@ class Mirror:
         return tuple(taken)
 
     def _ended(self, left: Iterable[str]) -> Ending | None:
-        """Put *left* before what changed meanwhile; return the ending when nothing is left."""
+        """Queue *left* before later changes; return the ending if nothing remains."""
         with self._lock:
             self._changed = dict.fromkeys([*left, *self._changed])
             more = self._changed or self._events or self._whole
@@ -247,19 +253,19 @@ class Mirror:
 
 
 class _Room:
-    """How much a report can still hold."""
+    """Remaining bytes of a report."""
 
     def __init__(self, size: int) -> None:
         self._left = size
 
     def takes(self, thing: ReportedEntry | ReportedEvent, *, first: bool) -> bool:
-        """Tell whether *thing* goes in; the *first* of its kind always does."""
+        """Check whether *thing* fits; the *first* of its kind always does."""
         self._left -= len(_encode(thing))
         return first or self._left >= 0
 
 
 def reported(held: RunEntry) -> ReportedEntry:
-    """Return *held* as a report tells it."""
+    """Convert *held* to an entry of a report."""
     return ReportedEntry(
         key=held.key,
         kind=held.kind,
@@ -275,33 +281,35 @@ def reported(held: RunEntry) -> ReportedEntry:
 
 
 BEAT: Final = 15.0
-"""Seconds of quiet after which a run says that it is alive."""
+"""Seconds without a report after which a heartbeat is sent."""
 
 LAST_WORDS: Final = 5.0
-"""Seconds that closing waits for what is still to be reported."""
+"""Seconds that closing waits for pending reports."""
 
 
 LOOKS_EVERY: Final = 0.2
-"""Seconds after which a run that something happened in is looked at, while another one waits."""
+"""Seconds between checks for other runs while one waits for its next report."""
 
 
 class _Turn:
-    """A mirror, and when it is to be asked again."""
+    """A mirror, and the time of its last step."""
 
     def __init__(self, mirror: Mirror) -> None:
-        self.mirror, self.asked = mirror, -BEAT
+        self.mirror, self.last_step = mirror, -BEAT
 
     def due(self, *, hurried: bool) -> float:
-        """Return when it is its turn, on the monotonic clock."""
+        """Return the time of its next step, on the monotonic clock."""
         if not self.mirror.waits:
-            return self.asked + BEAT
-        return self.asked + (0.0 if hurried and not self.mirror.failures else self.mirror.pause)
+            return self.last_step + BEAT
+        return self.last_step + (0.0 if hurried and not self.mirror.failures else self.mirror.pause)
 
 
 class Mirroring:
-    """Asks each mirror for its report in its time. The thread is there while a run is attached.
+    """Runs each mirror's reports at its times.
 
-    With *strict* nobody makes it faster than its mirrors' pauses: a server says how often.
+    The thread exists while a run is attached.
+
+    With *strict*, `flush` does not shorten the mirrors' pauses: a server limits the rate.
     """
 
     def __init__(self, *, strict: bool, now: Callable[[], float] = time.monotonic) -> None:
@@ -314,7 +322,10 @@ class Mirroring:
         self._closed = False
 
     def ring(self) -> None:
-        """Tell that there is something to report; a write calls this, so it must cost nothing."""
+        """Notify that there is something to report.
+
+        Each write calls this, so it must cost nothing.
+        """
         if not self._rung.is_set():
             self._rung.set()
 
@@ -331,9 +342,9 @@ class Mirroring:
         self.ring()
 
     def flush(self, timeout: float = LAST_WORDS) -> bool:
-        """Wait until all that happened so far is reported; tell whether it is.
+        """Wait until all changes so far are reported; return whether they are.
 
-        False after *timeout* seconds, and at once when the keeper cannot be reached.
+        False after *timeout* seconds, and at once if the recorder cannot be reached.
         """
         if threading.current_thread() is self._thread:
             return False
@@ -349,7 +360,7 @@ class Mirroring:
             return self._idle()
 
     def close(self, timeout: float = LAST_WORDS) -> None:
-        """Report what there is, within *timeout* seconds, and stop; again does nothing."""
+        """Report pending changes within *timeout* seconds and stop; a repeat does nothing."""
         self.flush(timeout)
         with self._changed:
             self._closed, thread = True, self._thread
@@ -361,7 +372,7 @@ class Mirroring:
         return not any(turn.mirror.waits for turn in self._turns)
 
     def _stuck(self) -> bool:
-        """Tell whether nothing waits but for a keeper that cannot be reached."""
+        """Check whether all pending reports wait for a recorder that cannot be reached."""
         waiting = [turn.mirror for turn in self._turns if turn.mirror.waits]
         return self._thread is None or all(mirror.failures for mirror in waiting)
 
@@ -389,21 +400,24 @@ class Mirroring:
             for turn in turns:
                 if turn.due(hurried=hurried) <= self._now():
                     turn.mirror.step()
-                    turn.asked = self._now()
+                    turn.last_step = self._now()
             with self._changed:
                 self._changed.notify_all()
             if not any(turn.mirror.over for turn in turns):
                 self._rest(min(turn.due(hurried=hurried) for turn in turns) - self._now())
 
     def _leave(self) -> None:
-        """Be no longer the thread that reports: the next run that is attached has another."""
+        """Unregister this thread: the next attached run starts another."""
         if self._thread is threading.current_thread():
             self._thread = None
             atexit.unregister(self.close)
             self._changed.notify_all()
 
     def _rest(self, seconds: float) -> None:
-        """Wait until it is somebody's turn. While something waits already, a ring tells nothing."""
+        """Wait until a mirror is due.
+
+        While something is pending already, `ring` has no effect on the wait.
+        """
         if seconds <= 0:
             return
         if self._idle():
@@ -413,7 +427,7 @@ class Mirroring:
 
 
 class Shown(Struct, frozen=True, kw_only=True):
-    """Where a run is shown: in which workspace, by which keeper, on which bus if there is one."""
+    """Where a run is recorded: workspace, recorder, and an event bus if there is one."""
 
     workspace: str
     keeper: RunRecorder
@@ -421,9 +435,9 @@ class Shown(Struct, frozen=True, kw_only=True):
 
 
 class Attachments:
-    """The runs of this process that are shown through one handle, and those like it.
+    """The runs of this process that are attached through one handle and its copies.
 
-    With *strict* their keeper decides how often it is told.
+    With *strict* their recorder limits the rate of reports.
     """
 
     def __init__(self, *, strict: bool = False) -> None:
@@ -431,16 +445,16 @@ class Attachments:
         self.mirroring = Mirroring(strict=strict)
 
     def flush(self) -> None:
-        """Let what happened so far be in the records, if their keeper can be reached."""
+        """Report all changes so far, if the recorder can be reached."""
         self.mirroring.flush()
 
     def close(self) -> None:
-        """Report what there is, and stop."""
+        """Report pending changes, and stop."""
         self.mirroring.close()
 
 
 class InEngine:
-    """The keeper of records in *caller*'s own database."""
+    """Recorder in *caller*'s own database."""
 
     pause = PAUSE
 
@@ -448,29 +462,35 @@ class InEngine:
         self._caller = caller
 
     def begin(self, opening: RunStart) -> None:
-        """Show a run; again does nothing."""
+        """Create the record of a run; a repeat does nothing."""
         begin(self._caller, opening)
 
     def take(self, run_id: str, report: RunReport) -> None:
-        """Bring a run's record up to date; again does nothing."""
+        """Apply a report to a run's record; a repeat does nothing."""
         take(self._caller, run_id, report)
 
 
 class Attached:
-    """A run while it is shown. Called, it is over: as `completed`, or as what is given."""
+    """A run while it is recorded.
+
+    Call it to end the run, as `completed` or as the given state.
+    """
 
     def __init__(self, ends: Callable[[Ending], None]) -> None:
         self._ends = ends
 
     def __call__(self, state: Ending = "completed") -> None:
-        """Mark the run ended, and keep its last snapshot; again does nothing."""
+        """Mark the run ended, and store its last snapshot; a repeat does nothing."""
         self._ends(checked_ending(state))
 
 
 def opening_of(
     memory: RunMemory, *, name: str, agent: str | None, metadata: object, clock: Clock
 ) -> RunStart:
-    """Return how the run of *memory* is shown; InvalidInput for what cannot be told of it."""
+    """Return the start of the record of *memory*'s run.
+
+    Raise `InvalidInput` for a wrong argument.
+    """
     if not isinstance(memory, RunMemory):  # pyright: ignore[reportUnnecessaryIsInstance] - what a caller gave
         raise InvalidInput("memory", "must be a RunMemory", given=type(memory).__name__)
     return RunStart(
@@ -491,7 +511,7 @@ def attach(
     shown: Shown,
     control: RunControl | None,
 ) -> Attached:
-    """Show the run of *memory* from now on; *control* has it in its hands."""
+    """Report the run of *memory* from now on; register its *control*."""
     mirror = Mirror(memory, opening, shown.keeper, ring=attachments.mirroring.ring)
     bus = shown.bus
 
@@ -500,21 +520,21 @@ def attach(
         if bus is not None and bus.heard:
             bus.publish(event.notice(shown.workspace))
 
-    let_go = _nothing
+    release = _nothing
     if control is not None:
-        let_go = attachments.controls.hold(
+        release = attachments.controls.hold(
             shown.workspace, opening.run_id, control, holder=opening.holder
         )
-    unheard = memory.on_event(hear)
+    unsubscribe = memory.on_event(hear)
     attachments.mirroring.add(mirror)
 
     def ends(state: Ending) -> None:
-        unheard()
-        let_go()
+        unsubscribe()
+        release()
         mirror.end(state)
 
     return Attached(ends)
 
 
 def _nothing() -> None:
-    """Let nothing go: nobody holds the run."""
+    """Do nothing: the run has no control to release."""

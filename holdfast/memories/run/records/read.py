@@ -1,6 +1,6 @@
 """Read records of runs: pages, parts of values, following.
 
-What they tell is JSON, here and through a server alike, and read back into values.
+Entries are returned as JSON, in process and through a server, and converted to records.
 """
 
 from collections.abc import Callable, Generator
@@ -44,14 +44,14 @@ from holdfast.memories.run.records.write import PACKAGE, missing, statements
 
 LIST: Final = "runs"
 END_OF_TIME: Final = 2**62
-"""Later than every instant, in microseconds."""
+"""Later than every instant in microseconds."""
 
-_told: Final = msgspec.json.Decoder(dict[str, str | None])
+_texts: Final = msgspec.json.Decoder(dict[str, str | None])
 _data: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class RecordedRunEvent(Struct, frozen=True, kw_only=True):
-    """Something that happened in a run, without any value.
+    """An event in a run, without values.
 
     `seq` rises within the run, `at` is in milliseconds since 1970.
     """
@@ -63,7 +63,7 @@ class RecordedRunEvent(Struct, frozen=True, kw_only=True):
 
 
 class KeptEntry(Struct, frozen=True, kw_only=True):
-    """An entry of a run that is kept, without its value; times are milliseconds since 1970.
+    """A stored entry of a run, without its value; times are milliseconds since 1970.
 
     `written` rises in the order of last writes.
     """
@@ -93,14 +93,14 @@ class _EntryRow(Struct, frozen=True, kw_only=True):
     value_bytes: int
 
     def kept(self) -> KeptEntry:
-        told = _told.decode(self.told)
+        texts = _texts.decode(self.told)
         return KeptEntry(
             key=self.key,
             kind=cast("keys.Kind", self.kind),
             written=self.written,
-            source=told["source"],
-            title=told["title"],
-            description=told["description"],
+            source=texts["source"],
+            title=texts["title"],
+            description=texts["description"],
             created_at=self.created_at // MILLISECOND,
             updated_at=self.updated_at // MILLISECOND,
             version=self.version,
@@ -124,7 +124,7 @@ class EventRow(Struct, frozen=True, kw_only=True):
     data: str
 
     def event(self) -> RecordedRunEvent:
-        """Return the event that this row tells of."""
+        """Convert the row to an event."""
         at = self.at // MILLISECOND
         return RecordedRunEvent(seq=self.seq, type=self.type, at=at, data=_data.decode(self.data))
 
@@ -132,7 +132,7 @@ class EventRow(Struct, frozen=True, kw_only=True):
 def list_runs(
     caller: RunsContext, *, state: RunState | None, limit: int | None, page: str | None
 ) -> Page[WatchedRun]:
-    """Return the runs of *state*, or all, those that began last first."""
+    """Return the runs of *state*, or all, the latest start first."""
     wanted, rows, now = checked_state(state), checked_limit(limit), caller.now()
     stamp = digest(caller.workspace, wanted)
     before, before_id = (END_OF_TIME, "")
@@ -163,7 +163,7 @@ def list_runs(
 
 
 def run_row(caller: RunsContext, run_id: str) -> RunRow:
-    """Return the run *run_id* as it is stored; NotFound without it."""
+    """Return the row of the run *run_id*; raise `NotFound` if there is none."""
     found = caller.engine.first(RunRow, statements(caller).get_run, run=_text("run", run_id))
     if found is None:
         raise missing(run_id)
@@ -171,14 +171,17 @@ def run_row(caller: RunsContext, run_id: str) -> RunRow:
 
 
 def entries_of(caller: RunsContext, run_id: str) -> list[KeptEntry]:
-    """Return every entry of the run *run_id*, in the order of last writes; NotFound without it."""
+    """Return every entry of the run *run_id*, in order of last writes.
+
+    Raise `NotFound` if there is no such run.
+    """
     run_row(caller, run_id)
     rows = caller.engine.all(_EntryRow, statements(caller).list_entries, run=run_id)
     return [row.kept() for row in rows]
 
 
 def entry_of(caller: RunsContext, run_id: str, key: str) -> tuple[KeptEntry, Value]:
-    """Return the entry under *key*, and its value as it is kept; NotFound without one."""
+    """Return the entry under *key* and its stored value; raise `NotFound` for none."""
     checked = keys.checked(key)
     run_row(caller, run_id)
     row = caller.engine.first(_ValueRow, statements(caller).get_entry, run=run_id, key=checked)
@@ -204,7 +207,7 @@ def _place_in(key: Key) -> tuple[int, str]:
 
 
 def _text(field: str, given: object) -> str:
-    """Return *given* if a database can be asked for it."""
+    """Return *given* as valid text for a statement, without U+0000 and surrogates."""
     if not isinstance(given, str):
         raise InvalidInput(field, "must be a string", given=given)
     return given.encode("utf-8", "replace").decode().replace("\0", "�")
@@ -216,33 +219,33 @@ T = TypeVar("T")
 
 def run_to_wire(record: WatchedRun) -> Wire:
     """Return *record* as the JSON object of the wire."""
-    told = {name: getattr(record, name) for name in record.__struct_fields__}
+    members = {name: getattr(record, name) for name in record.__struct_fields__}
     ended_at = record.ended_at
-    return told | {
+    return members | {
         "started_at": _instant(record.started_at),
         "ended_at": None if ended_at is None else _instant(ended_at),
     }
 
 
 def run_from_wire(wire: Wire) -> WatchedRun:
-    """Return the run that *wire* tells of."""
+    """Convert *wire* to a run."""
     return _read(lambda: msgspec.convert(wire, WatchedRun))
 
 
 def event_from_wire(seq: int, type: str, data: str) -> RecordedRunEvent:
-    """Return the event that a live route told."""
+    """Convert an event from a live route."""
 
     def made() -> RecordedRunEvent:
-        told = msgspec.json.decode(data, type=dict[str, Any])
-        at = to_microseconds(datetime.fromisoformat(told.pop("at"))) // MILLISECOND
-        told.pop("run_id", None)
-        return RecordedRunEvent(seq=seq, type=type, at=at, data=told)
+        members = msgspec.json.decode(data, type=dict[str, Any])
+        at = to_microseconds(datetime.fromisoformat(members.pop("at"))) // MILLISECOND
+        members.pop("run_id", None)
+        return RecordedRunEvent(seq=seq, type=type, at=at, data=members)
 
     return _read(made)
 
 
 def event_to_wire(run_id: str, event: RecordedRunEvent) -> bytes:
-    """Return what a live route tells of *event*, but for its number and its type."""
+    """Encode the data of *event* for a live route, without its number and type."""
     at = _instant(from_microseconds(event.at * MILLISECOND))
     return msgspec.json.encode({"run_id": run_id, "at": at, **event.data})
 
@@ -280,10 +283,10 @@ class ListedEntry(Struct, frozen=True, kw_only=True):
 
 
 class RecordValuePart(Struct, frozen=True, kw_only=True):
-    """Which part of a value is told: of its text, its elements or the characters of its JSON.
+    """A part of a value: of its text, its elements or the characters of its JSON.
 
-    `next_offset` is where the next one begins. Where not all of the value is kept, `kept` is how
-    much of it is.
+    `next_offset` is where the next part begins. If only a beginning of the value is stored, `kept`
+    is its size.
     """
 
     of: str
@@ -295,7 +298,7 @@ class RecordValuePart(Struct, frozen=True, kw_only=True):
 
 
 class ReadEntry(Struct, frozen=True, kw_only=True):
-    """An entry with its value, or the `part` of it that was asked for."""
+    """An entry with its value, or with the requested `part` of it."""
 
     key: str
     kind: Kind
@@ -327,7 +330,7 @@ class _Readable(Struct, frozen=True, kw_only=True):
 def asked_for(
     among: EntryFilter, *, order: Order | None, limit: int | None, page: str | None
 ) -> EntryPageRequest:
-    """Return which page is asked for; InvalidInput for what is none."""
+    """Validate the parameters of a page of entries."""
     return EntryPageRequest(
         among=among if among.told() else None,
         order=None if order is None else checked_order(order),
@@ -336,14 +339,14 @@ def asked_for(
     )
 
 
-def entries_told(caller: RunsContext, run_id: str, asked: EntryPageRequest) -> Told:
-    """Return a page of what the run's memory held, as its list tool tells it."""
+def entries_told(caller: RunsContext, run_id: str, request: EntryPageRequest) -> Told:
+    """Return a page of the run's entries, in the form of the list tool's result."""
     rows = sorted(entries_of(caller, run_id), key=lambda row: (row.updated_at, row.written))
-    return list_page(rows, {row.key: row.written for row in rows}, asked, run_id=run_id)
+    return list_page(rows, {row.key: row.written for row in rows}, request, run_id=run_id)
 
 
 def checked_wish(path: str | None, offset: int) -> ValuePart:
-    """Return what of a value is wanted; InvalidInput for what is no path or offset."""
+    """Validate the path and offset of a part of a value."""
     return ValuePart(
         path=None if path is None else checked_path(path),
         offset=checked_version("offset", offset),
@@ -351,7 +354,7 @@ def checked_wish(path: str | None, offset: int) -> ValuePart:
 
 
 def entry_told(caller: RunsContext, run_id: str, key: str, wanted: ValuePart) -> Told:
-    """Return one entry as the read tool tells it; NotFound without it."""
+    """Return one entry in the form of the read tool; raise `NotFound` for none."""
     row, value = entry_of(caller, run_id, key)
     readable = _Readable(
         key=row.key,
@@ -367,39 +370,39 @@ def entry_told(caller: RunsContext, run_id: str, key: str, wanted: ValuePart) ->
     )
     if value.part_of:
         whole = read_entry(readable)
-        told = {} if whole is None else whole.told
-        return {**told, **_kept_part(value, wanted)}
+        entry = {} if whole is None else whole.told
+        return {**entry, **_kept_part(value, wanted)}
     piece = read_entry(readable, wanted)
     return {} if piece is None else piece.told
 
 
 def entries_page(
-    ask: Callable[[EntryPageRequest], Told], asked: EntryPageRequest
+    ask: Callable[[EntryPageRequest], Told], request: EntryPageRequest
 ) -> Page[ListedEntry]:
-    """Return the page that *ask* tells for *asked*; it walks on by itself."""
-    told = ask(asked)
-    cursor = told["next_page"]
+    """Return the page that *ask* returns for *request*; it can load further pages."""
+    page = ask(request)
+    cursor = page["next_page"]
     return Page(
-        [listed_in(each) for each in cast("list[JSON]", told["entries"])],
+        [listed_in(each) for each in cast("list[JSON]", page["entries"])],
         cursor if isinstance(cursor, str) else None,
-        more=lambda page: entries_page(ask, replace(asked, page=page)),
+        more=lambda page: entries_page(ask, replace(request, page=page)),
     )
 
 
-def listed_in(told: object) -> ListedEntry:
-    """Return the entry that a list tells of."""
+def listed_in(wire: object) -> ListedEntry:
+    """Convert an entry of a list."""
     try:
-        entry: dict[str, Any] = msgspec.convert(told, dict[str, Any])
+        entry: dict[str, Any] = msgspec.convert(wire, dict[str, Any])
         times = {name: _milliseconds(entry[name]) for name in ("createdAt", "updatedAt")}
         return msgspec.convert({**entry, **times}, ListedEntry)
     except (msgspec.ValidationError, KeyError, ValueError) as error:
         raise EngineFault(f"The response is not an entry: {error}.") from error
 
 
-def read_in(told: object) -> ReadEntry:
-    """Return the entry that a reading tells."""
+def read_in(wire: object) -> ReadEntry:
+    """Convert the result of reading an entry."""
     try:
-        return msgspec.convert(told, ReadEntry)
+        return msgspec.convert(wire, ReadEntry)
     except msgspec.ValidationError as error:
         raise EngineFault(f"The response is not an entry: {error}.") from error
 
@@ -433,31 +436,31 @@ def _milliseconds(text: str) -> int:
 
 
 def told_of(entry: ReadEntry) -> Told:
-    """Return *entry* as the read tool tells it."""
-    told: Told = msgspec.to_builtins(entry)
-    left_out = {name for name, each in told.items() if each is None and name != "value"}
+    """Return *entry* in the form of the read tool."""
+    members: Told = msgspec.to_builtins(entry)
+    left_out = {name for name, each in members.items() if each is None and name != "value"}
     if not entry.failed:
         left_out.add("failed")
-    return {name: each for name, each in told.items() if name not in left_out}
+    return {name: each for name, each in members.items() if name not in left_out}
 
 
 GAP = "gap"
-"""Tells how many events are not told: more happened than are kept."""
+"""Type of the event with the number of events that are no longer stored."""
 
 ENDED = "ended"
-"""What a live route tells last, with the run's state."""
+"""Type of the last event of a live route, with the run's state."""
 
 AT_ONCE = 1_000
-"""Events of one look."""
+"""Largest number of events of one read."""
 
 LOOKS_EVERY = 0.25
-"""Seconds between two looks, for what another process reports."""
+"""Seconds between two reads for reports of other processes."""
 
 
 class RunProgress(Struct, frozen=True, kw_only=True):
-    """What one look saw: events, the number to go on from, and how the run is.
+    """The result of one read: events, the number to continue from, the run's state.
 
-    `over` says that nothing follows: the run is not running, and all of it was told.
+    `over` is true if nothing follows: the run is not running, and all its events were returned.
     """
 
     events: list[RecordedRunEvent]
@@ -467,9 +470,9 @@ class RunProgress(Struct, frozen=True, kw_only=True):
 
 
 def look(caller: RunsContext, run_id: str, after: int) -> RunProgress:
-    """Return what happened past the number *after*; NotFound without the run.
+    """Return the events after the number *after*; raise `NotFound` without the run.
 
-    What happened and is not kept stands as a `gap` where it was, with the number `missed`.
+    A `gap` stands in place of events that are no longer stored, with their number as `missed`.
     """
     now = caller.now()
 
@@ -480,7 +483,7 @@ def look(caller: RunsContext, run_id: str, after: int) -> RunProgress:
             raise missing(run_id)
         rows = reader.all(EventRow, sql.events_after, run=run_id, after=after, rows=AT_ONCE)
         events = [row.event() for row in rows]
-        # A full look may have more behind it; a run begun anew may have fewer than were seen.
+        # A full read may have more after it; a run that was started again may have fewer events.
         last = run.seq if len(rows) < AT_ONCE else events[-1].seq
         state = run.state_at(now)
         return RunProgress(
@@ -494,7 +497,7 @@ def look(caller: RunsContext, run_id: str, after: int) -> RunProgress:
 
 
 def follow(caller: RunsContext, run_id: str, after: int) -> Generator[RecordedRunEvent]:
-    """Give each event past the number *after* as it happens, until the run is over."""
+    """Yield each event after the number *after* as it happens, until the run is over."""
     rest = Ring()
     while True:
         seen = look(caller, run_id, after)
@@ -529,7 +532,7 @@ def _gap(after: int, last: int, at: int) -> RecordedRunEvent:
 
 
 class RunsSize(Struct, frozen=True, kw_only=True):
-    """Entries and bytes of all records, and how many runs are alive."""
+    """Entries and bytes of all records, and the number of live runs."""
 
     entries: int
     bytes: int
@@ -537,6 +540,6 @@ class RunsSize(Struct, frozen=True, kw_only=True):
 
 
 def held(engine: Engine, now: int) -> RunsSize:
-    """Return what is held within *engine*'s scope at *now*, microseconds since 1970."""
+    """Return the sizes in *engine*'s scope at *now*, in microseconds since 1970."""
     sql = engine.queries(PACKAGE)
     return engine.one(RunsSize, sql.held, lost_before=now - LOST_AFTER)

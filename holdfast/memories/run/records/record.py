@@ -35,7 +35,7 @@ from holdfast.memories.run.entry import (
 
 
 class RunsContext(Struct, frozen=True, kw_only=True):
-    """A workspace, and the engine and clock to act on it with; `engine` is scoped to it.
+    """Workspace, engine and clock for runs; `engine` is scoped to the workspace.
 
     `demand` raises NotPermitted when who acts has not the right that it is given.
     """
@@ -50,19 +50,21 @@ class RunsContext(Struct, frozen=True, kw_only=True):
         return to_microseconds(self.clock.now())
 
 
-# Several handles may lead to one database, a server's own and the one that runs are begun with: a
-# run of another handle is found by its holder, which no other run has.
+# Several handles may use one database, such as a server's and the one that starts runs: a run of
+# another handle is found by its holder, which is unique.
 
 
 class RunControl(Protocol):
-    """What holds a run in its hands. Other threads than the run's own call it."""
+    """Control of a run. Threads other than the run's own call it."""
 
     def cancel(self, reason: str = ...) -> None:
-        """Stop the run; *reason* is told to whoever watches it."""
+        """Stop the run; clients that follow it get *reason*."""
         ...
 
     def steer(self, text: str, *, step: str | None = None) -> list[str]:
-        """Put *text* before the next request of *step*, or of every running step; tell which.
+        """Put *text* before the next request of *step*, or of every running step.
+
+        Return the ids of these steps.
 
         Raises NotFound for a step that is finished or unknown.
         """
@@ -70,7 +72,7 @@ class RunControl(Protocol):
 
 
 class Controls:
-    """The runs that one handle shows, by workspace and id, and by their holders."""
+    """Controls of the runs of one handle, by workspace and id, and by holder."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, str], RunControl] = {}
@@ -82,26 +84,26 @@ class Controls:
     def hold(
         self, workspace: str, run: str, control: RunControl, *, holder: str
     ) -> Callable[[], None]:
-        """Let *control* of the run, as *holder*, be found from now on; return what ends that."""
+        """Register *control* of the run under *holder*; return a function to stop."""
         key = (workspace, run)
         with self._lock:
             self._held[key] = self._by_holder[holder] = control
 
-        def let_go() -> None:
+        def release() -> None:
             with self._lock:
                 self._by_holder.pop(holder, None)
-                # The run may have been begun anew meanwhile.
+                # The run may have been started again meanwhile.
                 if self._held.get(key) is control:
                     del self._held[key]
 
-        return let_go
+        return release
 
     def of(self, workspace: str, run: str) -> RunControl | None:
-        """Return what holds the run *run*, or None."""
+        """Return the control of the run *run*, or None."""
         return self._held.get((workspace, run))
 
     def by_holder(self, holder: str) -> RunControl | None:
-        """Return what holds a run as *holder*, or None."""
+        """Return the control of the run of *holder*, or None."""
         return self._by_holder.get(holder)
 
 
@@ -110,7 +112,10 @@ _lock: Final = Lock()
 
 
 def held_by(holder: str) -> RunControl | None:
-    """Return what in this process, through whichever handle, holds a run as *holder*; or None."""
+    """Return the control of the run of *holder* in this process, or None.
+
+    It is found through every handle.
+    """
     with _lock:
         every = list(_every)
     found = (each.by_holder(holder) for each in every)
@@ -123,7 +128,7 @@ def _host() -> str:
 
 
 def this_process() -> str:
-    """Return how this process is told from others: its machine and its number there."""
+    """Return the name of this process: its host and its process id."""
     return f"{_host()}:{os.getpid()}"
 
 
@@ -131,10 +136,10 @@ Ending = Literal["completed", "failed", "cancelled"]
 """How a run ends."""
 
 RunState = Literal["running", "completed", "failed", "cancelled", "lost"]
-"""How a run is: `lost` gave no sign of life for long, and did not say that it ended."""
+"""State of a run; `lost`: no heartbeat for LOST_AFTER, and no end was reported."""
 
 LOST_AFTER: Final = 60_000_000
-"""Microseconds without a sign of life after which a run counts as lost."""
+"""Microseconds without a heartbeat after which a run counts as lost."""
 
 NAME_MOST: Final = 256
 """Characters of a run's or an agent's name."""
@@ -146,7 +151,7 @@ _metadata = msgspec.json.Decoder(dict[str, str])
 
 
 class WatchedRun(Struct, frozen=True, kw_only=True):
-    """A run as others see it; `entries` and `bytes` are what its memory holds."""
+    """The public record of a run; `entries` and `bytes` are the size of its memory."""
 
     id: str
     name: str
@@ -178,12 +183,12 @@ class RunRow(Struct, frozen=True, kw_only=True):
     ended_at: int | None
 
     def state_at(self, now: int) -> RunState:
-        """Return how the run is at *now*, in microseconds since 1970."""
+        """Return the state of the run at *now*, in microseconds since 1970."""
         lost = self.state == "running" and self.seen_at < now - LOST_AFTER
         return "lost" if lost else cast("RunState", self.state)
 
     def record(self, now: int) -> WatchedRun:
-        """Return what is told of it at *now*."""
+        """Return the public record at *now*."""
         return WatchedRun(
             id=self.id,
             name=self.name,
@@ -198,14 +203,14 @@ class RunRow(Struct, frozen=True, kw_only=True):
 
 
 def checked_ending(given: object) -> Ending:
-    """Return *given* if it is how a run ends; else InvalidInput."""
+    """Return *given* if it is a final state of a run; else InvalidInput."""
     if given not in get_args(Ending):
         raise InvalidInput("state", f"must be {' or '.join(get_args(Ending))}", given=given)
     return cast("Ending", given)
 
 
 def checked_state(given: object) -> RunState | None:
-    """Return *given* if it is how a run is, or None; else InvalidInput."""
+    """Return *given* if it is a state of a run, or None; else InvalidInput."""
     if given is not None and given not in get_args(RunState):
         raise InvalidInput("state", f"must be {' or '.join(get_args(RunState))}", given=given)
     return cast("RunState | None", given)
@@ -233,13 +238,13 @@ def checked_metadata(given: object) -> dict[str, str]:
 
 
 MILLISECOND: Final = 1_000
-"""In microseconds; run memory counts the former, tables hold the latter."""
+"""One millisecond in microseconds: run memory has milliseconds, tables have microseconds."""
 
 EVENTS_MOST: Final = 256
 """Events of one report."""
 
 PART_BYTES: Final = 65_536
-"""Bytes of a value's text past which only a part of it is kept."""
+"""Bytes of a value's text beyond which only its beginning is stored."""
 
 EVENT_TYPES: Final = (
     "run.entry_written",
@@ -249,13 +254,13 @@ EVENT_TYPES: Final = (
     "run.entry_refused",
     "run.restored",
 )
-"""What happens in a run, as its memory tells it."""
+"""Types of the events of a run's memory."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class RunStart(Struct, frozen=True, kw_only=True):
-    """A run that begins: who reports it, where it runs, and since when, in milliseconds."""
+    """The start of a run: who reports it, where it runs, and since when (ms)."""
 
     run_id: str
     holder: str
@@ -267,7 +272,7 @@ class RunStart(Struct, frozen=True, kw_only=True):
 
 
 class ReportedEvent(Struct, frozen=True, kw_only=True):
-    """Something that happened at *at*, in milliseconds since 1970; never with a value."""
+    """An event at *at*, in milliseconds since 1970; never with a value."""
 
     type: str
     at: int
@@ -275,9 +280,9 @@ class ReportedEvent(Struct, frozen=True, kw_only=True):
 
 
 class Value(Struct, frozen=True, kw_only=True):
-    """A value as it is kept: JSON, whole, or a string that is the first part of it.
+    """A stored value: its JSON, or as a JSON string its beginning.
 
-    A part is `part_of` the value's text, or else of its JSON, of `total` characters.
+    A beginning is `part_of` the value's text, or else of its JSON, of `total` characters.
     """
 
     value: str
@@ -287,7 +292,7 @@ class Value(Struct, frozen=True, kw_only=True):
 
 
 class ReportedEntry(Value, frozen=True, kw_only=True):
-    """An entry as it is now, with times in milliseconds."""
+    """An entry in a report, with times in milliseconds."""
 
     key: str
     kind: str
@@ -301,10 +306,10 @@ class ReportedEntry(Value, frozen=True, kw_only=True):
 
 
 class RunReport(Struct, frozen=True, kw_only=True):
-    """What happened since the last report; `number` counts the holder's reports from 1.
+    """Changes since the last report; `number` counts the holder's reports from 1.
 
-    `entries` are in the order in which they were last written. `missed` events came before
-    `events`, and are not told. With `ended` it is the last.
+    `entries` are in the order of their last writes. `missed` is the number of events before
+    `events` that are left out. A report with `ended` is the last.
     """
 
     holder: str
@@ -317,7 +322,7 @@ class RunReport(Struct, frozen=True, kw_only=True):
 
 
 def kept_value(value_json: bytes) -> Value:
-    """Return the value that *value_json*, compact JSON, is, or as much of it as is kept."""
+    """Return the stored form of *value_json*, compact JSON: all of it or a beginning."""
     size = len(value_json)
     if size <= PART_BYTES:
         return Value(value=value_json.decode(), value_bytes=size)
@@ -333,7 +338,7 @@ def kept_value(value_json: bytes) -> Value:
 
 
 def notice_of(workspace: str, run_id: str, event: ReportedEvent) -> Event:
-    """Return *event* as it goes through the bus: the run and its key are ids."""
+    """Convert *event* to an event of the bus: the run and its key are ids."""
     data = dict(event.data)
     key = data.pop("key", None)
     return Event(
@@ -350,11 +355,11 @@ def _fact(value: JSON) -> Fact:
 
 
 KEPT_MOST: Final = 6 * PART_BYTES + 2
-"""Bytes of the JSON of a value as it is kept: a part's characters may each take six."""
+"""Bytes of the JSON of a stored value: each character of a part may take six."""
 
 
 def checked_opening(opening: RunStart) -> RunStart:
-    """Return *opening* if a run may begin so; else InvalidInput."""
+    """Validate *opening*; raise `InvalidInput`."""
     checked_name("run", opening.run_id)
     checked_name("holder", opening.holder)
     checked_name_of("name", opening.name)
@@ -367,7 +372,7 @@ def checked_opening(opening: RunStart) -> RunStart:
 
 
 def checked_report(report: RunReport) -> RunReport:
-    """Return *report* if a run may be reported so; else InvalidInput."""
+    """Validate *report*; raise `InvalidInput`."""
     checked_name("holder", report.holder)
     checked_version("number", report.number, least=1)
     checked_version("missed", report.missed)
@@ -377,10 +382,10 @@ def checked_report(report: RunReport) -> RunReport:
         raise InvalidInput("events", f"must be at most {EVENTS_MOST}", limit=EVENTS_MOST)
     for index, event in enumerate(report.events):
         _check_event(index, event)
-    told = [each.key for each in report.entries] + list(report.deleted)
-    if len(set(told)) != len(told):
+    named = [each.key for each in report.entries] + list(report.deleted)
+    if len(set(named)) != len(named):
         raise InvalidInput("entries", "must name each key once, and none of those deleted")
-    for key in told:
+    for key in named:
         if keys.checked(key) != key:
             raise InvalidInput("key", "must be in Normalization Form C", given=key)
     for index, entry in enumerate(report.entries):

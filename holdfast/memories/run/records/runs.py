@@ -47,13 +47,16 @@ from holdfast.memories.run.records.record import (
 from holdfast.memories.run.records.write import CheckpointRows
 
 CANCELLED = "cancelled"
-"""Why a run was cancelled, when nobody said."""
+"""Default reason of a cancellation."""
 
 
 def cancel(
     caller: RunsContext, attachments: Attachments, run_id: str, reason: str = CANCELLED
 ) -> None:
-    """Cancel the run *run_id*; NotFound without it, Conflict when it is over or elsewhere."""
+    """Cancel the run *run_id*.
+
+    Raise `NotFound` if there is none, `Conflict` if it is over or in another process.
+    """
     demand_words("reason", reason)
     _control_of(caller, attachments, run_id).cancel(reason)
 
@@ -61,7 +64,10 @@ def cancel(
 def steer(
     caller: RunsContext, attachments: Attachments, run_id: str, text: str, step: str | None = None
 ) -> list[str]:
-    """Tell the run's *step*, or every running one, *text* before its next request; say which."""
+    """Put *text* before the next request of *step*, or of every running step.
+
+    Return the ids of these steps.
+    """
     demand_words("text", text)
     if step is not None:
         demand_words("step", step)
@@ -96,13 +102,13 @@ def _control_of(caller: RunsContext, attachments: Attachments, run_id: str) -> R
 
 
 def demand_words(field: str, given: object) -> None:
-    """Raise InvalidInput for what says nothing."""
+    """Raise `InvalidInput` for blank text."""
     if not encoded(field, given).strip():
         raise InvalidInput(field, "must not be blank", next="Say it in words.")
 
 
 class Runs:
-    """The runs of a workspace, those of this process and what others report of theirs."""
+    """The runs of a workspace, in this process and in others."""
 
     def __init__(self, caller: RunsContext, attachments: Attachments) -> None:
         self.caller, self._attachments = caller, attachments
@@ -116,10 +122,10 @@ class Runs:
         metadata: Mapping[str, str] | None = None,
         control: RunControl | None = None,
     ) -> Attached:
-        """Show the run of *memory* to others; what this returns, called, says that it is over.
+        """Record the run of *memory*; call the result to end the run.
 
-        Nothing waits for it: what happens is reported on another thread. With *control* the run
-        can be cancelled and steered through this process. Raises InvalidInput.
+        No call waits for it: another thread sends the reports. With *control* the run can be
+        cancelled and steered through this process. Raise `InvalidInput` for a wrong argument.
         """
         caller = self.caller
         caller.demand("write")
@@ -128,7 +134,7 @@ class Runs:
         return attach(self._attachments, memory, opening, shown, control)
 
     def retrieve(self, id: str) -> WatchedRun:
-        """Return the run *id* as it is now; NotFound without it."""
+        """Return the run *id*; raise `NotFound` if there is none."""
         row = run_row(self._looking(), id)
         return row.record(self.caller.now())
 
@@ -144,26 +150,27 @@ class Runs:
         limit: int | None = 200,
         page: str | None = None,
     ) -> Page[ListedEntry]:
-        """Return what the memory of the run *id* held last, without values, the newest first.
+        """Return the last entries of the run *id*, without values, the newest first.
 
         The filters are those of a run memory's own list. Raises NotFound without the run.
         """
         among = filter_of(kind, keys, key_prefix, sources)
-        asked = asked_for(among, order=order, limit=limit, page=page)
-        return entries_page(lambda asked: entries_told(self._looking(), id, asked), asked)
+        request = asked_for(among, order=order, limit=limit, page=page)
+        return entries_page(lambda request: entries_told(self._looking(), id, request), request)
 
     def entry(self, id: str, key: str, *, path: str | None = None, offset: int = 0) -> ReadEntry:
-        """Return the entry under *key* of the run *id*, or what *path* leads to in its value.
+        """Return the entry *key* of the run *id*, or the part of its value at *path*.
 
-        Of a value over 64 KiB the first part is kept. Raises NotFound without run or entry.
+        Of a value over 64 KiB the first part is stored. Raise `NotFound` without run or entry.
         """
         wanted = checked_wish(path, offset)
         return read_in(entry_told(self._looking(), id, key, wanted))
 
     def follow(self, id: str, *, after: int = 0) -> Generator[RecordedRunEvent]:
-        """Give what happened in the run *id* past the event *after*, and what happens, to its end.
+        """Yield the events of the run *id* after the event *after*, until the run ends.
 
-        The last 1,000 events are kept; where others were, a `gap` tells how many. Raises NotFound.
+        The last 1,000 events are stored; in place of dropped ones, a `gap` has their number. Raise
+        `NotFound` if there is no such run.
         """
         number = checked_after(after)
         caller = self._looking()
@@ -171,22 +178,27 @@ class Runs:
         return follow(caller, id, number)
 
     def cancel(self, id: str, reason: str = CANCELLED) -> None:
-        """Cancel the run *id* of this process; Conflict when it is over, or runs elsewhere."""
+        """Cancel the run *id* of this process.
+
+        Raise `Conflict` if it is over, or in another process.
+        """
         self.caller.demand("write")
         cancel(self.caller, self._attachments, id, reason)
 
     def steer(self, id: str, text: str, *, step: str | None = None) -> list[str]:
-        """Put *text* before the next request of *step*, or of every running one; return which.
+        """Put *text* before the next request of *step*, or of every running step.
 
-        Raises NotFound for a step that is finished or unknown, Conflict as `cancel` does.
+        Return the ids of these steps. Raise `NotFound` for a step that is finished or unknown,
+        `Conflict` as `cancel` does.
         """
         self.caller.demand("write")
         return steer(self.caller, self._attachments, id, text, step)
 
     def delete(self, id: str) -> None:
-        """Delete the record of a run that is over, with its checkpoint; Conflict for a live one.
+        """Delete the record of a run that is over, with its checkpoint.
 
         When this returns the bytes are in no file of the database, unless a reader holds the log.
+        Raise `Conflict` for a live run.
         """
         self._attachments.flush()
         self.caller.demand("write")
@@ -194,12 +206,12 @@ class Runs:
 
     @cached_property
     def checkpoints(self) -> CheckpointRows:
-        """What a run can be resumed from, as its runtime wrote it."""
+        """Checkpoints from which runs can be resumed."""
         self.caller.demand("write")
         return CheckpointRows(self.caller)
 
     def _looking(self) -> RunsContext:
-        """Return who looks, once all that happened here is in the records."""
+        """Check the right to read, flush pending reports, and return the context."""
         self.caller.demand("read")
         self._attachments.flush()
         return self.caller
@@ -207,5 +219,5 @@ class Runs:
     def list(
         self, *, state: RunState | None = None, limit: int | None = 20, page: str | None = None
     ) -> Page[WatchedRun]:
-        """Return the runs of *state*, or all, those that began last first."""
+        """Return the runs of *state*, or all, the latest start first."""
         return list_runs(self._looking(), state=state, limit=limit, page=page)

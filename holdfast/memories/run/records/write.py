@@ -1,6 +1,6 @@
 """Write records of runs: leases, reports, checkpoints.
 
-A report that comes twice is taken once, for its sender does not know whether the first arrived.
+A repeated report is applied once, because its sender does not know whether the first arrived.
 """
 
 from collections.abc import Iterable
@@ -28,14 +28,14 @@ from holdfast.memories.run.records.record import (
 )
 
 ENDED_MOST: Final = 1_000
-"""Runs of a workspace that are over and still told of; the oldest make room."""
+"""Stored records of ended runs in a workspace; the oldest are evicted."""
 
 EVENTS_KEPT: Final = 1_000
-"""Events of a run that whoever comes late can still be told."""
+"""Stored events of a run, for clients that follow it later."""
 
 PACKAGE: Final = "holdfast.memories.run"
 _PER_REPORT: Final = 1_000_000
-"""More than entries of one report, so that orders of writes within reports do not meet."""
+"""More than the entries of one report, so that write numbers of two reports never overlap."""
 
 _text: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -50,9 +50,10 @@ class _Id(Struct, frozen=True):
 
 
 def begin(caller: RunsContext, opening: RunStart, *, cap: int = ENDED_MOST) -> None:
-    """Show the run that *opening* tells of as running; once more by the same holder does nothing.
+    """Record the run of *opening* as running; a repeat by its holder does nothing.
 
-    A run that was there is begun anew: its entries go, and who reported it before is refused.
+    A run of the same id is started again: its entries are deleted, and reports of its former holder
+    are refused.
     """
     now = caller.now()
 
@@ -87,10 +88,10 @@ def take(
     relay: bool = False,
     cap: int = ENDED_MOST,
 ) -> None:
-    """Bring the record up to date with *report*, which is a sign of life even when empty.
+    """Apply *report* to the record; also an empty report is a heartbeat.
 
-    With *relay* its events go through this process's bus as well. Raises NotFound when the record
-    is gone, Conflict when the run is over or another holder reports it.
+    With *relay* its events are published on this process's bus as well. Raise `NotFound` if the
+    record was deleted, `Conflict` if the run is over or another holder reports it.
     """
     now = caller.now()
 
@@ -121,9 +122,9 @@ def take(
 
 
 def delete(caller: RunsContext, run_id: str) -> None:
-    """Delete the record of a run that is over, and its checkpoint; their bytes are gone then.
+    """Delete the record and checkpoint of a run that is over; erase their bytes.
 
-    Raises NotFound, and Conflict for a run that is running.
+    Raise `NotFound`, and `Conflict` for a run that is running.
     """
     now = caller.now()
 
@@ -146,12 +147,15 @@ def delete(caller: RunsContext, run_id: str) -> None:
 
 
 def forget_runs(engine: Engine, tx: Transaction, *, workspace: str, agent: str) -> dict[str, int]:
-    """Delete every record of a run of *agent*, live ones too, and say how many. Then scrub."""
-    sql, whose = engine.queries(PACKAGE), {"workspace": workspace}
-    found = tx.all(_Id, sql.runs_of_agent, named=agent, **whose)
+    """Delete every record of a run of *agent*, live ones too; return their number.
+
+    The caller must scrub the engine.
+    """
+    sql, scope = engine.queries(PACKAGE), {"workspace": workspace}
+    found = tx.all(_Id, sql.runs_of_agent, named=agent, **scope)
     for each in found:
-        _drop(tx, sql, each.id, **whose)
-        tx.run(sql.delete_checkpoint, run=each.id, **whose)
+        _drop(tx, sql, each.id, **scope)
+        tx.run(sql.delete_checkpoint, run=each.id, **scope)
     return {"runs": len(found)}
 
 
@@ -161,12 +165,12 @@ def statements(caller: RunsContext) -> SimpleNamespace:
 
 
 def missing(run_id: str) -> NotFound:
-    """Return the error that there is no record of the run *run_id*."""
+    """Return the error for a missing run."""
     return NotFound("run", run_id, next="List the runs that there are.")
 
 
 class _Taking:
-    """One report being taken into the record of *run*."""
+    """Applies one report to the record of *run*."""
 
     def __init__(
         self, tx: Transaction, sql: SimpleNamespace, run: RunRow, report: RunReport
@@ -174,7 +178,7 @@ class _Taking:
         self._tx, self._sql, self._run, self._report = tx, sql, run, report
 
     def entries(self) -> tuple[int, int]:
-        """Write and delete entries; return how many more there are, and how many more bytes."""
+        """Write and delete entries; return the changes of their number and their bytes."""
         report, run_id = self._report, self._run.id
         keys = [each.key for each in report.entries]
         touched = _text([*keys, *report.deleted]).decode()
@@ -196,7 +200,7 @@ class _Taking:
             yield {"run": self._run.id, "written": start + place, **_stored(entry)}
 
     def events(self) -> int:
-        """Write events, let the oldest go, and return the number of the last."""
+        """Write events, delete the oldest, and return the number of the last."""
         first = self._run.seq + self._report.missed + 1
         rows = [
             {
@@ -216,11 +220,11 @@ class _Taking:
 
 
 def _stored(entry: ReportedEntry) -> dict[str, object]:
-    told = {"source": entry.source, "title": entry.title, "description": entry.description}
+    texts = {"source": entry.source, "title": entry.title, "description": entry.description}
     return {
         "key": entry.key,
         "kind": entry.kind,
-        "told": _text(told).decode(),
+        "told": _text(texts).decode(),
         "failed": int(entry.failed),
         "version": entry.version,
         "created_at": entry.created_at * MILLISECOND,
@@ -233,7 +237,7 @@ def _stored(entry: ReportedEntry) -> dict[str, object]:
 
 
 def _held(run: RunRow | None, run_id: str, report: RunReport) -> RunRow:
-    """Return *run* if *report* is of its holder, and nothing after its end."""
+    """Return *run*; raise `Conflict` for a report of another holder, or after the end."""
     if run is None:
         raise missing(run_id)
     if run.holder != report.holder:
@@ -252,7 +256,7 @@ def _held(run: RunRow | None, run_id: str, report: RunReport) -> RunRow:
 def _make_room(
     caller: RunsContext, tx: Transaction, sql: SimpleNamespace, *, now: int, cap: int
 ) -> None:
-    """Delete the oldest records past *cap* of runs that are over, and tell so."""
+    """Evict the oldest records of ended runs beyond *cap*, and add events of it."""
     surplus = tx.all(_Id, sql.surplus_runs, lost_before=now - LOST_AFTER, cap=cap)
     for each in surplus:
         _drop(tx, sql, each.id)
@@ -268,9 +272,9 @@ def _make_room(
         tx.after_commit(lambda: counts.evicted(len(surplus)))
 
 
-def _drop(tx: Transaction, sql: SimpleNamespace, run_id: str, **whose: str) -> None:
+def _drop(tx: Transaction, sql: SimpleNamespace, run_id: str, **scope: str) -> None:
     for statement in (sql.clear_entries, sql.clear_events, sql.delete_run):
-        tx.run(statement, run=run_id, **whose)
+        tx.run(statement, run=run_id, **scope)
 
 
 def _relay(caller: RunsContext, run_id: str, report: RunReport) -> None:
@@ -290,7 +294,7 @@ class CheckpointRows:
         self._caller = caller
 
     def load(self, run_id: str) -> bytes | None:
-        """Return what was last saved of the run *run_id*, or None."""
+        """Return the last checkpoint of the run *run_id*, or None."""
         checked_name("run_id", run_id)
         found = self._caller.engine.first(
             _Content, statements(self._caller).get_checkpoint, run=run_id
@@ -298,7 +302,7 @@ class CheckpointRows:
         return None if found is None else found.content
 
     def save(self, run_id: str, content: bytes) -> None:
-        """Keep *content* of the run *run_id*, instead of what was saved before."""
+        """Save *content* as the checkpoint of the run *run_id*, replacing the former one."""
         checked_name("run_id", run_id)
         caller, now = self._caller, self._caller.now()
 
@@ -308,7 +312,7 @@ class CheckpointRows:
         return caller.engine.write(work)
 
     def delete(self, run_id: str) -> bool:
-        """Delete what is kept of the run *run_id*; tell whether there was anything."""
+        """Delete the checkpoint of the run *run_id*; return whether there was one."""
         checked_name("run_id", run_id)
         caller = self._caller
 
