@@ -6,7 +6,7 @@
 select 1 as locked
 
 -- lock_agent (postgres) --
--- The agent's row first, then the workspace's, if that is asked for too.
+-- The agent's row first, then with :shared the workspace's.
 select 1 as locked
 from durable_agents
 where workspace = :workspace and agent in (:agent, case when :shared = 1 then '' else :agent end)
@@ -19,8 +19,7 @@ values (:workspace, :owner, 0, 0, 0, 0, :tidy_at)
 on conflict (workspace, agent) do nothing
 
 -- open_book --
--- What is held, what may be, how the caller's run stands; one row for each entry under the key, or
--- one without.
+-- Sizes, limits and the state of the run; one row for each entry under the key, or one without.
 select a.entries, a.core_entries, a.expires_at as first_expiry, a.forgot_seq, a.tidy_at,
     s.entries as shared_entries, s.forgot_seq as shared_forgot_seq,
     coalesce(mine.cap, ours.cap) as cap, ours.workspace_cap,
@@ -59,7 +58,7 @@ where e.workspace = :workspace and e.agent in (:agent, '') and e.run_id in ('', 
     and e.key = any (array(select jsonb_array_elements_text(cast(:keys as jsonb))))
 
 -- due_entries --
--- Their contents are let go unread.
+-- The contents are deleted unread.
 select agent, run_id, key, id, '' as content, category, tags, size_bytes, seq, created_at, updated_at,
     expires_at, created_by, updated_by
 from durable_entries
@@ -67,7 +66,7 @@ where workspace = :workspace and agent = :agent and expires_at < :now
 order by seq
 
 -- erase_expired (sqlite) --
--- What the log holds of keys whose entry expired: content and its hash. The rows stay.
+-- Erases content and hash from the log of keys with an expired entry. The rows stay.
 update durable_changes set content = null, content_sha256 = null
 where workspace = :workspace and agent = :agent and content_sha256 is not null
     and key in (select value from json_each(:keys))
@@ -89,7 +88,7 @@ where workspace = :workspace and agent = :agent and key is not null and expires_
     and content_sha256 is not null
 
 -- entries_of_run --
--- Their contents are let go unread.
+-- The contents are deleted unread.
 select agent, run_id, key, id, '' as content, category, tags, size_bytes, seq, created_at, updated_at,
     expires_at, created_by, updated_by
 from durable_entries
@@ -280,7 +279,7 @@ join durable_entries e on e.workspace = :workspace and e.agent = c.value ->> 0
     and e.run_id = c.value ->> 1 and e.key = c.value ->> 2
 
 -- fence --
--- How the caller's run stands, and who has its lane.
+-- The state of the run, and the live token of its lane.
 select r.lane, r.seen_at, r.outcome as run_outcome, l.token as live_token
 from durable_runs r
 join durable_lanes l on l.workspace = r.workspace and l.agent = r.agent and l.lane = r.lane
@@ -326,7 +325,7 @@ update durable_runs set ended_at = :now, outcome = :outcome
 where workspace = :workspace and agent = :agent and token = :token
 
 -- to_see --
--- How much there is to see, by the counters, and the budget for it.
+-- Bytes of the visible entries, by the counters, and the budget for them.
 select coalesce(a.size_bytes, 0) as size_bytes, coalesce(s.size_bytes, 0) as shared_size_bytes,
     coalesce(mine.budget, ours.budget) as budget
 from (select 1 as one) x
@@ -357,7 +356,7 @@ set cap = excluded.cap, workspace_cap = excluded.workspace_cap, run_cap = exclud
     daily_hours = excluded.daily_hours
 
 -- agents_over --
--- Those who hold more than a new default would allow them.
+-- Agents with more entries than a new default permits.
 select a.agent, a.entries, a.core_entries
 from durable_agents a
 left join durable_limits l on l.workspace = a.workspace and l.agent = a.agent
@@ -430,7 +429,7 @@ where workspace = :workspace and agent in (:agent, '') and op = 'evict' and cont
     and at < :before
 
 -- erase_expired_evicted --
--- What the log holds of an entry that was evicted goes when the entry would have expired.
+-- The log of an evicted entry loses its content when the entry would have expired.
 update durable_changes set content = null, content_sha256 = null
 where workspace = :workspace and agent = :agent and content_sha256 is not null and exists (
     select 1 from durable_changes e
@@ -455,7 +454,7 @@ delete from durable_runs
 where workspace = :workspace and agent = :agent and ended_at < :before
 
 -- drop_lanes --
--- A lane is known while a run of it is.
+-- A lane is stored while one of its runs is.
 delete from durable_lanes
 where workspace = :workspace and agent = :agent and not exists (
     select 1 from durable_runs r
@@ -549,7 +548,7 @@ where workspace = :workspace and agent = :agent and ended_at is null and seen_at
 order by token
 
 -- due_owners --
--- Whoever has something that is over: entries, then runs.
+-- Agents with expired entries, then with lapsed runs.
 select e.workspace, e.agent from (
     select workspace, agent from durable_entries
     where expires_at is not null and expires_at < :now
@@ -631,7 +630,7 @@ where at < :before and (:workspace = '*' or workspace = :workspace) and not exis
 )
 
 -- drop_old_lanes --
--- A lane goes with the last run it had.
+-- A lane is deleted with its last run.
 delete from durable_lanes
 where (workspace, agent, lane, token) in (
     select workspace, agent, lane, token from durable_runs
@@ -686,7 +685,7 @@ delete from durable_limits where workspace = :workspace and agent = :agent
 delete from durable_replays where workspace = :workspace and agent = :agent
 
 -- unsign_entries --
--- Whoever it was that wrote what the workspace shares, it is nobody now.
+-- Workspace entries of the forgotten agent get an anonymous author.
 update durable_entries
 set created_by = case when substr(created_by, 1, :length) = :prefix then :nobody else created_by end,
     updated_by = case when substr(updated_by, 1, :length) = :prefix then :nobody else updated_by end
@@ -721,7 +720,7 @@ where workspace = :workspace and agent = :agent and run_id = ''
     and (expires_at is null or expires_at >= :now)
 
 -- entry_expired --
--- One that is over, and on disk until the next write or sweep.
+-- An expired entry that is on disk until the next write or sweep.
 select category, size_bytes, expires_at, updated_by
 from durable_entries
 where workspace = :workspace and agent = :agent and run_id = '' and key = :key

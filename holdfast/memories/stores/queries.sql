@@ -103,7 +103,7 @@ from memories m join versions v on v.id = m.version_id
 where m.id = :memory and m.store_id = :store and m.workspace = :workspace
 
 -- heads_under --
--- What sits at a path or below it, in path order, a batch at a time.
+-- The memories at a path or below it, in path order, in batches.
 select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.content_size_bytes,
     m.created_at, m.updated_at, m.words
 from memories m join versions v on v.id = m.version_id
@@ -217,14 +217,14 @@ set path = :path, version_id = :version, content_sha256 = :sha256,
 where id = :memory and workspace = :workspace
 
 -- step_aside (sqlite) --
--- A memory may move to where another still sits that moves too: first all step aside.
+-- A memory may move to the path of another that moves too, so all free their paths first.
 update memories
 set path = id
 where store_id = :store and workspace = :workspace
     and id in (select value from json_each(:memories))
 
 -- step_aside (postgres) --
--- A memory may move to where another still sits that moves too: first all step aside.
+-- A memory may move to the path of another that moves too, so all free their paths first.
 update memories
 set path = id
 where store_id = :store and workspace = :workspace
@@ -454,7 +454,7 @@ order by v.seq, v.number
 limit :rows
 
 -- get_edit --
--- Another's id stands for all of the store's edits that are too old to be kept.
+-- A row with another id means that the store has edits past their retention.
 select id, digest, answer from store_edits
 where store_id = :store and workspace = :workspace and id = :edit
 union all
@@ -745,5 +745,5 @@ update api_keys set last_used_at = :now
 where id = :id and workspace = :workspace and (last_used_at is null or last_used_at <= :before)
 
 -- any_key --
--- Whoever asks is nobody yet: only upkeep's scope sees the keys of all.
+-- The client is not authenticated yet: only upkeep's scope sees the keys of all workspaces.
 select 1 as found from api_keys where :workspace = '*' limit 1
