@@ -1,0 +1,34 @@
+"""Five operations pass through no more modules, functions and frames than the ceilings say."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FLOWS = Path(__file__).with_name("flows.py")
+
+CEILINGS = {
+    # Modules, functions, depth. They only fall, towards the targets beside them.
+    "library create": (27, 112, 13),  # 16, 80, 10
+    "HTTP create": (45, 168, 13),  # 25, 115, 11
+    "recall": (27, 91, 9),  # 20, 90, 9
+    "save on the mount": (59, 233, 19),  # 30, 150, 14
+    "plan of one step": (49, 237, 15),  # 26, 180, 12
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=[pytest.mark.fuse] if "mount" in each else []) for each in CEILINGS],
+)
+def test_an_operation_passes_through_no_more_than_its_ceilings(name: str) -> None:
+    command = [sys.executable, str(FLOWS), name]
+
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    assert ran.returncode == 0, ran.stderr
+    counts = tuple(json.loads(ran.stdout))
+    above = [count for count, most in zip(counts, CEILINGS[name], strict=True) if count > most]
+    assert not above, f"modules, functions, depth: {counts}, at most {CEILINGS[name]}"
