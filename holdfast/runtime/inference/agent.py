@@ -24,7 +24,7 @@ from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage, user_messag
 from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.context import Context, ToolContext
 from holdfast.runtime.history import History, HistoryContext, asked, has_any
-from holdfast.runtime.inference.agent_loop import AgentCall, no_model
+from holdfast.runtime.inference.agent_loop import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import (
     MAX_ITER,
@@ -32,6 +32,7 @@ from holdfast.runtime.inference.run_types import (
     RunEnd,
     check_max_iter,
     failure,
+    no_model,
 )
 from holdfast.runtime.mcp import close, connect, kept
 from holdfast.runtime.run_events import OnEvent, RunEvent, RunEventType, Sink, Telling, followed

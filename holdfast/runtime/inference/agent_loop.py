@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
@@ -39,7 +39,7 @@ from pydantic_ai.settings import ModelSettings, ToolChoice
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 from pydantic_graph import End
 
-from holdfast.ground.errors import InvalidInput, NoModel, NotRunnable, ToolNameTaken
+from holdfast.ground.errors import InvalidInput, NotRunnable, ToolNameTaken
 from holdfast.memories.state.message import ErrorKind, ToolCall
 from holdfast.memories.state.result import InferenceResult
 from holdfast.runtime.agent import AgentSpec, AgentStart, AnyModel
@@ -78,6 +78,7 @@ from holdfast.runtime.inference.run_types import (
     RunEnd,
     StopReason,
     check_max_iter,
+    no_model,
 )
 from holdfast.runtime.mcp import connect, is_remote, kept, seen_to
 from holdfast.runtime.tools import OURS, equipped
@@ -351,9 +352,8 @@ def built(agent: AgentSpec) -> ModelAgent[Any, Any]:
     return found
 
 
-def _context_of(ctx: RunContext[Any]) -> ToolContext:
-    deps: CallDeps = ctx.deps
-    return deps.tools.context(ctx)
+def _context_of(ctx: RunContext[CallDeps]) -> ToolContext:
+    return ctx.deps.tools.context(ctx)
 
 
 class RequestRewrite(AbstractCapability[Any]):
@@ -375,11 +375,6 @@ class RequestRewrite(AbstractCapability[Any]):
                 instruction_parts=[InstructionPart(system)] if system else None,
             ),
         )
-
-
-Graph: TypeAlias = AgentRun[Any, Any]
-ToModel: TypeAlias = ModelRequestNode[Any, Any]
-ToTools: TypeAlias = CallToolsNode[Any, Any]
 
 
 class AgentCall:
@@ -407,7 +402,7 @@ class AgentCall:
         self._deps = CallDeps(self._tools)
         self._max_iter, self._timeout = max_iter, timeout
         self._record = CallRecord(agent, run, index=index, answers=self._tools.answers)
-        self._graph: Graph | None = None
+        self._graph: AgentRun[Any, Any] | None = None
         self._next: ModelRequest | None = None
         self._steps = 0
 
@@ -495,7 +490,7 @@ class AgentCall:
             "infer_name": False,
         }
 
-    async def _drive(self, graph: Graph, begin: AgentRequest) -> None:
+    async def _drive(self, graph: AgentRun[Any, Any], begin: AgentRequest) -> None:
         node = graph.next_node
         while not isinstance(node, End):
             if ModelAgent.is_model_request_node(node):
@@ -540,7 +535,7 @@ class AgentCall:
             self._record.prompt, self._record.history = changed.prompt, changed.history
         return True
 
-    async def _ask(self, graph: Graph, node: ToModel) -> Any:
+    async def _ask(self, graph: AgentRun[Any, Any], node: ModelRequestNode[Any, Any]) -> Any:
         """Make the request of *node*, emit pieces on arrival, return the next node."""
         self._steps += 1
         watched = self.run.watched
@@ -559,7 +554,7 @@ class AgentCall:
         data = {"delta": delta, "step": self._steps}
         await self.run.tell(kind, data, agent=self.agent.name)
 
-    async def _on_response(self, node: ToTools) -> None:
+    async def _on_response(self, node: CallToolsNode[Any, Any]) -> None:
         """Let the agent's hook change the reply of *node* before its tools run."""
         if self.agent.hooks and self.agent.hooks.on_response:
             before = self._record.result(self._exchanged(), stop_reason="done")
@@ -567,7 +562,7 @@ class AgentCall:
             retell(node.model_response, before, after)
         self._tools.ask(node.model_response, self._steps)
 
-    async def _use_tools(self, graph: Graph, node: ToTools) -> Any:
+    async def _use_tools(self, graph: AgentRun[Any, Any], node: CallToolsNode[Any, Any]) -> Any:
         async with node.stream(graph.ctx) as stream:
             async for event in stream:
                 if isinstance(event, FunctionToolResultEvent):
@@ -601,12 +596,3 @@ class AgentCall:
         except HookFailed as error:
             self._end("hook_error", error.__cause__, detail=error.hook)
             return self._result()
-
-
-def no_model(agent: AgentSpec) -> NoModel:
-    """Return the error for an *agent* without a model."""
-    return NoModel(
-        f"The agent {agent.name} has no model.",
-        agent=agent.name,
-        next="Name one: for the call, for the agent, or as the network's default_model.",
-    )

@@ -10,7 +10,7 @@ from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRe
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 from holdfast.ground.clock import Clock
-from holdfast.ground.errors import InvalidInput, RunFailed
+from holdfast.ground.errors import InvalidInput, NoModel, RunFailed
 from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.message import Message
 from holdfast.memories.state.result import InferenceResult, Usage, result_id
@@ -205,3 +205,12 @@ def _bare(message: ModelMessage) -> ModelMessage:
 def _model(exchanged: Iterable[ModelMessage]) -> str | None:
     names = [each.model_name for each in exchanged if isinstance(each, ModelResponse)]
     return names[-1] if names else None
+
+
+def no_model(agent: AgentSpec) -> NoModel:
+    """Return the error for an *agent* without a model."""
+    return NoModel(
+        f"The agent {agent.name} has no model.",
+        agent=agent.name,
+        next="Name one: for the call, for the agent, or as the network's default_model.",
+    )
