@@ -134,7 +134,7 @@ MANY_METHODS = {
     "holdfast/memories/durable/memory.py:DurableMemory": FACADE,
     "holdfast/memories/run/memory.py:RunMemory": FACADE,
     "holdfast/runtime/networks/run.py:NetworkRun": FACADE,
-    "holdfast/memories/longterm/transaction.py:CollectionTransaction": "the state of one collection",
+    "holdfast/memories/longterm/transaction.py:CollectionTransaction": "one collection",
     "holdfast/memories/state/state.py:NetworkState": FACADE,
     "holdfast/memories/state/cells.py:CellTable": "the state of one network",
     "holdfast/engines/sqlite/transaction.py:SQLiteTransaction": PORT,

@@ -10,7 +10,8 @@ import typer
 from msgspec import Struct
 
 from holdfast.doors.cli.command import CommandContext, command
-from holdfast.doors.cli.output import brief, one_line, put_bytes, put_json
+from holdfast.doors.cli.output import brief, put_bytes, put_json
+from holdfast.doors.cli.terminal import one_line
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.durable.memory import DurableMemory

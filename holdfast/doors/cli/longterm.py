@@ -11,7 +11,8 @@ from msgspec import UNSET
 
 from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.durable import preview
-from holdfast.doors.cli.output import brief, one_line, put_bytes, put_json
+from holdfast.doors.cli.output import brief, put_bytes, put_json
+from holdfast.doors.cli.terminal import one_line
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
 from holdfast.ground.permissions import create_file

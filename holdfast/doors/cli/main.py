@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
 
-from holdfast.doors.cli.output import one_line
+from holdfast.doors.cli.terminal import one_line
 from holdfast.ground.errors import HoldfastError, MissingExtra
 
 DONE, FAILED, WRONG_USAGE = 0, 1, 2

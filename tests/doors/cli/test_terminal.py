@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from doors.cli.lines import Run
 
-from holdfast.doors.cli.output import printable
+from holdfast.doors.cli.terminal import printable
 
 HOLDFAST = (sys.executable, "-m", "holdfast.doors.cli.main")
 
