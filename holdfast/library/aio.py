@@ -1228,7 +1228,7 @@ class AsyncLongTermMemory(AsyncLongTermData):
 
 
 class AsyncRuns:
-    """The runs of a workspace, those of this process and what others report of theirs."""
+    """The runs of a workspace, in this process and in others."""
 
     def __init__(self, of: Runs, cross: Crossing) -> None:
         self._of, self._cross = of, cross
@@ -1242,17 +1242,17 @@ class AsyncRuns:
         metadata: Mapping[str, str] | None = None,
         control: RunControl | None = None,
     ) -> Attached:
-        """Show the run of *memory* to others; what this returns, called, says that it is over.
+        """Record the run of *memory*; call the result to end the run.
 
-        Nothing waits for it: what happens is reported on another thread. With *control* the run
-        can be cancelled and steered through this process. Raises InvalidInput.
+        No call waits for it: another thread sends the reports. With *control* the run can be
+        cancelled and steered through this process. Raise `InvalidInput` for a wrong argument.
         """
         return await self._cross(
             self._of.attach, memory, name=name, agent=agent, metadata=metadata, control=control
         )
 
     async def retrieve(self, id: str) -> WatchedRun:
-        """Return the run *id* as it is now; NotFound without it."""
+        """Return the run *id*; raise `NotFound` if there is none."""
         return await self._cross(self._of.retrieve, id)
 
     async def entries(
@@ -1267,7 +1267,7 @@ class AsyncRuns:
         limit: int | None = 200,
         page: str | None = None,
     ) -> AsyncPage[ListedEntry]:
-        """Return what the memory of the run *id* held last, without values, the newest first.
+        """Return the last entries of the run *id*, without values, the newest first.
 
         The filters are those of a run memory's own list. Raises NotFound without the run.
         """
@@ -1287,48 +1287,54 @@ class AsyncRuns:
     async def entry(
         self, id: str, key: str, *, path: str | None = None, offset: int = 0
     ) -> ReadEntry:
-        """Return the entry under *key* of the run *id*, or what *path* leads to in its value.
+        """Return the entry *key* of the run *id*, or the part of its value at *path*.
 
-        Of a value over 64 KiB the first part is kept. Raises NotFound without run or entry.
+        Of a value over 64 KiB the first part is stored. Raise `NotFound` without run or entry.
         """
         return await self._cross(self._of.entry, id, key, path=path, offset=offset)
 
     async def follow(self, id: str, *, after: int = 0) -> AsyncLive[RecordedRunEvent]:
-        """Give what happened in the run *id* past the event *after*, and what happens, to its end.
+        """Yield the events of the run *id* after the event *after*, until the run ends.
 
-        The last 1,000 events are kept; where others were, a `gap` tells how many. Raises NotFound.
+        The last 1,000 events are stored; in place of dropped ones, a `gap` has their number. Raise
+        `NotFound` if there is no such run.
         """
         answer = await self._cross(self._of.follow, id, after=after)
         return AsyncLive(answer, self._cross)
 
     async def cancel(self, id: str, reason: str = CANCELLED) -> None:
-        """Cancel the run *id* of this process; Conflict when it is over, or runs elsewhere."""
+        """Cancel the run *id* of this process.
+
+        Raise `Conflict` if it is over, or in another process.
+        """
         await self._cross(self._of.cancel, id, reason)
 
     async def steer(self, id: str, text: str, *, step: str | None = None) -> list[str]:
-        """Put *text* before the next request of *step*, or of every running one; return which.
+        """Put *text* before the next request of *step*, or of every running step.
 
-        Raises NotFound for a step that is finished or unknown, Conflict as `cancel` does.
+        Return the ids of these steps. Raise `NotFound` for a step that is finished or unknown,
+        `Conflict` as `cancel` does.
         """
         return await self._cross(self._of.steer, id, text, step=step)
 
     async def delete(self, id: str) -> None:
-        """Delete the record of a run that is over, with its checkpoint; Conflict for a live one.
+        """Delete the record of a run that is over, with its checkpoint.
 
         When this returns the bytes are in no file of the database, unless a reader holds the log.
+        Raise `Conflict` for a live run.
         """
         await self._cross(self._of.delete, id)
 
     async def list(
         self, *, state: RunState | None = None, limit: int | None = 20, page: str | None = None
     ) -> AsyncPage[WatchedRun]:
-        """Return the runs of *state*, or all, those that began last first."""
+        """Return the runs of *state*, or all, the latest start first."""
         answer = await self._cross(self._of.list, state=state, limit=limit, page=page)
         return AsyncPage(answer, self._cross)
 
 
 class AsyncThreads:
-    """The threads of a workspace: what users said, and the results that came of it, in order.
+    """The threads of a workspace: messages of users and results of agents, in order.
 
     >>> import holdfast
     >>> threads = holdfast.open(":memory:").threads
@@ -1343,7 +1349,7 @@ class AsyncThreads:
         self._of, self._cross = of, cross
 
     async def retrieve(self, id: str) -> Thread:
-        """Return the thread; NotFound if it is not there."""
+        """Return the thread; `NotFound` if there is none."""
         return await self._cross(self._of.retrieve, id)
 
     async def turns(
@@ -1366,9 +1372,9 @@ class AsyncThreads:
         return await self._cross(self._of.results, id)
 
     async def append(self, id: str, turns: Iterable[GivenTurn]) -> Appended:
-        """Add *turns*, all or none; a thread that is not there is made.
+        """Append *turns*, all or none; create the thread if needed.
 
-        A turn whose id the thread has is passed over where it is the same; else ResultDiffers.
+        A turn that is stored already is skipped. Raise `ResultDiffers` if another one has its id.
         """
         return await self._cross(self._of.append, id, turns)
 
@@ -1377,7 +1383,7 @@ class AsyncThreads:
         return await self._cross(self._of.runs, id)
 
     async def delete(self, id: str) -> bool:
-        """Delete the thread, its turns and its runs; tell whether there was anything."""
+        """Delete the thread, its turns and its runs; return whether there was anything."""
         return await self._cross(self._of.delete, id)
 
     async def list(
@@ -1389,7 +1395,7 @@ class AsyncThreads:
 
 
 class AsyncNetworkRuns:
-    """The records of a workspace's runs: what began, and how it ended.
+    """The records of a workspace's runs.
 
     >>> import holdfast
     >>> [run.status for run in holdfast.open(":memory:").network_runs.list()]
@@ -1402,12 +1408,13 @@ class AsyncNetworkRuns:
     async def put(self, record: RunRecord | Mapping[str, object]) -> RunRecord:
         """Write a run's record as it is now: at its start, and at its end.
 
-        The same twice is once; Conflict for a run that has ended otherwise.
+        Writing the same record again does nothing. Raise `Conflict` for a run that ended with
+        another record.
         """
         return await self._cross(self._of.put, record)
 
     async def retrieve(self, run_id: str) -> RunRecord:
-        """Return the record of the run; NotFound if it is not there."""
+        """Return the record of the run; `NotFound` if there is none."""
         return await self._cross(self._of.retrieve, run_id)
 
     async def list(
