@@ -188,7 +188,7 @@ def _not_kept(
     caller.shared.counts.add("outcomes_total", outcome)
     publish(caller, "refused", outcome=outcome, reasons=" ".join(reasons))
     done = Remembered(stored=None, outcome=outcome, reasons=reasons)
-    # A write that writes nothing: a caller whose writes are awaited awaits this one too.
+    # An empty write, so that the result is awaitable on an engine with awaited writes.
     return caller.engine.write(lambda _: done)
 
 

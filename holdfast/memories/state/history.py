@@ -43,9 +43,10 @@ def _names(field: str, given: object) -> frozenset[str] | None:
 class View(Struct, frozen=True, kw_only=True):
     """The history as an agent sees it: by default all of it, others' turns as notes.
 
-    `include` names the tools whose calls stay, all others go; `exclude` those whose calls go, all
-    others stay. `tools="drop"` drops the calls that go, with neither all of them; `"summary"` names
-    those that stay in a line. `budget` is in bytes, or in what `measure` gives for a message.
+    `include` names the only tools with calls that stay, `exclude` those with calls that go.
+    `tools="drop"` drops the calls that go, or all calls if neither is given; `"summary"` replaces
+    calls that stay by a line with their names. `budget` is in bytes, or in the unit of `measure`,
+    which returns the size of a message.
     """
 
     turns: Turns = "all"

@@ -171,7 +171,7 @@ def one_of(field: str, value: object, allowed: Collection[object]) -> None:
 
 
 def members(value: object) -> dict[str, Any]:
-    """Return *value* if it is a dict whose keys are text; else InvalidInput."""
+    """Return *value* if it is a dict with text as keys; else InvalidInput."""
     if not isinstance(value, dict):
         raise InvalidInput(HERE, "must be an object", given=value)
     found = cast("dict[object, Any]", value)

@@ -304,7 +304,7 @@ def _answer(
         except Exception as error:
             # The message of a caller's exception may hold the turns, so only its type is logged.
             raise ExtractionFailed(type(error).__name__) from error
-        if not isinstance(answer, str):  # pyright: ignore[reportUnnecessaryIsInstance] - anybody's code
+        if not isinstance(answer, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's function
             raise ExtractionFailed(UnreadableAnswer.__name__)
         return answer
 

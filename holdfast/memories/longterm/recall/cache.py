@@ -31,7 +31,7 @@ _BESIDE_BYTES: Final = 400
 _TERM_BYTES: Final = 150
 
 Beside = tuple[tuple[int, ...], tuple[int, ...]]
-"""The numbers of the turns before a turn and after it in its sitting, nearest first."""
+"""The numbers of the turns before a turn and after it in its session, nearest first."""
 
 
 class Speaking(Struct, frozen=True):

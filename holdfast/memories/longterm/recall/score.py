@@ -85,7 +85,7 @@ def fit(
     *cosines* are those of rows that have a vector, by id; None where nothing is compared by
     meaning.
     """
-    lex, told, touched = _lex(postings, question.terms)
+    lex, covered, touched = _lex(postings, question.terms)
     worded = _best(lex, _allowed(postings, wanted, sorted(touched)))
     date = _dates(postings, question, wanted)
     cosine, nearest = _cosines(postings, wanted, cosines)
@@ -106,7 +106,7 @@ def fit(
             pairs = zip(rows, fits, strict=True)
             fits = [each + weight * found.get(row, 0.0) for row, each in pairs]
     return Fits(
-        rows=rows, fit=fits, told=told, lexical=lexical, session=session,
+        rows=rows, fit=fits, told=covered, lexical=lexical, session=session,
         date=date, link=link, near=near, cosine=cosine, hybrid=cosines is not None,
     )  # fmt: skip
 
@@ -116,15 +116,15 @@ def _lex(postings: Postings, terms: Sequence[str]) -> tuple[list[float], list[fl
 
     Lists have one entry for each row and a 0 in place -1.
     """
-    lex, told = [0.0] * (len(postings) + 1), [0.0] * (len(postings) + 1)
+    lex, covered = [0.0] * (len(postings) + 1), [0.0] * (len(postings) + 1)
     touched: set[int] = set()
     for term in terms:
         weights, telling = postings.weights(term), postings.telling(term)
         touched.update(weights)
         for row, weight in weights.items():
             lex[row] += weight
-            told[row] += telling
-    return lex, told, touched
+            covered[row] += telling
+    return lex, covered, touched
 
 
 def _allowed(postings: Postings, wanted: RecallOptions, rows: Iterable[int]) -> list[int]:

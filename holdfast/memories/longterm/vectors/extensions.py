@@ -88,7 +88,7 @@ class SqliteVec:
                 self._remove(collection, id)
 
     def nearest(self, collection: str, vector: Sequence[float], k: int) -> Near:
-        """Return the *k* ids whose vectors are nearest to *vector*, by true cosine."""
+        """Return the *k* ids with the vectors nearest to *vector*, by exact cosine."""
         table = f"vectors_{len(vector)}"
         blob = array("f", vector).tobytes()
         with self._lock:
@@ -162,7 +162,7 @@ class PgVectors(TableVectors):
         self._schema = schema
 
     def nearest(self, collection: str, vector: Sequence[float], k: int) -> Near:
-        """Return the *k* ids whose vectors are nearest to *vector*, by true cosine."""
+        """Return the *k* ids with the vectors nearest to *vector*, by exact cosine."""
 
         def work(reader: Reader) -> Near:
             reader.rows(_statements().use_extension, schema=self._schema)

@@ -159,7 +159,7 @@ class TableVectors:
         tx.send(self._sql.vectors_changed, collection=collection, seq=tx.seq)
 
     def nearest(self, collection: str, vector: Sequence[float], k: int) -> Near:
-        """Return the *k* ids name vectors are nearest to *vector*, by true cosine."""
+        """Return the *k* ids with the vectors nearest to *vector*, by exact cosine."""
         return self._matrix(collection, len(vector)).nearest(vector, k, plain=self._plain)
 
     def cosines(self, collection: str, vector: Sequence[float]) -> Mapping[str, float]:
