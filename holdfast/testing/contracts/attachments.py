@@ -1,4 +1,4 @@
-"""What holds for the stores that a session attaches, and for the note that tells of them."""
+"""Contract of the stores attached to a session, and of their prompt note."""
 
 from typing import Any
 
@@ -174,10 +174,10 @@ class NotesContract(GivenAStore):
 
         note = hf.sessions.note(session.id)
 
-        for told in ("Style Guide", "How we write", "/mnt/memory/style-guide", "read_only"):
-            assert told in note
-        for told in ("Scratch", "/mnt/memory/scratch", "read_write", "Tidy it up."):
-            assert told in note
+        for text in ("Style Guide", "How we write", "/mnt/memory/style-guide", "read_only"):
+            assert text in note
+        for text in ("Scratch", "/mnt/memory/scratch", "read_write", "Tidy it up."):
+            assert text in note
 
     def test_a_note_may_speak_of_another_root(self, hf: Holdfast, store: Store) -> None:
         note = hf.sessions.note(attached(hf, store).id, root="/home/ada/memory")

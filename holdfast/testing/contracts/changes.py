@@ -88,15 +88,15 @@ class ChangesContract(GivenAStore):
         hf.memory_stores.memories.update(a.id, memory_store_id=store.id, content="new")
         (d,) = written(hf, store, "/d")
 
-        told = hf.memory_stores.memories.changes(store.id, after).changes
+        changes = hf.memory_stores.memories.changes(store.id, after).changes
 
-        assert [(each.memory_id, each.operation, each.memory) for each in told] == [
+        assert [(each.memory_id, each.operation, each.memory) for each in changes] == [
             (b.id, "deleted", None),
             (a.id, "modified", basic(hf, a)),
             (d.id, "created", basic(hf, d)),
         ]
-        assert c.id not in {each.memory_id for each in told}
-        assert [each.seq for each in told] == sorted({each.seq for each in told})
+        assert c.id not in {each.memory_id for each in changes}
+        assert [each.seq for each in changes] == sorted({each.seq for each in changes})
 
     def test_only_the_last_change_of_a_memory_is_told(
         self, hf: Holdfast, store: Store, after: int
@@ -106,9 +106,9 @@ class ChangesContract(GivenAStore):
             hf.memory_stores.memories.update(a.id, memory_store_id=store.id, content=text)
         hf.memory_stores.memories.delete(b.id, memory_store_id=store.id)
 
-        told = hf.memory_stores.memories.changes(store.id, after).changes
+        changes = hf.memory_stores.memories.changes(store.id, after).changes
 
-        assert [(each.memory_id, each.operation) for each in told] == [
+        assert [(each.memory_id, each.operation) for each in changes] == [
             (a.id, "modified"),
             (b.id, "deleted"),
         ]
@@ -122,9 +122,9 @@ class ChangesContract(GivenAStore):
             hf.memory_stores.memory_versions.restore(a.memory_version_id, memory_store_id=store.id)
         hf.memory_stores.memories.delete(a.id, memory_store_id=store.id)
 
-        told = hf.memory_stores.memories.changes(store.id, after).changes
+        changes = hf.memory_stores.memories.changes(store.id, after).changes
 
-        assert [(each.operation, each.memory) for each in told] == [("deleted", None)]
+        assert [(each.operation, each.memory) for each in changes] == [("deleted", None)]
 
     def test_going_on_from_an_answer_tells_what_came_after_it(
         self, hf: Holdfast, store: Store, after: int
@@ -141,9 +141,9 @@ class ChangesContract(GivenAStore):
     def test_from_the_beginning_it_tells_all(self, hf: Holdfast, store: Store) -> None:
         made = written(hf, store, "/a", "/b")
 
-        told = hf.memory_stores.memories.changes(store.id, 0).changes
+        changes = hf.memory_stores.memories.changes(store.id, 0).changes
 
-        assert [each.memory_id for each in told] == [each.id for each in made]
+        assert [each.memory_id for each in changes] == [each.id for each in made]
 
     def test_many_changes_come_in_parts_that_split_no_transaction(
         self, hf: Holdfast, store: Store, after: int
@@ -187,9 +187,9 @@ class ChangesContract(GivenAStore):
         for version in hf.memory_stores.memory_versions.list(store.id).data:
             hf.memory_stores.memory_versions.redact(version.id, memory_store_id=store.id)
 
-        told = hf.memory_stores.memories.changes(store.id, after).changes
+        changes = hf.memory_stores.memories.changes(store.id, after).changes
 
-        assert [(each.memory_id, each.operation) for each in told] == [(a.id, "deleted")]
+        assert [(each.memory_id, each.operation) for each in changes] == [(a.id, "deleted")]
 
     def test_a_number_the_store_never_came_to_asks_for_a_snapshot(
         self, hf: Holdfast, store: Store, after: int

@@ -12,7 +12,7 @@ from holdfast.testing.fakes import FrozenClock
 
 
 def fill(durable: DurableMemory, entries: str, cap: int | None = None) -> None:
-    """Set the cap to hold *entries* and store them: an upper-case letter is core, others not."""
+    """Set the cap to the number of *entries* and store them; upper-case ones are core."""
     durable.set_limits(cap=cap or len(entries))
     for key in entries:
         durable.set(key, "x", category="core" if key.isupper() else "note")

@@ -1,4 +1,4 @@
-"""What the contracts of durable memory start from, and how they expect to be refused."""
+"""Fixtures and expected errors of the contracts of durable memory."""
 
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager

@@ -165,39 +165,49 @@ class DurableExplanationsContract(GivenAnAgent):
         put(durable, "big", "core", 200)
         put(durable, "C", "core", 50)
 
-        told = [durable.explain(key, 100) for key in ("C", "big", "w1", "w2")]
+        explained = [durable.explain(key, 100) for key in ("C", "big", "w1", "w2")]
 
-        assert [(each.reason, each.hydrated) for each in told] == [
+        assert [(each.reason, each.hydrated) for each in explained] == [
             ("core", True),
             ("too_big", False),
             ("over_budget", False),
             ("window", True),
         ]
-        assert [(each.rank, each.left_before) for each in told] == [
+        assert [(each.rank, each.left_before) for each in explained] == [
             (1, 100),
             (2, 50),
             (3, 50),
             (4, 50),
         ]
-        assert [each.tier for each in told] == ["pinned", "pinned", "windowed", "windowed"]
-        assert [each.size_bytes for each in told] == [50, 200, 60, 30]
-        assert {each.budget for each in told} == {100}
-        assert all(each.text and "\n" not in each.text for each in told)
+        assert [each.tier for each in explained] == ["pinned", "pinned", "windowed", "windowed"]
+        assert [each.size_bytes for each in explained] == [50, 200, 60, 30]
+        assert {each.budget for each in explained} == {100}
+        assert all(each.text and "\n" not in each.text for each in explained)
 
     def test_of_a_key_it_tells_about_the_nearest(self, durable: DurableMemory) -> None:
         durable.set("a", "all", category="workspace")
         durable.set("a", "own", category="core")
 
-        told = durable.explain("a")
+        explained = durable.explain("a")
 
-        assert (told.reason, told.scope, told.category) == ("core", "agent", "core")
+        assert (explained.reason, explained.scope, explained.category) == ("core", "agent", "core")
 
     def test_of_a_key_never_stored(self, durable: DurableMemory) -> None:
-        told = durable.explain("a")
+        explained = durable.explain("a")
 
-        assert (told.hydrated, told.reason) == (False, "never_stored")
-        assert (told.category, told.scope, told.tier, told.rank) == (None, None, None, None)
-        assert (told.size_bytes, told.left_before, told.at, told.by) == (None, None, None, None)
+        assert (explained.hydrated, explained.reason) == (False, "never_stored")
+        assert (explained.category, explained.scope, explained.tier, explained.rank) == (
+            None,
+            None,
+            None,
+            None,
+        )
+        assert (explained.size_bytes, explained.left_before, explained.at, explained.by) == (
+            None,
+            None,
+            None,
+            None,
+        )
 
     @pytest.mark.parametrize("swept", [True, False])
     def test_of_a_key_that_expired(
@@ -216,10 +226,14 @@ class DurableExplanationsContract(GivenAnAgent):
         clock.tick(60)
         stored = durable.set("b", "x", category="note")
 
-        told = durable.explain("a")
+        explained = durable.explain("a")
 
         assert keys_of(stored.evicted) == ["a"]
-        assert (told.reason, told.at, told.by) == ("evicted", clock.now(), stored.updated_by)
+        assert (explained.reason, explained.at, explained.by) == (
+            "evicted",
+            clock.now(),
+            stored.updated_by,
+        )
 
     def test_of_a_key_whose_run_ended(self, durable: DurableMemory) -> None:
         with durable.run() as run:

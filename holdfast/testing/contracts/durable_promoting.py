@@ -1,4 +1,4 @@
-"""What holds of values that outlive their run: promoted from its memory to entries."""
+"""Contract of promoting values of run memory to durable entries."""
 
 from msgspec import Struct
 

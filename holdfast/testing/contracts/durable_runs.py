@@ -225,8 +225,8 @@ class DurableConversationsContract(GivenAnAgent):
         durable.run("one").set("a", "x", category="conversation")
 
         with durable.run("one", budget=budget) as again:
-            told = (*again.hydration.entries, *again.hydration.omitted)
-            assert (again.get("a"), [each.key for each in told]) == (None, ["big"])
+            hydrated = (*again.hydration.entries, *again.hydration.omitted)
+            assert (again.get("a"), [each.key for each in hydrated]) == (None, ["big"])
             assert keys_of(again.list()) == ["big"]
             assert again.explain("a").hydrated is False
 

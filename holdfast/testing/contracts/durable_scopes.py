@@ -1,4 +1,4 @@
-"""Who sees which entry, and what a write does to entries of the same key elsewhere."""
+"""Contract of the scopes of durable entries: visibility, and writes across scopes."""
 
 import pytest
 
@@ -140,9 +140,9 @@ class DurableScopesContract(GivenAnAgent):
         agents = {each.agent: each for each in hf.durable_agents().data}
 
         assert list(agents) == ["agent_7", "agent_8"]
-        told = agents["agent_7"]
-        assert (told.entries, told.size_bytes) == (2, first.size_bytes + second.size_bytes)
-        assert told.last_write == second.updated_at
+        totals = agents["agent_7"]
+        assert (totals.entries, totals.size_bytes) == (2, first.size_bytes + second.size_bytes)
+        assert totals.last_write == second.updated_at
 
     def test_the_list_of_agents_is_walked_by_name(self, hf: Holdfast) -> None:
         for name in ("c", "a", "b"):

@@ -1,4 +1,4 @@
-"""What holds of edits that are applied together, in one transaction or none, and once."""
+"""Contract of edits applied together, in one transaction or none, and once."""
 
 import pytest
 

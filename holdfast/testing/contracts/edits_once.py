@@ -1,4 +1,4 @@
-"""What holds of edits asked for more than once, and of those that are refused unseen."""
+"""Contract of repeated edits, and of edits refused before the store is read."""
 
 import pytest
 

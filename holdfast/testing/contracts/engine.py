@@ -1,4 +1,4 @@
-"""What every engine promises, as tests: statements, transactions, order, the change feed."""
+"""Contract of an engine: statements, transactions, order, the change feed."""
 
 import asyncio
 import threading
@@ -43,7 +43,7 @@ def happened(type: str = "store.created", *, workspace: str = "default") -> Even
 
 
 def putting(sql: Row, key: str, number: int) -> Callable[[Transaction], int]:
-    """Return a write that sets *key* to *number* and returns its own place in the order."""
+    """Return a write that sets *key* to *number* and returns its sequence number."""
 
     def work(tx: Transaction) -> int:
         tx.run(sql.put_number, key=key, number=number)
@@ -180,9 +180,9 @@ class StatementContract:
 
     def test_a_scope_is_in_every_statement(self, engine: Engine, sql: Row) -> None:
         scoped = engine.scoped(Scope(workspace="acme", agent="agent_7"))
-        asked: Callable[[Reader], Row] = lambda reader: reader.one(Row, sql.owner)  # noqa: E731
+        query: Callable[[Reader], Row] = lambda reader: reader.one(Row, sql.owner)  # noqa: E731
 
-        found = [scoped.one(Row, sql.owner), scoped.read(asked), scoped.write(asked)]
+        found = [scoped.one(Row, sql.owner), scoped.read(query), scoped.write(query)]
 
         assert found == [Row(workspace="acme", agent="agent_7", person=None)] * 3
 
@@ -230,23 +230,23 @@ class WriteContract:
         assert engine.write(work) == [1, 2, 3]
 
     def test_what_work_raises_comes_back_and_leaves_nothing(self, engine: Engine, sql: Row) -> None:
-        told: list[object] = []
+        calls: list[object] = []
         raised = Wanted()
 
         def work(tx: Transaction) -> NoReturn:
             tx.run(sql.put_number, key="a", number=1)
             tx.note(happened())
-            tx.after_commit(lambda: told.append("after"))
+            tx.after_commit(lambda: calls.append("after"))
             raise raised
 
-        engine.events.subscribe(told.append)
+        engine.events.subscribe(calls.append)
         feed = engine.feed()
         with pytest.raises(Wanted) as caught:
             engine.write(work)
 
         assert caught.value is raised
         assert engine.all(Row, sql.list) == []
-        assert (told, feed.poll()) == ([], [])
+        assert (calls, feed.poll()) == ([], [])
 
     def test_a_write_inside_a_write_is_a_fault_at_once(self, engine: Engine, sql: Row) -> None:
         def work(tx: Transaction) -> None:
@@ -299,7 +299,7 @@ class WriteContract:
 
         def work(tx: Transaction) -> None:
             tx.run(sql.put_number, key="a", number=1)
-            # Whoever asked within its work gets no second answer after it.
+            # A nested call within the work gets no second result after it.
             assert tx.seq > 0
             tx.after_commit(lambda: late(tx))
 
@@ -424,40 +424,42 @@ class OrderContract:
     def test_calls_after_the_commit_come_in_order_and_see_what_was_written(
         self, engine: Engine, sql: Row
     ) -> None:
-        told: list[object] = []
+        calls: list[object] = []
 
         def work(tx: Transaction) -> None:
-            tx.after_commit(lambda: told.append(engine.one(Row, sql.count).n))
-            tx.after_commit(lambda: told.append("then"))
+            tx.after_commit(lambda: calls.append(engine.one(Row, sql.count).n))
+            tx.after_commit(lambda: calls.append("then"))
             tx.run(sql.put_number, key="a", number=1)
 
         engine.write(work)
 
-        assert told == [1, "then"]
+        assert calls == [1, "then"]
 
     def test_a_call_after_the_commit_that_fails_does_not_fail_the_write(
         self, engine: Engine, sql: Row
     ) -> None:
-        told: list[str] = []
+        calls: list[str] = []
 
         def fail() -> NoReturn:
             raise Wanted
 
         def work(tx: Transaction) -> str:
             tx.after_commit(fail)
-            tx.after_commit(lambda: told.append("still"))
+            tx.after_commit(lambda: calls.append("still"))
             tx.run(sql.put_number, key="a", number=1)
             return "written"
 
         assert engine.write(work) == "written"
-        assert told == ["still"]
+        assert calls == ["still"]
 
     def test_what_is_noted_is_sent_after_the_commit_and_kept_in_the_feed(
         self, engine: Engine, sql: Row
     ) -> None:
-        heard: list[tuple[Event, int]] = []
+        received: list[tuple[Event, int]] = []
         feed = engine.feed()
-        engine.events.subscribe(lambda event: heard.append((event, engine.one(Row, sql.count).n)))
+        engine.events.subscribe(
+            lambda event: received.append((event, engine.one(Row, sql.count).n))
+        )
 
         def work(tx: Transaction) -> int:
             tx.note(happened("store.created"))
@@ -468,8 +470,8 @@ class OrderContract:
         seq = engine.write(work)
         followed = feed.poll(5)
 
-        assert [event for event, _ in heard] == followed
-        assert [count for _, count in heard] == [1, 1]
+        assert [event for event, _ in received] == followed
+        assert [count for _, count in received] == [1, 1]
         assert [event.type for event in followed] == ["store.created", "memory.created"]
         assert followed[0].seq == seq < followed[1].seq
         first = happened()
@@ -530,7 +532,10 @@ class OrderContract:
 
 
 class EngineContract(StatementContract, WriteContract, OrderContract):
-    """All of it. Subclass it, and give it an `engine` fixture: open, with the scratch table."""
+    """The whole contract of an engine.
+
+    A subclass provides an `engine` fixture: open, with the scratch table.
+    """
 
     @pytest.fixture
     def sql(self, engine: Engine) -> Row:

@@ -1,4 +1,4 @@
-"""How a model asks the tool `memory`, how the tool answers, and cases of the two together."""
+"""Calls of the tool `memory`, its results, and cases of both for the contract."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the tool `memory` answers, sentence by sentence: viewing, creating, editing."""
+"""Contract of the exact results of the tool `memory`: view, create, edit."""
 
 from holdfast.testing.contracts.files_asks import (
     bad_line,

@@ -1,4 +1,4 @@
-"""What the contract of the tool `memory` starts from: ways to call it, and what is in a store."""
+"""Fixtures of the contract of the tool `memory`: calls, and stores with files."""
 
 from typing import Protocol, cast
 

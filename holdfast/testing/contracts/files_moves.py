@@ -1,4 +1,4 @@
-"""More cases of `FilesContract`: deleting, renaming, paths, and arguments that are wrong."""
+"""Cases of `FilesContract`: delete, rename, paths, and invalid arguments."""
 
 from holdfast.testing.contracts.files_asks import (
     Case,

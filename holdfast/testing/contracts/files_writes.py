@@ -23,7 +23,7 @@ from holdfast.testing.contracts.files_moves import RENAMES, TWO, WRITES
 
 
 class Meddling:
-    """A handle whose reads of a memory are each followed by somebody else's write to it."""
+    """A handle that writes to a memory as another client after each read of it."""
 
     def __init__(self, hf: Holdfast, writes: Iterator[str]) -> None:
         self.memory_stores = self

@@ -1,4 +1,4 @@
-"""What the contracts of the memory stores start from, and how they expect to be refused."""
+"""Fixtures and expected errors of the contracts of memory stores."""
 
 import re
 from collections.abc import Generator

@@ -1,6 +1,6 @@
-"""What holds of every history, whoever wrote it and wherever it keeps what it is given.
+"""Contract of a history, independent of its storage.
 
-A history may lack methods; what needs one that it lacks is passed over.
+A history may lack methods; a test that needs a missing one is skipped.
 """
 
 import asyncio

@@ -151,10 +151,10 @@ class LongTermConversationContract(GivenAUser):
         assert turns(ltm) == ["I like tabs"]
 
     def test_secrets_are_skipped_each_time(self, ltm: LongTermMemory) -> None:
-        told = [user("My password is hunter22!"), user("Hello")]
+        messages = [user("My password is hunter22!"), user("Hello")]
 
-        first = ltm.remember_conversation(told, "t1")
-        again = ltm.remember_conversation(told, "t1")
+        first = ltm.remember_conversation(messages, "t1")
+        again = ltm.remember_conversation(messages, "t1")
 
         assert first.skipped == (Skipped(0, "secret"),)
         assert reasons(again) == ["secret", "seen"]

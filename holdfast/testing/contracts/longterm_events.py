@@ -15,19 +15,19 @@ class LongTermEventsContract(GivenAUser):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
     @pytest.fixture
-    def told(self, hf: Holdfast) -> Iterator[list[Event]]:
+    def events(self, hf: Holdfast) -> Iterator[list[Event]]:
         """Give the events of this workspace, as they come."""
-        heard: list[Event] = []
+        received: list[Event] = []
 
         def listen(event: Event) -> None:
             if event.workspace == hf.workspace and event.type.startswith("longterm."):
-                heard.append(event)
+                received.append(event)
 
         off = hf.events.subscribe(listen)
-        yield heard
+        yield received
         off()
 
-    def test_each_act_is_told(self, ltm: LongTermMemory, told: list[Event]) -> None:
+    def test_each_act_is_told(self, ltm: LongTermMemory, events: list[Event]) -> None:
         item = kept(ltm, "Likes tabs")
         ltm.remember("likes tabs")
         ltm.remember(" ")
@@ -36,7 +36,7 @@ class LongTermEventsContract(GivenAUser):
         ltm.forget(item.id)
         ltm.clear()
 
-        assert [event.type.removeprefix("longterm.") for event in told] == [
+        assert [event.type.removeprefix("longterm.") for event in events] == [
             "stored",
             "duplicate",
             "refused",
@@ -45,20 +45,20 @@ class LongTermEventsContract(GivenAUser):
             "forgotten",
             "cleared",
         ]
-        assert told[0].ids["item_id"] == told[5].ids["item_id"] == item.id
-        assert told[3].ids["turn_id"] == turn.id
-        assert {event.owner for event in told} == {"ada"}
+        assert events[0].ids["item_id"] == events[5].ids["item_id"] == item.id
+        assert events[3].ids["turn_id"] == turn.id
+        assert {event.owner for event in events} == {"ada"}
 
-    def test_what_made_room_is_told(self, hf: Holdfast, told: list[Event]) -> None:
+    def test_what_made_room_is_told(self, hf: Holdfast, events: list[Event]) -> None:
         ltm = capped(hf, 1)
         first = kept(ltm, "Likes tabs")
         kept(ltm, "Has a dog")
 
-        evicted = [event for event in told if event.type == "longterm.evicted"]
+        evicted = [event for event in events if event.type == "longterm.evicted"]
 
         assert [event.ids["item_id"] for event in evicted] == [first.id]
 
-    def test_no_event_holds_a_text(self, ltm: LongTermMemory, told: list[Event]) -> None:
+    def test_no_event_holds_a_text(self, ltm: LongTermMemory, events: list[Event]) -> None:
         marked = "Zw3xMarked"
         item = kept(ltm, f"{marked} likes tabs", source=marked)
         ltm.record([said(marked, speaker=marked)], thread_id=marked)
@@ -67,14 +67,14 @@ class LongTermEventsContract(GivenAUser):
         ltm.update(item.id, text=f"{marked} again")
         ltm.forget(item.id)
 
-        assert len(told) >= 6
-        assert marked not in str(told)
+        assert len(events) >= 6
+        assert marked not in str(events)
 
     def test_nothing_is_told_of_what_changed_nothing(
-        self, ltm: LongTermMemory, told: list[Event]
+        self, ltm: LongTermMemory, events: list[Event]
     ) -> None:
         ltm.forget("item_000000000000000000000000")
         ltm.record([])
         nobody: Any = ltm.get("item_000000000000000000000000")
 
-        assert (nobody, told) == (None, [])
+        assert (nobody, events) == (None, [])

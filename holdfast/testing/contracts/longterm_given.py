@@ -1,4 +1,4 @@
-"""What the contracts of long-term memory start from, and how they expect to be refused."""
+"""Fixtures and expected errors of the contracts of long-term memory."""
 
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What long-term memory promises when it compares by meaning, whoever keeps the vectors."""
+"""Contract of semantic recall in long-term memory, with any vector provider."""
 
 import threading
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class Hanging(WordEmbedder):
 
 
 class LongTermMeaningContract:
-    """Subclass it, and give it `hf`, `clock` and `provider`, the name of a keeper or None."""
+    """A subclass provides `hf`, `clock` and `provider`, a provider's name or None."""
 
     @pytest.fixture
     def embedder(self) -> WordEmbedder:
@@ -77,8 +77,8 @@ class LongTermMeaningContract:
         ltm.record([said("What do you drive?"), said("An automobile")], thread_id="t")
         settled(ltm)
 
-        asked = [text for call in embedder.calls for text in call]
-        assert asked == ["What do you drive?", "What do you drive?\nAn automobile"]
+        texts = [text for call in embedder.calls for text in call]
+        assert texts == ["What do you drive?", "What do you drive?\nAn automobile"]
 
     def test_turns_may_be_left_out(
         self, hf: Holdfast, embedder: WordEmbedder, provider: str | None
@@ -176,15 +176,15 @@ class LongTermMeaningContract:
     ) -> None:
         kept(ltm, "Drives an automobile")
         settled(ltm)
-        heard: list[str] = []
-        off = hf.events.subscribe(lambda event: heard.append(event.type), types=None)
+        types: list[str] = []
+        off = hf.events.subscribe(lambda event: types.append(event.type), types=None)
         embedder.fails = RuntimeError("down")
 
         ltm.recall("automobile")
         ltm.recall("automobile")
         off()
 
-        assert heard.count("longterm.degraded") == 1
+        assert types.count("longterm.degraded") == 1
 
     def test_another_model_embeds_all_again_and_compares_nothing_across(
         self, hf: Holdfast, ltm: LongTermMemory, provider: str | None

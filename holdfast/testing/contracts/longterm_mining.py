@@ -19,7 +19,10 @@ Answer = str | list[dict[str, object]] | Exception
 
 
 class Scripted:
-    """An extractor that gives its answers in turn, then an empty list; `asked` has the requests."""
+    """An extractor that returns its answers in turn, then an empty list.
+
+    `asked` has the requests.
+    """
 
     def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)
@@ -44,14 +47,14 @@ def mining(hf: Holdfast, *answers: Answer, **options: object) -> tuple[LongTermM
 
 
 def told(ltm: LongTermMemory, *lines: str, thread: str = "t") -> Flushed:
-    """Tell *ltm* what the user said, and return what came of it."""
+    """Record *lines* of the user in *ltm*, and return the result of a flush."""
     messages = [{"role": "user", "content": line} for line in lines]
     ltm.remember_conversation(messages, thread_id=thread)
     return ltm.flush(SECONDS)
 
 
 def outcomes(flushed: Flushed) -> list[str]:
-    """Return what became of each item."""
+    """Return the outcome of each item."""
     return [each.outcome for each in flushed.results]
 
 
@@ -83,7 +86,7 @@ class LongTermMiningContract:
         told(ltm, "I like tea")
         told(ltm, "I like tea", "I like cake")
 
-        assert [[turn.text for turn in asked.turns] for asked in script.asked] == [
+        assert [[turn.text for turn in request.turns] for request in script.asked] == [
             ["I like tea"],
             ["I like cake"],
         ]
@@ -243,8 +246,8 @@ class LongTermMiningContract:
     def test_after_four_tries_it_has_failed_and_later_turns_are_mined(
         self, hf: Holdfast, clock: FrozenClock
     ) -> None:
-        heard: list[object] = []
-        off = hf.events.subscribe(heard.append, types=["longterm.extraction_failed"])
+        failures: list[object] = []
+        off = hf.events.subscribe(failures.append, types=["longterm.extraction_failed"])
         ltm, _ = mining(hf, *[ValueError("tea")] * 4, [{"text": "Ana likes cake"}])
         ltm.remember_conversation([{"role": "user", "content": "I like tea"}], "a")
         for tries, pause in enumerate((1, 10, 60), 1):
@@ -256,9 +259,9 @@ class LongTermMiningContract:
 
         assert outcomes(told(ltm, "I like cake", thread="b")) == ["stored"]
         assert ltm.status().failed == 1
-        assert "ValueError" in repr(heard)
-        assert "tea" not in repr(heard)
-        assert len(heard) == 1
+        assert "ValueError" in repr(failures)
+        assert "tea" not in repr(failures)
+        assert len(failures) == 1
 
     def test_what_failed_is_queued_again_when_asked(self, hf: Holdfast, clock: FrozenClock) -> None:
         ltm, _ = mining(hf, *[ValueError("x")] * 4, [{"text": "Ana likes tea"}])

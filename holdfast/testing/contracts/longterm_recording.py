@@ -63,9 +63,9 @@ class LongTermRecordingContract(GivenAUser):
         assert turns(ltm) == ["Three", "Two", "One"]
 
     def test_blank_ones_and_secrets_are_skipped_and_told(self, ltm: LongTermMemory) -> None:
-        told = "My password is hunter22!"
+        text = "My password is hunter22!"
 
-        recorded = ltm.record([said(" "), said("Hello"), said(told), said("", caption="a lake")])
+        recorded = ltm.record([said(" "), said("Hello"), said(text), said("", caption="a lake")])
 
         assert recorded.skipped == (Skipped(0, "blank"), Skipped(2, "secret"))
         assert [turn.text for turn in recorded.turns] == ["Hello", ""]

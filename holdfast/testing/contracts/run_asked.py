@@ -1,4 +1,4 @@
-"""How the contracts ask the tools of run memory, and what they expect of a mistake."""
+"""Calls of the tools of run memory for contracts, and the expected errors."""
 
 import json
 from typing import Any, Protocol, cast
@@ -12,30 +12,30 @@ AT = "2026-01-01T00:00:00.000Z"
 
 
 class Listed(Protocol):
-    """Lists what a memory holds; who overrides it asks through a door of its own."""
+    """List the entries of a memory; a subclass may override the interface it uses."""
 
     def __call__(self, memory: RunMemory, **arguments: object) -> Answer:
-        """Return the answer to *arguments*."""
+        """Return the result for *arguments*."""
         ...
 
 
 def call(memory: RunMemory, tool: int, arguments: object, **options: Any) -> Answer:
-    """Return what the tool of *memory* at the place *tool* answers to *arguments*."""
+    """Return the result of tool number *tool* of *memory* for *arguments*."""
     return cast("Answer", tools.run(memory, **options)[tool].call(arguments))
 
 
 def length(answer: object) -> int:
-    """Return how many characters *answer* has as compact JSON."""
+    """Return the length of *answer* as compact JSON, in characters."""
     return len(json.dumps(answer, ensure_ascii=False, separators=(",", ":")))
 
 
-def told(answer: Answer) -> list[str]:
-    """Return the keys that *answer*, a list, tells of."""
+def listed_keys(answer: Answer) -> list[str]:
+    """Return the keys of the entries in *answer*, a result of the list tool."""
     return [each["key"] for each in answer["entries"]]
 
 
 def mistake(answer: Answer, field: str | None, type: str = "invalid_input") -> Answer:
-    """Return the error that *answer* is, about *field*, with what a model needs to mend it."""
+    """Check that *answer* is an error about *field* with a next step, and return it."""
     assert set(answer) == {"error"}
     error: Answer = answer["error"]
     assert (error["type"], error["field"]) == (type, field)

@@ -1,4 +1,4 @@
-"""What holds of run memory when many entries are meant: filters, restoring, copies, a prompt."""
+"""Contract of filters, restores, copies and the prompt of run memory."""
 
 import json
 from typing import Any, cast
@@ -164,10 +164,10 @@ class RunRestoringContract(_Filled):
 
     @pytest.mark.parametrize("missing", ["key", "value", "created_at", "updated_at", "version"])
     def test_what_an_entry_needs_must_be_there(self, memory: RunMemory, missing: str) -> None:
-        told = memory.snapshot()[0].to_wire()
-        del told[missing]
+        wire = memory.snapshot()[0].to_wire()
+        del wire[missing]
 
-        invalid(lambda: memory.restore([told]), f"entries[0].{missing}")
+        invalid(lambda: memory.restore([wire]), f"entries[0].{missing}")
 
     @pytest.mark.parametrize("bad", [7, "entries", {"entries": []}, [7], [None]])
     def test_what_are_no_entries_is_refused(self, memory: RunMemory, bad: Any) -> None:
@@ -184,10 +184,10 @@ class RunRestoringContract(_Filled):
         assert twin.to_json() == memory.to_json()
 
     def test_json_is_told_in_the_words_of_the_entry(self, memory: RunMemory) -> None:
-        told = json.loads(memory.to_json())
+        wire = json.loads(memory.to_json())
 
-        assert set(told) == {"run_id", "entries"}
-        assert list(told["entries"][0]) == [
+        assert set(wire) == {"run_id", "entries"}
+        assert list(wire["entries"][0]) == [
             *("key", "kind", "value", "source", "title", "description"),
             *("created_at", "updated_at", "version", "failed"),
         ]

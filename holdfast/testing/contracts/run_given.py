@@ -46,7 +46,7 @@ def keys_of(memory: RunMemory) -> list[str]:
 
 
 def refusal(act: Callable[[], object], kind: type[HoldfastError] = InvalidInput) -> HoldfastError:
-    """Return the error of exactly *kind* that *act* raises, which says what to do next."""
+    """Return the error of exactly *kind* that *act* raises; it must have a next step."""
     with pytest.raises(kind) as refused:
         act()
     assert type(refused.value) is kind

@@ -1,4 +1,4 @@
-"""What holds of who listens to run memory: order, threads, chains, failures; and of waiting."""
+"""Contract of listeners of run memory: order, threads, chains, failures, waiting."""
 
 import logging
 from collections.abc import Callable
@@ -28,15 +28,15 @@ class RunListenersContract(GivenARun):
     """Subclass it, and give it `new` and `clock` fixtures."""
 
     def test_every_write_is_told_in_order_and_until_off(self, memory: RunMemory) -> None:
-        told: list[RunEntry] = []
-        off = memory.subscribe(told.append)
+        received: list[RunEntry] = []
+        off = memory.subscribe(received.append)
         first, second = memory.set("shared:a", 1), memory.set("shared:a", 2)
         memory.delete("shared:a")
         off()
         off()
         memory.set("shared:a", 3)
 
-        assert told == [first, second]
+        assert received == [first, second]
 
     def test_the_entry_is_stored_when_a_listener_hears(self, memory: RunMemory) -> None:
         seen: list[object] = []
@@ -52,22 +52,22 @@ class RunListenersContract(GivenARun):
         for key in ("shared:b", "shared:a"):
             memory.set(key, 1)
         twin = new()
-        told: list[RunEntry] = []
-        twin.subscribe(told.append)
+        received: list[RunEntry] = []
+        twin.subscribe(received.append)
 
         twin.restore(memory.snapshot())
 
-        assert told == memory.snapshot()
+        assert received == memory.snapshot()
 
     def test_listeners_hear_in_the_order_in_which_they_came(self, memory: RunMemory) -> None:
-        heard: list[str] = []
+        calls: list[str] = []
         for name in "abc":
-            memory.subscribe(lambda _, name=name: heard.append(name))
-        memory.on_event(lambda _: heard.append("event"))
+            memory.subscribe(lambda _, name=name: calls.append(name))
+        memory.on_event(lambda _: calls.append("event"))
 
         memory.set("shared:a", 1)
 
-        assert heard == ["a", "b", "c", "event"]
+        assert calls == ["a", "b", "c", "event"]
 
     def test_one_that_raises_is_logged_with_the_key_and_the_others_hear(
         self, memory: RunMemory, caplog: pytest.LogCaptureFixture
@@ -75,15 +75,15 @@ class RunListenersContract(GivenARun):
         def fails(_: RunEntry) -> None:
             raise RuntimeError
 
-        heard: list[RunEntry] = []
+        calls: list[RunEntry] = []
         failed = dict_of_counts()["listener_errors_total", ""]
         memory.subscribe(fails)
-        memory.subscribe(heard.append)
+        memory.subscribe(calls.append)
 
         with caplog.at_level(logging.ERROR):
             entry = memory.set("shared:a", "a secret value")
 
-        assert heard == [entry]
+        assert calls == [entry]
         assert "shared:a" in caplog.text
         assert "secret" not in caplog.text
         assert dict_of_counts()["listener_errors_total", ""] == failed + 1
@@ -91,20 +91,20 @@ class RunListenersContract(GivenARun):
     def test_what_a_listener_writes_is_stored_at_once_and_told_after(
         self, memory: RunMemory
     ) -> None:
-        heard: list[tuple[str, str]] = []
+        calls: list[tuple[str, str]] = []
 
         def first(entry: RunEntry) -> None:
-            heard.append(("first", entry.key))
+            calls.append(("first", entry.key))
             if entry.key == "shared:a":
                 memory.set("shared:b", 1)
-                heard.append(("stored", str(memory.has("shared:b"))))
+                calls.append(("stored", str(memory.has("shared:b"))))
 
         memory.subscribe(first)
-        memory.subscribe(lambda entry: heard.append(("second", entry.key)))
+        memory.subscribe(lambda entry: calls.append(("second", entry.key)))
 
         memory.set("shared:a", 1)
 
-        assert heard == [
+        assert calls == [
             ("first", "shared:a"),
             ("stored", "True"),
             ("second", "shared:a"),
@@ -115,27 +115,27 @@ class RunListenersContract(GivenARun):
     def test_one_that_comes_during_a_notification_hears_from_the_next_write_on(
         self, memory: RunMemory
     ) -> None:
-        heard: list[str] = []
+        calls: list[str] = []
 
         def first(entry: RunEntry) -> None:
             if entry.key == "shared:a":
                 memory.set("shared:b", 1)
-                memory.subscribe(lambda later: heard.append(later.key))
+                memory.subscribe(lambda later: calls.append(later.key))
 
         memory.subscribe(first)
         memory.set("shared:a", 1)
         memory.set("shared:c", 1)
 
-        assert heard == ["shared:c"]
+        assert calls == ["shared:c"]
 
     def test_one_that_was_removed_is_not_called_again(self, memory: RunMemory) -> None:
-        heard: list[str] = []
+        calls: list[str] = []
         memory.subscribe(lambda _: off())
-        off = memory.subscribe(lambda entry: heard.append(entry.key))
+        off = memory.subscribe(lambda entry: calls.append(entry.key))
 
         memory.set("shared:a", 1)
 
-        assert heard == []
+        assert calls == []
 
     def test_a_chain_of_writes_ends(self, memory: RunMemory) -> None:
         refused: list[LimitExceeded] = []
@@ -170,11 +170,11 @@ class RunListenersContract(GivenARun):
     def test_a_write_while_another_thread_is_told_is_delivered_by_that_thread(
         self, memory: RunMemory
     ) -> None:
-        heard: list[str] = []
+        calls: list[str] = []
         entered, leave = Event(), Event()
 
         def slow(entry: RunEntry) -> None:
-            heard.append(entry.key)
+            calls.append(entry.key)
             if entry.key == "shared:a":
                 entered.set()
                 leave.wait(BOUND)
@@ -184,20 +184,20 @@ class RunListenersContract(GivenARun):
         writer.start()
         assert entered.wait(BOUND)
         memory.set("shared:b", 1)
-        before = list(heard)
+        before = list(calls)
         leave.set()
         writer.join(BOUND)
 
         assert before == ["shared:a"]
-        assert heard == ["shared:a", "shared:b"]
+        assert calls == ["shared:a", "shared:b"]
 
 
 class RunEventsContract(GivenARun):
     """Subclass it, and give it `new` and `clock` fixtures."""
 
     def test_everything_that_happens_is_told_without_a_value(self, new: NewMemory) -> None:
-        memory, told = new(limits=RunLimits(value_bytes=9)), list[RunMemoryEvent]()
-        memory.on_event(told.append)
+        memory, received = new(limits=RunLimits(value_bytes=9)), list[RunMemoryEvent]()
+        memory.on_event(received.append)
 
         memory.set("task:a", "secret", source="x", title="T")
         memory.set("task:a", 2, failed=True)
@@ -213,7 +213,7 @@ class RunEventsContract(GivenARun):
         first = {"source": "x", "version": 1, "value_bytes": 8, "replaced_source": None}
         second = {"source": None, "version": 2, "value_bytes": 1, "replaced_source": "x"}
         facts = {"key": "task:a", "kind": "task_result", "title": "T"}
-        assert [written(each) for each in told] == [
+        assert [written(each) for each in received] == [
             ("run.entry_written", {**facts, **first, "failed": False}),
             ("run.entry_written", {**facts, **second, "failed": True}),
             refused_as("value_bytes", 10, 9),
@@ -223,28 +223,28 @@ class RunEventsContract(GivenARun):
             ("run.restored", {"count": 1}),
             ("run.entries_cleared", {"count": 1, "filter": {"kind": ["task_result"]}}),
         ]
-        assert {each.run_id for each in told} == {memory.run_id}
-        assert "secret" not in repr(told)
+        assert {each.run_id for each in received} == {memory.run_id}
+        assert "secret" not in repr(received)
 
     def test_what_changed_nothing_is_not_told(self, memory: RunMemory) -> None:
-        told: list[RunMemoryEvent] = []
-        memory.on_event(told.append)
+        received: list[RunMemoryEvent] = []
+        memory.on_event(received.append)
         memory.delete("shared:a")
         memory.clear()
 
-        assert told == []
+        assert received == []
 
     def test_the_bus_has_them_with_the_run_and_its_key_as_ids(self, new: NewMemory) -> None:
-        bus, told = EventBus(), list[BusEvent]()
-        bus.subscribe(told.append)
+        bus, received = EventBus(), list[BusEvent]()
+        bus.subscribe(received.append)
         memory = new(bus=bus)
 
         memory.set("shared:a", 1)
         memory.clear(kind="shared")
 
-        assert [each.type for each in told] == ["run.entry_written", "run.entries_cleared"]
-        assert told[0].ids == {"run_id": memory.run_id, "key": "shared:a"}
-        assert told[1].data == {"count": 1, "filter": '{"kind":["shared"]}'}
+        assert [each.type for each in received] == ["run.entry_written", "run.entries_cleared"]
+        assert received[0].ids == {"run_id": memory.run_id, "key": "shared:a"}
+        assert received[1].data == {"count": 1, "filter": '{"kind":["shared"]}'}
 
     def test_writes_and_refusals_are_counted(self, memory: RunMemory) -> None:
         before = dict_of_counts()

@@ -1,4 +1,4 @@
-"""What holds of run memory: keys, writing, reading, and that nobody changes a value unseen."""
+"""Contract of run memory: keys, writes, reads, and values safe from later changes."""
 
 from datetime import UTC, datetime
 from typing import Any, cast

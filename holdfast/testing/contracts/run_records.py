@@ -1,4 +1,4 @@
-"""What must hold of what is kept of a run's memory: its entries, and what happened in it."""
+"""Contract of the record of a run: its entries and its events."""
 
 import pytest
 
@@ -14,18 +14,18 @@ KEPT_BYTES = 65_536
 
 
 def keys_of(hf: Holdfast, memory: RunMemory, **filters: object) -> list[str]:
-    """Return the keys that are told of, in their order."""
+    """Return the keys of the listed entries, in order."""
     found = hf.runs.entries(memory.run_id, **filters)  # pyright: ignore[reportArgumentType] - each test's own
     return [entry.key for entry in found.all()]
 
 
-def told(events: list[RecordedRunEvent]) -> list[str]:
-    """Return what happened, and to which key."""
+def event_lines(events: list[RecordedRunEvent]) -> list[str]:
+    """Return the type and key of each event."""
     return [f"{event.type} {event.data.get('key', '')}".strip() for event in events]
 
 
 class RunRecordEntriesContract(GivenARun):
-    """The entries of a run are told as its own tools tell them."""
+    """The entries of a run are listed as by its own tools."""
 
     def test_an_entry_is_listed_without_its_value(
         self, hf: Holdfast, memory: RunMemory, show: Show
@@ -203,7 +203,7 @@ class RunRecordEntriesContract(GivenARun):
 
 
 class RunRecordEventsContract(GivenARun):
-    """What happens in a run is told in order, and how much is missed."""
+    """The events of a run are delivered in order, with the number of missed ones."""
 
     def test_what_happened_is_told_in_order_and_without_values(
         self, hf: Holdfast, memory: RunMemory, show: Show
@@ -217,7 +217,7 @@ class RunRecordEventsContract(GivenARun):
         over()
 
         events = list(hf.runs.follow(memory.run_id))
-        assert told(events) == [
+        assert event_lines(events) == [
             "run.entry_written shared:a",
             "run.entry_written shared:a",
             "run.entry_deleted shared:a",
@@ -235,7 +235,7 @@ class RunRecordEventsContract(GivenARun):
         over()
 
         events = list(hf.runs.follow(memory.run_id, after=3))
-        assert told(events) == ["run.entry_written shared:3", "run.entry_written shared:4"]
+        assert event_lines(events) == ["run.entry_written shared:3", "run.entry_written shared:4"]
 
     def test_a_live_run_is_followed_to_its_end(
         self, hf: Holdfast, memory: RunMemory, show: Show

@@ -1,4 +1,4 @@
-"""What holds of a list of what a run holds, whoever answers: its form, its order, its pages."""
+"""Contract of the list of a run's entries: form, order and pages."""
 
 from typing import Any
 
@@ -6,17 +6,17 @@ import pytest
 
 from holdfast.memories.run import keys
 from holdfast.memories.run.memory import RunMemory
-from holdfast.testing.contracts.run_asked import AT, Listed, call, mistake, told
+from holdfast.testing.contracts.run_asked import AT, Listed, call, listed_keys, mistake
 from holdfast.testing.contracts.run_given import GivenARun, NewMemory, keys_of
 from holdfast.testing.fakes import FrozenClock
 
 
 class RunListToolContract(GivenARun):
-    """Subclass it, give it `new` and `clock`, and override `listed` to ask through a door."""
+    """A subclass provides `new` and `clock`, and `listed` for another interface."""
 
     @pytest.fixture
     def listed(self) -> Listed:
-        """Give what asks the tool itself."""
+        """Return a function that calls the tool itself."""
         return lambda memory, **arguments: call(memory, 0, arguments)
 
     def test_a_list_has_all_but_the_value(self, memory: RunMemory, listed: Listed) -> None:
@@ -77,8 +77,8 @@ class RunListToolContract(GivenARun):
         clock.tick()
         memory.set("shared:a", 2)
 
-        assert told(listed(memory)) == ["shared:a", "shared:c", "shared:b"]
-        assert told(listed(memory, order="oldest")) == ["shared:b", "shared:c", "shared:a"]
+        assert listed_keys(listed(memory)) == ["shared:a", "shared:c", "shared:b"]
+        assert listed_keys(listed(memory, order="oldest")) == ["shared:b", "shared:c", "shared:a"]
 
     def test_what_was_restored_stands_where_its_time_is(
         self, memory: RunMemory, listed: Listed, clock: FrozenClock
@@ -90,10 +90,10 @@ class RunListToolContract(GivenARun):
 
         memory.restore(kept)
 
-        assert told(listed(memory)) == ["shared:new", "shared:old"]
+        assert listed_keys(listed(memory)) == ["shared:new", "shared:old"]
 
     @pytest.mark.parametrize(
-        ("asked", "found"),
+        ("arguments", "found"),
         [
             ({"kind": ["step_result"]}, ["step:a"]),
             ({"kind": "step_result"}, ["step:a"]),
@@ -104,16 +104,18 @@ class RunListToolContract(GivenARun):
         ],
     )
     def test_a_filter_narrows_and_null_is_none(
-        self, memory: RunMemory, listed: Listed, asked: dict[str, Any], found: list[str] | None
+        self, memory: RunMemory, listed: Listed, arguments: dict[str, Any], found: list[str] | None
     ) -> None:
         memory.set("step:a", 1, source="x")
         memory.set("input:c", 1, source="y")
         memory.set("shared:b", 1)
 
-        answer = listed(memory, **asked)
+        answer = listed(memory, **arguments)
 
-        assert told(answer) == (["shared:b", "input:c", "step:a"] if found is None else found)
-        assert answer["total"] == len(told(answer))
+        assert listed_keys(answer) == (
+            ["shared:b", "input:c", "step:a"] if found is None else found
+        )
+        assert answer["total"] == len(listed_keys(answer))
 
     @pytest.mark.parametrize("order", ["newest", "oldest"])
     def test_pages_lead_through_everything_once(
@@ -129,7 +131,9 @@ class RunListToolContract(GivenARun):
         assert (first["total"], first["returned"], first["truncated"]) == (250, 200, True)
         assert (second["total"], second["returned"], second["truncated"]) == (250, 50, False)
         every = keys_of(memory)
-        assert told(first) + told(second) == (every if order == "oldest" else every[::-1])
+        assert listed_keys(first) + listed_keys(second) == (
+            every if order == "oldest" else every[::-1]
+        )
 
     def test_what_is_written_between_pages_neither_repeats_nor_hides_others(
         self, memory: RunMemory, listed: Listed
@@ -143,8 +147,8 @@ class RunListToolContract(GivenARun):
 
         second = listed(memory, limit=10, page=first["next_page"])
 
-        assert told(first) == ["shared:f", "shared:e"]
-        assert told(second) == ["shared:d", "shared:c", "shared:b"]
+        assert listed_keys(first) == ["shared:f", "shared:e"]
+        assert listed_keys(second) == ["shared:d", "shared:c", "shared:b"]
 
     def test_a_cursor_carries_its_filter_and_refuses_another(
         self, memory: RunMemory, listed: Listed
@@ -152,11 +156,11 @@ class RunListToolContract(GivenARun):
         for name in "abc":
             memory.set(keys.shared(name), 1)
             memory.set(keys.step(name), 1)
-        asked = {"kind": ["shared"], "order": "oldest", "limit": 1}
-        cursor = listed(memory, **asked)["next_page"]
+        arguments = {"kind": ["shared"], "order": "oldest", "limit": 1}
+        cursor = listed(memory, **arguments)["next_page"]
 
-        assert told(listed(memory, page=cursor)) == ["shared:b", "shared:c"]
-        assert told(listed(memory, **asked, page=cursor)) == ["shared:b"]
+        assert listed_keys(listed(memory, page=cursor)) == ["shared:b", "shared:c"]
+        assert listed_keys(listed(memory, **arguments, page=cursor)) == ["shared:b"]
         for other in ({"kind": ["step_result"]}, {"key_prefix": "s"}, {"order": "newest"}):
             mistake(listed(memory, page=cursor, **other), "page")
 

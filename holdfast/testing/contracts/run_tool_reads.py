@@ -1,4 +1,4 @@
-"""What holds of reading a run through its tools: whole, by a path, and piece by piece."""
+"""Contract of reading a run through its tools: whole values, paths, and parts."""
 
 import json
 
@@ -8,7 +8,7 @@ from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
-from holdfast.testing.contracts.run_asked import Answer, call, length, told
+from holdfast.testing.contracts.run_asked import Answer, call, length, listed_keys
 from holdfast.testing.contracts.run_given import GivenARun, keys_of, milliseconds
 from holdfast.testing.fakes import FrozenClock
 
@@ -85,22 +85,22 @@ class RunReadToolContract(GivenARun):
         assert near["task:other"] == ["step:other"]
         assert "shared:nothing_like" not in near
 
-    @pytest.mark.parametrize("asked", ["step:b7", "zz", "shared:b7", "step:"])
+    @pytest.mark.parametrize("requested", ["step:b7", "zz", "shared:b7", "step:"])
     def test_a_short_key_is_not_near_just_for_its_namespace(
-        self, memory: RunMemory, asked: str
+        self, memory: RunMemory, requested: str
     ) -> None:
         memory.set("step:a1", 1)
         memory.set("shared:a1", 1)
 
-        assert "did_you_mean" not in call(memory, 1, {"keys": [asked]})
+        assert "did_you_mean" not in call(memory, 1, {"keys": [requested]})
 
-    @pytest.mark.parametrize("asked", ["sumary", "stp:summary", "shared:summary"])
-    def test_a_key_is_near_in_whichever_namespace(self, memory: RunMemory, asked: str) -> None:
+    @pytest.mark.parametrize("requested", ["sumary", "stp:summary", "shared:summary"])
+    def test_a_key_is_near_in_whichever_namespace(self, memory: RunMemory, requested: str) -> None:
         memory.set("step:summary", 1)
 
-        near = call(memory, 1, {"keys": [asked]})["did_you_mean"]
+        near = call(memory, 1, {"keys": [requested]})["did_you_mean"]
 
-        assert near == {asked: ["step:summary"]}
+        assert near == {requested: ["step:summary"]}
 
     def test_without_near_keys_nothing_is_said_of_them(self, memory: RunMemory) -> None:
         memory.set("step:a", 1)
@@ -148,14 +148,14 @@ class RunReadToolContract(GivenARun):
         assert entries["shared:b"]["value"] == 1
 
     def test_what_is_read_is_told_with_its_reader(self, memory: RunMemory) -> None:
-        heard: list[RunMemoryEvent] = []
+        events: list[RunMemoryEvent] = []
         memory.set("shared:a", "x" * 1_000)
-        memory.on_event(heard.append)
+        memory.on_event(events.append)
 
         call(memory, 1, {"keys": ["shared:a", "shared:b"]}, writer="planner")
         call(memory, 1, {"keys": ["a"]}, budget=400)
 
-        assert [(each.type, each.data) for each in heard] == [
+        assert [(each.type, each.data) for each in events] == [
             ("run.entry_read", {"key": "shared:a", "reader": "planner", "part": False}),
             ("run.entry_read", {"key": "shared:a", "reader": "memory_read", "part": True}),
         ]
@@ -265,7 +265,7 @@ class RunPiecesContract(GivenARun):
             answer = call(memory, 0, {"page": page}, budget=self.BUDGET)
             assert length(answer) <= self.BUDGET
             assert answer["truncated"] == isinstance(answer["next_page"], str)
-            found += told(answer)
+            found += listed_keys(answer)
             if (page := answer["next_page"]) is None:
                 break
 
@@ -277,4 +277,4 @@ class RunPiecesContract(GivenARun):
 
         answer = call(memory, 0, {}, budget=1)
 
-        assert (told(answer), answer["truncated"]) == (["shared:b"], True)
+        assert (listed_keys(answer), answer["truncated"]) == (["shared:b"], True)

@@ -1,4 +1,4 @@
-"""What holds of the tools of run memory: names, mistakes, writing, and what a prompt says."""
+"""Contract of the tools of run memory: names, errors, writes, and prompts."""
 
 from typing import Any, cast
 

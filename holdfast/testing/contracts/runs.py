@@ -17,7 +17,7 @@ LONG = 61
 
 
 class RunsContract(GivenARun):
-    """Runs are shown while they last and after, listed, and deleted when they are over."""
+    """Runs can be read during and after their time, listed, and deleted after the end."""
 
     def test_an_attached_run_is_running(self, hf: Holdfast, memory: RunMemory, show: Show) -> None:
         show(memory, "research")

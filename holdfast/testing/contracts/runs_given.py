@@ -13,29 +13,29 @@ Show = Callable[..., Attached]
 
 
 class Held:
-    """Holds a run, and notes what is asked of it."""
+    """Control of a run that records its calls."""
 
     def __init__(self, *running: str) -> None:
         self.running = list(running)
         self.asked: list[tuple[str, ...]] = []
 
     def cancel(self, reason: str = "cancelled") -> None:
-        """Note that the run is to stop."""
+        """Record a cancellation."""
         self.asked.append(("cancel", reason))
 
     def steer(self, text: str, *, step: str | None = None) -> list[str]:
-        """Note what is said, and to whom."""
+        """Record a message and the steps that receive it."""
         steps = self.running if step is None else [step]
         self.asked.append(("steer", text, *steps))
         return steps
 
 
 class GivenARun:
-    """Gives a memory, and what shows it through the subclass's `hf` until the test is over."""
+    """Fixtures: a memory, and a function that attaches it to the subclass's `hf`."""
 
     @pytest.fixture
     def memory(self) -> RunMemory:
-        """Give the memory of a run."""
+        """Return the memory of a run."""
         return RunMemory()
 
     @pytest.fixture

@@ -10,7 +10,7 @@ from holdfast.testing.contracts.given import GivenAStore, invalid
 
 
 class SavedRunsContract(GivenAStore):
-    """Each result of a task that did not fail becomes a memory, or is skipped with its error."""
+    """Each result of a successful task becomes a memory, or is skipped with its error."""
 
     @pytest.fixture
     def memory(self) -> RunMemory:

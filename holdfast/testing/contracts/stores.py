@@ -1,4 +1,4 @@
-"""What holds for stores themselves, whatever engine or door they are reached through."""
+"""Contract of stores, on any engine and through any interface."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""What holds when a thread is deleted, and when an agent is forgotten that made results."""
+"""Contract of deleting a thread, and of forgetting an agent with results."""
 
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.contracts.threads_given import THREAD, began, ended, made, said

@@ -17,7 +17,7 @@ _said = count()
 def made(
     index: int = 0, *, run_id: str = "run_1", agent: str = "writer", text: str = "Done."
 ) -> InferenceResult:
-    """Return the result at *index* of a run, with something in every one of its fields."""
+    """Return the result at *index* of a run, with a value in each field."""
     call = history.call("call_1", "look", {"b": [1, 2.5, None], "a": {"é": "\0\N{CRAB}"}})
     return InferenceResult(
         agent=agent,
@@ -46,13 +46,13 @@ def said(text: str = "Write.", id: str | None = None) -> ThreadMessage:
 
 def began(run_id: str = "run_1", *, thread_id: str | None = THREAD, **more: object) -> RunRecord:
     """Return the record of a run that has begun."""
-    told: dict[str, object] = {"network": "desk", "started_at": AT, **more}
-    return RunRecord.from_dict({"id": run_id, "thread_id": thread_id, **told})
+    fields: dict[str, object] = {"network": "desk", "started_at": AT, **more}
+    return RunRecord.from_dict({"id": run_id, "thread_id": thread_id, **fields})
 
 
 def ended(run_id: str = "run_1", *, thread_id: str | None = THREAD, **more: object) -> RunRecord:
     """Return the record of a run that has ended."""
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "status": "completed",
         "stop_reason": "done",
         "usage": {"requests": 3},
@@ -60,4 +60,4 @@ def ended(run_id: str = "run_1", *, thread_id: str | None = THREAD, **more: obje
         "ended_at": AT + timedelta(seconds=9),
         "dropped": ["editor"],
     }
-    return began(run_id, thread_id=thread_id, **{**told, **more})
+    return began(run_id, thread_id=thread_id, **{**fields, **more})

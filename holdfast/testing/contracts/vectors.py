@@ -29,16 +29,16 @@ def cosine(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 class VectorsContract:
-    """Subclass it, and give it `vectors`, and `reopened`, which closes and opens them again."""
+    """A subclass provides `vectors`, and `reopened`, which closes and reopens them."""
 
     def test_cosines_are_true_to_five_places(self, vectors: VectorProvider) -> None:
         rows = some(60)
         vectors.upsert(A, SIZE, rows)
-        asked = some(1, seed=7)[0][1]
+        query = some(1, seed=7)[0][1]
 
-        found = dict(vectors.nearest(A, asked, 60))
+        found = dict(vectors.nearest(A, query, 60))
 
-        assert found == pytest.approx({id: cosine(row, asked) for id, row in rows}, abs=1e-5)
+        assert found == pytest.approx({id: cosine(row, query) for id, row in rows}, abs=1e-5)
 
     def test_the_same_and_the_opposite_are_one_and_minus_one(self, vectors: VectorProvider) -> None:
         (_, vector), *_ = some(1)
@@ -51,11 +51,11 @@ class VectorsContract:
     def test_the_nearest_come_first(self, vectors: VectorProvider) -> None:
         rows = some(50)
         vectors.upsert(A, SIZE, rows)
-        asked = some(1, seed=7)[0][1]
+        query = some(1, seed=7)[0][1]
 
-        found = vectors.nearest(A, asked, 10)
+        found = vectors.nearest(A, query, 10)
 
-        truth = sorted(rows, key=lambda row: -cosine(row[1], asked))
+        truth = sorted(rows, key=lambda row: -cosine(row[1], query))
         assert [id for id, _ in found] == [id for id, _ in truth[:10]]
         assert [near for _, near in found] == sorted((near for _, near in found), reverse=True)
 

@@ -42,12 +42,12 @@ class VersionsContract(GivenAStore):
     def test_the_newest_comes_first_and_each_tells_of_its_moment(
         self, hf: Holdfast, store: Store
     ) -> None:
-        told = [
+        facts = [
             (each.operation, each.path, each.content, each.content_size_bytes)
             for each in self.listed(hf, store, view="full")
         ]
 
-        assert told == [
+        assert facts == [
             ("deleted", "/b", None, None),
             ("modified", "/b", "yy", 2),
             ("modified", "/a", "yy", 2),

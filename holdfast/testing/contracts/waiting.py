@@ -1,4 +1,4 @@
-"""What holds of one who waits for a store's next change."""
+"""Contract of waiting for the next change of a store."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -16,7 +16,7 @@ from holdfast.testing.contracts.given import GivenAStore, written
 
 ATTEMPTS = 20
 HEAD_START, PATIENCE = 0.05, 3.0
-"""Seconds that one who waits is given to begin, and to be told."""
+"""Seconds for a waiting call to begin, and to return."""
 
 
 class WaitingContract(GivenAStore):
@@ -25,7 +25,7 @@ class WaitingContract(GivenAStore):
     def met(
         self, hf: Holdfast, store: Store, act: Callable[[], object], *, by: Holdfast | None = None
     ) -> ChangesPage:
-        """Return what one who waits for changes, as *by*, is told once *act* was done."""
+        """Return the result of a wait for changes, as *by*, during *act*."""
         after = hf.memory_stores.memories.snapshot(store.id).seq
         with ThreadPoolExecutor(1) as pool:
             waiting: Future[ChangesPage] = pool.submit(
@@ -34,10 +34,10 @@ class WaitingContract(GivenAStore):
             act()
             return waiting.result(2 * LONG)
 
-    def told(self, hf: Holdfast, act: Callable[[Store], object]) -> ChangesPage:
-        """Return what one who waits is told of *act*, which changes no memory.
+    def woken_by(self, hf: Holdfast, act: Callable[[Store], object]) -> ChangesPage:
+        """Return the result of a wait during *act*, which changes no memory.
 
-        It only counts if the waiting had begun, so it is tried with one store after another.
+        It only counts if the wait had begun, so it is tried with one store after another.
         """
         for _ in range(ATTEMPTS):
             store = hf.memory_stores.create(name="Notes")
@@ -80,20 +80,20 @@ class WaitingContract(GivenAStore):
         assert (changes.seq, changes.changes) == (after, ())
 
     def test_it_ends_when_the_store_is_archived(self, hf: Holdfast) -> None:
-        changes = self.told(hf, lambda store: hf.memory_stores.archive(store.id))
+        changes = self.woken_by(hf, lambda store: hf.memory_stores.archive(store.id))
 
         assert changes.changes == ()
         assert changes.archived_at is not None
 
     def test_it_ends_when_the_store_is_updated(self, hf: Holdfast) -> None:
-        changes = self.told(hf, lambda store: hf.memory_stores.update(store.id, name="New"))
+        changes = self.woken_by(hf, lambda store: hf.memory_stores.update(store.id, name="New"))
 
         assert changes.changes == ()
 
     def test_it_ends_when_the_cap_is_changed(self, hf: Holdfast) -> None:
         caps = count(10)
 
-        changes = self.told(hf, lambda _: hf.memory_stores.configure(memories_cap=next(caps)))
+        changes = self.woken_by(hf, lambda _: hf.memory_stores.configure(memories_cap=next(caps)))
 
         assert (changes.changes, changes.cap) == ((), next(caps) - 1)
 

@@ -15,7 +15,7 @@ Act = Callable[[Holdfast, Memory], object]
 
 
 class WorkspacesContract(GivenAStore):
-    """Subclass it, and give it `hf`, `clock` and `elsewhere`, a handle to another workspace."""
+    """A subclass provides `hf`, `clock`, and `elsewhere` in another workspace."""
 
     def test_each_has_its_own_stores(self, hf: Holdfast, elsewhere: Holdfast, store: Store) -> None:
         theirs = elsewhere.memory_stores.create(name="Theirs")
