@@ -1,1 +1,1 @@
-"""Floor 1: where rows live. Dialects end here."""
+"""Layer 1: the storage engines. SQL dialects end here."""

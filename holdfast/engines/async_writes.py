@@ -22,7 +22,10 @@ class SubmitsToLoop(Protocol):
         *,
         timeout: float | None = None,
     ) -> Callable[[], bool]:
-        """Hand in *work*; call *finish*(value, error) on *loop*; return what withdraws it."""
+        """Queue *work*; call *finish*(value, error) on *loop*.
+
+        Return a function that withdraws the write.
+        """
         ...
 
 
@@ -32,9 +35,9 @@ async def awaited(
     *,
     timeout: float | None = None,  # noqa: ASYNC109 - how long the write may wait, as in `write`
 ) -> T:
-    """Return what `engine.write(work)` returns, without a thread of the caller's.
+    """Return the result of `engine.write(work)` without blocking a thread.
 
-    Cancelling withdraws the write if it does not run yet; one that runs goes on.
+    Cancelling withdraws the write if it does not run yet; a running write continues.
     """
     if not isinstance(engine, SubmitsToLoop):
         return await asyncio.wrap_future(engine.submit(work, timeout=timeout))
@@ -63,7 +66,7 @@ async def awaited(
 
 
 class AwaitedWrites:
-    """*engine*, but for `write`."""
+    """*engine* with awaitable writes."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -72,7 +75,7 @@ class AwaitedWrites:
         return getattr(self._engine, name)
 
     def scoped(self, scope: Scope) -> "AwaitedWrites":
-        """Return the like of it for another owner."""
+        """Return the same for another owner."""
         return AwaitedWrites(self._engine.scoped(scope))
 
     def write(self, work: Callable[[Transaction], T], *, timeout: float | None = None) -> object:
@@ -81,5 +84,8 @@ class AwaitedWrites:
 
 
 def awaited_writes(engine: Engine) -> Engine:
-    """Return *engine* with awaitable writes; what a write is declared to return, it then awaits."""
+    """Return *engine* with awaitable writes.
+
+    A method that returns the result of `write` returns an awaitable of it instead.
+    """
     return cast("Engine", AwaitedWrites(engine))

@@ -1,8 +1,7 @@
 """The storage port: Reader, Transaction, Engine and Feed protocols.
 
-Reads are direct: one statement is asked of the engine itself, several that must see one moment
-go in `read`. Writes are functions handed to the engine, so that those which wait together can
-share one commit.
+Single reads go to the engine; `read` gives several reads one snapshot. `write` takes a function, so
+that waiting writes share one commit.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,9 +23,9 @@ Dialect = Literal["sqlite", "postgres"]
 
 
 class Reader(Protocol):
-    """Statements that look. Each row becomes *make*(column=value, …).
+    """Read statements. Each row becomes *make*(column=value, …).
 
-    SQL is a LiteralString with `:name` parameters: text pasted together at run time does not
+    SQL is a LiteralString with `:name` parameters: text built at run time does not
     type-check. A scoped reader supplies `:workspace`, `:agent` and `:user` itself.
     """
 
@@ -43,79 +42,90 @@ class Reader(Protocol):
         ...
 
     def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
-        """Return every row as it is, its columns in their order: for many, at half the cost."""
+        """Return every row as a tuple, in column order.
+
+        For many rows this costs half as much as `all`.
+        """
         ...
 
 
 class Transaction(Reader, Protocol):
-    """Statements that succeed together or not at all.
+    """Statements that commit together or not at all.
 
-    Once its work has returned or raised, every use is EngineFault: a call after the commit takes
-    what it needs, `seq` too, from within the work.
+    Once its work has returned or raised, every use is EngineFault: a callback after the commit
+    captures what it needs, `seq` too, within the work.
     """
 
     @property
     def seq(self) -> int:
         """This transaction's number in the engine-wide order.
 
-        On PostgreSQL it is drawn when first asked for, so ask after the owner's row is locked:
-        then number order is commit order within the owner.
+        On PostgreSQL it is drawn at the first access, so access it after the owner's row is
+        locked: then number order is commit order within the owner.
         """
         ...
 
     def numbers(self, count: int) -> list[int]:
-        """Return *count* more numbers of that order: rising, above `seq` and all given before."""
+        """Return *count* more numbers of that order.
+
+        They rise, and are above `seq` and all drawn before.
+        """
         ...
 
     def run(self, sql: LiteralString, /, **params: object) -> int:
-        """Return how many rows changed."""
+        """Run a statement; return how many rows changed."""
         ...
 
     def send(self, sql: LiteralString, /, **params: object) -> None:
-        """Run a statement whose count nobody needs; it may join the next round trip.
+        """Run a statement and discard its row count.
+
+        It may join the next round trip.
 
         A failure is raised here or, at the latest, at commit.
         """
         ...
 
     def run_many(self, sql: LiteralString, rows: Iterable[Mapping[str, object]], /) -> int:
-        """Run one statement for each of *rows*; return how many rows changed together."""
+        """Run one statement for each of *rows*; return the total of changed rows."""
         ...
 
     def note(self, event: Event) -> None:
-        """Write *event* into the change feed with this transaction; send it after the commit."""
+        """Write *event* to the change feed with this transaction.
+
+        It is published after the commit.
+        """
         ...
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Run *call* once this transaction is durable, in the order asked for."""
+        """Run *call* once this transaction is durable, in order of registration."""
         ...
 
 
 @runtime_checkable
 class Numbered(Protocol):
-    """A transaction that its server numbers, once it has locked or written a row."""
+    """A transaction with a server-assigned id, once it has locked or written a row."""
 
     @property
     def xid(self) -> int | None:
-        """That number, None before."""
+        """The transaction id; None before one is assigned."""
         ...
 
 
 class Feed(Protocol):
-    """Changes after a position, oldest first, each an Event with its `seq` and `cursor`.
+    """Iterator over the changes after a position, oldest first.
 
-    As an iterator it blocks for the next.
+    Each is an Event with its `seq` and `cursor`. Iterating blocks until the next change.
     """
 
     @property
     def cursor(self) -> str:
-        """The position after what was given out."""
+        """The position after the last returned change."""
         ...
 
     def __iter__(self) -> Iterator[Event]: ...
 
     def poll(self, timeout: float = 0.0) -> list[Event]:
-        """Return what came, waiting at most *timeout* seconds for the first."""
+        """Return new changes, waiting at most *timeout* seconds for the first."""
         ...
 
     def close(self) -> None:
@@ -124,14 +134,14 @@ class Feed(Protocol):
 
 
 class Scrubbed(Struct, frozen=True, kw_only=True):
-    """Whether deleted bytes are gone, and where they may still be."""
+    """Result of a scrub: whether deleted bytes are erased, else where they remain."""
 
     done: bool
     pending: tuple[str, ...] = ()
 
 
 class EngineStatus(Struct, frozen=True, kw_only=True):
-    """How the engine is: for `/readyz`, `/metrics` and `holdfast doctor`.
+    """Engine status for `/readyz`, `/metrics` and `holdfast doctor`.
 
     `metrics` maps `holdfast_engine_*` names without that prefix, with labels as
     `name{label="value"}`, to numbers; histograms are flattened as Prometheus renders them.
@@ -147,60 +157,63 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
 
 
 class Engine(Reader, Protocol):
-    """Where the memories keep their rows. One statement may be asked of it directly."""
+    """Storage for the memories; single statements run on it directly."""
 
     dialect: Dialect
     events: EventBus
 
     def queries(self, package: str) -> SimpleNamespace:
-        """Return the statements of *package*'s `queries.sql`, as this engine spells them."""
+        """Return the statements of *package*'s `queries.sql` in this engine's dialect."""
         ...
 
     def scoped(self, scope: Scope) -> "Engine":
-        """Return this engine with every statement carrying *scope*'s owner."""
+        """Return this engine with *scope*'s owner in every statement."""
         ...
 
     def read(self, work: Callable[[Reader], T]) -> T:
-        """Return *work*(reader), whose statements all see one moment."""
+        """Run *work* with a reader that sees one snapshot, and return its result."""
         ...
 
     def write(self, work: Callable[[Transaction], T], *, timeout: float | None = None) -> T:
-        """Return *work*(transaction) once it is durable; undo it and raise if it raises.
+        """Run *work* in a transaction; return its result once the commit is durable.
 
-        Writes that wait together share one commit, so *work* may run on the engine's thread and
-        more than once: it computes and speaks SQL, and waits for nothing else. *timeout* is in
-        seconds from the call, 30 unless given.
+        Roll back and raise if *work* raises. Waiting writes share one commit, so *work* may run on
+        the engine's thread and more than once: it computes and runs SQL, and does no other I/O.
+        *timeout* is in seconds from the call, 30 by default.
         """
         ...
 
     def submit(
         self, work: Callable[[Transaction], T], *, timeout: float | None = None
     ) -> "Future[T]":
-        """Hand in *work* as `write` does, without waiting for it."""
+        """Queue *work* as `write` does; return a future of its result."""
         ...
 
     def feed(self, after: str | None = None) -> Feed:
-        """Follow the changes after the cursor *after*, or from now; CursorExpired if too old."""
+        """Return the feed of changes after the cursor *after*; None: from now on.
+
+        Raises CursorExpired if changes after the cursor were trimmed.
+        """
         ...
 
     def scrub(self, *, timeout: float = 5.0) -> Scrubbed:
-        """Make what was deleted unreadable in the database's files."""
+        """Make deleted content unreadable in the database's files."""
         ...
 
     def scrub_later(self) -> None:
-        """Have `scrub` done in the background; waits for nothing, also in `after_commit`."""
+        """Schedule `scrub` in the background; never blocks, also in `after_commit`."""
         ...
 
     def scrub_full(self) -> Scrubbed:
-        """Scrub, and rewrite the files as well: long, and with room for another copy."""
+        """Scrub and rewrite the files: slow, and needs disk space for a copy."""
         ...
 
     def status(self) -> EngineStatus:
-        """Say how the engine is."""
+        """Return the engine's status."""
         ...
 
     def close(self, *, timeout: float = 10.0) -> None:
-        """Finish what waits, within *timeout* seconds, and let go of everything."""
+        """Finish pending writes within *timeout* seconds, then release all resources."""
         ...
 
 
@@ -209,13 +222,14 @@ MOST_KEPT = 1_000_000
 BATCH = 1000
 
 TRIMMED = "feed.trimmed"
-"""The type of the row that stands for all that were trimmed before it, itself included."""
+"""Type of the row that stands for all changes trimmed up to and including it."""
 
 
 def trim_changes(engine: Engine, now: datetime, *, most: int = MOST_KEPT) -> int:
-    """Drop changes older than seven days, and the oldest beyond *most*; return how many.
+    """Delete changes older than seven days, and the oldest beyond *most*.
 
-    Each batch is a write of its own, so nobody waits long behind it.
+    Return how many were deleted. Each batch is a write of its own, so other writes wait only
+    briefly.
     """
     engine = engine.scoped(EVERYBODY)
     sql = engine.queries("holdfast.engines")
@@ -224,13 +238,13 @@ def trim_changes(engine: Engine, now: datetime, *, most: int = MOST_KEPT) -> int
     def work(tx: Transaction) -> int:
         excess: int = tx.one(SimpleNamespace, sql.count_changes, type=TRIMMED).kept - most
         rows = tx.all(SimpleNamespace, sql.oldest_changes, type=TRIMMED, batch=BATCH)
-        gone = [row for place, row in enumerate(rows) if row.at < before or place < excess]
-        if not gone:
+        expired = [row for place, row in enumerate(rows) if row.at < before or place < excess]
+        if not expired:
             return 0
-        last: int = gone[-1].seq
+        last: int = expired[-1].seq
         tx.run(sql.drop_changes_before, seq=last)
         tx.run(sql.empty_change, seq=last, type=TRIMMED)
-        return rows.index(gone[-1]) + 1
+        return rows.index(expired[-1]) + 1
 
     dropped = 0
     while batch := engine.write(work):

@@ -1,4 +1,4 @@
-"""Numbers an engine keeps about itself, flattened as Prometheus wants them."""
+"""Engine metrics, flattened to Prometheus samples."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Histogram:
-    """Counts observations by upper bound; written by one thread, read by any."""
+    """Histogram by upper bound; one thread writes, any thread reads."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
@@ -36,7 +36,7 @@ class Histogram:
         self._sum += value
 
     def flat(self, name: str) -> dict[str, float]:
-        """Return its buckets, sum and count under *name*."""
+        """Return buckets, sum and count as samples of *name*."""
         flat: dict[str, float] = {}
         so_far = 0
         for bound, count in zip((*self._bounds, "+Inf"), self._counts, strict=True):

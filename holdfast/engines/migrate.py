@@ -1,7 +1,7 @@
-"""Applies migrations in order, once, each in a transaction with the record of it.
+"""Apply migrations in order, each once, in one transaction with its record.
 
-What differs between the engines (how to lock, how to run a statement, how to keep a copy) is
-behind `Ground`; the rules are here, written once.
+The differences between the engines (locking, running a statement, making a copy) are behind
+`Ground`; the rules are here, written once.
 """
 
 import re
@@ -33,7 +33,7 @@ _WITH_BODY = re.compile(
 
 
 class Migration(Struct, frozen=True, kw_only=True):
-    """One step of the schema, as its file has it."""
+    """One schema migration, as read from its file."""
 
     number: int
     name: str
@@ -45,7 +45,7 @@ class Migration(Struct, frozen=True, kw_only=True):
 
 
 class AppliedMigration(Struct, frozen=True, kw_only=True):
-    """One step that a database says it has taken."""
+    """One migration recorded as applied in a database."""
 
     number: int
     name: str
@@ -58,11 +58,14 @@ class Ground(Protocol):
     dialect: Dialect
 
     def recorded(self) -> list[AppliedMigration]:
-        """Return the steps it has taken; none when it is new."""
+        """Return the applied migrations; none for a new database."""
         ...
 
     def locked(self) -> AbstractContextManager[None]:
-        """Return a transaction that nobody else's migration runs beside; an error undoes it."""
+        """Return a transaction that locks out all other migrations.
+
+        An error rolls it back.
+        """
         ...
 
     def execute(self, statement: str) -> None:
@@ -70,11 +73,11 @@ class Ground(Protocol):
         ...
 
     def record(self, migration: Migration) -> None:
-        """Write down, within `locked`, that *migration* was applied."""
+        """Record, within `locked`, that *migration* was applied."""
         ...
 
     def keep_copy(self, number: int) -> None:
-        """Set aside what is there before migration *number* changes it, where that is done."""
+        """Copy the database before migration *number*, if the engine supports it."""
         ...
 
 
@@ -97,10 +100,10 @@ def known(dialect: Dialect) -> tuple[Migration, ...]:
 
 
 def missing(recorded: Iterable[AppliedMigration], known: Iterable[Migration]) -> list[Migration]:
-    """Return which of *known* are not *recorded*, in order.
+    """Return the migrations of *known* that are not *recorded*, in order.
 
-    Raises TooNew for a number we do not know, and EngineFault naming both hashes when a file
-    changed after it was applied.
+    Raises TooNew for an unknown number, and EngineFault naming both hashes when a file changed
+    after it was applied.
     """
     ours = {migration.number: migration for migration in known}
     newest = max(ours, default=0)
@@ -120,11 +123,11 @@ def missing(recorded: Iterable[AppliedMigration], known: Iterable[Migration]) ->
 def migrate(
     ground: Ground, migrations: Iterable[Migration] | None = None, *, allowed: bool = True
 ) -> list[Migration]:
-    """Bring *ground* to this release's schema; return what was applied.
+    """Migrate *ground* to this release's schema; return the applied migrations.
 
-    Each migration is looked for again under the lock, so processes that open one database
-    together apply it once. Raises what `missing` raises, and Unavailable listing what is missing
-    when it is not *allowed*.
+    Each migration is checked again under the lock, so processes that open one database together
+    apply it once. Raises what `missing` raises, and Unavailable listing the missing migrations
+    when not *allowed*.
     """
     migrations = known(ground.dialect) if migrations is None else tuple(migrations)
     todo = missing(ground.recorded(), migrations)
@@ -150,8 +153,8 @@ def migrate(
 
 
 def release() -> str:
-    """Return this release's name, as a database records it."""
-    # Loading it costs more than opening a database, and only a new one needs it.
+    """Return this release's version, as a database records it."""
+    # Importing it costs more than opening a database, and only a new database needs it.
     from importlib import metadata
 
     try:
@@ -161,7 +164,7 @@ def release() -> str:
 
 
 def statements(text: str) -> Iterator[str]:
-    """Give each statement of *text*, without comments and the closing semicolon.
+    """Yield each statement of *text*, without comments and the closing semicolon.
 
     A semicolon in quotes, in a comment, between dollar quotes, or in the `begin … end` of a
     trigger or function does not end a statement.

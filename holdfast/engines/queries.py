@@ -1,7 +1,7 @@
 """Named statements from `.sql` files, in the engine's dialect.
 
-SQL is written once, with `:name` parameters, in a `queries.sql` beside its only user. What
-PostgreSQL's driver wants to see instead is made here, when the file is first read.
+SQL is written once, with `:name` parameters, in a `queries.sql` beside its only user. The
+placeholders of PostgreSQL's driver are substituted here, when the file is first read.
 """
 
 import re
@@ -25,7 +25,7 @@ _TOKEN = re.compile(
 
 
 class Statement(str):
-    """One statement's text, which knows its name, for messages and events."""
+    """Text of one statement with its name, for messages and events."""
 
     __slots__ = ("name",)
 
@@ -42,7 +42,7 @@ class Statement(str):
 
 
 def name_of(sql: str) -> str:
-    """Return the name of *sql*, or how it begins when it was never given one."""
+    """Return the name of *sql*, or its beginning if it has none."""
     return sql.name if isinstance(sql, Statement) else " ".join(sql.split())[:60]
 
 
@@ -58,7 +58,7 @@ def load(package: str, dialect: Dialect) -> SimpleNamespace:
 
 
 def read(text: str, dialect: Dialect, *, source: str) -> dict[str, Statement]:
-    """Return the statements of *text*, read from *source*, as *dialect* spells them.
+    """Return the statements of *text*, read from *source*, in *dialect*.
 
     Raises what `load` raises.
     """

@@ -1,1 +1,1 @@
-"""Floor 0: what everything stands on. Imports nothing of ours."""
+"""Layer 0: values, errors and rules of every layer. Imports nothing of ours."""

@@ -1,4 +1,4 @@
-"""The time, as something you are handed."""
+"""Clock interface, and conversions between instants and their encodings."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Clock(Protocol):
-    """Tells the time."""
+    """Source of the current time."""
 
     def now(self) -> datetime:
         """Return the present instant, aware, in UTC."""
@@ -32,9 +32,9 @@ def to_microseconds(instant: datetime) -> int:
 
 
 def nanoseconds_of(clock: Clock) -> Callable[[], int]:
-    """Return what tells *clock*'s time in nanoseconds since 1970.
+    """Return a function that reads *clock* in nanoseconds since 1970.
 
-    The machine's own is asked without a detour, for that is a tenth of what writing a value costs.
+    The system clock is read directly: a call through `now` costs a tenth of writing a value.
     """
     if type(clock) is SystemClock:
         return time_ns
@@ -42,7 +42,7 @@ def nanoseconds_of(clock: Clock) -> Callable[[], int]:
 
 
 def milliseconds_of(clock: Clock) -> Callable[[], int]:
-    """Return what tells *clock*'s time in whole milliseconds since 1970."""
+    """Return a function that reads *clock* in whole milliseconds since 1970."""
     nanoseconds = nanoseconds_of(clock)
     return lambda: nanoseconds() // 1_000_000
 
@@ -63,7 +63,10 @@ def to_rfc3339(instant: datetime) -> str:
 
 
 def milliseconds_text(milliseconds: int) -> str:
-    """Return the instant *milliseconds* after 1970 as RFC 3339: three fraction digits, `Z`."""
+    """Return the instant *milliseconds* after 1970 as RFC 3339.
+
+    It has three fraction digits and ends in `Z`.
+    """
     seconds, fraction = divmod(milliseconds, 1_000)
     return f"{_second(seconds)}.{fraction:03d}Z"
 

@@ -1,59 +1,59 @@
-"""Everything that can go wrong, and what each error knows.
+"""All errors of the package and the facts they carry.
 
 HoldfastError
 ├── InvalidInput            the input breaks a stated limit
-│   ├── UnknownFormat           a text is of no format or release that is known here
-│   ├── ChecksumMismatch        a result is not what it was when it was written
-│   ├── InvalidPlan             a plan cannot be run; all its problems at once
-│   ├── PlanningFailed          the model did not arrive at a plan
-│   └── CheckpointUnreadable    what was kept of a run cannot be read
-├── Refused                 a rule of the thing itself forbids it
+│   ├── UnknownFormat           the text's format or version is unknown to this release
+│   ├── ChecksumMismatch        a result changed since its checksum was written
+│   ├── InvalidPlan             a plan cannot be run; lists all its problems
+│   ├── PlanningFailed          the model did not produce a valid plan
+│   └── CheckpointUnreadable    the checkpoint of a run cannot be read
+├── Refused                 a rule of the object forbids the operation
 │   ├── StoreArchived           the store is archived: it can be read, not written
-│   ├── StoreFull               the store holds as many memories as it may
+│   ├── StoreFull               the store has reached its cap of memories
 │   ├── HeadVersion             the version is the current one of a live memory
 │   ├── Unsupported             this target or route cannot do that
-│   ├── LimitExceeded           more than the memory of a run may hold
-│   ├── TooLarge                a body, or what an append would make, is over its limit
-│   ├── RunRequired             a conversation entry needs a run to belong to
+│   ├── LimitExceeded           the memory of a run would exceed a limit
+│   ├── TooLarge                a body, or the result of an append, is over its limit
+│   ├── RunRequired             a conversation entry needs a run
 │   ├── ImportRefused           files were rejected, so nothing was replaced
-│   ├── SecretRefused           a text holds what looks like a credential
-│   └── ToolRefused             what a model asked of a tool cannot be done
-├── NotAuthenticated        no credential, or one that is not known
-├── NotPermitted            the credential does not reach that far
-│   ├── ScopeDenied             it belongs to another agent, user or workspace
-│   └── LongTermOff             long-term memory is not switched on
-├── NotFound                nothing is there
-├── Conflict                the write lost to the state of things
-│   ├── PathTaken               another memory sits at this path, above it or below it
-│   ├── PreconditionFailed      it is not what you read
+│   ├── SecretRefused           a text contains what looks like a credential
+│   └── ToolRefused             a tool call of a model cannot be carried out
+├── NotAuthenticated        the credential is missing or unknown
+├── NotPermitted            the credential lacks the permission
+│   ├── ScopeDenied             the object belongs to another agent, user or workspace
+│   └── LongTermOff             long-term memory is disabled
+├── NotFound                the object does not exist
+├── Conflict                the write conflicts with the current state
+│   ├── PathTaken               another memory has this path, a parent or a child of it
+│   ├── PreconditionFailed      the value changed since it was read
 │   ├── ContentGone             the version was redacted
-│   ├── CursorExpired           the position is not among those that are kept
-│   ├── MemoryFull              an agent holds as many entries as it may, all of them core
+│   ├── CursorExpired           the change feed no longer holds this position
+│   ├── MemoryFull              an agent has reached its cap, and no entry may be evicted
 │   ├── StaleRun                the run was superseded, ended, or lapsed
 │   ├── Forgotten               the key was forgotten after this run began
-│   ├── IdempotencyMismatch     the id of this request was another request's
+│   ├── IdempotencyMismatch     another request used this request id
 │   ├── ResultDiffers           the thread holds another result under this id
-│   ├── CheckpointMismatch      the run that was kept is not the one asked for
+│   ├── CheckpointMismatch      the checkpoint is of another run
 │   ├── ClaimRefused            a task of a team cannot be claimed
-│   ├── NotOwner                a task of a team is somebody else's
+│   ├── NotOwner                another agent owns the task of a team
 │   ├── TaskSettled             a task of a team is done or failed
 │   ├── AgentNameTaken          two agents of one network or team have one name
-│   └── ToolNameTaken           two tools answer to one name
-├── NotRunnable             it cannot be run as it is; nothing was stored or sent
-│   ├── NoModel                 nobody named a model
-│   ├── NoRouter                nobody chooses which agent goes next
-│   └── NoAgentEnabled          there is no agent, or all are switched off
-├── RunFailed               a run ended in failure; what was done before is kept
-│   ├── StepFailed              a step failed, and what needed its result
+│   └── ToolNameTaken           two tools have one name
+├── NotRunnable             it cannot be run as configured; nothing was stored or sent
+│   ├── NoModel                 no model is configured
+│   ├── NoRouter                no router chooses the next agent
+│   └── NoAgentEnabled          there is no agent, or all are disabled
+├── RunFailed               a run failed; everything done before is in `run`
+│   ├── StepFailed              a step failed, and with it the steps that need its result
 │   ├── TaskFailed              steps of a task failed
 │   └── PlanFailed              tasks of a plan failed
-├── RunCancelled            a run was cancelled; what was completed is kept
-├── WaitTimeout             what was waited for did not come in time
+├── RunCancelled            a run was cancelled; completed results remain
+├── WaitTimeout             the awaited key was not written before the timeout
 ├── Unavailable             the storage cannot be reached; the cause is chained
 │   ├── Corrupt                 the file is damaged, or not a database
-│   └── TooNew                  the database is of a newer release
-├── EngineFault             a bug of ours below the memories
-└── MissingExtra            an optional part of the package is not installed
+│   └── TooNew                  a newer release wrote the database
+├── EngineFault             a bug in the storage layer
+└── MissingExtra            an optional extra is not installed
 """
 
 from collections.abc import Sequence
@@ -72,7 +72,7 @@ Reason = Literal[
     "locked",
     "replaced",
 ]
-"""Why storage is unavailable."""
+"""Reasons why storage is unavailable."""
 
 SHOWN = 60
 """Characters of a bad value that a message may repeat."""
@@ -81,19 +81,19 @@ SHOWN = 60
 def shortened(given: object) -> str:
     """Return *given* as at most 60 characters of text, for a message.
 
-    A character that nobody would see is spelled as its escape.
+    A character that is not printable is written as its escape.
     """
-    text = given if isinstance(given, str) else _told(given)
+    text = given if isinstance(given, str) else _represented(given)
     if not text.isprintable():
         text = "".join(map(_visible, text[: SHOWN + 1]))
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
 
 
-def _told(given: object) -> str:
+def _represented(given: object) -> str:
     try:
         return repr(given)
     except (RecursionError, ValueError):
-        # Nested without a bottom, or a number of thousands of digits.
+        # Nested without end, or an integer of thousands of digits.
         return f"<{type(given).__name__}>"
 
 
@@ -104,15 +104,15 @@ def _visible(char: str) -> str:
 class HoldfastError(Exception):
     """Base of every error raised here on purpose.
 
-    `message` says what is so, `next` what to do about it; `facts` names the
-    attributes that travel with the error through every door.
+    `message` states what is wrong, `next` what to do about it. `facts` names the attributes that
+    every entry point sends with the error.
     """
 
     facts: ClassVar[tuple[str, ...]] = ()
     code: str | None = None
     """`HF-MEM-…` on an error of a durable call."""
     index: int | None = None
-    """Which of many it is about, where many were asked for at once."""
+    """Position of the faulty item in a request of several items."""
 
     def __init__(self, message: str, *, next: str = "") -> None:
         super().__init__(message)
@@ -123,13 +123,13 @@ class HoldfastError(Exception):
         return f"{self.message} {self.next}" if self.next else self.message
 
     def carried(self) -> dict[str, object]:
-        """Return its facts by name, and which of many it is about, if it is."""
+        """Return its facts by name, with `index` if that is set."""
         facts: dict[str, object] = {name: getattr(self, name, None) for name in self.facts}
         return facts if self.index is None else facts | {"index": self.index}
 
 
 class InvalidInput(HoldfastError):
-    """The input breaks a stated limit."""
+    """The input breaks a documented limit."""
 
     facts = ("field", "reason", "limit", "given", "index")
 
@@ -158,7 +158,7 @@ class InvalidInput(HoldfastError):
 
 
 class UnknownFormat(InvalidInput):
-    """The text is not of a format, or a release of it, that can be read here."""
+    """The text's format or version is unknown to this release."""
 
     facts = (*InvalidInput.facts, "format", "version")
 
@@ -172,7 +172,7 @@ class UnknownFormat(InvalidInput):
 
 
 class ChecksumMismatch(InvalidInput):
-    """A result is not what it was when its checksum was written."""
+    """A result changed since its checksum was written."""
 
     facts = (*InvalidInput.facts, "id", "stored", "computed")
 
@@ -186,35 +186,35 @@ class ChecksumMismatch(InvalidInput):
 
 
 class InvalidPlan(InvalidInput):
-    """The plan cannot be run; every problem of it is told at once."""
+    """The plan cannot be run; the message lists every problem."""
 
     facts = (*InvalidInput.facts, "problems")
 
     def __init__(self, problems: Sequence[object]) -> None:
-        told = "; ".join(str(each) for each in problems)
-        super().__init__("plan", told, next="Correct these problems, then run the plan.")
+        listed = "; ".join(str(each) for each in problems)
+        super().__init__("plan", listed, next="Correct these problems, then run the plan.")
         self.problems = tuple(problems)
 
 
 class PlanningFailed(InvalidInput):
-    """The model did not arrive at a plan."""
+    """The model did not produce a valid plan."""
 
     facts = (*InvalidInput.facts, "problems", "tasks")
 
     def __init__(
         self, reason: str, *, problems: Sequence[object] = (), tasks: Sequence[object] = ()
     ) -> None:
-        told = "; ".join(str(each) for each in problems)
+        listed = "; ".join(str(each) for each in problems)
         super().__init__(
             "plan",
-            f"{reason}: {told}" if told else reason,
+            f"{reason}: {listed}" if listed else reason,
             next="State the objective more narrowly, or write the plan yourself.",
         )
         self.problems, self.tasks = tuple(problems), tuple(tasks)
 
 
 class CheckpointUnreadable(InvalidInput):
-    """What was kept of a run is there and cannot be read."""
+    """The checkpoint of a run exists and cannot be read."""
 
     facts = (*InvalidInput.facts, "path")
 
@@ -228,7 +228,7 @@ class CheckpointUnreadable(InvalidInput):
 
 
 class Refused(HoldfastError):
-    """A rule of the thing itself forbids it."""
+    """A rule of the object forbids the operation."""
 
 
 class StoreArchived(Refused):
@@ -245,7 +245,7 @@ class StoreArchived(Refused):
 
 
 class StoreFull(Refused):
-    """The store holds as many memories as it may."""
+    """The store has reached its cap of memories."""
 
     facts = ("store_id", "cap")
 
@@ -281,7 +281,7 @@ class Unsupported(Refused):
 
 
 class LimitExceeded(Refused):
-    """It is larger, or there are more, than the memory of a run may hold."""
+    """The memory of a run would exceed a limit of size or number."""
 
     facts = ("limit", "allowed", "actual")
 
@@ -297,7 +297,7 @@ class LimitExceeded(Refused):
 
 
 class TooLarge(Refused):
-    """A body, or what an append would make, is over its limit."""
+    """A body, or the result of an append, is over its limit."""
 
     facts = ("limit",)
 
@@ -309,7 +309,7 @@ class TooLarge(Refused):
 
 
 class RunRequired(Refused):
-    """A conversation entry needs a run to belong to."""
+    """A conversation entry needs a run."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -319,7 +319,10 @@ class RunRequired(Refused):
 
 
 class ImportRefused(Refused):
-    """Files were rejected, so nothing was replaced; `rejected` says which, and why."""
+    """Files were rejected, so nothing was replaced.
+
+    `rejected` lists the files, each with the reason.
+    """
 
     facts = ("rejected",)
 
@@ -329,7 +332,10 @@ class ImportRefused(Refused):
 
 
 class SecretRefused(Refused):
-    """A text holds what looks like a credential; `reasons` are the kinds, never the text."""
+    """A text contains what looks like a credential.
+
+    `reasons` are the kinds of credentials, never the text.
+    """
 
     facts = ("reasons",)
 
@@ -342,11 +348,11 @@ class SecretRefused(Refused):
 
 
 class ToolRefused(Refused):
-    """What a model asked of a tool cannot be done; `str(error)` is the tool's text."""
+    """A tool call cannot be carried out; `str(error)` is the tool's text."""
 
 
 class NotAuthenticated(HoldfastError):
-    """No credential, or one that is not known. One sentence for every cause."""
+    """The credential is missing or unknown. One message for every cause."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -356,7 +362,7 @@ class NotAuthenticated(HoldfastError):
 
 
 class NotPermitted(HoldfastError):
-    """The credential does not reach that far."""
+    """The credential lacks the permission."""
 
     facts = ("needed",)
 
@@ -366,11 +372,11 @@ class NotPermitted(HoldfastError):
 
 
 class ScopeDenied(NotPermitted):
-    """It belongs to another agent, user or workspace."""
+    """The object belongs to another agent, user or workspace."""
 
 
 class LongTermOff(NotPermitted):
-    """Long-term memory is not switched on; `by` says where: `request` or `server`."""
+    """Long-term memory is disabled; `by` is `request` or `server`."""
 
     facts = ("needed", "by")
 
@@ -384,7 +390,7 @@ class LongTermOff(NotPermitted):
 
 
 class NotFound(HoldfastError):
-    """Nothing is there."""
+    """The object does not exist."""
 
     facts = ("kind", "id")
 
@@ -395,7 +401,7 @@ class NotFound(HoldfastError):
 
 
 class Conflict(HoldfastError):
-    """The write lost to the state of things."""
+    """The write conflicts with the current state."""
 
     facts: ClassVar[tuple[str, ...]] = ("reason",)
 
@@ -405,7 +411,7 @@ class Conflict(HoldfastError):
 
 
 class PathTaken(Conflict):
-    """Another memory sits at this path, above it or below it."""
+    """Another memory has this path, a parent or a child of it."""
 
     facts = ("conflicting_memory_id", "conflicting_path")
 
@@ -419,7 +425,7 @@ class PathTaken(Conflict):
 
 
 class PreconditionFailed(Conflict):
-    """It is not what you read."""
+    """The value changed since it was read."""
 
     facts = ("key", "expected", "current")
 
@@ -445,7 +451,7 @@ class ContentGone(Conflict):
 
 
 class CursorExpired(Conflict):
-    """The position is not among those that are kept."""
+    """The change feed no longer holds this position."""
 
     facts = ("oldest",)
 
@@ -458,7 +464,7 @@ class CursorExpired(Conflict):
 
 
 class MemoryFull(Conflict):
-    """An agent holds as many entries as it may, and none of them may go for this one."""
+    """An agent has reached its cap, and no entry may be evicted for this one."""
 
     facts = ("cap", "entries", "core_entries", "coldest", "would_evict")
 
@@ -485,7 +491,7 @@ class MemoryFull(Conflict):
 
 
 class StaleRun(Conflict):
-    """The run was superseded, ended, or lapsed: nothing was written and nothing read."""
+    """The run was superseded, ended, or lapsed; nothing was written or read."""
 
     facts = ("reason", "token", "live_token")
 
@@ -499,7 +505,7 @@ class StaleRun(Conflict):
 
 
 class Forgotten(Conflict):
-    """The key was forgotten by somebody else after this run began."""
+    """Another client forgot the key after this run began."""
 
     facts = ("forgotten_at", "by")
 
@@ -512,7 +518,7 @@ class Forgotten(Conflict):
 
 
 class IdempotencyMismatch(Conflict):
-    """The id of this request was another request's."""
+    """Another request used this request id."""
 
     def __init__(self, id: str) -> None:
         super().__init__(
@@ -535,7 +541,7 @@ class ResultDiffers(Conflict):
 
 
 class CheckpointMismatch(Conflict):
-    """The run that was kept is not the run that is asked for."""
+    """The checkpoint is of another run than the requested one."""
 
     facts = ("parts",)
 
@@ -558,21 +564,21 @@ class ClaimRefused(Conflict):
 
 
 class NotOwner(Conflict):
-    """The task is somebody else's."""
+    """Another agent owns the task, or it has no owner."""
 
     facts = ("owner",)
 
     def __init__(self, task_id: str, owner: str | None) -> None:
-        whose = f"is claimed by {shortened(owner)}" if owner else "has no owner"
+        claim = f"is claimed by {shortened(owner)}" if owner else "has no owner"
         super().__init__(
-            f"The task {shortened(task_id)} {whose}.",
+            f"The task {shortened(task_id)} {claim}.",
             next="Send its owner a message." if owner else "Claim it first.",
         )
         self.owner = owner
 
 
 class TaskSettled(Conflict):
-    """The task is done or failed, and stays so."""
+    """The task is done or failed, which is final."""
 
     facts = ("status",)
 
@@ -597,7 +603,7 @@ class AgentNameTaken(Conflict):
 
 
 class ToolNameTaken(Conflict):
-    """Two tools answer to one name."""
+    """Two tools have one name."""
 
     facts = ("name", "ids")
 
@@ -610,7 +616,7 @@ class ToolNameTaken(Conflict):
 
 
 class NotRunnable(HoldfastError):
-    """It cannot be run as it is; nothing was stored or sent."""
+    """It cannot be run as configured; nothing was stored or sent."""
 
     facts: ClassVar[tuple[str, ...]] = ("network", "agent")
 
@@ -627,19 +633,19 @@ class NotRunnable(HoldfastError):
 
 
 class NoModel(NotRunnable):
-    """Nobody named a model."""
+    """No model is configured."""
 
 
 class NoRouter(NotRunnable):
-    """Nobody chooses which agent goes next."""
+    """No router chooses the next agent."""
 
 
 class NoAgentEnabled(NotRunnable):
-    """There is no agent, or all of them are switched off."""
+    """There is no agent, or all are disabled."""
 
 
 class RunFailed(HoldfastError):
-    """The run ended in failure; everything done before is in `run`. The cause is chained."""
+    """The run failed; `run` holds everything done before. The cause is chained."""
 
     facts: ClassVar[tuple[str, ...]] = ("run", "result", "stop_reason")
 
@@ -657,7 +663,7 @@ class RunFailed(HoldfastError):
 
 
 class StepFailed(RunFailed):
-    """A step failed, and with it what needed its result."""
+    """A step failed, and with it the steps that need its result."""
 
     facts = ("step_id", "error")
 
@@ -705,7 +711,7 @@ class PlanFailed(RunFailed):
 
 
 class RunCancelled(HoldfastError):
-    """The run was cancelled; what was completed is kept."""
+    """The run was cancelled; completed results remain."""
 
     facts = ("reason", "completed")
 
@@ -718,7 +724,7 @@ class RunCancelled(HoldfastError):
 
 
 class WaitTimeout(HoldfastError):
-    """What was waited for did not come in time."""
+    """The awaited key was not written before the timeout."""
 
     facts = ("key", "seconds")
 
@@ -733,8 +739,7 @@ class WaitTimeout(HoldfastError):
 class Unavailable(HoldfastError):
     """The storage cannot be reached; the cause is chained.
 
-    `written` is False when the write certainly did not happen, None when that
-    is not known.
+    `written` is False when the write certainly did not happen, None when that is unknown.
     """
 
     facts: ClassVar[tuple[str, ...]] = ("reason", "written", "retry_after")
@@ -768,7 +773,7 @@ class Corrupt(Unavailable):
 
 
 class TooNew(Unavailable):
-    """The database is of a newer release."""
+    """A newer release wrote the database."""
 
     facts = ("found", "known")
 
@@ -782,7 +787,7 @@ class TooNew(Unavailable):
 
 
 class EngineFault(HoldfastError):
-    """A bug of ours below the memories."""
+    """A bug in the storage layer."""
 
     facts = ("statement",)
 
@@ -792,7 +797,7 @@ class EngineFault(HoldfastError):
 
 
 class MissingExtra(HoldfastError, ImportError):
-    """An optional part of the package is not installed."""
+    """An optional extra of the package is not installed."""
 
     facts = ("extra", "command")
 

@@ -1,4 +1,4 @@
-"""What happened: typed notices, and the bus they travel on within a process.
+"""Typed events, and the bus that publishes them within a process.
 
 An event holds ids, counts, sizes, outcomes and codes; never content, values, paths, durable
 keys or hashes.
@@ -19,9 +19,9 @@ _log = logging.getLogger(__name__)
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """Something that happened, `<part>.<what>`.
+    """A published event; its type is `<part>.<what>`.
 
-    `seq` and `cursor` are 0 and "" until the engine has written the event down.
+    `seq` and `cursor` are 0 and "" until the engine has stored the event.
     """
 
     type: str
@@ -39,7 +39,10 @@ Listener = Callable[[Event], None]
 
 
 class EventBus:
-    """Hands each event to whoever listens; a listener that raises is logged and counted."""
+    """Publish events to subscribed listeners on the publishing thread.
+
+    A listener that raises is logged and counted in `listener_errors`.
+    """
 
     def __init__(self) -> None:
         self._listeners: dict[object, tuple[Listener, frozenset[str] | None]] = {}
@@ -49,11 +52,14 @@ class EventBus:
     def subscribe(
         self, listener: Listener, types: Collection[str] | None = None
     ) -> Callable[[], None]:
-        """Call *listener* with each event of *types* (None: all); return what ends that."""
+        """Call *listener* with each event of *types* (None: all).
+
+        Return a function that unsubscribes it.
+        """
         key = object()
-        wanted = None if types is None else frozenset(types)
+        accepted = None if types is None else frozenset(types)
         with self._lock:
-            self._listeners = {**self._listeners, key: (listener, wanted)}
+            self._listeners = {**self._listeners, key: (listener, accepted)}
 
         def off() -> None:
             with self._lock:
@@ -63,13 +69,13 @@ class EventBus:
 
     @property
     def heard(self) -> bool:
-        """Whether anybody listens."""
+        """Whether there is a listener."""
         return bool(self._listeners)
 
     def publish(self, event: Event) -> None:
-        """Hand *event* to its listeners, on this thread."""
-        for listener, wanted in self._listeners.values():
-            if wanted is None or event.type in wanted:
+        """Call the listeners of *event*'s type, on this thread."""
+        for listener, accepted in self._listeners.values():
+            if accepted is None or event.type in accepted:
                 try:
                     listener(event)
                 except Exception:  # noqa: BLE001 - a listener's fault is not the write's

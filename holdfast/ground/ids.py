@@ -1,4 +1,6 @@
-"""Tagged, time-ordered, monotonic ids: `<prefix>_` and 24 characters of `[0-9A-Za-z]`.
+"""Generate time-ordered, monotonic ids with a prefix for their kind.
+
+An id is `<prefix>_` and 24 characters of `[0-9A-Za-z]`.
 
 The first nine characters are microseconds since 1970 (enough until 2398), the next four count
 within one microsecond, the last eleven are 65 random bits, so that ids made later
@@ -31,11 +33,11 @@ KINDS = {
     "thread": "thread",
     "res": "result",
 }
-"""What each prefix is of, in words for a message."""
+"""The kind of object behind each prefix, in words for a message."""
 
 
 def base62(number: int, width: int) -> str:
-    """Return *number* in *width* characters that sort as the number does."""
+    """Encode *number* in *width* characters that sort in numeric order."""
     digits: list[str] = []
     for _ in range(width):
         number, digit = divmod(number, 62)
@@ -44,7 +46,7 @@ def base62(number: int, width: int) -> str:
 
 
 class Ids:
-    """Makes ids that rise, whatever the clock does."""
+    """Generator of rising ids, also when the clock steps back."""
 
     def __init__(self) -> None:
         self._reset()

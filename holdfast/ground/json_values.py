@@ -1,7 +1,7 @@
-"""JSON values as a memory keeps them: checked, and held as bytes.
+"""Validate JSON values, and encode them to the bytes that memories store.
 
-Bytes cannot be changed from outside, their length is the value's size, and each reading of them
-is a copy of its own. What is no JSON is refused with the place where it stands, never guessed at.
+Bytes are immutable, their length is the value's size, and decoding them returns a fresh copy. A
+value that is not JSON is refused with its path; it is never converted by guessing.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ JSON: TypeAlias = "str | int | float | bool | list[JSON] | dict[str, JSON] | Non
 LEAST_INT: Final = -(2**63)
 MOST_INT: Final = 2**64 - 1
 PLACE: Final = 200
-"""Characters of a place that a message tells; a longer one loses its middle."""
+"""Characters of a path in a message; a longer one loses its middle."""
 
 _LISTS: Final = frozenset({list, tuple})
 _CONTAINERS: Final = frozenset({dict, list, tuple})
@@ -35,7 +35,7 @@ _INSTEAD: Final = {
     "Decimal": "str() of it",
     "UUID": "str() of it",
 }
-"""What to store for a value of a type that is met often."""
+"""What to store instead of a value of a common type that is not JSON."""
 
 _type: Final = cast("Callable[[object], Any]", type)
 _encode: Final = msgspec.json.Encoder().encode
@@ -49,17 +49,20 @@ def encode(
     """Return *value* as compact JSON in UTF-8, object members in their order.
 
     JSON values are None, bool, int from -2^63 to *largest_int*, finite float, str without lone
-    surrogates, list, tuple (kept as a list) and dict with str keys, nested at most *depth* deep;
-    a subclass of one is kept as its base. For anything else InvalidInput about *field* names the
-    place, a path below *root* such as `$.rows[3].at`, and the type found there.
+    surrogates, list, tuple (stored as a list) and dict with str keys, nested at most *depth*
+    deep; a subclass of one is stored as its base. For anything else InvalidInput about *field*
+    names the path below *root*, such as `$.rows[3].at`, and the type found there.
     """
     return encode_plain(value, depth, largest_int) or _encode(
-        _Careful(root, depth, field, largest_int).taken(value, (), ())
+        _Validator(root, depth, field, largest_int).plain_value(value, (), ())
     )
 
 
 def encode_plain(value: object, depth: int, largest_int: int = MOST_INT) -> bytes | None:
-    """Return what `encode` does for most values, and None for those that it must look at."""
+    """Return the bytes of `encode` for plain values, and None for the rest.
+
+    A None value needs `encode`, which checks member by member and converts subclasses.
+    """
     kind = type(value)
     if kind is str or (kind in _CONTAINERS and _is_plain(value, depth, largest_int)):
         try:
@@ -69,11 +72,11 @@ def encode_plain(value: object, depth: int, largest_int: int = MOST_INT) -> byte
     return None
 
 
-def _is_plain(container: Any, deeper: int, largest_int: int) -> bool:  # noqa: C901 - a type a branch
-    """Tell whether *container*, nested at most *deeper*, is surely JSON but for lone surrogates.
+def _is_plain(container: Any, deeper: int, largest_int: int) -> bool:  # noqa: C901 - branch per type
+    """Return whether *container* is JSON of plain types, nested at most *deeper*.
 
-    This is most of what a write costs, so it asks no more than it must, calls nothing but itself
-    and keeps no place.
+    Strings are not checked for lone surrogates. This is most of the cost of a write, so it does
+    the fewest checks, calls nothing but itself and builds no paths.
     """
     if deeper < 1:
         return False
@@ -101,15 +104,18 @@ def _is_plain(container: Any, deeper: int, largest_int: int) -> bool:  # noqa: C
 Step: TypeAlias = "str | int"
 
 
-class _Careful:
-    """Goes through a value that is not surely JSON, and says where it is not."""
+class _Validator:
+    """Validator that walks a value and raises with the path of what is not JSON."""
 
     def __init__(self, root: str, depth: int, field: str, largest_int: int) -> None:
         self._root, self._depth, self._field = root, depth, field
         self._largest_int = largest_int
 
-    def taken(self, value: object, at: tuple[Step, ...], above: tuple[int, ...]) -> JSON:
-        """Return *value*, which stands at *at* within the containers *above*, in plain types."""
+    def plain_value(self, value: object, at: tuple[Step, ...], above: tuple[int, ...]) -> JSON:
+        """Return *value* in plain types.
+
+        *at* is its path, *above* the ids of the containers around it.
+        """
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
@@ -120,7 +126,7 @@ class _Careful:
             return self._fraction(float.__float__(value), at)
         if isinstance(value, dict | list | tuple):
             return self._container(cast("dict[object, object] | list[object]", value), at, above)
-        raise self._refused(at, *_told(type(value).__name__))
+        raise self._refused(at, *_advice(type(value).__name__))
 
     def _text(self, text: str, at: tuple[Step, ...]) -> str:
         try:
@@ -158,11 +164,11 @@ class _Careful:
             )
         within = (*above, id(container))
         if not isinstance(container, dict):
-            return [self.taken(each, (*at, i), within) for i, each in enumerate(container)]
+            return [self.plain_value(each, (*at, i), within) for i, each in enumerate(container)]
         plain: dict[str, JSON] = {}
         for name, each in container.items():
-            told = self._name(name, at)
-            plain[told] = self.taken(each, (*at, told), within)
+            key = self._name(name, at)
+            plain[key] = self.plain_value(each, (*at, key), within)
         return plain
 
     def _name(self, name: object, at: tuple[Step, ...]) -> str:
@@ -179,17 +185,17 @@ class _Careful:
         )
 
 
-def _told(kind: str) -> tuple[str, str]:
+def _advice(kind: str) -> tuple[str, str]:
     return f"{kind} is not JSON", _INSTEAD.get(kind, "text, a list or a dict")
 
 
 def place(root: str, at: Iterable[Step]) -> str:
-    """Return how a person writes the place *at* below *root*: `$.rows[3]["a b"]`."""
-    told = root + "".join(_step(each) for each in at)
-    if len(told) <= PLACE:
-        return told
+    """Render the path *at* below *root* for people: `$.rows[3]["a b"]`."""
+    path = root + "".join(_step(each) for each in at)
+    if len(path) <= PLACE:
+        return path
     half = PLACE // 2
-    return f"{told[:half]}…{told[1 - half :]}"
+    return f"{path[:half]}…{path[1 - half :]}"
 
 
 def _step(each: Step) -> str:

@@ -1,4 +1,7 @@
-"""Public names that load when they are first asked for, so that importing costs little."""
+"""Lazy exports: public names of a package that load on first access.
+
+Importing the package stays cheap.
+"""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -6,7 +9,9 @@ from importlib import import_module
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """Return a `__getattr__` for *package* that finds each name in the module *homes* names.
+    """Return a `__getattr__` that loads the public names of *package*.
+
+    *homes* maps each name to its module.
 
     A module's own name, with the package before it, stands for the module itself.
     """

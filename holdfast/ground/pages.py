@@ -1,7 +1,7 @@
-"""Pages of a list, and the opaque cursors that lead from one to the next.
+"""Pages of a list, and the opaque cursors between them.
 
-A cursor is self-contained, so it is good on another server process and after a restart: it
-holds the list it belongs to, a digest of the filters, and the last key given out.
+A cursor is self-contained, so it is valid on another server process and after a restart: it
+holds the list it belongs to, a digest of the filters, and the last key returned.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -23,7 +23,7 @@ PREFIX = "page_"
 class Page(Generic[T]):
     """One page of a list: `data`, and `next_page`, the cursor of the next or None.
 
-    Iterating gives this page's things; `all()` walks on to the end.
+    Iterating yields the items of this page; `all()` also fetches the following pages.
     """
 
     __slots__ = ("_more", "data", "next_page", "prev_page")
@@ -48,7 +48,7 @@ class Page(Generic[T]):
         return f"Page(data={self.data!r}, next_page={self.next_page!r})"
 
     def all(self) -> Iterator[T]:
-        """Give every thing of the list, asking for further pages as they are needed."""
+        """Yield every item of the list, fetching further pages as needed."""
         page = self
         while True:
             yield from page.data
@@ -66,7 +66,7 @@ class _Cursor(msgspec.Struct, array_like=True, frozen=True):
 
 
 def digest(*filters: object) -> str:
-    """Return a short digest of *filters*, for a cursor to be held against."""
+    """Return a short digest of *filters*, to compare with a cursor's."""
     return sha256(repr(filters).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -77,7 +77,7 @@ def write_cursor(list: str, digest: str, key: Key, *, backward: bool = False) ->
 
 
 def read_cursor(list: str, digest: str, given: object) -> tuple[Key, bool]:
-    """Return the key that *given* stands after, and whether it walks backward.
+    """Return the key that *given* stands after, and whether it pages backward.
 
     InvalidInput when it was cut or altered, or belongs to another list or other filters.
     """

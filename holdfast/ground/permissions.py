@@ -45,12 +45,12 @@ def create_folders(path: Path) -> None:
     for missing in reversed([each for each in (path, *path.parents) if not each.exists()]):
         create_folder(missing)
         sync_folder(missing.parent)
-    # Reports what is there instead of a folder.
+    # Raises if something other than a folder is there.
     path.mkdir(exist_ok=True)
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names that were added to the folder *path*, or removed, survive a power loss."""
+    """Make names added to the folder *path*, or removed, survive a power loss."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

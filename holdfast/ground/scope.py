@@ -1,4 +1,4 @@
-"""Whose it is, and who did it."""
+"""Scope of a statement (workspace, agent, user) and actor of a change."""
 
 import re
 from typing import Literal
@@ -31,7 +31,7 @@ _KINDS: dict[str, ActorKind] = {type: kind for kind, type in _TYPES.items()}
 
 
 class Actor(Struct, frozen=True):
-    """Who made a change: its kind, and its id."""
+    """Author of a change: its kind and id."""
 
     kind: ActorKind
     id: str
@@ -72,13 +72,16 @@ class Actor(Struct, frozen=True):
 
     @classmethod
     def from_wire(cls, wire: dict[str, str]) -> "Actor":
-        """Return the actor that *wire*, made by `to_wire`, tells of."""
+        """Return the actor that `to_wire` encoded as *wire*."""
         kind = _KINDS[wire["type"]]
         return cls(kind, wire[_ID_KEYS[kind]])
 
 
 def checked_actor(given: Actor) -> Actor:
-    """Return *given* if a handle may act as it; an agent acts through its sessions and runs."""
+    """Return *given* if a handle may act as it; InvalidInput for an agent.
+
+    An agent acts through its sessions and runs.
+    """
     if given.kind == "agent":
         raise InvalidInput(
             "actor",
@@ -90,14 +93,15 @@ def checked_actor(given: Actor) -> Actor:
 
 
 LOCAL = Actor.api("apikey_local")
-"""Who writes where no key was made: the embedded library, an open server."""
+"""Actor where no key was created: the embedded library, an open server."""
 
 
 class Scope(Struct, frozen=True, kw_only=True):
-    """Whose rows a statement may touch; None is nobody's, `*` everybody's (upkeep alone).
+    """Owners of the rows that a statement may read and write.
 
-    `credential` is the hash of a secret whose owner is not known yet: it admits that one row of
-    the keys and session tokens.
+    None matches rows without such an owner, `*` those of every owner (upkeep only). `credential`
+    is the hash of a secret with an owner still unknown: it admits that one row of the keys and
+    session tokens.
     """
 
     workspace: str
@@ -111,7 +115,10 @@ EVERYBODY = Scope(workspace="*", agent="*", user="*")
 
 
 def checked_name(field: str, given: object) -> str:
-    """Return *given* if it can name a workspace, an agent, a user or a run; else InvalidInput."""
+    """Return *given* if it can name a workspace, agent, user or run.
+
+    Raises InvalidInput otherwise.
+    """
     if not isinstance(given, str) or not _NAME.fullmatch(given):
         raise InvalidInput(
             field,

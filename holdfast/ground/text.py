@@ -1,4 +1,4 @@
-"""Text as it is measured, limited and shown: bytes of UTF-8, code points, what is not drawn."""
+"""Validate and measure text: UTF-8 bytes, code points, invisible characters."""
 
 import unicodedata
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ INVISIBLE: Final = (
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""Characters that are drawn as nothing or turn a line's direction, for a regular expression's set.
+"""Characters that render as nothing or change direction, for a regular expression's set.
 
 Unicode's `Default_Ignorable_Code_Point` (DerivedCoreProperties.txt): direction marks, fillers,
 variation selectors, tags. Words need the soft hyphen and the joiners U+200C and U+200D: not here.
@@ -23,7 +23,7 @@ CONTROLS: Final = "\x00-\x08\x0b-\x1f\x7f-\x9f"
 
 
 def encoded(field: str, text: object) -> bytes:
-    """Return *text* as UTF-8; InvalidInput for a lone surrogate, and for what is no text."""
+    """Return *text* as UTF-8; InvalidInput for a lone surrogate or non-text."""
     if not isinstance(text, str):
         raise InvalidInput(field, "must be a string", given=text, next="Give it as text.")
     try:
@@ -39,7 +39,7 @@ def sha256_hex(content: bytes) -> str:
 
 
 def is_nfc(text: str) -> bool:
-    """Tell whether *text* is in Normalization Form C."""
+    """Return whether *text* is in Normalization Form C."""
     return text.isascii() or unicodedata.is_normalized("NFC", text)
 
 
@@ -49,7 +49,10 @@ def to_nfc(text: str) -> str:
 
 
 def first_of_category(text: str, *categories: str) -> str | None:
-    """Return the first character of *text* in one of the Unicode *categories*, or None."""
+    """Return the first character of *text* in a Unicode category, or None.
+
+    *categories* are two-letter general categories.
+    """
     if text.isascii() and text.isprintable():
         return None
     return next((char for char in text if unicodedata.category(char) in categories), None)
@@ -66,15 +69,17 @@ def nearest(wanted: str, names: Iterable[str]) -> str | None:
 
 
 def within(field: str, text: object, *, most: int, least: int = 0, part: str = "") -> str:
-    """Return *text* if it has *least* to *most* code points and is text; else InvalidInput.
+    """Return *text* if it is valid and has *least* to *most* code points.
 
-    *part* says which part of the field it is, such as "a key ".
+    Raises InvalidInput otherwise.
+
+    *part* names the part of the field for the message, such as "a key ".
     """
     if not isinstance(text, str):
         raise InvalidInput(field, f"{part}must be a string", given=repr(text))
     if not least <= len(text) <= most:
-        wanted = f"{least} to {most:,}" if least else f"at most {most:,}"
-        reason = f"{part}must have {wanted} characters, has {len(text):,}"
+        allowed = f"{least} to {most:,}" if least else f"at most {most:,}"
+        reason = f"{part}must have {allowed} characters, has {len(text):,}"
         raise InvalidInput(field, reason, limit=most)
     encoded(field, text)
     if "\0" in text:

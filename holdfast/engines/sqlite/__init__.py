@@ -1,3 +1,3 @@
-"""The engine for one machine: a SQLite file, one writer with group commit, many readers."""
+"""SQLite engine: one file, one writer with group commit, many readers."""
 
 from holdfast.engines.sqlite.engine import SQLiteEngine as SQLiteEngine

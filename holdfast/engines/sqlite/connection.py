@@ -1,7 +1,7 @@
-"""An apsw connection, and the mapping of its errors to ours.
+"""Connections to SQLite through apsw, with its errors mapped to ours.
 
 A statement is fetched to its end before a call returns: an unfinished one would pin a snapshot,
-so that the log grows without end and later writes fail.
+the log would grow without bound, and later writes would fail.
 """
 
 import errno
@@ -17,7 +17,7 @@ from holdfast.engines.queries import name_of
 from holdfast.ground.errors import Corrupt, EngineFault, HoldfastError, Reason, Unavailable
 
 SPOKEN = (apsw.Error, KeyError, TypeError, ValueError, OverflowError)
-"""What running a statement may raise: SQLite's errors, and Python's about what was bound."""
+"""Errors of running a statement: SQLite's, and Python's about bound values."""
 
 _REASONS: tuple[tuple[type[apsw.Error], Reason, str], ...] = (
     (apsw.BusyError, "busy", "Another program holds the database's lock."),
@@ -45,18 +45,18 @@ _GROWTH = (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE)
 
 
 def fault_of(error: Exception, *, path: str, sql: str = "", number: int = 0) -> HoldfastError:
-    """Return our error for *error*, which *sql* met in the database at *path*.
+    """Return our error for *error*, raised by *sql* in the database at *path*.
 
     *number* is the system's errno, if it is known: SQLite reports a full quota as an I/O error.
-    What is neither the world's fault nor a damaged file is a bug, and so EngineFault. The caller
-    raises it `from` *error*.
+    An error that neither the environment nor a damaged file explains is a bug: EngineFault. The
+    caller raises it `from` *error*.
     """
     if isinstance(error, (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError)):
         return Corrupt(path, str(error))
     full = number in FULL and getattr(error, "extendedresult", 0) in _GROWTH
-    met = apsw.FullError if full else type(error)
+    raised = apsw.FullError if full else type(error)
     for kind, reason, message in _REASONS:
-        if issubclass(met, kind):
+        if issubclass(raised, kind):
             return Unavailable(
                 f"{message} ({error})",
                 reason=reason,
@@ -74,7 +74,7 @@ Value = str | int | float | bytes | None
 Role = Literal["writer", "reader"]
 
 PATIENCE = 5.0
-"""Seconds a reader, or an open, waits for a lock."""
+"""Seconds that a reader, or opening a database, waits for a lock."""
 
 APPLICATION_ID = 0x484F4C44
 AUTOCHECKPOINT = 4000
@@ -86,10 +86,10 @@ _CACHED_STATEMENTS = 256
 
 
 class StatementRows(Protocol):
-    """What a statement gave; as much of the driver's cursor as is used."""
+    """Result of a statement: the part of the driver's cursor that is used."""
 
     def fetchall(self) -> list[tuple[Value, ...]]:
-        """Return the rows that were not taken yet."""
+        """Return the rows not fetched yet."""
         ...
 
     def get_description(self) -> tuple[tuple[str, str | None], ...]:
@@ -98,7 +98,7 @@ class StatementRows(Protocol):
 
 
 class Execute(Protocol):
-    """How a statement is run."""
+    """The driver's call to run a statement."""
 
     def __call__(
         self, sql: str, params: Params | tuple[Value, ...] | None = None, /
@@ -108,10 +108,11 @@ class Execute(Protocol):
 
 
 class Patience:
-    """Waits for a lock in growing steps, up to a moment of the monotonic clock, or for a span.
+    """Busy handler: wait for a lock with backoff, until a deadline or for a span.
 
-    The steps are spread by half either way, so that processes that met once do not go on meeting.
-    `meanwhile` is called before each step.
+    `until` is a time of the monotonic clock, `span` is in seconds. Each step has 50 % jitter, so
+    that processes that collided once do not keep colliding. `meanwhile` is called before each
+    step.
     """
 
     def __init__(self) -> None:
@@ -120,7 +121,7 @@ class Patience:
         self.meanwhile: Callable[[], None] | None = None
 
     def __call__(self, attempt: int) -> bool:
-        """Sleep before trying again, or return False when the time is up."""
+        """Sleep before the next attempt, or return False after the deadline."""
         if self.meanwhile is not None:
             self.meanwhile()
         if self.span and attempt == 0:
@@ -134,7 +135,10 @@ class Patience:
 
 
 class Connection:
-    """A connection for one thread at a time; raises our errors, the driver's as their cause."""
+    """A connection for one thread at a time.
+
+    It raises our errors, with the driver's as their cause.
+    """
 
     __slots__ = (
         "_names",
@@ -149,7 +153,7 @@ class Connection:
 
     def __init__(self, raw: apsw.Connection, path: str) -> None:
         self.raw, self.path = raw, path
-        # The driver's stub names a type that is not known on the oldest Python we run on.
+        # The driver's stub names a type that is missing in the oldest supported Python.
         self.execute = cast("Execute", raw.execute)  # pyright: ignore[reportUnknownMemberType]
         self.patience = Patience()
         raw.set_busy_handler(self.patience)
@@ -170,7 +174,7 @@ class Connection:
         return [make(**dict(zip(names, row, strict=True))) for row in rows]
 
     def rows(self, sql: str, params: Params) -> list[Row]:
-        """Return every row of *sql* as it is."""
+        """Return every row of *sql* as a tuple."""
         self.statements += 1
         try:
             return self.execute(sql, params).fetchall()
@@ -206,9 +210,9 @@ class Connection:
             raise self.fault(error, sql) from error
 
     def run_each(self, sql: str, given: Iterable[Params]) -> int:
-        """Run *sql* with each of *given*; return how many rows it changed in all.
+        """Run *sql* with each of *given*; return the total of changed rows.
 
-        One statement, however many rows it is given: elsewhere it is one round trip.
+        It counts as one statement for any number of rows, as it is one round trip on PostgreSQL.
         """
         self.statements += 1
         execute, changes, changed = self.execute, self.raw.changes, 0
@@ -221,7 +225,7 @@ class Connection:
         return changed
 
     def number(self, sql: str) -> int:
-        """Return the one number that *sql*, of our own upkeep, gives; 0 when it gives none."""
+        """Return the number that *sql*, internal upkeep, selects; 0 without a row."""
         try:
             rows = self.execute(sql).fetchall()
         except SPOKEN as error:
@@ -229,14 +233,14 @@ class Connection:
         return cast("int", rows[0][0]) if rows else 0
 
     def do(self, sql: str) -> None:
-        """Run *sql*, a step of our own upkeep."""
+        """Run *sql*, internal upkeep."""
         try:
             self.execute(sql).fetchall()
         except SPOKEN as error:
             raise self.fault(error, sql) from error
 
     def fault(self, error: Exception, sql: str = "") -> HoldfastError:
-        """Return our error for *error*, after telling whoever wants to notice."""
+        """Return our error for *error*, after passing it to `noticed`."""
         if self.reading and getattr(error, "extendedresult", 0) == apsw.SQLITE_READONLY:
             name = name_of(sql)
             return EngineFault(f"{name!r} writes where only reading is done.", statement=name)
@@ -249,7 +253,7 @@ class Connection:
     def _learn(self, sql: str, cursor: StatementRows) -> tuple[str, ...]:
         try:
             names = tuple(column[0] for column in cursor.get_description())
-        except apsw.ExecutionCompleteError:  # no row, so no names are asked for either
+        except apsw.ExecutionCompleteError:  # no row, so no names are needed either
             return ()
         self._names[sql] = names
         return names
@@ -258,7 +262,7 @@ class Connection:
 def connect(path: str, role: Role, *, read_only: bool = False) -> Connection:
     """Return a new connection to *path* (`:memory:` for none), with every pragma set.
 
-    Raises Unavailable and Corrupt as opening meets them.
+    Raises Unavailable and Corrupt.
     """
     flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE
     if path == ":memory:":
@@ -281,8 +285,8 @@ def connect(path: str, role: Role, *, read_only: bool = False) -> Connection:
 
 def _set_up(connection: Connection, role: Role, *, read_only: bool) -> None:
     connection.raw.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-    # Else SQLite plans a join anew whenever its parameters change, at three times the cost of
-    # running it.
+    # Otherwise SQLite plans a join again whenever its parameters change, at three times the cost
+    # of running it.
     connection.raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     settings: dict[str, int] = {
         "mmap_size": 0,
@@ -304,9 +308,9 @@ def _set_up(connection: Connection, role: Role, *, read_only: bool) -> None:
 
 
 def use_log(connection: Connection) -> None:
-    """Turn the database's write-ahead log on, for good; Unavailable when it cannot be.
+    """Enable the write-ahead log permanently; Unavailable if that is impossible.
 
-    SQLite does not call the busy handler for this, so we wait here.
+    SQLite does not call the busy handler for this, so this function waits.
     """
     attempt = 0
     while True:

@@ -43,23 +43,23 @@ from holdfast.ground.events import Event, EventBus, Fact
 from holdfast.ground.permissions import create_folders
 from holdfast.ground.text import nearest
 
-# Only bytes are looked at here, through SQLite's own file layer: a plain `open` and `close` of a
-# file that is in use would release the locks that this process holds on it.
+# Bytes are read through SQLite's own file layer only: a plain `open` and `close` of a file that is
+# in use would release the locks that this process holds on it.
 
 MEMORY = ":memory:"
 RISKY = frozenset({"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "ceph", "lustre"})
 """File systems between machines, where a write-ahead log does not work."""
 
 MOST_FILES = 1_000
-"""Files of a folder that are examined for a database that may have been meant."""
+"""Files of a folder that are examined to suggest another database."""
 
 JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
-"""How a rollback journal begins once it is on disk."""
+"""First bytes of a rollback journal once it is on disk."""
 
 _JOURNAL_HEADER = 28
 _MAGIC = b"SQLite format 3\0"
 _FRACTIONS = bytes((64, 32, 32))
-"""What every SQLite database has in bytes 21 to 23."""
+"""Bytes 21 to 23 of every SQLite database."""
 
 _LEAST = 512
 """Bytes of the smallest page."""
@@ -76,12 +76,14 @@ class SQLiteTarget(Struct, frozen=True, kw_only=True):
 
     @property
     def in_memory(self) -> bool:
-        """Whether it is gone with the engine."""
+        """Whether the database is in memory and ends with the engine."""
         return self.path == MEMORY
 
 
 def resolve(target: str | Path | None) -> SQLiteTarget:
-    """Return what *target* names: a path, `sqlite:PATH`, `:memory:`, or None for the user's own.
+    """Resolve *target*: a path, `sqlite:PATH`, `:memory:`, or None.
+
+    None is the user's own database.
 
     A symbolic link is followed, so that two names of one file are one path. Nothing in a path
     is special: a `?` is a question mark. Raises InvalidInput when its folder does not exist.
@@ -105,7 +107,7 @@ def resolve(target: str | Path | None) -> SQLiteTarget:
 
 
 def make_file(target: SQLiteTarget) -> bool:
-    """Make *target*'s file, readable by its owner alone, if there is none; tell whether it did."""
+    """Create *target*'s file with mode 0600 if missing; return whether it did."""
     path = Path(target.path)
     try:
         if target.default:
@@ -128,9 +130,9 @@ Found = Literal["new", "ours"]
 
 
 def examine(path: str) -> Found:
-    """Look at the first page of the file at *path* and say whether it is new or ours.
+    """Check the first page of the file at *path*: is it new or ours?
 
-    Raises Corrupt when it is no database, InvalidInput when it is somebody else's. Nothing is
+    Raises Corrupt when it is no database, InvalidInput when it is another program's. Nothing is
     written.
     """
     size = os.stat(path).st_size  # noqa: PTH116 - beside the calls of SQLite's own file layer
@@ -156,7 +158,10 @@ def examine(path: str) -> Found:
 
 
 def absent(path: str) -> NotFound:
-    """Return the error that *path* holds no database, which names the nearest of its folder."""
+    """Return the error for a missing database at *path*.
+
+    It names the nearest database in the same folder.
+    """
     place = Path(path)
     near = nearest(place.name, _databases(place.parent))
     return NotFound(
@@ -168,7 +173,7 @@ def absent(path: str) -> NotFound:
 
 
 def _databases(folder: Path) -> Iterator[str]:
-    """Give the names of the databases in *folder*, among its first files."""
+    """Yield the names of the databases among the first files of *folder*."""
     try:
         files = [each for each in islice(folder.iterdir(), MOST_FILES) if each.is_file()]
     except OSError:
@@ -183,7 +188,7 @@ def _databases(folder: Path) -> Iterator[str]:
 
 
 def somebody_elses(path: str) -> InvalidInput:
-    """Return the error that says *path* holds another program's database."""
+    """Return the error for another program's database at *path*."""
     return InvalidInput(
         "target",
         "is another program's database; it was not touched",
@@ -193,7 +198,9 @@ def somebody_elses(path: str) -> InvalidInput:
 
 
 def _page_before(path: str) -> bytes | None:
-    """Return the first page before a write that a crash cut short; b"" if there was none.
+    """Return the first page before a write that a crash interrupted.
+
+    b"" if the file had no page then.
 
     The rollback journal beside the file has it, and SQLite restores it at the next open. None if
     there is no such journal.
@@ -228,7 +235,7 @@ def _bytes(path: str, size: int, *, offset: int = 0) -> bytes:
 
 
 def file_system(path: str) -> str:
-    """Return the type of the file system that *path* is on, or "" where that is not known."""
+    """Return the type of the file system of *path*, or "" if unknown."""
     try:
         table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -246,16 +253,16 @@ def file_system(path: str) -> str:
 Inside = Literal["read", "write"]
 
 CHECK_SECONDS = 1.0
-"""Seconds at least between two checks of a file in which damage was met."""
+"""Least seconds between two checks of a file that showed damage."""
 
 _CHECK_SHARE = 20
-"""How many times as long as a check took, at least, until the next one."""
+"""Least pause until the next check, in durations of the last one."""
 
 
 class Database:
-    """One database file, or one in memory, as this process has it open.
+    """One database file, or one in memory, opened by this process.
 
-    `turn` is held by whoever uses the writer's connection; in memory that is the only one.
+    `turn` is the lock of the writer's connection; in memory that is the only connection.
     """
 
     def __init__(self, path: str, *, clock: Clock, events: EventBus, read_only: bool) -> None:
@@ -269,7 +276,10 @@ class Database:
         self._identity = None if self.in_memory else _identity(path)
 
     def connect(self, role: Role) -> Connection:
-        """Return a new connection to the very file that was opened; Unavailable if it is gone."""
+        """Return a new connection to the opened file.
+
+        Raises Unavailable if the file was deleted or replaced.
+        """
         self.look_for_file()
         if self._stopped is not None and not isinstance(self._stopped, Corrupt):
             raise self._error()
@@ -278,27 +288,27 @@ class Database:
         return connection
 
     def check_outside(self) -> None:
-        """Raise EngineFault when this thread is inside `work` already."""
+        """Raise EngineFault if this thread is already inside `work`."""
         if self._inside and (inside := self._inside.get(threading.get_ident())):
             raise EngineFault(f"An engine was called inside a {inside}; use what work was given.")
 
     def check_outside_write(self) -> None:
-        """Raise EngineFault when this thread is inside `work` and wants to write."""
+        """Raise EngineFault if this thread is inside `work`, for writes."""
         if self._inside and (inside := self._inside.get(threading.get_ident())):
             raise EngineFault(f"write inside a {inside}")
 
     def enter(self, inside: Inside) -> None:
-        """Say that this thread is inside `work` from now on."""
+        """Mark this thread as inside `work`."""
         self._inside[threading.get_ident()] = inside
 
     def leave(self) -> None:
-        """Say that this thread is inside `work` no longer."""
+        """Mark this thread as outside `work`."""
         self._inside.pop(threading.get_ident(), None)
 
     def check_writable(self) -> None:
-        """Raise why nothing can be written: read-only, deleted, damaged.
+        """Raise the reason why writes are refused: read-only, deleted, damaged.
 
-        A file in which damage was met passes when it is due to be checked.
+        A file that showed damage passes when it is due to be checked.
         """
         if not self._check_due:
             self.check_sound()
@@ -310,14 +320,15 @@ class Database:
             )
 
     def check_sound(self) -> None:
-        """Raise why writing was stopped: damage, or a file that was deleted or replaced."""
+        """Raise the reason why writes stopped: damage, or a deleted or replaced file."""
         if self._stopped is not None:
             raise self._error()
 
     def noticed(self, error: HoldfastError) -> None:
-        """Stop further writes if *error* says that the database is damaged.
+        """Stop further writes if *error* reports damage.
 
-        A disk that fails one read looks the same, so `recheck` decides before a write is refused.
+        A disk that fails one read raises the same error, so `recheck` decides before a write is
+        refused.
         """
         if isinstance(error, Corrupt) and self._stopped is None:
             self._stopped = error
@@ -326,10 +337,10 @@ class Database:
                 self._next_check = float("inf")
 
     def recheck(self) -> None:
-        """Check a file in which damage was met, if it is time to; for who holds the turn.
+        """Check a file that showed damage, if it is due; the caller holds the turn.
 
-        The check reads the whole file on a new connection, which holds no page of the failed
-        read. A sound file is written again.
+        The check reads the whole file on a new connection, which has no page of the failed read
+        in its cache. Writes resume if the file is sound.
         """
         if not self._check_due:
             return
@@ -355,7 +366,10 @@ class Database:
             )
 
     def left_behind(self) -> None:
-        """Note that this is a child process now; what was in memory stayed with the parent."""
+        """Adapt to a fork: this is the child now.
+
+        A database in memory stays with the parent.
+        """
         self._inside.clear()
         if self.in_memory:
             self._stopped = Unavailable(
@@ -366,24 +380,27 @@ class Database:
 
     @property
     def stopped(self) -> str | None:
-        """Why nothing is written any more, or None."""
+        """The reason why writes stopped, or None."""
         if self._stopped is None:
             return None
         return "corrupt" if isinstance(self._stopped, Corrupt) else self._stopped.reason
 
     def note(self, type: str, **data: Fact) -> None:
-        """Keep an event about the engine itself until `send`: who listens may want the turn."""
+        """Queue an event about the engine itself until `send`.
+
+        A listener may need the turn.
+        """
         if self.events.heard:
             at = self.clock.now()
             self._noted.append(Event(type=f"engine.{type}", at=at, workspace="*", data=data))
 
     def send(self) -> None:
-        """Send what was noted; for who does not hold the turn."""
+        """Publish the queued events; the caller must not hold the turn."""
         while self._noted:
             self.events.publish(self._noted.popleft())
 
     def publish(self, type: str, **data: Fact) -> None:
-        """Note an event, and send it."""
+        """Queue an event, and publish all."""
         self.note(type, **data)
         self.send()
 
@@ -400,7 +417,7 @@ class Database:
 
     def _is_sound(self) -> bool:
         try:
-            # Not through `noticed`: what the check meets is its result.
+            # Not through `noticed`: an error of the check is its result.
             connection = connect(self.path, "reader", read_only=self.read_only)
         except HoldfastError:
             return False
@@ -412,7 +429,7 @@ class Database:
             connection.raw.close(force=True)
 
     def _error(self) -> Unavailable:
-        # A new one each time: threads that raise one error together mix up its traceback.
+        # A new one each time: threads that raise one error object mix up its traceback.
         stopped = self._stopped
         if isinstance(stopped, Corrupt):
             return Corrupt(stopped.path, stopped.findings)
@@ -430,7 +447,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 _COPY_UNDER = 1024**3
-"""Bytes of a database that is still copied before it is migrated."""
+"""Size in bytes below which a database is copied before it is migrated."""
 
 _log = logging.getLogger(__name__)
 
@@ -448,7 +465,9 @@ def open_database(
     read_only: bool,
     create: bool = True,
 ) -> tuple[Database, Connection]:
-    """Return the database *target*, made and migrated if need be, and a connection to write with.
+    """Open the database *target*, created and migrated if needed.
+
+    Return it with a connection to write with.
 
     A file that may not be written is opened for reading only. Raises InvalidInput for another
     program's file, NotFound without *create* where there is no database, Corrupt, TooNew, and
@@ -494,7 +513,7 @@ def _prepare(target: SQLiteTarget, *, read_only: bool, create: bool) -> bool:
 
 
 def _claim(connection: Connection) -> None:
-    """Mark a new file as ours, before there is anything else in it."""
+    """Mark a new file as ours before anything else is written."""
     if connection.path != ":memory:":
         connection.do("begin")
         owner = connection.number("pragma application_id")
@@ -514,7 +533,7 @@ def _refuse_newer(connection: Connection) -> None:
 
 
 def _without_folder(error: Unavailable, target: SQLiteTarget) -> Unavailable:
-    """Say what is really wrong when it is the folder that may not be written."""
+    """Return the actual error when the folder is not writable, else *error*."""
     folder = Path(target.path).parent
     if error.reason not in ("io", "read_only") or target.in_memory or os.access(folder, os.W_OK):
         return error
@@ -536,7 +555,7 @@ def _warn(database: Database, target: SQLiteTarget) -> None:
 
 
 class SQLiteGround:
-    """A SQLite database, as the migrations see it."""
+    """A SQLite database for the migrations."""
 
     dialect: Dialect = "sqlite"
 
@@ -544,14 +563,14 @@ class SQLiteGround:
         self._connection, self._clock = connection, clock
 
     def recorded(self) -> list[AppliedMigration]:
-        """Return the steps it has taken; none when it is new."""
+        """Return the applied migrations; none for a new database."""
         if not self._connection.number(_HAS_MIGRATIONS):
             return []
         return self._connection.all(AppliedMigration, _RECORDED, {})
 
     @contextmanager
     def locked(self) -> Generator[None]:
-        """Return a transaction that nobody else writes beside; an error undoes it."""
+        """Return a write transaction; an error rolls it back."""
         self._connection.do("begin immediate")
         try:
             yield
@@ -566,14 +585,17 @@ class SQLiteGround:
         self._connection.do(statement)
 
     def record(self, migration: Migration) -> None:
-        """Write down, within `locked`, that *migration* was applied."""
+        """Record, within `locked`, that *migration* was applied."""
         now = to_microseconds(self._clock.now())
         row = (migration.number, migration.name, migration.sha256, now, release())
         self._connection.execute(_RECORD, row).fetchall()
         self._connection.do(f"pragma user_version = {migration.number}")
 
     def keep_copy(self, number: int) -> None:
-        """Copy a used file to `<file>.before-<number>`, if it is small enough and there is room."""
+        """Copy a file with migrations to `<file>.before-<number>`.
+
+        A file of 1 GiB or more, or without twice its size free on disk, is not copied.
+        """
         path = self._connection.path
         if path == ":memory:" or not self.recorded():
             return

@@ -30,10 +30,10 @@ from holdfast.ground.errors import EngineFault, HoldfastError
 from holdfast.ground.events import EventBus
 from holdfast.ground.scope import Scope
 
-# Before a fork all its connections are closed, as far as what is under way ends in time: SQLite
-# counts a process's file locks in memory, and a child that inherits the count believes it holds
-# locks that it does not. Parent and child each open their own at the next use. A connection that
-# could not be closed is never touched by the child, not even to close it.
+# Before a fork, connections are closed as far as running work ends in time: SQLite counts a
+# process's file locks in memory, and a child that inherits the count believes it holds locks that
+# it does not. Parent and child each open their own at the next use. The child never touches a
+# connection that could not be closed, not even to close it.
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ _inherited: list[object] = []
 
 
 class SQLiteCore:
-    """What all the faces of one engine share."""
+    """State that all scoped views of one engine share."""
 
     def __init__(self, database: Database, connection: Connection) -> None:
         self.database = database
@@ -65,7 +65,7 @@ class SQLiteCore:
 
     @property
     def statements(self) -> int:
-        """How many statements were run for callers."""
+        """Number of statements run for callers."""
         return self.writer.group.statements + self.readers.statements
 
     def take(self) -> Connection:
@@ -75,7 +75,7 @@ class SQLiteCore:
 
     @contextmanager
     def moment(self) -> Generator[Connection]:
-        """Return a connection whose statements all see one moment."""
+        """Return a connection with all statements in one snapshot."""
         connection = self.take()
         self.database.enter("read")
         self.readers.begin(connection)
@@ -92,13 +92,13 @@ class SQLiteCore:
                 self.readers.give(connection)
 
     def put(self, slot: Slot) -> None:
-        """Let *slot* wait for the writer; raises at once when it cannot be run."""
+        """Queue *slot* for the writer; raises at once if it cannot run."""
         self.database.check_outside_write()
         self.database.check_writable()
         self.writer.put(slot)
 
     def put_and_wait(self, slot: Slot) -> None:
-        """Like `put`, for who will wait: EngineFault on the writer's own thread."""
+        """Queue *slot* for a caller that waits; EngineFault on the writer's thread."""
         if self.writer.on_its_thread:
             raise EngineFault("write inside a write: the writer would wait for itself")
         self.put(slot)
@@ -116,17 +116,17 @@ class SQLiteCore:
         self.watcher.listen(wake)
 
     def unlisten(self, wake: Event) -> None:
-        """Leave *wake* alone."""
+        """Stop setting *wake*."""
         self.watcher.unlisten(wake)
 
     def close(self, timeout: float) -> None:
-        """Write what waits within *timeout* seconds, then close everything; once."""
+        """Finish pending writes within *timeout* seconds, then close all; once."""
         if self._end.detach() is not None:
             _close(self.watcher, self.readers, self.writer, timeout=timeout)
             self.database.publish("closed")
 
     def pause(self) -> None:
-        """Close what can be closed, and let nobody open it, until `resume`."""
+        """Close what can be closed, and block reopening until `resume`."""
         self.has_turn = self.database.turn.acquire(timeout=1.0)
         if self.database.in_memory:
             return
@@ -136,7 +136,7 @@ class SQLiteCore:
             connection.raw.close(force=True)
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
         if not self.database.in_memory:
             self.readers.release()
             self.watcher.resume()
@@ -144,7 +144,7 @@ class SQLiteCore:
             self.database.turn.release()
 
     def begin_anew(self) -> None:
-        """Leave all to the parent process, and begin without it."""
+        """Abandon all connections to the parent process, and start with new ones."""
         ended = self._end.detach() is None
         _inherited.append((self.watcher, self.readers, self.writer))
         self.database.turn = Lock()
@@ -188,7 +188,7 @@ Detail = str | int | float | bool | None
 
 
 def status_of(core: SQLiteCore) -> EngineStatus:
-    """Return how *core* is; it looks at the file, and reads one number."""
+    """Return the status of *core*; checks the file and reads one number."""
     database = core.database
     database.look_for_file()
     _recheck(database)
@@ -212,7 +212,7 @@ def status_of(core: SQLiteCore) -> EngineStatus:
 
 
 def _recheck(database: Database) -> None:
-    """Check a file in which damage was met, unless the writer is about to."""
+    """Check a file that showed damage, unless the writer is about to."""
     if database.stopped == "corrupt" and database.turn.acquire(blocking=False):
         try:
             database.recheck()
@@ -272,16 +272,16 @@ def _metrics(core: SQLiteCore) -> dict[str, float]:
 
 
 TIMEOUT = 30.0
-"""Seconds that a write may wait for its turn, unless it says otherwise."""
+"""Default seconds that a write may wait."""
 
 _SCRUB_EVERY = 0.05
 
 
 class SQLiteEngine:
-    """Rows in a SQLite file, or in memory: one writer with group commit, many readers.
+    """Storage port on a SQLite file, or in memory: one writer, many readers.
 
-    Made by `SQLiteEngine.open`. An engine never closed is closed when it is let go of, or when
-    the interpreter ends.
+    Opened by `SQLiteEngine.open`. An engine that was not closed is closed when it is collected, or
+    when the interpreter ends.
     """
 
     dialect: Dialect = "sqlite"
@@ -311,7 +311,9 @@ class SQLiteEngine:
         create: bool = True,
         events: EventBus | None = None,
     ) -> "SQLiteEngine":
-        """Return an engine on *target*: a path, `sqlite:PATH`, `:memory:`, None for the user's.
+        """Open an engine on *target*: a path, `sqlite:PATH`, `:memory:`, or None.
+
+        None is the user's own database.
 
         Without *migrate* a database that lacks migrations is Unavailable, and without *create*
         one that does not exist is NotFound. Raises InvalidInput for another program's file,
@@ -328,13 +330,13 @@ class SQLiteEngine:
         return cls(SQLiteCore(database, connection))
 
     def queries(self, package: str) -> SimpleNamespace:
-        """Return the statements of *package*'s `queries.sql`, as this engine spells them."""
+        """Return the statements of *package*'s `queries.sql` in this dialect."""
         return queries.load(package, self.dialect)
 
     def scoped(self, scope: Scope) -> "SQLiteEngine":
-        """Return this engine with every statement carrying *scope*'s owner.
+        """Return this engine with *scope*'s owner in every statement.
 
-        A value that a statement is given explicitly stands before the scope's.
+        A parameter passed explicitly to a statement overrides the scope's.
         """
         return SQLiteEngine(self.core, scope)
 
@@ -363,7 +365,7 @@ class SQLiteEngine:
             self.core.readers.give(connection)
 
     def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
-        """Return every row as it is, its columns in their order."""
+        """Return every row as a tuple, in column order."""
         connection = self.core.take()
         try:
             return connection.rows(sql, self._owner | params)
@@ -371,7 +373,7 @@ class SQLiteEngine:
             self.core.readers.give(connection)
 
     def read(self, work: Callable[[Reader], T]) -> T:
-        """Return *work*(reader), whose statements all see one moment."""
+        """Run *work* with a reader that sees one snapshot, and return its result."""
         with self.core.moment() as connection:
             reader = SQLiteReader(connection, self._owner)
             try:
@@ -380,7 +382,10 @@ class SQLiteEngine:
                 reader.end()
 
     def write(self, work: Callable[[Transaction], T], *, timeout: float | None = None) -> T:
-        """Return *work*(transaction) once it is durable; undo it and raise if it raises."""
+        """Run *work* in a transaction; return its result once the commit is durable.
+
+        Roll back and raise if *work* raises.
+        """
         gate = threading.Lock()
         gate.acquire()
         slot = Slot(work, self._owner, _seconds(timeout), lambda _: gate.release())
@@ -400,7 +405,7 @@ class SQLiteEngine:
     def submit(
         self, work: Callable[[Transaction], T], *, timeout: float | None = None
     ) -> "Future[T]":
-        """Hand in *work* as `write` does; cancelling the future withdraws it if it can."""
+        """Queue *work* as `write` does; cancelling the future withdraws it if it can."""
         future: Future[T] = Future()
 
         def finish(slot: Slot) -> None:
@@ -421,9 +426,10 @@ class SQLiteEngine:
         *,
         timeout: float | None = None,
     ) -> Callable[[], bool]:
-        """Hand in *work*; call *finish*(value, error) on *loop*, woken once for a whole group.
+        """Queue *work*; call *finish*(value, error) on *loop*.
 
-        Returns what withdraws the work, and says whether it could.
+        The loop is woken once for a whole group. Returns a function that withdraws the work and
+        returns whether it could.
         """
         slot = Slot(
             work,
@@ -436,20 +442,22 @@ class SQLiteEngine:
         return lambda: self.core.writer.queue.withdraw(slot)
 
     def feed(self, after: str | None = None) -> SQLiteFeed:
-        """Follow the changes after the cursor *after*, or from now; CursorExpired if too old.
+        """Return the feed of changes after the cursor *after*; None: from now on.
 
-        A scoped engine follows its workspace's changes, an unscoped one all.
+        Raises CursorExpired if changes after the cursor were trimmed.
+
+        A scoped engine follows its workspace's changes, an unscoped one follows all.
         """
         named = self._scope is not None and self._scope.workspace != "*"
         workspace = self._scope.workspace if self._scope and named else None
         return SQLiteFeed(self.core, after, workspace)
 
     def scrub(self, *, timeout: float = 5.0) -> Scrubbed:
-        """Make what was deleted unreadable in the database's files.
+        """Make deleted content unreadable in the database's files.
 
-        Deleted rows are zeroed as they are deleted; what is left is the log, which is emptied
-        here. While a reader holds it that is tried again, up to *timeout* seconds, and after
-        that by the writer, until the reader has ended.
+        Rows are zeroed when they are deleted; only the log remains, which is truncated here.
+        While a reader holds it, that is retried up to *timeout* seconds, and after that by the
+        writer, until the reader has ended.
         """
         if self.core.database.in_memory:
             return Scrubbed(done=True)
@@ -464,7 +472,7 @@ class SQLiteEngine:
         return Scrubbed(done=True)
 
     def scrub_later(self) -> None:
-        """Have the writer empty the log after its group, or as soon as no reader holds it."""
+        """Make the writer truncate the log after its group, or once no reader holds it."""
         if self.core.database.in_memory:
             return
         self.core.writer.log.erasing = True
@@ -472,7 +480,7 @@ class SQLiteEngine:
             self.core.put(Chore(lambda _: None, {}, TIMEOUT, lambda _: None))
 
     def scrub_full(self) -> Scrubbed:
-        """Write the file anew as well; that takes long, and the room of another copy."""
+        """Scrub and rewrite the file: slow, and needs disk space for a copy."""
         if self.core.database.in_memory:
             return Scrubbed(done=True)
         gate = threading.Lock()
@@ -484,16 +492,16 @@ class SQLiteEngine:
         return self.scrub()
 
     def status(self) -> EngineStatus:
-        """Say how the engine is."""
+        """Return the engine's status."""
         return status_of(self.core)
 
     @property
     def statements(self) -> int:
-        """How many statements memories had it run, its own bookkeeping apart."""
+        """Number of statements run for memories, without internal upkeep."""
         return self.core.statements
 
     def close(self, *, timeout: float = 10.0) -> None:
-        """Finish what waits, within *timeout* seconds, and let go of everything."""
+        """Finish pending writes within *timeout* seconds, then release all resources."""
         self.core.close(timeout)
 
     def _empty_log(self, until: float) -> bool:

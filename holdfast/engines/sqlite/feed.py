@@ -1,8 +1,8 @@
-"""The changes after a position, whoever made them.
+"""Change feed of a SQLite database, with the commits of every process.
 
-The table is the truth: what wakes a feed (a commit in this process, or `data_version` for
-another's) only says that it is time to look, so a lost notice costs time and never a change,
-and a feed that fell behind holds no memory.
+The table is the source of truth: a notification (a commit in this process, or `data_version` for
+another's) only triggers a query, so a lost notification costs time and never a change. A feed that
+fell behind holds no memory.
 """
 
 import threading
@@ -24,7 +24,7 @@ _PREFIX = "chg_"
 _BATCH = 1000
 _BUSY_STEP, _QUIET_STEP, _QUIET_AFTER = 0.010, 0.050, 10.0
 _LINGER = 2.0
-"""Seconds for which the next listener is waited for: a connection costs more than a look."""
+"""Seconds to wait for the next listener: a connection costs more than a query."""
 
 _CHANGES = """
 select seq, at, workspace, owner, type, ids, data, actor
@@ -38,12 +38,15 @@ _NEWEST = "select coalesce(max(seq), 0) as seq from changes"
 
 
 def cursor_at(seq: int) -> str:
-    """Return the cursor that stands after the change *seq*."""
+    """Return the cursor after the change *seq*."""
     return f"{_PREFIX}{seq}"
 
 
 def seq_of(cursor: str) -> int:
-    """Return the number that *cursor* stands after; InvalidInput if it is not a cursor."""
+    """Return the number of the change that *cursor* stands after.
+
+    Raises InvalidInput if it is not a cursor.
+    """
     digits = cursor.removeprefix(_PREFIX)
     if cursor.startswith(_PREFIX) and digits.isascii() and digits.isdigit() and len(digits) < 20:  # noqa: PLR2004 - what 64 bits hold
         return int(digits)
@@ -51,12 +54,12 @@ def seq_of(cursor: str) -> int:
 
 
 class SQLiteFeedSource(Protocol):
-    """Where a feed looks, and where it says that it listens."""
+    """Source of a feed: queries and wake-ups."""
 
     def all(
         self, make: Callable[..., SimpleNamespace], sql: str, params: dict[str, object]
     ) -> list[SimpleNamespace]:
-        """Return every row, of one moment."""
+        """Return every row, from one snapshot."""
         ...
 
     def listen(self, wake: threading.Event) -> None:
@@ -64,14 +67,14 @@ class SQLiteFeedSource(Protocol):
         ...
 
     def unlisten(self, wake: threading.Event) -> None:
-        """Leave *wake* alone."""
+        """Stop setting *wake*."""
         ...
 
 
 class SQLiteFeed:
-    """Changes after a position, oldest first; of *workspace*, or of all for None.
+    """Changes of *workspace* (None: of all) after a position, oldest first.
 
-    `cursor` stands after all that was looked at.
+    `cursor` stands after the last change that was read, also of other workspaces.
     """
 
     def __init__(self, changes: SQLiteFeedSource, after: str | None, workspace: str | None) -> None:
@@ -93,16 +96,15 @@ class SQLiteFeed:
             yield from self.poll(_QUIET_AFTER)
 
     def poll(self, timeout: float = 0.0) -> list[Event]:
-        """Return what came, waiting at most *timeout* seconds for the first.
+        """Return new changes, waiting at most *timeout* seconds for the first.
 
-        Raises CursorExpired when this feed is so far behind that changes it did not see were
-        trimmed.
+        Raises CursorExpired if changes that this feed did not read were trimmed.
         """
         until = monotonic() + timeout
         while self._open:
             self._changes.listen(self._wake)
             self._wake.clear()
-            found, more = self._look()
+            found, more = self._query()
             left = until - monotonic()
             if found or (left <= 0 and not more):
                 return found
@@ -111,12 +113,12 @@ class SQLiteFeed:
         return []
 
     def close(self) -> None:
-        """Stop listening; a `poll` that waits returns."""
+        """Stop listening; a blocked `poll` returns."""
         self._open = False
         self._changes.unlisten(self._wake)
         self._wake.set()
 
-    def _look(self) -> tuple[list[Event], bool]:
+    def _query(self) -> tuple[list[Event], bool]:
         rows = self._changes.all(SimpleNamespace, _CHANGES, {"after": self._after, "batch": _BATCH})
         if not rows:
             return [], False
@@ -124,12 +126,12 @@ class SQLiteFeed:
             raise CursorExpired(cursor_at(rows[0].seq))
         self._after = rows[-1].seq
         self.cursor = cursor_at(self._after)
-        wanted = [row for row in rows if self._workspace in (None, row.workspace)]
-        return [_event(row) for row in wanted], len(rows) == _BATCH
+        own = [row for row in rows if self._workspace in (None, row.workspace)]
+        return [_event(row) for row in own], len(rows) == _BATCH
 
 
 class CommitWatcher:
-    """Looks for other processes' commits, while and only while somebody listens."""
+    """Poll for commits of other processes while there are listeners."""
 
     def __init__(self, connect: Callable[[], Connection] | None) -> None:
         self._connect = connect
@@ -148,19 +150,19 @@ class CommitWatcher:
             self._begin()
 
     def unlisten(self, wake: threading.Event) -> None:
-        """Leave *wake* alone; without another listener the watching soon ends."""
+        """Stop setting *wake*; without another listener the polling soon ends."""
         with self._lock:
             self._listening = self._listening - {wake}
             if not self._listening:
                 self._called.clear()
 
     def tell(self) -> None:
-        """Wake all who listen: something was committed here."""
+        """Notify all listeners of a commit in this process."""
         for wake in self._listening:
             wake.set()
 
     def close(self) -> None:
-        """Wake and forget all who listen."""
+        """Notify and remove all listeners."""
         with self._lock:
             self.tell()
             self._listening = set()
@@ -170,7 +172,7 @@ class CommitWatcher:
             thread.join(1.0)
 
     def rest(self) -> None:
-        """Let go of the connection until `resume`."""
+        """Close the connection until `resume`."""
         with self._lock:
             thread = self._thread
             self._end()
@@ -178,7 +180,7 @@ class CommitWatcher:
             thread.join(1.0)
 
     def resume(self) -> None:
-        """Watch again if anybody listens."""
+        """Poll again if there are listeners."""
         with self._lock:
             if self._listening:
                 self._begin()
@@ -198,8 +200,8 @@ class CommitWatcher:
         self._called.set()
         self._thread = None
 
-    def _goes_on(self, stop: threading.Event, called: threading.Event) -> bool:
-        """Wait until somebody listens; return False once nobody has for a while."""
+    def _continues(self, stop: threading.Event, called: threading.Event) -> bool:
+        """Wait for a listener; return False after `_LINGER` seconds without one."""
         if called.wait(_LINGER):
             return not stop.is_set()
         with self._lock:
@@ -212,21 +214,21 @@ class CommitWatcher:
         self, connect: Callable[[], Connection], stop: threading.Event, called: threading.Event
     ) -> None:
         try:
-            self._look_on(connect, stop, called)
+            self._poll_version(connect, stop, called)
         except HoldfastError:
-            # Whoever reads meets the same fault and is told; there is nobody to tell here.
+            # A reader meets the same fault and raises it; this thread has no caller to raise to.
             with self._lock:
                 if self._stop is stop:
                     self._thread = None
 
-    def _look_on(
+    def _poll_version(
         self, connect: Callable[[], Connection], stop: threading.Event, called: threading.Event
     ) -> None:
-        """Look every few milliseconds, on a connection of its own."""
+        """Poll every few milliseconds, on a connection of its own."""
         connection = connect()
         try:
             seen, moved = -1, monotonic()
-            while self._goes_on(stop, called):
+            while self._continues(stop, called):
                 version = connection.number("pragma data_version")
                 if version != seen:
                     seen, moved = version, monotonic()

@@ -1,8 +1,8 @@
 """Run waiting writes in savepoints under one commit.
 
-Each has a savepoint of its own, so one that fails is undone alone. When SQLite itself ends the
-transaction, each is run again in a transaction of its own, so one that does not fit does not
-fail the small ones beside it.
+Each has a savepoint of its own, so one that fails is rolled back alone. When SQLite itself ends the
+transaction, each is run again in a transaction of its own, so one that is too large does not fail
+the small ones beside it.
 """
 
 import secrets
@@ -30,10 +30,10 @@ _WRITE_SEQ = "update engine_state set seq = ?, writer = ?"
 
 
 class GroupCommit:
-    """Runs groups of writes on one connection; whoever calls it holds the database's turn.
+    """Group commit of writes on one connection; the caller holds the turn.
 
-    The engine-wide number is written back together with a token of this object: after a commit
-    whose outcome is unknown, the file itself then says whether it took place.
+    The engine-wide number is written together with a token of this object: after a commit in
+    doubt, the file itself shows whether it took place.
     """
 
     def __init__(
@@ -55,24 +55,24 @@ class GroupCommit:
 
     @property
     def statements(self) -> int:
-        """How many statements were run, without the group's own bookkeeping."""
+        """Number of statements run, without internal upkeep."""
         return self._past_statements + (self._connection.statements if self._connection else 0)
 
     def connection(self) -> Connection:
-        """Return the connection, opened again if it was dropped."""
+        """Return the connection, reopened if it was dropped."""
         return self._connection or self._adopt(self._database.connect("writer"))
 
     def drop(self) -> Connection | None:
-        """Let go of the connection, and return it for whoever closes it."""
+        """Give up the connection, and return it for the caller to close."""
         connection, self._connection = self._connection, None
         if connection is not None:
             self._past_statements += connection.statements
         return connection
 
     def settle(self, slots: list[Slot]) -> list[Slot]:
-        """Run *slots* in one transaction; return those that now have a value or an error.
+        """Run *slots* in one transaction; return those with a value or an error.
 
-        The others were withdrawn, or wait again because the group was long enough.
+        The others were withdrawn, or wait again because the group reached its limit.
         """
         entering = list(slots)
         failed: list[Slot] = []
@@ -93,10 +93,10 @@ class GroupCommit:
     def _run_and_commit(
         self, connection: Connection, entering: list[Slot], base: int
     ) -> list[Slot]:
-        """Run *entering* in the transaction that was begun; return those that are done."""
+        """Run *entering* in the open transaction; return the completed slots."""
         alone = len(entering) == 1
         ran, left, seq = self._run_all(connection, entering, base, alone=alone)
-        # What is acknowledged is in the file that others find under this name.
+        # An acknowledged write is in the file that other processes open by this name.
         self._database.look_for_file()
         try:
             self._database.check_sound()
@@ -117,7 +117,7 @@ class GroupCommit:
         return connection
 
     def _begin(self, connection: Connection, entering: list[Slot], failed: list[Slot]) -> int:
-        """Take the lock and return the engine's number; move whose time is up to *failed*."""
+        """Take the lock and return the engine's number; move expired slots to *failed*."""
         tried = False
         while True:
             now = monotonic()
@@ -146,7 +146,7 @@ class GroupCommit:
             return self._number(connection)
 
     def _number(self, connection: Connection) -> int:
-        """Return the engine's number; without it, leave no transaction open behind."""
+        """Return the engine's number; on an error, roll back first."""
         try:
             return connection.number(_SEQ)
         except HoldfastError:
@@ -171,11 +171,11 @@ class GroupCommit:
                 deliver([slot])
 
     def _refuse(self, slots: list[Slot], error: HoldfastError) -> list[Slot]:
-        """Give each of *slots* an error of its own like *error*; return those it reached."""
-        return [slot for slot in slots if self._fail(slot, _again(error))]
+        """Yield each of *slots* a copy of *error*; return those not withdrawn."""
+        return [slot for slot in slots if self._fail(slot, _copy_of(error))]
 
     def _fail(self, slot: Slot, error: HoldfastError) -> bool:
-        """Give *slot* an error, unless its caller has withdrawn it."""
+        """Give *slot* an error; return False if it was withdrawn."""
         if not self._queue.claim(slot):
             return False
         slot.value, slot.error = None, error
@@ -217,7 +217,7 @@ class GroupCommit:
             tx.finish()
             if not alone:
                 connection.do("release one")
-        except BaseException as error:  # noqa: BLE001 - it is the caller's, and raised there
+        except BaseException as error:  # noqa: BLE001 - raised to the caller of the write
             slot.value, slot.error = None, error
             tx.end()
             self._undo(connection, alone=alone)
@@ -235,7 +235,7 @@ class GroupCommit:
                 connection.do("rollback to one")
                 connection.do("release one")
         except HoldfastError:
-            # What cannot be undone alone is undone as a whole; the others then run again.
+            # Roll back the whole transaction instead; the other writes then run again.
             self._roll_back(connection)
 
     def _roll_back(self, connection: Connection) -> None:
@@ -249,7 +249,7 @@ class GroupCommit:
         return [done for slot in slots for done in self.settle([slot])]
 
     def _after_damage(self, slots: list[Slot], error: Corrupt) -> list[Slot]:
-        """Run *slots* again, each alone and once, if the file is sound; else refuse them."""
+        """Run *slots* again, each alone and once, if the file is sound; else fail them."""
         if self._database.in_memory:
             self._roll_back(self.connection())
         else:
@@ -264,9 +264,9 @@ class GroupCommit:
         return self._each_alone(slots)
 
     def _commit(self, connection: Connection, ran: list[Slot], base: int, seq: int) -> list[Slot]:
-        kept = [slot for slot in ran if slot.error is None]
-        self.outcomes["error"] += len(ran) - len(kept)
-        if not kept:
+        succeeded = [slot for slot in ran if slot.error is None]
+        self.outcomes["error"] += len(ran) - len(succeeded)
+        if not succeeded:
             self._roll_back(connection)
             return ran
         begun, sent = perf_counter(), False
@@ -276,15 +276,15 @@ class GroupCommit:
             sent = True
             connection.do("commit")
         except (HoldfastError, apsw.Error) as error:
-            self.outcomes["error"] -= len(ran) - len(kept)
+            self.outcomes["error"] -= len(ran) - len(succeeded)
             ours = error if isinstance(error, HoldfastError) else connection.fault(error)
             if sent and isinstance(ours, Unavailable) and ours.reason == "io":
-                return self._settle_doubt(ours, ran, seq if seq != base else None)
+                return self._resolve_doubt(ours, ran, seq if seq != base else None)
             return self._not_committed(connection, ours, ran)
         self.commits.observe(perf_counter() - begun)
         self.groups += 1
         self.sizes.observe(len(ran))
-        self.outcomes["ok"] += len(kept)
+        self.outcomes["ok"] += len(succeeded)
         return ran
 
     def _not_committed(
@@ -298,16 +298,16 @@ class GroupCommit:
         self.outcomes["error"] += 1
         return ran
 
-    def _settle_doubt(self, error: HoldfastError, ran: list[Slot], seq: int | None) -> list[Slot]:
-        """Ask the file, opened anew, whether the commit of *seq* took place after all."""
-        kept = [slot for slot in ran if slot.error is None]
+    def _resolve_doubt(self, error: HoldfastError, ran: list[Slot], seq: int | None) -> list[Slot]:
+        """Reopen the file, and check whether the commit of *seq* took place."""
+        succeeded = [slot for slot in ran if slot.error is None]
         self._reopen()
         if seq is not None and self._holds(seq):
-            self._database.note("recovered", writes=len(kept))
-            self.outcomes["ok"] += len(kept)
+            self._database.note("recovered", writes=len(succeeded))
+            self.outcomes["ok"] += len(succeeded)
             return ran
-        self.outcomes["unknown"] += len(kept)
-        for slot in kept:
+        self.outcomes["unknown"] += len(succeeded)
+        for slot in succeeded:
             slot.value = None
             slot.error = Unavailable(error.message, reason="io", written=None)
             slot.error.__cause__ = error.__cause__
@@ -328,8 +328,11 @@ class GroupCommit:
         self._database.note("reconnected")
 
 
-def _again(error: HoldfastError) -> HoldfastError:
-    """Return the like of *error*, since threads that raise one error together mix it up."""
+def _copy_of(error: HoldfastError) -> HoldfastError:
+    """Return a copy of *error*, for one thread to raise.
+
+    Threads that raise one error object mix up its traceback.
+    """
     twin = type(error).__new__(type(error), *error.args)
     twin.__dict__.update(error.__dict__)
     twin.__cause__ = error.__cause__

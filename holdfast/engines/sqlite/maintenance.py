@@ -1,4 +1,4 @@
-"""Upkeep of a SQLite file: exclusive access, online copy, vacuum."""
+"""Maintain a SQLite file: exclusive access, lock holders, copy, vacuum."""
 
 import os
 from collections.abc import Generator, Iterator
@@ -16,11 +16,13 @@ from holdfast.ground.errors import Unavailable
 
 @contextmanager
 def alone(path: Path) -> Generator[None]:
-    """Keep everybody else out of the database file *path*; Unavailable if somebody is in it.
+    """Hold exclusive access to the database file *path*.
+
+    Raises Unavailable if another process has it open.
 
     A connection to a file with a write-ahead log holds a shared lock on it for as long as it is
-    open, so the exclusive one is to be had only by who is alone. It is taken through SQLite's own
-    file layer, so that what is in the file does not matter.
+    open, so the exclusive lock is free only without other connections. It is taken through
+    SQLite's own file layer, so that the file may be damaged.
     """
     flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE, 0]
     try:
@@ -51,13 +53,13 @@ def _lock(file: apsw.VFSFile, path: Path) -> None:
 
 _LOCKS = Path("/proc/locks")
 _WRITES, _READS = 120, range(123, 128)
-"""Bytes of the log's index that SQLite locks to write, and to hold a moment that is read."""
+"""Bytes of the log's index that SQLite locks to write, and to pin a snapshot."""
 
 Doing = Literal["open", "reads", "writes"]
 
 
 class Holder(Struct, frozen=True, kw_only=True):
-    """A process, and the most that it was doing when looked at."""
+    """A process with the database open, and the strongest use observed."""
 
     pid: int
     name: str
@@ -78,7 +80,7 @@ def _most(doing: set[Doing]) -> Doing:
 
 
 def _on(path: str) -> Iterator[tuple[int, Doing]]:
-    """Give who holds a lock on the file *path*, and what it is for."""
+    """Yield the processes with a lock on the file *path*, and its use."""
     try:
         found = os.stat(path)  # noqa: PTH116 - a plain name is all there is
         lines = _LOCKS.read_text().splitlines()
@@ -87,7 +89,7 @@ def _on(path: str) -> Iterator[tuple[int, Doing]]:
     mine = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     for line in lines:
         fields = line.split()
-        if len(fields) == 8 and fields[5] == mine:  # noqa: PLR2004 - one that waits has a field more
+        if len(fields) == 8 and fields[5] == mine:  # noqa: PLR2004 - a waiting lock has one field more
             yield int(fields[4]), _doing(path, fields)
 
 
@@ -111,7 +113,7 @@ def _name(pid: int) -> str:
 EXCLUSIVE_TIMEOUT = 30.0
 """Seconds to wait for other writers."""
 
-# The bracket tells them from the tables that show what is in them, whose module is fts5vocab.
+# The bracket excludes the tables that show index contents: their module is fts5vocab.
 _INDEXES = """
 select name from sqlite_schema
 where type = 'table' and replace(sql, ' ', '') like 'createvirtualtable%usingfts5(%'
@@ -119,9 +121,9 @@ where type = 'table' and replace(sql, ' ', '') like 'createvirtualtable%usingfts
 
 
 def rewrite(connection: Connection) -> None:
-    """Merge each full-text index, and write the whole file anew, within the log.
+    """Merge each full-text index, and rewrite the whole file within the log.
 
-    A copy of the database is in memory meanwhile, and another in the log; readers go on.
+    A copy of the database is in memory meanwhile, and another in the log; readers continue.
     Raises Unavailable: busy, full.
     """
     connection.patience.until = monotonic() + EXCLUSIVE_TIMEOUT
@@ -132,9 +134,9 @@ def rewrite(connection: Connection) -> None:
 
 
 def copy_whole(source: str, target: Path) -> None:
-    """Write what the file *source* holds at one moment to *target*, which must be empty.
+    """Copy one snapshot of the file *source* to *target*, which must be empty.
 
-    Free pages are left out, so what was deleted is not in the copy. Raises Unavailable, Corrupt.
+    Free pages are left out, so the copy has no deleted content. Raises Unavailable, Corrupt.
     """
     try:
         raw = apsw.Connection(source, flags=apsw.SQLITE_OPEN_READWRITE)

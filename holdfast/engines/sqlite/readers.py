@@ -1,4 +1,4 @@
-"""Connections to read with: last in, first out, taken and put back without a lock."""
+"""Pools of read connections: last in, first out, without a lock when idle."""
 
 import threading
 from collections.abc import Callable
@@ -14,59 +14,62 @@ _OLD = 1.0
 
 
 class Readers(Protocol):
-    """Where a connection to read with comes from, and goes back to."""
+    """Pool of read connections."""
 
     def __len__(self) -> int: ...
 
     @property
     def statements(self) -> int:
-        """How many statements were run on them."""
+        """Number of statements run on them."""
         ...
 
     def begin(self, connection: Connection) -> None:
-        """Note that *connection* pins a moment from now on."""
+        """Record that *connection* pins a snapshot."""
         ...
 
     def end(self, connection: Connection) -> None:
-        """Note that *connection* pins nothing any more."""
+        """Record that *connection* no longer pins a snapshot."""
         ...
 
     def old(self) -> dict[str, float]:
-        """Return the threads that have pinned a moment for over a second, and for how long."""
+        """Return each thread with a snapshot pinned for over a second, and its age.
+
+        Ages are in seconds, by thread name.
+        """
         ...
 
     def close(self) -> None:
-        """Let nobody take one any more."""
+        """Refuse further `take`s."""
         ...
 
     def hold(self, seconds: float) -> None:
-        """Close those that come back within *seconds*, and open none, until `release`."""
+        """Close connections returned within *seconds*; open none until `release`."""
         ...
 
     def release(self) -> None:
-        """Let them be opened again."""
+        """Allow connections to be opened again."""
         ...
 
     def take(self) -> Connection:
-        """Return a connection for this thread; Unavailable when there is none for 5 s."""
+        """Return a connection for this thread; Unavailable after 5 s without one."""
         ...
 
     def give(self, connection: Connection) -> None:
-        """Put *connection* back."""
+        """Return *connection* to the pool."""
         ...
 
 
 class FileReaders:
-    """At most 16 connections to one file, opened as they are needed.
+    """Pool of at most 16 connections to one file, opened on demand.
 
-    A list's `pop` and `append` are whole by themselves, so only who finds none takes the lock.
+    A list's `pop` and `append` are atomic, so the lock is taken only when no connection is idle.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._idle: list[Connection] = []
         self._all: list[Connection] = []
-        self._room = threading.Condition()
+        self._returned = threading.Condition()
         self._waiting = 0
         self._past_statements = 0
         self._closed = False
@@ -77,49 +80,52 @@ class FileReaders:
 
     @property
     def statements(self) -> int:
-        """How many statements they ran."""
+        """Number of statements run on them."""
         return self._past_statements + sum(one.statements for one in list(self._all))
 
     def take(self) -> Connection:
-        """Return a connection for this thread; Unavailable when there is none for 5 s."""
+        """Return a connection for this thread; Unavailable after 5 s without one."""
         try:
             return self._idle.pop()
         except IndexError:
             return self._another()
 
     def give(self, connection: Connection) -> None:
-        """Put *connection* back."""
+        """Return *connection* to the pool."""
         self._idle.append(connection)
         if self._waiting or self._closed:
-            with self._room:
-                self._room.notify()
+            with self._returned:
+                self._returned.notify()
                 if self._closed:
                     self._close_idle()
 
     def begin(self, connection: Connection) -> None:
-        """Note that *connection* pins a moment from now on."""
+        """Record that *connection* pins a snapshot."""
         self._since[connection] = (monotonic(), threading.current_thread().name)
 
     def end(self, connection: Connection) -> None:
-        """Note that *connection* pins nothing any more."""
+        """Record that *connection* no longer pins a snapshot."""
         self._since.pop(connection, None)
 
     def old(self) -> dict[str, float]:
-        """Return the threads that have pinned a moment for over a second, and for how long."""
+        """Return each thread with a snapshot pinned for over a second, and its age.
+
+        Ages are in seconds, by thread name.
+        """
         now = monotonic()
         ages = [(name, now - since) for since, name in list(self._since.values())]
         return {name: age for name, age in ages if age > _OLD}
 
     def close(self) -> None:
-        """Close all; one in use is closed when it comes back."""
-        with self._room:
+        """Close all connections; one in use is closed when it is returned."""
+        with self._returned:
             self._closed = True
             self._close_idle()
-            self._room.notify_all()
+            self._returned.notify_all()
 
     def hold(self, seconds: float) -> None:
-        """Close those that come back within *seconds*, and open none, until `release`."""
-        self._room.acquire()
+        """Close connections returned within *seconds*; open none until `release`."""
+        self._returned.acquire()
         until = monotonic() + seconds
         self._close_idle()
         while self._all and monotonic() < until:
@@ -127,12 +133,12 @@ class FileReaders:
             self._close_idle()
 
     def release(self) -> None:
-        """Let them be opened again."""
-        self._room.release()
+        """Allow connections to be opened again."""
+        self._returned.release()
 
     def _another(self) -> Connection:
         until = monotonic() + PATIENCE
-        with self._room:
+        with self._returned:
             self._waiting += 1
             try:
                 while not self._closed:
@@ -140,7 +146,7 @@ class FileReaders:
                         return self._idle.pop()
                     if len(self._all) < MOST_READERS:
                         return self._open()
-                    if not self._room.wait(until - monotonic()) and monotonic() >= until:
+                    if not self._returned.wait(until - monotonic()) and monotonic() >= until:
                         raise Unavailable(
                             f"All {MOST_READERS} readers are in use.", reason="busy", retry_after=1
                         )
@@ -166,7 +172,7 @@ def _closed() -> Unavailable:
 
 
 class MemoryReader:
-    """The one connection of a database in memory, one user at a time."""
+    """The single connection of a database in memory, for one user at a time."""
 
     def __init__(self, database: Database, connection: Callable[[], Connection]) -> None:
         self._turn, self._connection = database.turn, connection
@@ -177,11 +183,11 @@ class MemoryReader:
 
     @property
     def statements(self) -> int:
-        """None: they are counted with the writer's, whose connection it is."""
+        """0: statements are counted by the writer, which has the same connection."""
         return 0
 
     def take(self) -> Connection:
-        """Return the connection, which cannot write until it is given back."""
+        """Return the connection, read-only until it is returned."""
         if not self._turn.acquire(timeout=PATIENCE):
             raise Unavailable("The database is in use.", reason="busy", retry_after=1)
         try:
@@ -194,7 +200,7 @@ class MemoryReader:
         return connection
 
     def give(self, connection: Connection) -> None:
-        """Let the next one have it."""
+        """Release the connection to the next user."""
         connection.reading = False
         connection.do("pragma query_only = 0")
         self._turn.release()
@@ -205,17 +211,17 @@ class MemoryReader:
         return self._connection()
 
     def begin(self, connection: Connection) -> None:
-        """Note nothing: there is no log to pin."""
+        """Do nothing: there is no log to pin."""
 
     def end(self, connection: Connection) -> None:
-        """Note nothing."""
+        """Do nothing."""
 
     def old(self) -> dict[str, float]:
-        """Return none: there is no log to pin."""
+        """Return an empty dict: there is no log to pin."""
         return {}
 
     def close(self) -> None:
-        """Let nobody take it any more; the writer closes it."""
+        """Refuse further `take`s; the writer closes the connection."""
         self._closed = True
 
     def hold(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What `work` is handed: statements on one connection, and the numbers and notes of a write."""
+"""Readers and transactions of the SQLite engine, passed to `work`."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -27,12 +27,12 @@ values (:seq, :at, :workspace, :owner, :type, :ids, :data, :actor)
 """
 
 
-_NONE = "{}"
-"""No ids, as they are written down."""
+_NO_IDS = "{}"
+"""Encoded form of no ids."""
 
 
 class _Ended:
-    """Stands where the connection was once `work` has returned."""
+    """Replaces the connection once `work` has returned."""
 
     def __init__(self, why: HoldfastError | None = None) -> None:
         self._why = why
@@ -41,7 +41,7 @@ class _Ended:
         self.refuse()
 
     def refuse(self) -> NoReturn:
-        """Raise what ended it, or that it ended."""
+        """Raise the error that ended the work, or EngineFault."""
         raise self._why or EngineFault("A reader or transaction was used after its work ended.")
 
 
@@ -50,7 +50,7 @@ def _ended(why: HoldfastError | None = None) -> Connection:
 
 
 class SQLiteReader:
-    """Several statements that see one moment."""
+    """Statements on one snapshot."""
 
     __slots__ = ("_connection", "_owner")
 
@@ -70,19 +70,19 @@ class SQLiteReader:
         return self._connection.all(make, sql, self._owner | params)
 
     def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
-        """Return every row as it is, its columns in their order."""
+        """Return every row as a tuple, in column order."""
         return self._connection.rows(sql, self._owner | params)
 
     def end(self) -> None:
-        """Refuse every further statement."""
+        """Refuse further use."""
         self._connection = _ended()
 
 
 class SQLiteTransaction:
-    """One write among those of its group.
+    """One write of a group.
 
-    `used` is how many numbers after `base` it took, `bound` how many bytes and characters it
-    gave to statements that change something, `slowest` the statement that took longest.
+    `used` is how many numbers after `base` it drew, `bound` how many bytes and characters it bound
+    to writing statements, `slowest` the statement with the longest duration.
     """
 
     __slots__ = (
@@ -112,7 +112,10 @@ class SQLiteTransaction:
         return self._base + 1
 
     def numbers(self, count: int) -> list[int]:
-        """Return *count* more numbers: rising, above `seq` and all given before."""
+        """Return *count* more numbers.
+
+        They rise, and are above `seq` and all drawn before.
+        """
         self._check()
         first = self._base + max(self.used, 1) + 1
         self.used = max(self.used, 1) + count
@@ -131,43 +134,46 @@ class SQLiteTransaction:
         return self._timed(self._connection.all, sql, self._owner | params, make)
 
     def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
-        """Return every row as it is, its columns in their order."""
+        """Return every row as a tuple, in column order."""
         return self._timed(self._connection.rows, sql, self._owner | params)
 
     def run(self, sql: LiteralString, /, **params: object) -> int:
-        """Return how many rows changed."""
+        """Run a statement; return how many rows changed."""
         self._weigh(params)
         return self._timed(self._connection.run, sql, self._owner | params)
 
     def send(self, sql: LiteralString, /, **params: object) -> None:
-        """Run a statement whose count nobody needs."""
+        """Run a statement and discard its row count."""
         self.run(sql, **params)
 
     def run_many(self, sql: LiteralString, rows: Iterable[Mapping[str, object]], /) -> int:
-        """Run one statement for each of *rows*; return how many rows changed together."""
+        """Run one statement for each of *rows*; return the total of changed rows."""
         return self._run_each(sql, ({**self._owner, **row} for row in rows))
 
     def note(self, event: Event) -> None:
-        """Write *event* into the change feed with this transaction; send it after the commit."""
+        """Write *event* to the change feed with this transaction.
+
+        It is published after the commit.
+        """
         self._check()
         self.used += 1 if self.noted or not self.used else 0
         seq = self._base + self.used
         self.noted.append(replace(event, seq=seq, cursor=cursor_at(seq)))
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Run *call* once this transaction is durable, in the order asked for."""
+        """Run *call* once this transaction is durable, in order of registration."""
         self._check()
         self._calls.append(call)
 
     @property
     def calls(self) -> list[Callable[[], None]]:
-        """What to run once it is durable."""
+        """The callbacks to run after the commit."""
         return self._calls
 
     def finish(self) -> None:
-        """Write down what was noted, and refuse every further use.
+        """Write the noted events, and refuse further use.
 
-        Raises the error with which SQLite ended the transaction, even if `work` passed over it.
+        Raises the error with which SQLite ended the transaction, even if `work` suppressed it.
         """
         if self.noted:
             self._run_each(_INSERT_CHANGE, map(_row_of, self.noted))
@@ -175,7 +181,7 @@ class SQLiteTransaction:
         self.end()
 
     def end(self) -> None:
-        """Refuse every further use."""
+        """Refuse further use."""
         self._connection = _ended()
 
     def _check(self) -> None:
@@ -190,21 +196,21 @@ class SQLiteTransaction:
         return given
 
     def _weigh(self, given: Params) -> None:
-        # With each row of each write, and `isinstance` takes twice as long.
+        # Called for each row of each write; `isinstance` takes twice as long.
         for value in given.values():
             if type(value) is str or type(value) is bytes:
                 self.bound += len(value)
 
     def _timed(
         self,
-        ask: Callable[..., R],
+        call: Callable[..., R],
         sql: str,
         given: Params | Iterable[Params],
         *make: Make[object],
     ) -> R:
         begun = perf_counter()
         try:
-            return ask(*make, sql, given)
+            return call(*make, sql, given)
         except HoldfastError as error:
             if not isinstance(self._connection, _Ended) and not self._connection.raw.in_transaction:
                 self._connection = _ended(error)
@@ -222,7 +228,7 @@ def _row_of(event: Event) -> Params:
         "workspace": event.workspace,
         "owner": event.owner,
         "type": event.type,
-        "ids": _json(event.ids) if event.ids else _NONE,
+        "ids": _json(event.ids) if event.ids else _NO_IDS,
         "data": _json(event.data),
         "actor": None if event.actor is None else _actor(event.actor),
     }

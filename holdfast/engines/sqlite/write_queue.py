@@ -15,7 +15,7 @@ MOST_IN_A_GROUP = 256
 
 WAITING, RUNNING, DONE, WITHDRAWN = range(4)
 
-_SAID: dict[Reason, str] = {
+_MESSAGES: dict[Reason, str] = {
     "busy": "Another program held the database's lock until the time was up.",
     "timeout": "The write's turn did not come in time; it will not run.",
     "closed": "The engine is closed.",
@@ -24,7 +24,7 @@ _SAID: dict[Reason, str] = {
 
 
 class EventLoop(Protocol):
-    """As much of an event loop as is needed to wake it."""
+    """The part of an event loop that is needed to wake it."""
 
     def call_soon_threadsafe(self, callback: Callable[..., object], /, *args: Any) -> object:
         """Run *callback* on the loop soon."""
@@ -32,9 +32,10 @@ class EventLoop(Protocol):
 
 
 class Slot:
-    """One write, and afterwards what became of it.
+    """One pending write, and afterwards its result.
 
-    `finish` is told when `value` or `error` is there: on the writer's thread, or on `loop`.
+    `finish` is called once `value` or `error` is set: on the writer's thread, or on `loop`.
+    `at_the_door` is set while the write waits for the database's lock.
     """
 
     __slots__ = (
@@ -75,12 +76,12 @@ class Slot:
         self.tx: SQLiteTransaction | None = None
 
     def fail(self, reason: Reason) -> None:
-        """Give it the error for *reason*: it was not written."""
+        """Set the error for *reason*: it was not written."""
         self.error = refusal(reason)
 
 
 class Chore(Slot):
-    """Something for the writer to do on its connection between two groups."""
+    """Maintenance work for the writer on its connection, between two groups."""
 
     __slots__ = ()
 
@@ -88,19 +89,19 @@ class Chore(Slot):
 
 
 def refusal(reason: Reason) -> Unavailable:
-    """Return the error of a write that was never run, for *reason*."""
+    """Return the error of a write that did not run, for *reason*."""
     retry = {"busy": 1.0, "overloaded": 0.1}.get(reason)
-    return Unavailable(_SAID[reason], reason=reason, retry_after=retry)
+    return Unavailable(_MESSAGES[reason], reason=reason, retry_after=retry)
 
 
 class WriteQueue:
-    """Slots in the order they came; many threads put, one takes."""
+    """Queue of slots in order of arrival; many producers, one consumer."""
 
     def __init__(self) -> None:
         self._mutex = Lock()
         self._waiting: deque[Slot] = deque()
-        self._bell = Lock()
-        self._bell.acquire()
+        self._wakeup = Lock()
+        self._wakeup.acquire()
         self._asleep = False
         self.closed = False
 
@@ -108,7 +109,7 @@ class WriteQueue:
         return len(self._waiting)
 
     def put(self, slot: Slot) -> None:
-        """Let *slot* wait; Unavailable at once when closed, or when too many wait already."""
+        """Queue *slot*; Unavailable at once if the queue is closed or full."""
         with self._mutex:
             if self.closed:
                 raise refusal("closed")
@@ -118,15 +119,15 @@ class WriteQueue:
             self._wake()
 
     def put_back(self, slots: list[Slot]) -> None:
-        """Let *slots*, which were taken, wait again before all others."""
+        """Put taken *slots* back at the front of the queue."""
         with self._mutex:
             self._waiting.extendleft(reversed(slots))
 
     def take(self, patience: float) -> list[Slot] | None:
-        """Return what waits, at most a group and a chore by itself; None once closed and empty.
+        """Return the pending slots: at most one group, or one chore by itself.
 
-        With nothing there, wait up to *patience* seconds (for ever if negative), then return
-        no slots.
+        Return None once closed and empty. With an empty queue, wait up to *patience* seconds
+        (without limit if negative), then return no slots.
         """
         while True:
             with self._mutex:
@@ -135,15 +136,15 @@ class WriteQueue:
                 if self.closed:
                     return None
                 self._asleep = True
-            if not self._bell.acquire(timeout=patience):
+            if not self._wakeup.acquire(timeout=patience):
                 with self._mutex:
                     if self._asleep:
                         self._asleep = False
                         return []
-                self._bell.acquire()
+                self._wakeup.acquire()
 
     def claim(self, slot: Slot) -> bool:
-        """Take *slot* from those that can be withdrawn; False if it was withdrawn before."""
+        """Mark *slot* as running; return False if it was withdrawn before."""
         with self._mutex:
             if slot.state == WAITING:
                 free = slot.claimed is None or slot.claimed()
@@ -151,7 +152,7 @@ class WriteQueue:
         return slot.state == RUNNING
 
     def withdraw(self, slot: Slot) -> bool:
-        """See to it that *slot* never runs; False if it runs, or ran."""
+        """Prevent *slot* from running; return False if it runs, or ran."""
         with self._mutex:
             if slot.state != WAITING:
                 return False
@@ -161,7 +162,7 @@ class WriteQueue:
         return True
 
     def expired(self) -> list[Slot]:
-        """Take and return the slots whose deadline passed while they waited here."""
+        """Remove and return the slots with an expired deadline."""
         now = monotonic()
         with self._mutex:
             late = [slot for slot in self._waiting if slot.deadline <= now]
@@ -170,13 +171,13 @@ class WriteQueue:
         return late
 
     def close(self) -> None:
-        """Refuse what comes from now on."""
+        """Refuse further slots."""
         with self._mutex:
             self.closed = True
             self._wake()
 
     def drain(self) -> list[Slot]:
-        """Take and return all that waits."""
+        """Remove and return all pending slots."""
         with self._mutex:
             left = list(self._waiting)
             self._waiting.clear()
@@ -185,7 +186,7 @@ class WriteQueue:
     def _wake(self) -> None:
         if self._asleep:
             self._asleep = False
-            self._bell.release()
+            self._wakeup.release()
 
     def _group(self) -> list[Slot]:
         first = self._waiting.popleft()
@@ -202,7 +203,7 @@ class WriteQueue:
 
 
 def deliver(slots: list[Slot]) -> None:
-    """Tell whoever waits for *slots* that they are done, waking each event loop once."""
+    """Finish *slots*, waking each event loop once."""
     by_loop: dict[EventLoop, list[Slot]] = {}
     for slot in slots:
         slot.state = DONE
@@ -214,7 +215,7 @@ def deliver(slots: list[Slot]) -> None:
         try:
             loop.call_soon_threadsafe(_finish, theirs)
         except RuntimeError:
-            # The loop is closed: nobody waits there any more.
+            # The loop is closed, so no task waits for these slots.
             continue
 
 

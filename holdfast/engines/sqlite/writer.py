@@ -15,13 +15,13 @@ from holdfast.engines.sqlite.write_queue import Chore, Slot, WriteQueue, deliver
 from holdfast.ground.errors import EngineFault, HoldfastError, Unavailable
 
 LONG = 64 * 1024 * 1024
-"""Bytes of log beyond which it is emptied as soon as no reader holds it."""
+"""Bytes of log above which it is truncated as soon as no reader holds it."""
 
 _ERASE_EVERY, _SHORTEN_EVERY = 0.25, 1.0
 
 
 def empty(connection: Connection) -> bool:
-    """Copy the log into the database and cut it to nothing; False when a reader holds it."""
+    """Checkpoint the log and truncate it; return False if a reader holds it."""
     connection.patience.until = monotonic()
     try:
         connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
@@ -33,7 +33,7 @@ def empty(connection: Connection) -> bool:
 
 
 class LogKeeper:
-    """Empties the log after groups, when it is long or holds what must go."""
+    """Truncates the log after groups, when it is long or has content to erase."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -43,13 +43,13 @@ class LogKeeper:
 
     @property
     def patience(self) -> float:
-        """Seconds until it wants to look again; negative for no hurry."""
+        """Seconds until the next check; negative for none."""
         if self.erasing:
             return _ERASE_EVERY
         return _SHORTEN_EVERY if self._held else -1
 
     def tend(self, connect: Callable[[], Connection]) -> None:
-        """Empty the log, on the connection of *connect*, if it is time to; waits for nobody."""
+        """Truncate the log on the connection of *connect* if it is due; never blocks."""
         if self._database.in_memory:
             return
         long = self._database.log_bytes() > LONG
@@ -73,14 +73,14 @@ class LogKeeper:
         self._held = not emptied
 
 
-_TOLD = ("busy", "full", "read_only")
-"""Reasons that are events, too."""
+_PUBLISHED_REASONS = ("busy", "full", "read_only")
+"""Reasons that are also published as events."""
 
 _log = logging.getLogger(__name__)
 
 
 class Writer:
-    """Takes what waits and writes it, on a thread that the first write starts."""
+    """Writer thread: applies pending writes in groups; started by the first write."""
 
     def __init__(
         self, database: Database, watcher: CommitWatcher, connection: Connection | None = None
@@ -96,12 +96,12 @@ class Writer:
     @property
     def on_its_thread(self) -> bool:
         """Whether the caller runs on the writer's own thread."""
-        # By the object: an ended thread's number may be the next thread's. Who closes a writer
-        # that never began stands in its thread's place, and is not it.
+        # Compare the object: an ended thread's id may be reused. A thread that closes a writer that
+        # never began is stored in `_thread`, but is not the writer's own.
         return self._began and self._thread is threading.current_thread()
 
     def put(self, slot: Slot) -> None:
-        """Let *slot* wait for its turn; Unavailable at once when it cannot have one."""
+        """Queue *slot*; Unavailable at once if the queue is closed or full."""
         self.queue.put(slot)
         if self._thread is None:
             with self._starting:
@@ -113,7 +113,10 @@ class Writer:
                     self._thread.start()
 
     def close(self, timeout: float) -> None:
-        """Write what waits within *timeout* seconds, refuse the rest, and close the connection."""
+        """Finish pending writes within *timeout* seconds, then close the connection.
+
+        The rest are refused.
+        """
         self.group.give_up_at = min(self.group.give_up_at, monotonic() + timeout)
         self.queue.close()
         with self._starting:
@@ -144,10 +147,10 @@ class Writer:
                 else:
                     settled = self.group.settle(slots)
             for slot in settled:
-                self._tell(slot)
+                self._complete(slot)
             self._database.send()
-        except Exception as error:  # noqa: BLE001 - whatever it is, callers wait
-            # A bug of ours must not leave callers waiting for ever.
+        except Exception as error:  # noqa: BLE001 - callers wait
+            # A bug here must not leave callers waiting without end.
             _log.exception("the writer failed")
             settled = [slot for slot in slots if self.queue.claim(slot)]
             for slot in settled:
@@ -165,17 +168,17 @@ class Writer:
             chore.error = error
         return [chore]
 
-    def _tell(self, slot: Slot) -> None:
-        """Do what was asked for after the commit, and send what was noted."""
+    def _complete(self, slot: Slot) -> None:
+        """Run the callbacks registered for after the commit; publish noted events."""
         tx, slot.tx = slot.tx, None
-        if isinstance(slot.error, Unavailable) and slot.error.reason in _TOLD:
+        if isinstance(slot.error, Unavailable) and slot.error.reason in _PUBLISHED_REASONS:
             self._database.note(slot.error.reason)
         if tx is None or slot.error is not None:
             return
         for call in tx.calls:
             try:
                 call()
-            except Exception:  # noqa: BLE001 - whatever a stranger's function raises
+            except Exception:  # noqa: BLE001 - a callback may raise anything
                 # The write is durable: a fault after it is not the write's.
                 _log.exception("a call after the commit failed")
         for event in tx.noted:

@@ -1,4 +1,4 @@
-"""Does this look like a credential? Asked of every text before it is kept or sent to a model."""
+"""Scan text for credentials before it is stored or sent to a model."""
 
 from holdfast.ground.secrets.scanner import SecretHit as SecretHit
 from holdfast.ground.secrets.scanner import find as find

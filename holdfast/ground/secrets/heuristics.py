@@ -25,7 +25,7 @@ _NAMES = (
     r"|(?:api|access|secret|private|auth|signing|encryption|master|account)[_. -]?key"
     r"|conn(?:ection)?[_. -]?string"
 )
-# After the name: what closes its quotes, then what gives the value. A type may stand between.
+# After the name: closing quotes, then the assignment. A type may stand between.
 _GIVEN = re.compile(
     rf"(?:{_NAMES})[0-9]{{0,2}}[\"'`\])*_\\?]{{0,4}}"
     r"(?:\s{0,4}:\s{0,4}[a-z][a-z0-9_.\[\]|]{0,40}\s{1,4}(?P<typed>=)\s{1,4}"
@@ -46,9 +46,9 @@ _CLASSES = (
     re.compile(r"[0-9]"),
     re.compile(r"[^A-Za-z0-9\s-]"),
 )
-_LEAST_GIVEN, _LEAST_TOLD = 4, 6
+_LEAST_GIVEN, _LEAST_ASSIGNED = 4, 6
 _AHEAD = 80
-# What a flag is followed by where it is written about, not used.
+# Words after a flag in prose about it.
 _ABOUT = (
     "flag flags option options argument arguments parameter parameters switch with from when"
     " instead must that should will also which where without before after because unless then"
@@ -59,7 +59,7 @@ _ABOUT_FLAGS = frozenset(_ABOUT.split())
 
 
 class _Value(Struct, frozen=True):
-    """What is given: its text and place, and whether quotes stand around it."""
+    """Assigned value: its text, its span, and whether it is quoted."""
 
     text: str
     span: Span
@@ -67,7 +67,7 @@ class _Value(Struct, frozen=True):
 
 
 def assignment_spans(shadow: Shadow) -> Iterable[Span]:
-    """Give where such values stand."""
+    """Yield the spans of values assigned to names such as `password`."""
     lower = shadow.lower
     if not any(literal in lower for literal in _LITERALS):
         return
@@ -82,7 +82,7 @@ def assignment_spans(shadow: Shadow) -> Iterable[Span]:
 
 
 def _is_flag(lower: str, start: int) -> bool:
-    """Tell whether the name whose ending is at *start* is a flag, such as `--db-password`."""
+    """Return whether the name that ends at *start* is a flag: `--db-password`."""
     ahead = lower[max(0, start - _AHEAD) : start]
     words = ahead.rsplit(None, 1)
     joined = words and not ahead[-1].isspace()
@@ -90,7 +90,7 @@ def _is_flag(lower: str, start: int) -> bool:
 
 
 def _value(text: str, start: int) -> _Value | None:
-    """Return the value that begins at *start*, within its quotes or up to white space."""
+    """Return the value at *start*, within its quotes or up to white space."""
     quote = text[start]
     if quote in "\"'`":
         end = _closing(text, start)
@@ -107,7 +107,7 @@ def _value(text: str, start: int) -> _Value | None:
 
 
 def _closing(text: str, start: int) -> int:
-    """Return where the quote at *start* is closed on its line; -1 where it is not."""
+    """Return the offset that closes the quote at *start* on its line, or -1."""
     quote, escaped = text[start], text[start - 1 : start] == "\\"
     end = text.find(quote, start + 1, start + LONGEST)
     while end > 0 and not escaped and text[end - 1] == "\\":
@@ -116,7 +116,7 @@ def _closing(text: str, start: int) -> int:
 
 
 def _is_secret(shadow: Shadow, given: "re.Match[str]", value: _Value) -> bool:
-    """Tell whether *value* is a secret by what gives it: `=` says so more surely than `:`."""
+    """Return whether *value* is a secret; `=` is stronger evidence than `:`."""
     if is_innocent(value.text):
         return False
     sign = given["typed"] or given["sign"]
@@ -124,14 +124,14 @@ def _is_secret(shadow: Shadow, given: "re.Match[str]", value: _Value) -> bool:
         return _given(shadow, given, value)
     if value.quoted:
         spaced = any(map(str.isspace, value.text)) and not given[0].startswith("passphrase")
-        return len(value.text) >= _LEAST_TOLD and not spaced
+        return len(value.text) >= _LEAST_ASSIGNED and not spaced
     if "\n" in given[0] and not is_opaque(value.text):
         return False
-    return len(value.text) >= _LEAST_TOLD and _classes(value.text) > 1
+    return len(value.text) >= _LEAST_ASSIGNED and _classes(value.text) > 1
 
 
 def _given(shadow: Shadow, given: "re.Match[str]", value: _Value) -> bool:
-    """Tell whether a value after `=`, a flag or a tag is more than a number of tokens."""
+    """Return whether a value after `=`, a flag or a tag is more than a quantity."""
     if given["space"] and (value.text.startswith("-") or value.text.lower() in _ABOUT_FLAGS):
         return False
     if given["sign"] == ">":
@@ -148,7 +148,10 @@ def _given(shadow: Shadow, given: "re.Match[str]", value: _Value) -> bool:
 
 
 def _classes(value: str) -> int:
-    """Return how many of lower, upper, digit and symbol *value* mixes; `-` alone is no symbol."""
+    """Count the classes lower, upper, digit and symbol that *value* mixes.
+
+    `-` does not count as a symbol.
+    """
     return sum(each.search(value) is not None for each in _CLASSES)
 
 
@@ -157,8 +160,8 @@ _NOUNS: Final = (
     *("token", "api key", "api-key", "apikey", "access key", "credentials"),
 )
 _NOUN = "|".join(rf"{noun}(?<![a-z0-9]{noun})" for noun in _NOUNS)
-# Between noun and verb something may be said of it: "the PIN of my card is".
-_TOLD = re.compile(
+# A clause may stand between noun and verb: "the PIN of my card is".
+_LEAD = re.compile(
     rf"(?P<noun>{_NOUN})(?![a-z0-9])"
     r"(?:\s(?:for|to|of|on|at|in|from|with|that|which|i|we|you|he|she|they)\s[^\n.:;!?]{1,60}?(?=\s(?:is|was|are)\s))?"
     r"(?:\s{0,3}(?P<colon>:)|(?:\s{1,3}|(?='s))(?P<verb>is|was|are|to|will be|should be|'s)"
@@ -181,59 +184,59 @@ _HYPHENED = re.compile(r"[A-Za-z]{4,16}(?:-[A-Za-z]{4,16}){2,9}")
 _ENDS = re.compile(r"[\"')]{0,2}(?:[.!?;]{1,3}(?:[\"')]|\s|\Z)|\s{0,8}\Z|[ \t]{0,8}\n)")
 _FORMS = ("ed", "ing", "able", "ible", "less", "ful", "ous", "ive")
 _PROSE_TRAILING = ".,;:!?)]}\"'`*"
-# They lead to a secret less often than "is" does: "the token's expiry".
+# A secret follows them less often than "is": "the token's expiry".
 _WEAK = ("to", "'s")
 _LEAST_MIXED, _LEAST_BESIDE = 4, 5
 _BESIDE = frozenset(("password", "passphrase", "passcode", "passwd", "pin", "pin code"))
 
 
 def prose_spans(shadow: Shadow) -> Iterable[Span]:
-    """Give where such secrets stand."""
+    """Yield the spans of secrets stated in prose: "my password is hunter2"."""
     lower = shadow.lower
     if not any(literal in lower for literal in _PROSE_LITERALS):
         return
-    for told in _TOLD.finditer(lower):
-        if told["colon"] and not _is_owned(lower, told.start()):
+    for lead in _LEAD.finditer(lower):
+        if lead["colon"] and not _is_owned(lower, lead.start()):
             continue
-        if told["beside"] is not None and told["noun"] not in _BESIDE:
+        if lead["beside"] is not None and lead["noun"] not in _BESIDE:
             continue
-        if span := _quoted(shadow.text, told) or _bare(shadow.text, told):
+        if span := _quoted(shadow.text, lead) or _bare(shadow.text, lead):
             yield span
 
 
 def _is_owned(lower: str, start: int) -> bool:
-    """Tell whether the noun at *start* is somebody's: "my", "the", "Ada's"."""
+    """Return whether the noun at *start* has an owner: "my", "the", "Ada's"."""
     words = lower[max(0, start - _PROSE_AHEAD) : start].split()[-_MOST_WORDS:]
     return any(word in _OWNERS or word.endswith("'s") for word in words)
 
 
-def _quoted(text: str, told: "re.Match[str]") -> Span | None:
-    """Return what stands in quotes after *told*."""
-    start = told.end()
+def _quoted(text: str, lead: "re.Match[str]") -> Span | None:
+    """Return the span of the quoted text after *lead*."""
+    start = lead.end()
     closing = _QUOTES.get(text[start])
     end = text.find(closing, start + 1, start + _MOST_QUOTED) if closing else -1
     inside = text[start + 1 : end] if end > 0 else ""
-    plain = inside.isalpha() and (inside.lower() in _common() or told["verb"] in _WEAK)
+    plain = inside.isalpha() and (inside.lower() in _common() or lead["verb"] in _WEAK)
     if len(inside) < _LEAST_MIXED or "\n" in inside or plain or is_innocent(inside):
         return None
-    if told["beside"] is not None and any(map(str.isspace, inside)):
+    if lead["beside"] is not None and any(map(str.isspace, inside)):
         return None
     return start + 1, end
 
 
-def _bare(text: str, told: "re.Match[str]") -> Span | None:
-    """Return the word after *told* if it is no word of a sentence about secrets."""
-    start = told.end()
+def _bare(text: str, lead: "re.Match[str]") -> Span | None:
+    """Return the span of the word after *lead* unless it is ordinary prose."""
+    start = lead.end()
     found = _WORD.match(text, start)
     value = found[0].lstrip("\"'`").rstrip(_PROSE_TRAILING) if found else ""
     if found is None or len(value) < _LEAST_MIXED:
         return None
     start += found[0].index(value)
     span = (start, start + len(value))
-    if told["beside"] is not None:
-        tells = _tells_beside(value, told["noun"])
+    if lead["beside"] is not None:
+        tells = _is_secret_beside(value, lead["noun"])
     elif value.isalpha() and not is_opaque(value):
-        lone = told["verb"] not in _WEAK and _LONE.fullmatch(value) and _ENDS.match(text, span[1])
+        lone = lead["verb"] not in _WEAK and _LONE.fullmatch(value) and _ENDS.match(text, span[1])
         return span if lone and not _is_ordinary(value.lower()) else None
     else:
         joined = _DIGITS.fullmatch(value) or _HYPHENED.fullmatch(value)
@@ -242,35 +245,41 @@ def _bare(text: str, told: "re.Match[str]") -> Span | None:
     return None if named else span
 
 
-def _tells_beside(value: str, noun: str) -> bool:
-    """Tell whether *value* right after *noun* is one: "the pin 4821", "password hunter2"."""
+def _is_secret_beside(value: str, noun: str) -> bool:
+    """Return whether *value* directly after *noun* is a secret.
+
+    Examples are "the pin 4821" and "password hunter2".
+    """
     if _DIGITS.fullmatch(value):
         return noun.startswith("pin")
     return len(value) >= _LEAST_BESIDE and _has_both(value)
 
 
 def _has_both(value: str) -> bool:
-    """Tell whether *value* has digits and letters."""
+    """Return whether *value* has both digits and letters."""
     return any(map(str.isdigit, value)) and any(map(str.isalpha, value))
 
 
 def _is_ordinary(word: str) -> bool:
-    """Tell whether *word* is a common adjective or the form of a verb."""
+    """Return whether *word* is a common adjective or the form of a verb."""
     return word in _common() or word.endswith(_FORMS)
 
 
 @cache
 def _common() -> frozenset[str]:
-    """Return words that end sentences about secrets without being one."""
+    """Return ordinary words that end sentences about secrets."""
     text = files("holdfast.ground.secrets").joinpath("ordinary.txt").read_text(encoding="utf-8")
     return frozenset(text.split())
 
 
 LEAST_BITS: Final = 4.2
-"""Shannon entropy of a character, at least: names of many words stay below it, mostly."""
+"""Least Shannon entropy in bits per character of a random token.
+
+Most names of several words stay below it.
+"""
 
 _LEAST_PIECE: Final = 4.0
-"""Characters of a word within a name, on average; a random token changes its case sooner."""
+"""Least mean length of the words in a name; a random token changes case sooner."""
 
 _RUN = re.compile(r"(?<![A-Za-z0-9_+/=-])[A-Za-z0-9_+/=-]{32,4096}")
 _ENTROPY_CLASSES = (re.compile(r"[a-z]"), re.compile(r"[A-Z]"), re.compile(r"[0-9]"))
@@ -281,7 +290,7 @@ _CONTEXT = 256
 
 
 def entropy_spans(shadow: Shadow) -> Iterable[Span]:
-    """Give where random tokens stand."""
+    """Yield the spans of random tokens."""
     text = shadow.text
     for found in _RUN.finditer(text):
         if _is_random(found[0]) and not _names_a_place(text, *found.span()):
@@ -289,7 +298,7 @@ def entropy_spans(shadow: Shadow) -> Iterable[Span]:
 
 
 def _is_random(token: str) -> bool:
-    """Tell whether *token* mixes its characters as no name, digest or identity does."""
+    """Return whether *token* mixes characters unlike a name, digest or UUID."""
     if not all(each.search(token) for each in _ENTROPY_CLASSES):
         return False
     pieces = _PIECE.findall(token)
@@ -300,7 +309,7 @@ def _is_random(token: str) -> bool:
 
 
 def _names_a_place(text: str, start: int, end: int) -> bool:
-    """Tell whether what stands there is part of a URL, a path, a file's name or a data URL."""
+    """Return whether the span is part of a URL, path, file name or data URL."""
     before = text[max(0, start - _CONTEXT) : start].rsplit(None, 1)
     ahead = before[-1] if before and not text[start - 1 : start].isspace() else ""
     return (
@@ -312,7 +321,7 @@ def _names_a_place(text: str, start: int, end: int) -> bool:
 
 
 WITHIN: Final = 24
-"""Characters between the words and the code, at most."""
+"""Most characters between the words and the code."""
 
 _NAME = re.compile(
     r"(?:verification|verify|security|one[- ]?time|log-?in|sign-?in|authentication|authorization"
@@ -336,7 +345,10 @@ _CODE_AHEAD: Final = 8
 
 
 def code_spans(shadow: Shadow) -> Iterable[Span]:
-    """Give where codes stand, before the words or after them; a list of them one by one."""
+    """Yield the spans of one-time codes before or after the words that name them.
+
+    Each code of a list is a span of its own.
+    """
     lower = shadow.lower
     if not any(literal in lower for literal in _CODE_LITERALS):
         return
@@ -356,7 +368,7 @@ def code_spans(shadow: Shadow) -> Iterable[Span]:
 
 
 def _counts(text: str, found: "re.Match[str]") -> bool:
-    """Tell whether *found* is a code, not a year, a size or the number of a standard."""
+    """Return whether *found* is a code, not a year, a size or a standard's number."""
     ahead = text[max(0, found.start() - _CODE_AHEAD) : found.start()]
     if _NUMBERED.search(ahead) or (_YEAR.fullmatch(found[0]) and _DATED.search(ahead)):
         return False
@@ -365,7 +377,7 @@ def _counts(text: str, found: "re.Match[str]") -> bool:
 
 
 LEAST: Final = 12
-"""Words of the shortest phrase; a longer run holds one."""
+"""Words of the shortest phrase; a longer run contains one."""
 
 _PHRASE_WORD = re.compile(r"[^\W\d_]{1,64}")
 _MOST_BETWEEN: Final = 12
@@ -373,7 +385,7 @@ _MOST_BETWEEN: Final = 12
 
 
 def phrase_spans(shadow: Shadow) -> Iterable[Span]:
-    """Give where such phrases stand; one word over and over is none."""
+    """Yield the spans of recovery phrases; one repeated word is none."""
     known = words()
     run: list[re.Match[str]] = []
     for found in _PHRASE_WORD.finditer(shadow.lower):
@@ -393,6 +405,9 @@ def _is_phrase(run: Sequence["re.Match[str]"]) -> bool:
 
 @cache
 def words() -> frozenset[str]:
-    """Return the 2,048 words (https://github.com/bitcoin/bips, bip-0039/english.txt)."""
+    """Return the 2,048 words of BIP 39.
+
+    Source: https://github.com/bitcoin/bips, bip-0039/english.txt.
+    """
     text = files("holdfast.ground.secrets").joinpath("bip39.txt").read_text(encoding="utf-8")
     return frozenset(text.split())

@@ -1,7 +1,7 @@
 """Normalised text for the secret scanner, and the list of harmless values.
 
-Compatibility forms are made plain, characters that nobody sees are gone, letters of other scripts
-that look like ASCII are ASCII, and every position can be traced back to the text.
+Compatibility forms become plain, invisible characters are removed, and letters of other scripts
+that look like ASCII become ASCII. Every position maps back to the original text.
 """
 
 import re
@@ -26,29 +26,35 @@ Kind = Literal[
     "prose",
     "entropy",
 ]
-"""What a secret is by its shape; where shapes overlap, the first of these names the hit."""
+"""Kind of a secret by its shape; overlapping hits take the first of these."""
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 FILLER: Final = "\N{OBJECT REPLACEMENT CHARACTER}"
-"""Stands for each character of a mark while a text is searched: no letter, no space, no secret."""
+"""Replaces each character of a redaction mark during a search.
+
+It is no letter, no space and no part of a secret.
+"""
 
 _MARK = re.compile(rf"\[redacted (?:{'|'.join(KINDS)})\]")
 
 
 def mark(kind: Kind) -> str:
-    """Return what is written in the place of a secret of *kind*."""
+    """Return the redaction mark for a secret of *kind*."""
     return f"[redacted {kind}]"
 
 
 def without_marks(text: str) -> str:
-    """Return *text*, equally long, with its marks made into something that no pattern reads."""
+    """Return *text* with its redaction marks overwritten by `FILLER`.
+
+    The length stays the same, and no pattern matches the filler.
+    """
     if "[redacted " not in text:
         return text
     return _MARK.sub(lambda found: FILLER * len(found[0]), text)
 
 
-# Letters and marks that Unicode draws as nothing, beside those of category Cf.
+# Characters that render as nothing, besides those of category Cf.
 _UNSEEN = frozenset(
     map(
         chr,
@@ -63,14 +69,14 @@ _UNSEEN = frozenset(
 _ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 
 _MOST_FOLDED = 3
-"""Characters that one may become; what stands for more is a whole word, and no part of a key."""
+"""Most characters that one may fold to; more is a whole word, not part of a key."""
 
 Span = tuple[int, int]
-"""Where something begins and ends."""
+"""Start and end offsets."""
 
 
 class Shadow:
-    """What patterns are matched against: `text`, and `lower`, the same in lower case."""
+    """Normalised text to match patterns against, as `text` and in `lower` case."""
 
     def __init__(self, text: str, folded: dict[str, str]) -> None:
         self._source, self._folded = text, folded
@@ -80,7 +86,7 @@ class Shadow:
         self.lower = lower if same else self.text.translate(_ASCII_LOWER)
 
     def origin(self, span: Span) -> Span:
-        """Return where in the source what *span* covers of the shadow stands."""
+        """Return the span of the source that *span* of the shadow covers."""
         if len(self.text) == len(self._source) and self._keeps_places:
             return span
         start, end = span
@@ -92,16 +98,16 @@ class Shadow:
 
     @cached_property
     def _ends(self) -> list[int]:
-        """Where in the shadow each character of the source has ended."""
+        """End offset in the shadow of each character of the source."""
         long = {char: len(short) for char, short in self._folded.items()}
         return list(accumulate(long.get(char, 1) for char in self._source))
 
 
 def shadows(text: str) -> Iterable[Shadow]:
-    """Return the shadow of *text*, and the text as it is where folding may have glued words.
+    """Yield the shadow of *text*, and the unfolded text if folding may join words.
 
-    A key right after a letter that is folded, or after a character that is not seen, has a
-    letter before it in the shadow alone.
+    After a folded letter or an invisible character, a key has a letter before it in the shadow
+    only.
     """
     plain = without_marks(text)
     folded = {} if plain.isascii() else _foldings(plain)
@@ -111,14 +117,14 @@ def shadows(text: str) -> Iterable[Shadow]:
 
 
 def _foldings(text: str) -> dict[str, str]:
-    """Return what each character of *text* that is folded becomes."""
+    """Return the replacement of each character of *text* that is folded."""
     pairs = ((char, _fold(char)) for char in set(text) if char > "\x7f")
     return {char: short for char, short in pairs if short != char}
 
 
 @lru_cache(maxsize=8192)
 def _fold(char: str) -> str:
-    """Return what a reader takes *char* for; itself unless that is ASCII, or nothing."""
+    """Return the ASCII that *char* looks like, "" if invisible, else *char*."""
     if char in _UNSEEN or unicodedata.category(char) == "Cf":
         return ""
     short = unicodedata.normalize("NFKC", char).translate(_look_alikes())
@@ -132,7 +138,7 @@ def _fold(char: str) -> str:
 
 @cache
 def _look_alikes() -> dict[int, int]:
-    """Return the ASCII that letters of other scripts, and the marks that writing aids put, are.
+    """Return the ASCII look-alike of letters of other scripts and typographic marks.
 
     Each line of the file has the code point of one ASCII character, then of what looks like it.
     """
@@ -142,7 +148,7 @@ def _look_alikes() -> dict[int, int]:
 
 
 LONGEST: Final = 4096
-"""Characters of a value that are looked at."""
+"""Most characters of a value that are examined."""
 
 _TEMPLATE = re.compile(
     r"\$\{[^{}]{0,80}\}|\{\{[^{}]{0,80}\}\}|\$\([^()]{0,80}\)|<%[^%]{0,80}%>|%[A-Z_]{2,60}%"
@@ -153,7 +159,7 @@ _PLACEHOLDER = re.compile(
     r"(?:[x*.#_\-]{3,256}|(?:your|insert|enter|replace|paste|put)[-_][a-z_-]{2,60}"
     r"|(?-i:[A-Z]{2,20}(?:_[A-Z]{2,20}){0,4}_(?:KEY|TOKEN|SECRET|PASSWORD|PASS))"
     r"|[\w-]{0,12}(?:\.{3,8}|…)|[a-z_-]{2,60}[-_]here|\[[a-z][^\[\]]{0,60}\]?)\Z"
-    # Code that fetches the secret from where it is kept.
+    # Code that reads the secret from the environment, settings or input.
     r"|(?:os\.)?(?:environ\b|getenv\s?\()|process\.env\b|import\.meta\.env\b|ENV(?:\[|\.fetch)"
     r"|System\.getenv|Deno\.env|(?:std::)?env::var|getpass\b|(?:raw_)?input\(|prompt\("
     r"|(?:self|this|args|settings|config|cfg|options|opts|params|request|req|env|secrets)"
@@ -162,7 +168,7 @@ _PLACEHOLDER = re.compile(
 )
 _OPENING = re.compile(rf"[$<{{%{FILLER}]")
 _SHOWN: Final = 256
-"""Characters of the longest stand-in."""
+"""Characters of the longest placeholder."""
 
 _WORDY = re.compile(r"[^\W_]")
 _NO_VALUE = (
@@ -196,7 +202,7 @@ _HUMP = re.compile(r"[a-z][A-Z]|[A-Z]{2}[a-z]")
 
 
 def is_innocent(value: str) -> bool:
-    """Tell whether *value* names, hides or fetches a secret and so holds none."""
+    """Return whether *value* names, hides or fetches a secret and so holds none."""
     if len(value) > _SHOWN:
         return False
     rest = value
@@ -208,17 +214,17 @@ def is_innocent(value: str) -> bool:
 
 
 def is_opaque(value: str) -> bool:
-    """Tell whether *value* has digits among letters, or capitals within words."""
+    """Return whether *value* has digits among letters, or capitals within words."""
     if _HUMP.search(value):
         return True
     return bool(_DIGIT.search(value) and _LETTER.search(value))
 
 
 def is_measure(text: str, start: int) -> bool:
-    """Tell whether a number at *start* of *text* says how much of something, not which."""
+    """Return whether a number at *start* of *text* is a quantity with a unit."""
     return _SIZE.match(text, start) is not None
 
 
 def is_technical(value: str) -> bool:
-    """Tell whether *value* is the name of a method, a version, a date or a time."""
+    """Return whether *value* is the name of a method, a version, a date or a time."""
     return _TECHNICAL.fullmatch(value) is not None

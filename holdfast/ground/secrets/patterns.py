@@ -13,7 +13,7 @@ from holdfast.ground.secrets.normalise import Shadow, Span, is_innocent, is_opaq
 _EDGE = re.compile(
     r"-----?[ ]?(BEGIN|END)[ ][A-Za-z0-9 _]{0,40}?PRIVATE KEY(?: BLOCK)?[ ]?-{4,5}", re.IGNORECASE
 )
-# Headers such as Proc-Type, white space as it is or as JSON spells it, then base64.
+# Headers such as Proc-Type, white space plain or escaped as in JSON, then base64.
 _BODY = re.compile(
     r"(?:\s|\\[nrt]|[A-Za-z-]{4,24}: [^\n\\]{1,200}){0,24}[A-Za-z0-9+/=]{16,256}"
     r"[A-Za-z0-9+/=\s\\]{0,32768}"
@@ -24,7 +24,7 @@ _PUTTY_END = re.compile(r"Private-MAC: ?[0-9a-f]{16,128}")
 
 
 def armour_spans(shadow: Shadow) -> Iterable[Span]:
-    """Give where armoured keys stand, whole; one that is cut off, as far as it goes."""
+    """Yield the spans of armoured keys; a truncated key as far as it goes."""
     if "private key" in shadow.lower:
         yield from _armoured(shadow.text)
     if "PuTTY-User-Key-File-" in shadow.text:
@@ -32,7 +32,7 @@ def armour_spans(shadow: Shadow) -> Iterable[Span]:
 
 
 def _armoured(text: str) -> Iterator[Span]:
-    """Give each beginning with its end, or with what base64 follows it."""
+    """Yield each BEGIN line up to its END line, or up to the end of its base64."""
     begun: int | None = None
     body_end = 0
     for edge in _EDGE.finditer(text):
@@ -50,7 +50,7 @@ def _armoured(text: str) -> Iterator[Span]:
 
 
 def _putty(text: str) -> Iterator[Span]:
-    """Give each key file to its closing hash, or as far as it reads like one."""
+    """Yield each key file up to its closing hash, or as far as it parses."""
     last = 0
     for found in _PUTTY.finditer(text):
         if found.start() < last:
@@ -65,14 +65,14 @@ def _putty(text: str) -> Iterator[Span]:
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9_-])([A-Za-z0-9_-]{10,4096})\.[A-Za-z0-9_-]{2,16384}\.[A-Za-z0-9_-]{0,4096}"
 )
-# What base64 makes of a brace, and what may follow it: a quote, white space, the other brace.
+# Base64 of an opening brace, followed by a quote, white space or the closing brace.
 _BRACE = re.compile(r"e[wy3]")
 _DOTS = 2
 _MOST_TRIES = 16
 
 
 def jwt_spans(shadow: Shadow) -> Iterable[Span]:
-    """Give where tokens stand."""
+    """Yield the spans of JSON Web Tokens."""
     text = shadow.text
     if not _BRACE.search(text) or text.count(".") < _DOTS:
         return
@@ -84,7 +84,7 @@ def jwt_spans(shadow: Shadow) -> Iterable[Span]:
 
 
 def _braces(part: str) -> Iterator[int]:
-    """Give where an object may begin in *part*: a name may stand before it, joined."""
+    """Yield offsets where an object may begin in *part*, also after a joined name."""
     for tries, found in enumerate(_BRACE.finditer(part)):
         if tries == _MOST_TRIES:
             return
@@ -102,7 +102,7 @@ def _is_object(part: str) -> bool:
 _URL64: Final = r"[A-Za-z0-9_-]"
 _HEX: Final = r"[0-9a-fA-F]"
 _LEAST_PLAIN: Final = 16
-"""Characters without - and _ that are no word."""
+"""Least length of a body without - and _ that is not taken for a word."""
 
 
 def _any(_body: str) -> bool:
@@ -110,12 +110,15 @@ def _any(_body: str) -> bool:
 
 
 def _random(body: str) -> bool:
-    """Tell whether *body* is no name made of words: some keys begin as ordinary names do."""
+    """Return whether *body* is random, since some prefixes also begin ordinary names."""
     return (len(body) >= _LEAST_PLAIN and body.isalnum()) or is_opaque(body)
 
 
 class _Shape(Struct, frozen=True):
-    """How keys look that begin with one of *starts*, and which of those that look so are keys."""
+    """Format of the keys that begin with one of *starts*.
+
+    *is_key* decides on the body of a match.
+    """
 
     starts: str
     body: str
@@ -157,7 +160,7 @@ _SHAPES: Final = (
 
 
 def _compiled() -> Iterator[tuple[str, "re.Pattern[str]", Callable[[str], bool]]]:
-    """Give each start with its pattern, which the literal leads so that it is searched for fast.
+    """Yield each prefix with its pattern, led by the literal for fast search.
 
     The look-behind comes after the literal for the same reason; the group is the body.
     """
@@ -174,7 +177,7 @@ _DISCORD = re.compile(r"\.(?<=[A-Za-z0-9_-]{23}\.)[A-Za-z0-9_-]{6,7}\.[A-Za-z0-9
 
 
 def key_spans(shadow: Shadow) -> Iterable[Span]:
-    """Give where keys stand."""
+    """Yield the spans of vendor keys."""
     text = shadow.text
     for start, pattern, is_key in _KEYS:
         if start in text:
@@ -185,7 +188,7 @@ def key_spans(shadow: Shadow) -> Iterable[Span]:
 
 
 def _bots(text: str) -> Iterator[Span]:
-    """Give where tokens of Telegram's and Discord's bots stand, which begin with an id."""
+    """Yield the spans of Telegram and Discord bot tokens, including the id."""
     for found in _TELEGRAM.finditer(text):
         start = _run_back(text, found.start(), 10, str.isdigit)
         if is_opaque(found[0]) and not _alphanumeric(text[start - 1 : start]):
@@ -197,7 +200,10 @@ def _bots(text: str) -> Iterator[Span]:
 
 
 def _run_back(text: str, end: int, most: int, belongs: Callable[[str], bool]) -> int:
-    """Return where the run of characters that *belongs* accepts, up to *most*, ending begins."""
+    """Return the start of the run of *belongs* characters that ends at *end*.
+
+    The run has at most *most* characters.
+    """
     start = end
     while start > max(0, end - most) and belongs(text[start - 1]):
         start -= 1
@@ -215,7 +221,7 @@ def _alphanumeric(char: str) -> bool:
 _MOST_IN_URL = 768
 _USER = re.compile(r"(?<=[A-Za-z0-9+.\-]://)([^\s/@:\[\]\"'<>?#]{0,256})(:?)")
 _PASSWORD = re.compile(r"[^\s@\"'<>]{1,512}(?=@)")
-# A password that holds an @ itself: what follows up to the next, while no path has begun.
+# A password with an @ in it: the text up to the next @, before any path.
 _MORE = re.compile(r"@[^\s/?#@\"'<>]{1,256}(?=@)")
 _MOST_AT = 4
 _PORT = re.compile(r"[0-9]{1,5}(?:[/?#]|\Z)")
@@ -229,7 +235,7 @@ _SIGNED = re.compile(
 
 
 def url_spans(shadow: Shadow) -> Iterable[Span]:
-    """Give where passwords, tokens and signatures stand."""
+    """Yield the spans of passwords, tokens and signatures in URLs."""
     if "://" in shadow.text:
         yield from _userinfo(shadow.text)
     for found in _SIGNED.finditer(shadow.lower) if "=" in shadow.text else ():
@@ -238,7 +244,7 @@ def url_spans(shadow: Shadow) -> Iterable[Span]:
 
 
 def _userinfo(text: str) -> Iterator[Span]:
-    """Give each password before an @, and each user that is a token."""
+    """Yield the span of each password before an @, and of each user that is a token."""
     after = 0
     for found in re.finditer("://", text):
         if found.start() < after or text.find("@", found.end(), found.end() + _MOST_IN_URL) < 0:
@@ -253,7 +259,7 @@ def _userinfo(text: str) -> Iterator[Span]:
 
 
 def _password(text: str, user: "re.Match[str]") -> Span | None:
-    """Return where the password after *user* stands; a port and a path hold none."""
+    """Return the span of the password after *user*; a port and a path hold none."""
     found = _PASSWORD.match(text, user.end())
     if found is None or is_innocent(found[0]):
         return None
@@ -269,7 +275,7 @@ def _password(text: str, user: "re.Match[str]") -> Span | None:
 
 
 def _token(text: str, user: "re.Match[str]") -> Span | None:
-    """Return where a token before the host stands; a name such as `git` is none."""
+    """Return the span of a token before the host; a name such as `git` is none."""
     name = user[1]
     if text[user.end() : user.end() + 1] != "@" or is_innocent(name):
         return None
@@ -287,7 +293,7 @@ _ANY_SCHEME = (
     " session sharedaccesssignature sharedkey digest oauth hawk mutual aws4-hmac-sha256 aws"
 )
 _SCHEMES = frozenset(_ANY_SCHEME.split())
-# Their parameters fill the line.
+# Schemes with parameters up to the end of the line.
 _LONG_SCHEMES = _SCHEMES & {"digest", "oauth", "hawk", "mutual", "aws4-hmac-sha256"}
 _SCHEME = re.compile(
     r"(?:bearer(?<![a-z0-9]bearer)|token(?<![a-z0-9]token))[ \t]{1,4}([a-z0-9._~+/=-]{16,4096})"
@@ -305,7 +311,7 @@ _LEAST_COOKIE = 16
 
 
 def header_spans(shadow: Shadow) -> Iterable[Span]:
-    """Give where the values of such headers stand."""
+    """Yield the spans of credentials in HTTP headers."""
     lower = shadow.lower
     if "authorization" in lower:
         yield from _authorizations(shadow)
@@ -325,7 +331,10 @@ def header_spans(shadow: Shadow) -> Iterable[Span]:
 
 
 def _authorizations(shadow: Shadow) -> Iterator[Span]:
-    """Give what stands after `Authorization:`; an unknown scheme needs a token that is opaque."""
+    """Yield the spans of credentials after `Authorization:`.
+
+    With an unknown scheme, only an opaque token counts.
+    """
     for found in _AUTHORIZATION.finditer(shadow.lower):
         scheme, (start, end) = found[1], found.span(2)
         value = shadow.text[start:end]
@@ -338,7 +347,7 @@ def _authorizations(shadow: Shadow) -> Iterator[Span]:
 
 
 def _cookies(shadow: Shadow) -> Iterator[Span]:
-    """Give the values in cookies that are of a session, or long and random."""
+    """Yield the spans of cookie values that are of a session, or long and random."""
     for line in _COOKIE.finditer(shadow.lower):
         for pair in _PAIR.finditer(shadow.text, *line.span()):
             value = pair[2]
@@ -372,17 +381,17 @@ _DOUBLED = str.maketrans("0123456789", "0246813579")
 
 
 def card_spans(shadow: Shadow) -> Iterable[Span]:
-    """Give where numbers of cards stand."""
+    """Yield the spans of card numbers."""
     for run in _RUN.finditer(shadow.text):
         if not _DECIMAL.fullmatch(run[0]):
             yield from _cards(run)
 
 
 def _cards(run: "re.Match[str]") -> Iterator[Span]:
-    """Give the cards among the groups of digits of *run*.
+    """Yield the spans of cards among the digit groups of *run*.
 
-    A group has three digits or more, but for the last; or the whole run is one number, digit
-    by digit: so few sets of groups are tried.
+    A group has three digits or more, except the last; or the whole run is one number, digit by
+    digit. This bounds the number of combinations.
     """
     groups = [(found.start(), found[0]) for found in _GROUP.finditer(run[0])]
     whole = "".join(digits for _, digits in groups)
@@ -403,7 +412,7 @@ def _cards(run: "re.Match[str]") -> Iterator[Span]:
 
 
 def _last_of_card(groups: list[tuple[int, str]], first: int) -> int | None:
-    """Return the last group of the card that begins with group *first*, or None."""
+    """Return the index of the last group of the card that begins at *first*, or None."""
     digits = ""
     for last in range(first, len(groups)):
         digits += groups[last][1]
@@ -417,12 +426,12 @@ def _last_of_card(groups: list[tuple[int, str]], first: int) -> int | None:
 
 
 def is_card(digits: str) -> bool:
-    """Tell whether *digits* are the number of a card some issuer may have given."""
+    """Return whether *digits* are a valid card number of a known issuer."""
     issued = _ISSUED.get(len(digits))
     return issued is not None and issued.match(digits) is not None and _luhn(digits)
 
 
 def _luhn(digits: str) -> bool:
-    """Tell whether the last digit checks the others (ISO/IEC 7812-1, annex B)."""
+    """Return whether the last digit is the check digit (ISO/IEC 7812-1, annex B)."""
     doubled = digits[-2::-2].translate(_DOUBLED)
     return (sum(map(int, digits[-1::-2])) + sum(map(int, doubled))) % 10 == 0

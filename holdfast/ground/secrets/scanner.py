@@ -35,15 +35,15 @@ SPANS: Final[dict[Kind, Callable[[Shadow], Iterable[Span]]]] = {
     "prose": prose_spans,
     "entropy": entropy_spans,
 }
-"""What finds each kind."""
+"""The function that finds the spans of each kind."""
 
 _RANK: Final = {kind: rank for rank, kind in enumerate(KINDS)}
 _MOST_ROUNDS: Final = 8
-"""Times that a text is searched again after marks were written into it."""
+"""Times that a text is searched again after redaction marks were inserted."""
 
 
 class SecretHit(Struct, frozen=True, kw_only=True):
-    """What looks like a secret of *kind* at `text[start:end]`."""
+    """A suspected secret of *kind* at `text[start:end]`."""
 
     kind: Kind
     start: int
@@ -51,7 +51,7 @@ class SecretHit(Struct, frozen=True, kw_only=True):
 
 
 def find(text: str) -> list[SecretHit]:
-    """Return what in *text* looks like a secret, in order; no two overlap.
+    """Return the suspected secrets in *text*, in order, without overlaps.
 
     >>> find("the staging key is AKIAIOSFODNN7EXAMPLE")
     [SecretHit(kind='vendor_key', start=19, end=39)]
@@ -66,7 +66,7 @@ def find(text: str) -> list[SecretHit]:
 
 
 def looks_like_secret(text: str) -> bool:
-    """Tell whether *text* holds what looks like a password, a key, a token or a card's number.
+    """Return whether *text* contains a suspected credential or card number.
 
     >>> looks_like_secret("my password is hunter2")
     True
@@ -77,7 +77,9 @@ def looks_like_secret(text: str) -> bool:
 
 
 def redact(text: str) -> str:
-    """Return *text* with `[redacted <kind>]` for each secret: `find` finds nothing in it.
+    """Return *text* with each secret replaced by `[redacted <kind>]`.
+
+    `find` returns nothing for the result.
 
     >>> redact("my password is hunter2, and I like tea")
     'my password is [redacted prose], and I like tea'
@@ -92,7 +94,7 @@ def redact(text: str) -> str:
 
 
 def _hits(text: str) -> Iterator[SecretHit]:
-    """Give every hit of every kind, in the shadow and in the text as it is."""
+    """Yield every hit of every kind, in the folded text and in the original."""
     for shadow in shadows(text):
         for kind, spans in SPANS.items():
             for span in spans(shadow):

@@ -1,1 +1,1 @@
-"""How well recall finds what was said, measured on conversations with questions about them."""
+"""Evaluate recall on conversations with questions and evidence."""

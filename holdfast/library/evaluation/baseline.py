@@ -1,4 +1,4 @@
-"""What plain full text search finds: FTS5 with its porter stemmer, what recall is to beat."""
+"""Baseline of the evaluation: full text search with FTS5 and its porter stemmer."""
 
 import re
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -17,7 +17,7 @@ Execute = Callable[[str, Sequence[object]], Iterable[tuple[int]]]
 
 
 class FullText:
-    """The turns of one conversation, by SQLite's own ranking."""
+    """Turns of one conversation, ranked by SQLite's bm25."""
 
     def __init__(self, execute: Execute, conversation: Conversation) -> None:
         self._execute, self._turns = execute, conversation.turns
@@ -40,7 +40,7 @@ class FullText:
 
 @contextmanager
 def full_text(conversation: Conversation) -> Generator[FullText]:
-    """Give *conversation* as SQLite searches it."""
+    """Yield the full text search of *conversation*."""
     database = apsw.Connection(":memory:")
     try:
         execute = cast("Execute", database.execute)  # pyright: ignore[reportUnknownMemberType]

@@ -1,7 +1,7 @@
-"""Conversations with questions and evidence, in the JSON of the LoCoMo data set.
+"""Read conversations with questions and evidence in LoCoMo's JSON.
 
-Files of other origin use the same form loosely, so whatever can be understood is taken, and what
-cannot be used is counted.
+Files of other origin use the same format loosely, so all usable parts are read, and the unusable
+questions are counted.
 """
 
 import json
@@ -21,9 +21,9 @@ from holdfast.memories.longterm.recall.index import MACHINES
 from holdfast.memories.longterm.validation import CAPTION_BYTES, NAME_BYTES, TURN_BYTES
 
 LONGEST, LONGEST_CAPTION, LONGEST_NAME = TURN_BYTES, CAPTION_BYTES, NAME_BYTES
-"""What is longer is cut, for no turn has more."""
+"""Longer texts are cut, since a turn cannot have more."""
 UNANSWERABLE = "5"
-"""The category of questions that cannot be answered as they are asked."""
+"""Category of questions without an answer in the conversation."""
 
 _SESSION = re.compile(r"session_(\d+)")
 _EVIDENCE = re.compile(r"D:?(\d+):(\d+)")
@@ -36,11 +36,11 @@ _DAY = re.compile(r"(\d{1,2})(?:st|nd|rd|th)?\s+([a-z]{3,})\.?,?\s+(\d{4})", re.
 _START = datetime(2000, 1, 1, tzinfo=UTC)
 
 Id = tuple[int, int]
-"""A turn of a conversation: its session and its number there."""
+"""Id of a turn: its session and its number there."""
 
 
 class LocomoTurn(Struct, frozen=True, kw_only=True):
-    """One turn, as the file has it."""
+    """One turn, as read from the file."""
 
     id: Id | None
     role: str
@@ -52,7 +52,7 @@ class LocomoTurn(Struct, frozen=True, kw_only=True):
 
 
 class LocomoQuestion(Struct, frozen=True, kw_only=True):
-    """A question, and the turns that answer it."""
+    """A question, and the turns with the evidence of its answer."""
 
     question: str
     evidence: frozenset[Id]
@@ -60,22 +60,22 @@ class LocomoQuestion(Struct, frozen=True, kw_only=True):
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
-    """What was said, in order, and what is asked about it."""
+    """Turns of a conversation, in order, and the questions on it."""
 
     sample_id: str
     turns: tuple[LocomoTurn, ...]
     questions: tuple[LocomoQuestion, ...]
     skipped: int
-    """Questions left without evidence."""
+    """Number of questions skipped without evidence."""
 
     @property
     def ends(self) -> datetime:
-        """When the last session was."""
+        """Time of the last session."""
         return max((turn.at for turn in self.turns), default=_START)
 
 
 class Sample(Struct, frozen=True, kw_only=True):
-    """A file that was read."""
+    """A sample file, parsed."""
 
     path: str
     sha256: str
@@ -83,9 +83,9 @@ class Sample(Struct, frozen=True, kw_only=True):
 
 
 def read(path: Path) -> Sample:
-    """Return the conversations in the file at *path*.
+    """Read the conversations in the file at *path*.
 
-    Raises OSError where it cannot be read, InvalidInput where it is not of this form.
+    Raises OSError if it cannot be read, InvalidInput if it is not of this format.
     """
     content = path.read_bytes()
     try:
@@ -114,8 +114,8 @@ def _conversation(given: Any, index: int) -> Conversation:
         raise _foreign(f"has no conversation in element {index}", index)
     turns = tuple(_turns(said))
     known = {turn.id for turn in turns}
-    asked = (_object(each) for each in _list(sample.get("qa")))
-    questions = [_asked(each, known) for each in asked if each]
+    objects = (_object(each) for each in _list(sample.get("qa")))
+    questions = [_question(each, known) for each in objects if each]
     return Conversation(
         sample_id=_text(sample.get("sample_id")) or str(index),
         turns=turns,
@@ -125,7 +125,7 @@ def _conversation(given: Any, index: int) -> Conversation:
 
 
 def _turns(said: dict[str, Any]) -> Iterator[LocomoTurn]:
-    """Give the turns of each session, in the order of their numbers."""
+    """Yield the turns of each session, in numeric order."""
     found = ((_SESSION.fullmatch(key), value) for key, value in said.items())
     sessions = sorted((int(match[1]), match[1], value) for match, value in found if match)
     at = _START
@@ -133,10 +133,10 @@ def _turns(said: dict[str, Any]) -> Iterator[LocomoTurn]:
         at = _time(said.get(f"session_{written}_date_time")) or at
         for number, turn in enumerate(_list(turns), 1):
             if _object(turn):
-                yield _said(_object(turn), (session, number), at)
+                yield _turn(_object(turn), (session, number), at)
 
 
-def _said(turn: dict[str, Any], place: Id, at: datetime) -> LocomoTurn:
+def _turn(turn: dict[str, Any], place: Id, at: datetime) -> LocomoTurn:
     speaker = _cut(_text(turn.get("speaker")).strip(), LONGEST_NAME) or None
     named = _EVIDENCE.search(_text(turn.get("dia_id")))
     machine = speaker is not None and speaker.casefold() in MACHINES
@@ -153,7 +153,7 @@ def _said(turn: dict[str, Any], place: Id, at: datetime) -> LocomoTurn:
     )
 
 
-def _asked(question: dict[str, Any], known: set[Id | None]) -> LocomoQuestion:
+def _question(question: dict[str, Any], known: set[Id | None]) -> LocomoQuestion:
     ids = (
         (int(session), int(number))
         for text in _strings(question.get("evidence"))
@@ -189,13 +189,13 @@ def _text(value: Any) -> str:
 
 
 def _cut(text: str, longest: int) -> str:
-    """Return the first *longest* bytes of *text*, as it will be kept."""
+    """Return the first *longest* bytes of *text* in NFC, as valid UTF-8."""
     text = to_nfc(text)
     return text if len(text) * 4 <= longest else text.encode()[:longest].decode(errors="ignore")
 
 
 def _time(value: Any) -> datetime | None:
-    """Return what `1:56 pm on 8 May, 2023` or RFC 3339 says, in UTC; None for neither."""
+    """Parse `1:56 pm on 8 May, 2023` or RFC 3339 as UTC; None for other text."""
     text = _text(value).strip()
     if match := _TIME.search(text):
         hour, minute, half, day, month, year = match.groups()

@@ -1,4 +1,4 @@
-"""What a ranking is worth: how much of the evidence it shows, and how early."""
+"""Measures of a ranking: recall, nDCG, reciprocal rank."""
 
 from collections.abc import Callable, Iterable, Sequence
 from math import log2
@@ -9,36 +9,36 @@ from holdfast.library.evaluation.locomo import Id, LocomoQuestion
 
 DEPTHS = (1, 5, 10, 20, 50)
 FEW, DEEPEST = 10, 50
-"""How far down is looked by most measures, and how far the first piece of evidence counts."""
+"""Depth of most measures, and depth of the reciprocal rank."""
 
 Figures = dict[str, float]
 
 
 class LocomoOutcome(Struct, frozen=True, kw_only=True):
-    """What came of a question."""
+    """Outcome of one question."""
 
     conversation: int
     category: str
     evidence: int
-    """How many turns are."""
+    """Number of turns of evidence."""
     ranks: tuple[int, ...]
-    """Those of the evidence, from 1."""
+    """Ranks of the evidence, from 1."""
     found: int
-    """How many turns were recalled."""
+    """Number of turns recalled."""
 
 
 def answered(
-    conversation: int, asked: LocomoQuestion, ranking: Sequence[Id | None]
+    conversation: int, question: LocomoQuestion, ranking: Sequence[Id | None]
 ) -> LocomoOutcome:
-    """Return at which ranks *ranking* has the evidence."""
+    """Return the ranks of the evidence in *ranking*."""
     ranks: dict[Id, int] = {}
     for rank, id in enumerate(ranking, 1):
-        if id in asked.evidence:
+        if id in question.evidence:
             ranks.setdefault(id, rank)
     return LocomoOutcome(
         conversation=conversation,
-        category=asked.category,
-        evidence=len(asked.evidence),
+        category=question.category,
+        evidence=len(question.evidence),
         ranks=tuple(ranks.values()),
         found=len(ranking),
     )
@@ -58,17 +58,17 @@ def figures(every: Sequence[LocomoOutcome], k: int | None = None) -> Figures:
 
 
 def _recall_at(depth: int) -> Callable[[LocomoOutcome], float]:
-    """Return what gives the share of the evidence in the first *depth*."""
+    """Return the measure of the share of evidence in the first *depth*."""
     return lambda each: sum(rank <= depth for rank in each.ranks) / each.evidence
 
 
 def reciprocal_rank(each: LocomoOutcome) -> float:
-    """Return 1 for evidence that comes first, 1/2 for second, and 0 beyond the deepest."""
+    """Return 1 / rank of the first evidence; 0 beyond the deepest rank."""
     return 1 / each.ranks[0] if each.ranks and each.ranks[0] <= DEEPEST else 0.0
 
 
 def ndcg(each: LocomoOutcome) -> float:
-    """Return the discounted gain of the first few, as a share of the best possible."""
+    """Return nDCG@10: discounted gain as a share of the best possible."""
     gained = sum(1 / log2(rank + 1) for rank in each.ranks if rank <= FEW)
     return gained / sum(1 / log2(rank + 1) for rank in range(1, min(each.evidence, FEW) + 1))
 

@@ -1,4 +1,4 @@
-"""A conversation in long-term memory itself, recorded and recalled as by any user."""
+"""Record and recall a conversation with long-term memory itself."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -15,30 +15,30 @@ from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions, Recalled, Role, Turn
 
 AT_ONCE = 500
-"""Turns that are recorded in one call."""
-_KEPT = LongTermOptions(secrets="redact")
-"""A turn that seems to hold a secret is asked about like any other."""
+"""Turns recorded in one call."""
+_OPTIONS = LongTermOptions(secrets="redact")
+"""Turns with a suspected secret are redacted, and still evaluated."""
 
 
 class FixedClock(Struct, frozen=True):
-    """A clock that stands still."""
+    """A clock with a fixed time."""
 
     at: datetime
 
     def now(self) -> datetime:
-        """Return the instant it stands at."""
+        """Return the fixed instant."""
         return self.at
 
 
 class RecalledConversation:
-    """The turns of one conversation, recalled by the library's own call."""
+    """Turns of one conversation, recalled with the library's own call."""
 
     def __init__(self, memory: LongTermMemory, conversation: Conversation) -> None:
         self._memory = memory
         self._ids: dict[str, Id | None] = {}
         turns = conversation.turns
         for start in range(0, len(turns), AT_ONCE):
-            said = turns[start : start + AT_ONCE]
+            batch = turns[start : start + AT_ONCE]
             recorded = memory.record(
                 Turn(
                     role=cast("Role", each.role),
@@ -48,16 +48,16 @@ class RecalledConversation:
                     session=each.session,
                     at=each.at,
                 )
-                for each in said
+                for each in batch
             )
             left_out = {each.index for each in recorded.skipped}
-            kept = (each for index, each in enumerate(said) if index not in left_out)
-            for stored, each in zip(recorded.turns, kept, strict=True):
+            recorded_turns = (each for index, each in enumerate(batch) if index not in left_out)
+            for stored, each in zip(recorded.turns, recorded_turns, strict=True):
                 self._ids[stored.id] = each.id
         self.mode = memory.status().mode
 
     def ranked(self, question: str, k: int) -> list[Id | None]:
-        """Return the turns that answer best, by similarity alone, whatever it is."""
+        """Return the turns of the best similarity, however low."""
         return self._among(
             self._memory.recall(
                 question, k, what="turns", weights=ALONE, min_relevance=0, touch=False
@@ -65,7 +65,7 @@ class RecalledConversation:
         )
 
     def as_shipped(self, question: str, k: int) -> list[Id | None]:
-        """Return the turns that a recall with nothing but defaults gives."""
+        """Return the turns of a recall with default options."""
         return self._among(self._memory.recall(question, k, what="turns", touch=False))
 
     def _among(self, recalled: list[Recalled]) -> list[Id | None]:
@@ -74,12 +74,12 @@ class RecalledConversation:
 
 @contextmanager
 def remembered(conversation: Conversation) -> Generator[RecalledConversation]:
-    """Give *conversation* as one user's long-term memory, in an engine of its own.
+    """Yield *conversation* as one user's long-term memory, in its own engine.
 
-    Raises InvalidInput where a variable switches long-term memory off.
+    Raises InvalidInput if an environment variable disables long-term memory.
     """
     with open(":memory:", clock=FixedClock(conversation.ends)) as hf:
-        memory = hf.longterm("user", enabled=True, embedder=False, options=_KEPT)
+        memory = hf.longterm("user", enabled=True, embedder=False, options=_OPTIONS)
         if memory is None:
             next = "Unset it for this command."
             raise InvalidInput("HOLDFAST_LTM_ENABLED", "switches recall off", next=next)

@@ -1,4 +1,4 @@
-"""What an evaluation came to, as the object that is printed."""
+"""Report of an evaluation as a JSON object."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ Report = dict[str, object]
 
 
 def report(sample: Sample, outcome: Outcome, *, k: int | None, version: str) -> Report:
-    """Return the figures of *outcome*, with those of the first *k* where one is given."""
+    """Return the measures of *outcome*; with *k*, also recall at that depth."""
     every, shipped = sample.conversations, _main(outcome.shipped)
     plain = figures(_main(outcome.plain))
     categories = sorted({each.category for each in outcome.ranked})
@@ -41,7 +41,7 @@ def _main(every: Sequence[LocomoOutcome]) -> list[LocomoOutcome]:
 
 
 def _by_conversation(sample: Sample, outcome: Outcome) -> list[Report]:
-    """Return how each conversation did, in the order of the file."""
+    """Return the recall of each conversation, in the order of the file."""
     answers: list[list[LocomoOutcome]] = [[] for _ in sample.conversations]
     for each in _main(outcome.ranked):
         answers[each.conversation].append(each)
@@ -56,7 +56,7 @@ def _by_conversation(sample: Sample, outcome: Outcome) -> list[Report]:
 
 
 def _milliseconds(sample: Sample, outcome: Outcome) -> Figures:
-    """Return what a turn took to be recorded, and a question to be answered."""
+    """Return milliseconds per inserted turn and per question (p50, p95)."""
     turns = sum(len(each.turns) for each in sample.conversations)
     asking = sorted(outcome.asking) or [0.0]
 

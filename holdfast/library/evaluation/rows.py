@@ -1,4 +1,4 @@
-"""A conversation as bare postings, so that what each cue is worth can be measured."""
+"""Recall over the bare postings of a conversation, to measure single cues."""
 
 from holdfast.ground.clock import to_microseconds
 from holdfast.library.evaluation.locomo import Conversation, Id
@@ -10,11 +10,14 @@ from holdfast.memories.longterm.recall.score import CUES, Cues
 from holdfast.memories.longterm.records import RecallOptions, Weights
 
 ALONE = Weights(1, 0, 0)
-"""Similarity, and neither how fresh a turn is nor how important."""
+"""Similarity only, without freshness and importance."""
 
 
 class ConversationRows:
-    """The turns of one conversation, recalled with any cues; without *names* nobody is known."""
+    """Turns of one conversation, recalled with any cues.
+
+    Without *names* the participants are unknown.
+    """
 
     mode = "lexical"
 
@@ -32,19 +35,19 @@ class ConversationRows:
         self._participants = self._postings.participants if names else ()
 
     def ranked(self, question: str, k: int) -> list[Id | None]:
-        """Return the turns that answer best, by similarity alone, whatever it is."""
+        """Return the turns of the best similarity, however low."""
         return self._recall(
             question, RecallOptions(k=k, what="turns", weights=ALONE, min_relevance=0)
         )
 
     def as_shipped(self, question: str, k: int) -> list[Id | None]:
-        """Return the turns that a recall with nothing but defaults gives."""
+        """Return the turns of a recall with default options."""
         return self._recall(question, RecallOptions(k=k, what="turns"))
 
-    def _recall(self, question: str, wanted: RecallOptions) -> list[Id | None]:
+    def _recall(self, question: str, options: RecallOptions) -> list[Id | None]:
         postings = self._postings
-        asked = read(question, self._participants)
-        found = rank(postings, asked, wanted, now=self._now, cues=self._cues)
+        query = read(question, self._participants)
+        found = rank(postings, query, options, now=self._now, cues=self._cues)
         return [self._ids[each.id] for each in found]
 
 

@@ -1,1 +1,1 @@
-"""Care of a whole database: backup, restore, verify, doctor."""
+"""Maintain a whole database: backup, restore, verify, doctor."""

@@ -1,4 +1,4 @@
-"""A backup: one moment of a whole database in one SQLite file, whatever the engine."""
+"""Back up a database: one snapshot of it in one SQLite file."""
 
 import os
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from holdfast.library.upkeep.verify_stores import fill_words_of
 
 
 class BackupReport(Struct, frozen=True, kw_only=True):
-    """What is in the file: rows of all tables, its size, the last number of the order."""
+    """Contents of a backup: rows of all tables, size, last number of the order."""
 
     file: str
     rows: int
@@ -29,7 +29,7 @@ class BackupReport(Struct, frozen=True, kw_only=True):
 
 
 def unheard(done: int) -> None:
-    """Hear how many rows went so far, and say nothing."""
+    """Ignore the progress; *done* is the number of rows copied so far."""
 
 
 def backup(
@@ -39,12 +39,13 @@ def backup(
     force: bool = False,
     told: Callable[[int], None] = unheard,
 ) -> BackupReport:
-    """Write the database as it is at one moment to *path*, mode 0600, and verify the copy.
+    """Write a snapshot of the database to *path*, mode 0600, and verify it.
 
-    Writers are not blocked, but for those of a database in memory. The file is written aside,
-    synced, verified and renamed, so that nothing half-written is ever at *path*. Raises
-    InvalidInput when *path* exists, unless *force*, and for one that is a database in use;
-    Unavailable when it cannot be written, or what is backed up is not whole.
+    Writers are not blocked, except those of a database in memory. The file is written under a
+    temporary name, synced, verified and renamed, so that *path* never holds a partial file. Calls
+    *told* with the number of rows copied so far. Raises InvalidInput if *path* exists, unless
+    *force*, and if it is a database in use; Unavailable if it cannot be written, or the copy is
+    damaged.
     """
     place = Path(os.path.realpath(path))
     _check_free(place, engine, force=force)
@@ -86,26 +87,31 @@ def _refuse_same(place: Path, target: Path) -> None:
         )
 
 
-def _write(engine: Engine, part: Path, told: Callable[[int], None]) -> None:
+def _write(engine: Engine, part: Path, progress: Callable[[int], None]) -> None:
     status = engine.status()
     if status.dialect == "sqlite" and status.target != MEMORY:
         copy_whole(status.target, part)
         return
-    write_rows(engine, part, told)
+    write_rows(engine, part, progress)
 
 
-def write_rows(engine: Engine, part: Path, told: Callable[[int], None] = unheard) -> None:
-    """Write every row of *engine*, as at one moment, into a new database of ours at *part*."""
+def write_rows(engine: Engine, part: Path, progress: Callable[[int], None] = unheard) -> None:
+    """Write a snapshot of all rows of *engine* into a new database at *part*.
+
+    Calls *progress* with the number of rows copied so far.
+    """
     target = SQLiteEngine.open(str(part), clock=SystemClock())
     try:
-        everybody = target.scoped(EVERYBODY)
+        all_owners = target.scoped(EVERYBODY)
         source = engine.scoped(EVERYBODY)
 
         def read(reader: Reader) -> None:
-            everybody.write(lambda tx: copy(source, reader, everybody, tx, told=told), timeout=3600)
+            all_owners.write(
+                lambda tx: copy(source, reader, all_owners, tx, progress=progress), timeout=3600
+            )
 
         source.read(read)
-        everybody.write(fill_words_of(everybody), timeout=3600)
+        all_owners.write(fill_words_of(all_owners), timeout=3600)
     finally:
         target.close()
 
@@ -113,7 +119,7 @@ def write_rows(engine: Engine, part: Path, told: Callable[[int], None] = unheard
 def _checked(part: Path, place: Path) -> BackupReport:
     copied = SQLiteEngine.open(str(part), clock=SystemClock())
     try:
-        # Only the rows of our tables come back, so another schema is no reason to have no backup.
+        # Only the rows of our tables are restored, so another schema does not prevent a backup.
         findings = [each for each in verify(copied, quick=True).findings if each.check != SCHEMA]
         if findings:
             first = findings[0]
@@ -123,9 +129,9 @@ def _checked(part: Path, place: Path) -> BackupReport:
                 reason="io",
                 next="Run holdfast verify on the database.",
             )
-        everybody = copied.scoped(EVERYBODY)
-        rows = everybody.read(counted)
-        seq = everybody.one(_seq, copied.queries("holdfast.library.upkeep").last_seq)
+        all_owners = copied.scoped(EVERYBODY)
+        rows = all_owners.read(counted)
+        seq = all_owners.one(_seq, copied.queries("holdfast.library.upkeep").last_seq)
     finally:
         copied.close()
     return BackupReport(file=str(place), rows=rows, size_bytes=part.stat().st_size, seq=seq)

@@ -35,7 +35,7 @@ class _Others(Struct, frozen=True, kw_only=True):
 
 
 def look_at_longterm(engine: Engine, sql: SimpleNamespace) -> Iterator[Check]:
-    """Give what there is to say of it; *engine* is scoped to everybody."""
+    """Yield the checks of long-term memory; *engine* is scoped to all owners."""
     wrong = len(list(miscounted_collections(engine, sql)))
     yield Check(
         name="long-term counters",
@@ -45,11 +45,11 @@ def look_at_longterm(engine: Engine, sql: SimpleNamespace) -> Iterator[Check]:
         else "match the data",
     )
     failed = engine.all(_Failed, sql.failed_jobs)
-    told = ", ".join(f"{each.jobs:,} {each.kind} ({each.error})" for each in failed)
+    jobs = ", ".join(f"{each.jobs:,} {each.kind} ({each.error})" for each in failed)
     yield Check(
         name="long-term jobs",
         ok=not failed,
-        says=f"failed for good: {told}; retry() queues them again" if failed else "none failed",
+        says=f"failed for good: {jobs}; retry() queues them again" if failed else "none failed",
     )
     others = engine.one(_Others, sql.other_analyzers, ours=VERSION)
     older = others.collections - others.newer
@@ -62,15 +62,15 @@ def look_at_longterm(engine: Engine, sql: SimpleNamespace) -> Iterator[Check]:
 
 
 DAMAGE_NAMED = 3
-"""Findings about damaged storage that the doctor repeats; `verify` lists all."""
+"""Findings on damaged storage that the doctor repeats; `verify` lists all."""
 
 FREE_BYTES_LEAST = 1 << 30
 LOG_BYTES_MOST = 64 << 20
 SYNCED = 2
-"""SQLite's number for a commit that is synced before it returns."""
+"""SQLite's value for commits that are synced before they return."""
 
 CLOCKS_APART_MOST = 2.0
-"""Seconds; beyond it, what expires does so at a time that users do not expect."""
+"""Seconds; beyond it, entries expire at times that users do not expect."""
 
 
 PRAGMAS = ("application_id", "page_size", "auto_vacuum", "freelist_count", "foreign_keys")
@@ -90,11 +90,11 @@ class _Role(Struct, frozen=True, kw_only=True):
 
 
 def doctor(hf: Holdfast) -> list[Check]:
-    """Return what there is to say of the database that *hf* is on; nothing is changed."""
+    """Return the checks of the database of *hf*; nothing is changed."""
     engine = hf.engine.scoped(EVERYBODY)
     status = hf.engine.status()
     if not status.ready:
-        # Whatever else is asked would fail for the same reason.
+        # All other checks would fail for the same reason.
         return [_database(status)]
     storage = _storage(engine)
     if not storage.ok:

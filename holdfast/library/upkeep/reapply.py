@@ -27,7 +27,7 @@ from holdfast.memories.stores.rows import StoresContext
 
 
 class Redaction(Struct, frozen=True, kw_only=True):
-    """A version that was redacted, when and by whom."""
+    """A redacted version, with the time and actor of the redaction."""
 
     id: str
     redacted_at: int
@@ -36,7 +36,7 @@ class Redaction(Struct, frozen=True, kw_only=True):
 
 
 class Redone(Struct, kw_only=True):
-    """How many versions were redacted, and which memories went because one was their head."""
+    """Number of versions redacted, and memories deleted because one was their head."""
 
     redacted: int = 0
     deleted: tuple[str, ...] = ()
@@ -52,36 +52,36 @@ class _Version(Struct, frozen=True, kw_only=True):
 
 
 class _At(Struct, frozen=True):
-    """A clock that stands still."""
+    """A clock with a fixed time."""
 
     at: int
 
     def now(self) -> datetime:
-        """Return its one instant."""
+        """Return the fixed instant."""
         return from_microseconds(self.at)
 
 
 def redactions(reader: Reader, sql: SimpleNamespace) -> list[Redaction]:
-    """Return every redaction there is, oldest first."""
+    """Return every redaction, oldest first."""
     return reader.all(Redaction, sql.redacted_versions)
 
 
 def redact_again(engine: Engine, made: Iterable[Redaction], redone: Redone) -> None:
-    """Redact in *engine* what *made* names and it still holds, and add it up in *redone*.
+    """Redact the versions in *made* that *engine* still holds; add to *redone*.
 
     A head cannot be redacted, so its memory is deleted first, and the path with it.
     """
     sql = engine.queries("holdfast.library.upkeep")
-    everybody = engine.scoped(EVERYBODY)
+    all_owners = engine.scoped(EVERYBODY)
     ids = Ids()
     for redaction in made:
-        version = everybody.first(_Version, sql.version_anywhere, version=redaction.id)
+        version = all_owners.first(_Version, sql.version_anywhere, version=redaction.id)
         if version is None or version.redacted_at is not None:
             continue
         stores = _as(engine, version.workspace, redaction, ids).memory_stores
         if version.live_memory_id is not None:
             stores.memories.delete(version.live_memory_id, memory_store_id=version.store_id)
-            last = everybody.one(_id, sql.last_version_of, memory=version.memory_id)
+            last = all_owners.one(_id, sql.last_version_of, memory=version.memory_id)
             stores.memory_versions.redact(last, memory_store_id=version.store_id)
             redone.deleted += (version.memory_id,)
         stores.memory_versions.redact(version.id, memory_store_id=version.store_id)
@@ -89,7 +89,7 @@ def redact_again(engine: Engine, made: Iterable[Redaction], redone: Redone) -> N
 
 
 def _as(engine: Engine, workspace: str, redaction: Redaction, ids: Ids) -> Holdfast:
-    """Return a handle of *workspace* that writes as who made *redaction*, and when."""
+    """Return a handle of *workspace* with the actor and time of *redaction*."""
     caller = StoresContext(
         engine=engine.scoped(Scope(workspace=workspace)),
         workspace=workspace,
@@ -105,19 +105,22 @@ def _id(*, id: str) -> str:
 
 
 class Revocation(Struct, frozen=True, kw_only=True):
-    """A key or a session token that was revoked, and when."""
+    """A revoked key or session token, with the time of the revocation."""
 
     id: str
     revoked_at: int
 
 
 def revocations(reader: Reader, sql: SimpleNamespace) -> list[Revocation]:
-    """Return every revocation there is."""
+    """Return every revocation."""
     return reader.all(Revocation, sql.revoked_credentials)
 
 
 def revoke_again(engine: Engine, made: Iterable[Revocation]) -> int:
-    """Revoke in *engine* what *made* names and is still good there; return how many were."""
+    """Revoke the keys and tokens in *made* that are valid in *engine*.
+
+    Return how many were.
+    """
     sql = engine.queries("holdfast.library.upkeep")
 
     def work(tx: Transaction) -> int:
@@ -131,7 +134,7 @@ def revoke_again(engine: Engine, made: Iterable[Revocation]) -> int:
 
 
 class LongTermGrave(Struct, frozen=True, kw_only=True):
-    """What is left of an item or a turn that was forgotten, and whose it was."""
+    """Tombstone of a forgotten item or turn, with its owner."""
 
     workspace: str
     user_id: str
@@ -146,12 +149,12 @@ class LongTermGrave(Struct, frozen=True, kw_only=True):
 
     @property
     def grave(self) -> Grave:
-        """It without whose it was."""
+        """The tombstone without the owner."""
         return Grave(id=self.id, at=self.at, terms=self.terms, fingerprint=self.fingerprint)
 
 
 class ClearedCollection(Struct, frozen=True, kw_only=True):
-    """A collection that was cleared, whose it is, and at which number."""
+    """A cleared collection, with its owner and the number of the clearing."""
 
     workspace: str
     user_id: str
@@ -167,52 +170,55 @@ class _Cleared(Struct, frozen=True, kw_only=True):
 
 
 def forget_user_again(engine: Engine, user: Named, clock: Clock) -> None:
-    """Forget all that *engine* holds of *user*, at the instant of *clock*."""
-    whose = _Whose(workspace=user.workspace, user_id=user.name)
-    forget_user(_collection_context(engine, Shared(), whose, clock))
+    """Forget all data of *user* in *engine*, at the instant of *clock*."""
+    name = _CollectionName(workspace=user.workspace, user_id=user.name)
+    forget_user(_collection_context(engine, Shared(), name, clock))
 
 
 def clear_collections_again(engine: Engine, made: Iterable[ClearedCollection]) -> int:
-    """Clear in *engine* what *made* names and it holds from before; return how many collections."""
+    """Clear collections in *made* that *engine* holds from before their clearing.
+
+    Return how many were cleared.
+    """
     sql = engine.queries("holdfast.library.upkeep")
-    everybody, shared, count = engine.scoped(EVERYBODY), Shared(), 0
-    found = everybody.all(_Cleared, sql.collection_clearings)
+    all_owners, shared, count = engine.scoped(EVERYBODY), Shared(), 0
+    found = all_owners.all(_Cleared, sql.collection_clearings)
     known = {each.collection_id: each.seq for each in found}
     for each in made:
         if each.seq > known.get(each.collection_id, each.seq):
-            whose = _Whose(
+            name = _CollectionName(
                 workspace=each.workspace,
                 user_id=each.user_id,
                 namespace=each.namespace,
                 workspace_id=each.workspace_id,
             )
-            caller = _collection_context(engine, shared, whose, _At(0))
+            caller = _collection_context(engine, shared, name, _At(0))
             count += clear_again(caller, each.collection_id, each.seq)
     return count
 
 
 def forget_rows_again(engine: Engine, graves: Iterable[LongTermGrave]) -> int:
-    """Forget in *engine* what *graves* name and it still holds; return how many rows.
+    """Forget the rows of *graves* that *engine* still holds; return how many.
 
-    What it does not hold stays forgotten there too, where both hash with one secret.
+    Rows that it does not hold stay forgotten there too, if both hash with the same secret.
     """
     shared = Shared()
     return sum(_forget(engine, shared, each) for each in graves)
 
 
 def _forget(engine: Engine, shared: Shared, each: LongTermGrave) -> bool:
-    whose = _Whose(
+    name = _CollectionName(
         workspace=each.workspace,
         user_id=each.user_id,
         namespace=each.namespace,
         workspace_id=each.workspace_id,
     )
-    caller = _collection_context(engine, shared, whose, _At(each.at))
+    caller = _collection_context(engine, shared, name, _At(each.at))
     return forget_items_again(caller, each.collection_id, each.grave, secret=each.secret)
 
 
-class _Whose(Struct, frozen=True, kw_only=True):
-    """A collection by its name."""
+class _CollectionName(Struct, frozen=True, kw_only=True):
+    """Name of a collection."""
 
     workspace: str
     user_id: str
@@ -221,14 +227,14 @@ class _Whose(Struct, frozen=True, kw_only=True):
 
 
 def _collection_context(
-    engine: Engine, shared: Shared, whose: _Whose, clock: Clock
+    engine: Engine, shared: Shared, name: _CollectionName, clock: Clock
 ) -> CollectionContext:
     return CollectionContext(
-        engine=engine.scoped(Scope(workspace=whose.workspace, user=whose.user_id)),
-        workspace=whose.workspace,
-        user=whose.user_id,
-        namespace=whose.namespace,
-        workspace_id=whose.workspace_id,
+        engine=engine.scoped(Scope(workspace=name.workspace, user=name.user_id)),
+        workspace=name.workspace,
+        user=name.user_id,
+        namespace=name.namespace,
+        workspace_id=name.workspace_id,
         actor=LOCAL,
         clock=clock,
         ids=Ids(),
@@ -237,7 +243,7 @@ def _collection_context(
 
 
 class RedactedChange(Struct, frozen=True, kw_only=True):
-    """A change whose content was redacted, and when."""
+    """A redacted change, with the time of the redaction."""
 
     workspace: str
     seq: int
@@ -245,7 +251,7 @@ class RedactedChange(Struct, frozen=True, kw_only=True):
 
 
 class ForgottenRecords(Struct, frozen=True, kw_only=True):
-    """What one database forgot and redacted, and the last number of its order."""
+    """Erasures and redactions of one database, and the last number of its order."""
 
     tombstones: tuple[StoredTombstone, ...] = ()
     redacted: tuple[RedactedChange, ...] = ()
@@ -266,7 +272,7 @@ class _Owner(Struct, frozen=True, kw_only=True):
 
 
 def forgotten_of(reader: Reader, sql: SimpleNamespace) -> ForgottenRecords:
-    """Return all that there is."""
+    """Return all erasures and redactions of a database."""
     return ForgottenRecords(
         tombstones=tuple(reader.all(StoredTombstone, sql.tombstones)),
         redacted=tuple(reader.all(RedactedChange, sql.redacted_changes)),
@@ -279,14 +285,14 @@ def forgotten_of(reader: Reader, sql: SimpleNamespace) -> ForgottenRecords:
 
 
 def forget_all_again(engine: Engine, made: ForgottenRecords) -> int:
-    """Forget in *engine* what *made* names and it still holds; return how much.
+    """Repeat the erasures in *made* that apply to *engine*; return how many.
 
-    What it does not hold shall not come back with an older copy either: so the tombstones are
-    carried over, where both hash with one secret. What is written later is numbered above them.
+    Data that it does not hold must not return with an older copy either: so the tombstones are
+    copied, if both hash with the same secret. Later writes are numbered above them.
     """
     sql = engine.queries("holdfast.library.upkeep")
-    everybody = engine.scoped(EVERYBODY)
-    known = {_mark(each) for each in everybody.all(StoredTombstone, sql.tombstones)}
+    all_owners = engine.scoped(EVERYBODY)
+    known = {_mark(each) for each in all_owners.all(StoredTombstone, sql.tombstones)}
     new = [each for each in made.tombstones if _mark(each) not in known]
     count = _forget_agents(engine, sql, Tombstones(new)) + _forget_keys(
         engine, sql, Tombstones(new)
@@ -302,8 +308,8 @@ def forget_all_again(engine: Engine, made: ForgottenRecords) -> int:
                 redacted_at=each.redacted_at,
             )
 
-    everybody.write(work)
-    everybody.write(lambda tx: tx.all(dict[str, object], sql.raise_seq, seq=made.seq))
+    all_owners.write(work)
+    all_owners.write(lambda tx: tx.all(dict[str, object], sql.raise_seq, seq=made.seq))
     count += _forget_names(engine, sql, made.users, _users(sql))
     count += clear_collections_again(engine, made.cleared)
     count += forget_rows_again(engine, made.longterm)
@@ -339,7 +345,7 @@ def _forget_keys(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> in
 
 
 class _Kind(Struct, frozen=True, kw_only=True):
-    """How users, or threads, are found, forgotten and carried over."""
+    """Statements and functions for the tombstones of users, or of threads."""
 
     tombstones: LiteralString
     names: LiteralString
@@ -371,12 +377,12 @@ def _threads(sql: SimpleNamespace) -> _Kind:
 def _forget_names(
     engine: Engine, sql: SimpleNamespace, made: Iterable[NameTombstone], kind: _Kind
 ) -> int:
-    """Forget what *made* names and *engine* still holds; carry over what it does not know of."""
-    everybody = engine.scoped(EVERYBODY)
+    """Forget the names in *made* that *engine* holds; copy unknown tombstones."""
+    all_owners = engine.scoped(EVERYBODY)
     found = NameTombstones(made, kind.hashed)
-    new = found.newer(everybody.all(NameTombstone, kind.tombstones))
+    new = found.newer(all_owners.all(NameTombstone, kind.tombstones))
     buried, count = NameTombstones(new, kind.hashed), 0
-    for each in everybody.all(Named, kind.names):
+    for each in all_owners.all(Named, kind.names):
         tombstone = buried.over(each.workspace, each.name)
         if tombstone is not None:
             kind.forget(engine, each, _At(tombstone.at))
@@ -395,7 +401,7 @@ def _forget_names(
                     at=each.at,
                 )
 
-    everybody.write(carry)
+    all_owners.write(carry)
     return count
 
 
@@ -441,7 +447,7 @@ def _mark(tombstone: StoredTombstone) -> tuple[str, str, str, bytes, int]:
 
 
 def _agent_context(engine: Engine, grave: StoredTombstone) -> AgentContext:
-    """Return who forgets as who dug *grave* did, and then."""
+    """Return a context with the actor and time of *grave*."""
     return AgentContext(
         engine=engine.scoped(Scope(workspace=grave.workspace, agent=grave.agent)),
         workspace=grave.workspace,

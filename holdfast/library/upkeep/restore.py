@@ -1,7 +1,7 @@
 """Restore a backup into a database.
 
-What was redacted or forgotten in the target since the backup was made is so in what comes back,
-before anybody can read it; keys and tokens that were revoked there stay revoked.
+Redactions and erasures in the target since the backup are applied to the restored data before any
+client can read it; keys and tokens that were revoked there stay revoked.
 """
 
 import os
@@ -53,9 +53,9 @@ Stamp = tuple[int, int, int]
 
 
 class PresentFile(Struct, frozen=True, kw_only=True):
-    """What is in the place: a file as it was when looked at, or none.
+    """The present target file, or none, as it was when checked.
 
-    `readable` is False when it is too damaged to tell what it redacted, revoked and forgot.
+    `readable` is False if it is too damaged to read its redactions, revocations and erasures.
     """
 
     stamp: Stamp | None
@@ -74,7 +74,10 @@ class PresentFile(Struct, frozen=True, kw_only=True):
 
 
 def look_at(place: Path, *, replace: bool) -> PresentFile:
-    """Return what is at *place*; InvalidInput when it is used, or damaged, and not *replace*."""
+    """Return the present file at *place*.
+
+    Raises InvalidInput if it is used, or damaged, and not *replace*.
+    """
     if not place.exists() or not place.stat().st_size:
         return PresentFile(stamp=_stamp(place))
     try:
@@ -82,11 +85,11 @@ def look_at(place: Path, *, replace: bool) -> PresentFile:
     except Corrupt:
         return _damaged(place, replace=replace)
     try:
-        everybody = engine.scoped(EVERYBODY)
-        used = everybody.read(is_used)
+        all_owners = engine.scoped(EVERYBODY)
+        used = all_owners.read(is_used)
         sql = engine.queries("holdfast.library.upkeep")
-        redacted, revoked = redactions(everybody, sql), revocations(everybody, sql)
-        forgotten = forgotten_of(everybody, sql)
+        redacted, revoked = redactions(all_owners, sql), revocations(all_owners, sql)
+        forgotten = forgotten_of(all_owners, sql)
     except Corrupt:
         return _damaged(place, replace=replace)
     finally:
@@ -103,9 +106,9 @@ def look_at(place: Path, *, replace: bool) -> PresentFile:
 
 
 def put_in_place(part: Path, place: Path, present: PresentFile) -> str | None:
-    """Rename *part* to *place*, where *present* is, and return where that is kept, if it is.
+    """Rename *part* to *place*; return the path of the replaced file, if any.
 
-    Raises Unavailable when somebody has it open, or wrote to it since it was looked at.
+    Raises Unavailable if a process has *place* open, or it changed since *present* was read.
     """
     there: AbstractContextManager[None] = nullcontext()
     if present.stamp is not None:
@@ -119,7 +122,7 @@ def put_in_place(part: Path, place: Path, present: PresentFile) -> str | None:
         if kept is not None:
             _keep(place, kept)
         for file in beside(place):
-            # Left by who did not close it; beside the new file it would be taken for its own.
+            # Left by a process that did not close it; SQLite would take it for the new file's.
             ending = file.name.removeprefix(place.name)
             file.rename(kept + ending) if kept else file.unlink()
         part.replace(place)
@@ -139,16 +142,16 @@ def _damaged(place: Path, *, replace: bool) -> PresentFile:
 
 
 def _keep(place: Path, kept: str) -> None:
-    """Give the file at *place* a second name, so that the place is never empty."""
+    """Give the file at *place* a second name, so that *place* always exists."""
     try:
         os.link(place, kept)
     except OSError:
-        # A file system without second names.
+        # A file system without hard links.
         place.rename(kept)
 
 
 def _take_after(place: Path, part: Path) -> None:
-    """Let *part* be for the eyes that *place* was for."""
+    """Copy mode and owner of *place* to *part*."""
     shutil.copymode(place, part)
     if os.geteuid() == 0:
         found = place.stat()
@@ -164,14 +167,14 @@ def _stamp(place: Path) -> Stamp | None:
 
 
 class RestoreReport(Struct, frozen=True, kw_only=True):
-    """What came back: rows, and where the file that was there before is kept, if one was.
+    """Result of a restore: rows, and the path of the replaced file, if any.
 
-    `redacted` counts the redactions that were applied again, `deleted` names the memories that
-    went with them because their head was one, `forgotten` counts the keys, agents, users,
-    cleared collections, items, turns and threads that were forgotten again; `redactions_read` is
-    False when the target was too damaged to tell what it had redacted and forgotten. `pending` says
-    where what was replaced may still lie. `left_out` names the tables, views, triggers and indexes
-    of the backup that no release made: only rows of our tables come back.
+    `redacted` counts the redactions applied again, `deleted` names the memories deleted because
+    their head was redacted. `forgotten` counts the keys, agents, users, cleared collections, items,
+    turns and threads forgotten again. `redactions_read` is False if the target was too damaged to
+    read its redactions and erasures. `pending` names the places that may still hold the replaced
+    data. `left_out` names the tables, views, triggers and indexes of the backup that no release
+    creates: only rows of our tables are restored.
     """
 
     rows: int
@@ -191,11 +194,12 @@ def restore(
     replace: bool = False,
     told: Callable[[int], None] = unheard,
 ) -> RestoreReport:
-    """Bring the backup *path* into *target*, which must be empty unless *replace*.
+    """Restore the backup *path* into *target*, which must be empty unless *replace*.
 
-    Into PostgreSQL it is one transaction; a SQLite file is put together aside and renamed, the
-    old one kept beside it as `<file>.replaced-<time>`. Raises InvalidInput, Corrupt,
-    Unavailable when somebody has the file open.
+    Into PostgreSQL it is one transaction; a SQLite file is written under a temporary name and
+    renamed, and the old one stays beside it as `<file>.replaced-<time>`. Calls *told* with the
+    number of rows copied so far. Raises InvalidInput, Corrupt, and Unavailable if a process has
+    the file open.
     """
     path = Path(path)
     _check_backup(path)
@@ -223,7 +227,7 @@ def _check_backup(path: Path) -> None:
 
 
 def _into_sqlite(
-    path: Path, target: str, replace: bool, told: Callable[[int], None]
+    path: Path, target: str, replace: bool, progress: Callable[[int], None]
 ) -> RestoreReport:
     found = resolve(target)
     if found.in_memory:
@@ -238,7 +242,7 @@ def _into_sqlite(
             revoke_again(source, present.revocations)
             forgotten = forget_all_again(source, present.forgotten)
             rows = source.scoped(EVERYBODY).read(counted)
-            write_rows(source, part, told)
+            write_rows(source, part, progress)
         finally:
             source.close()
         settle(part)
@@ -255,7 +259,7 @@ def _into_sqlite(
 
 
 def _into_postgres(
-    path: Path, url: str, part: Path, replace: bool, told: Callable[[int], None]
+    path: Path, url: str, part: Path, replace: bool, progress: Callable[[int], None]
 ) -> RestoreReport:
     from holdfast.engines.postgres import PostgresEngine
 
@@ -264,8 +268,8 @@ def _into_postgres(
     try:
         engine = PostgresEngine.open(url, clock=SystemClock())
         try:
-            everybody = engine.scoped(EVERYBODY)
-            sql, shown = everybody.queries("holdfast.library.upkeep"), engine.status().target
+            all_owners = engine.scoped(EVERYBODY)
+            sql, shown = all_owners.queries("holdfast.library.upkeep"), engine.status().target
 
             def work(tx: Transaction) -> None:
                 nonlocal forgotten
@@ -273,15 +277,15 @@ def _into_postgres(
                 hold_writers(tx)
                 if not replace and is_used(tx):
                     raise PresentFile.used(shown)
-                # Tried again, it finds in the copy what it redacted before.
+                # A retry finds its earlier redactions in the copy.
                 redact_again(source, redactions(tx, sql), redone)
                 revoke_again(source, revocations(tx, sql))
                 forgotten += forget_all_again(source, forgotten_of(tx, sql))
                 empty(tx)
-                copy(source, source.scoped(EVERYBODY), everybody, tx, told=told)
-                fill_words_of(everybody)(tx)
+                copy(source, source.scoped(EVERYBODY), all_owners, tx, progress=progress)
+                fill_words_of(all_owners)(tx)
 
-            everybody.write(work, timeout=3600)
+            all_owners.write(work, timeout=3600)
             pending = engine.scrub().pending if replace else ()
             rows = source.scoped(EVERYBODY).read(counted)
         finally:
@@ -299,9 +303,10 @@ def _into_postgres(
 
 
 def _opened(path: Path, part: Path) -> tuple[SQLiteEngine, tuple[str, ...]]:
-    """Return a copy of the backup *path*, opened at *part*, and what was left out of it.
+    """Open a copy of the backup *path* at *part*, migrated to this release.
 
-    It is brought to this release.
+    Return it with the names of the objects that were left out.
+
     """
     shutil.copyfile(path, part)
     try:

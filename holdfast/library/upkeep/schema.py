@@ -1,4 +1,4 @@
-"""The schema of a database, compared with the one that this release's migrations make."""
+"""Compare a database's schema with the one that this release's migrations make."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from holdfast.engines.sqlite.connection import APPLICATION_ID, Connection, conne
 from holdfast.library.upkeep.tables import Finding
 
 _DROPPED: Final = ("trigger", "view", "index", "table")
-"""Kinds of object in the order in which a foreign one is dropped."""
+"""Kinds of objects in the order in which foreign ones are dropped."""
 
 _IN_DUMP: Final = re.compile(
     r"""
@@ -32,18 +32,21 @@ _IN_DUMP: Final = re.compile(
     """,
     re.VERBOSE | re.MULTILINE | re.DOTALL,
 )
-"""What `pg_dump` writes of a schema, as far as its objects have names."""
+"""Statements of `pg_dump` that create named objects of a schema."""
 _COLUMN: Final = re.compile(r'^    "?([a-z]\w*)"? ', re.MULTILINE)
 
 SCHEMA: Final = "schema"
-"""What findings of this check are called."""
+"""Name of this check in findings."""
 
 _Key = tuple[str, str, str]
-"""The kind, the table and the name of an object."""
+"""Kind, table and name of an object."""
 
 
 class SchemaObject(Struct, frozen=True, kw_only=True):
-    """A table, index, trigger, column or the like; *text* is its definition, where compared."""
+    """A table, index, trigger, column or other object of a schema.
+
+    *text* is its definition, if compared.
+    """
 
     kind: str
     table: str
@@ -52,12 +55,12 @@ class SchemaObject(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> _Key:
-        """What tells it from others."""
+        """The key of this object."""
         return self.kind, self.table, self.name
 
 
 def check_schema(engine: Engine, reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
-    """Yield each object that is not this release's, is missing, or is defined otherwise."""
+    """Yield a finding for each foreign, missing or differently defined object."""
     expected = schema_of(engine.dialect)
     found = {each.key: _plain(each.text) for each in reader.all(SchemaObject, sql.schema_objects)}
     for key in sorted({*expected, *found}):
@@ -87,10 +90,12 @@ def schema_of(dialect: Dialect) -> dict[_Key, str]:
 
 
 def drop_foreign(path: Path) -> tuple[str, ...]:
-    """Drop from the SQLite file *path* what no migration of ours made; return its names.
+    """Drop all objects of the SQLite file *path* that no migration of ours creates.
 
-    Tables, views, triggers and indexes go, and the rows of the tables with them. A file that is
-    not ours, or of a newer release, is left as it is.
+    Return their names.
+
+    These are tables with their rows, views, triggers and indexes. A file that is not ours, or of a
+    newer release, is not changed.
     """
     connection = connect(str(path), "writer")
     try:
@@ -112,7 +117,7 @@ def drop_foreign(path: Path) -> tuple[str, ...]:
 
 @cache
 def _sqlite_schema(number: int) -> dict[_Key, str]:
-    """Return what the migrations up to *number* make of an empty database."""
+    """Return the objects that the migrations up to *number* create."""
     connection = connect(":memory:", "writer")
     try:
         for migration in known("sqlite"):
@@ -130,7 +135,7 @@ def _objects(connection: Connection) -> list[SchemaObject]:
 
 
 def _plain(text: str) -> str:
-    """Return *text* without what versions of SQLite write differently: quotes and white space."""
+    """Return *text* without quotes and white space, which vary by SQLite version."""
     return re.sub(r'[\s"`\[\]]+', "", text)
 
 

@@ -1,7 +1,7 @@
 """Copy tables between databases, and replace files atomically.
 
-Which columns a table has is asked of the databases, so a migration that adds one is copied
-without a change here. What is derived (words) is not copied but made again.
+Columns are read from the databases, so a column added by a migration is copied without a change
+here. Derived tables (words) are rebuilt, not copied.
 """
 
 import errno
@@ -24,7 +24,7 @@ ROWS_AT_ONCE = 200
 
 
 class CopiedTable(Struct, frozen=True):
-    """A table to copy, and the columns its rows are read in order of."""
+    """A table to copy, and the columns that order its rows."""
 
     name: str
     key: tuple[str, ...]
@@ -74,10 +74,10 @@ TABLES = (
     CopiedTable("tombstone_secrets", ("workspace",)),
     CopiedTable("changes", ("seq",)),
 )
-"""Every table that holds what cannot be made again, owners before what they own.
+"""Every table with data that cannot be rebuilt, owners before what they own.
 
-Triggers count durable entries into the rows of agents that are there, and let a run take its
-lane; so what they write into is copied after the first, and before the other.
+Triggers count durable entries into existing rows of agents, and give a run its lane. So agents are
+copied after entries, and lanes before runs.
 """
 
 
@@ -87,22 +87,30 @@ class _Column(Struct, frozen=True, kw_only=True):
 
 
 class Copied(Struct, kw_only=True):
-    """How much was copied: rows by table, and the last number of the engine-wide order."""
+    """Number of rows copied by table, and the last number of the engine-wide order."""
 
     rows: dict[str, int]
     seq: int
 
 
 def columns(engine: Engine, reader: Reader, table: str) -> list[str]:
-    """Return the columns that *table* has there."""
+    """Return the columns of *table* in this database."""
     sql = engine.queries("holdfast.library.upkeep")
     return [column.name for column in reader.all(_Column, sql.columns_of, table=table)]
 
 
 def copy(
-    source: Engine, reader: Reader, target: Engine, tx: Transaction, *, told: Callable[[int], None]
+    source: Engine,
+    reader: Reader,
+    target: Engine,
+    tx: Transaction,
+    *,
+    progress: Callable[[int], None],
 ) -> Copied:
-    """Copy every row that *reader* sees into *tx*; *told* hears how many rows went so far."""
+    """Copy every row that *reader* sees into *tx*.
+
+    Calls *progress* with the number of rows copied so far.
+    """
     copied = Copied(rows={}, seq=reader.one(_seq, _sql(source).last_seq))
     done = 0
     for table in TABLES:
@@ -115,50 +123,50 @@ def copy(
             tx.run_many(insert, [_stored(target, table, row) for row in rows])
             copied.rows[table.name] += len(rows)
             done += len(rows)
-            told(done)
+            progress(done)
             after = {f"after_{column}": rows[-1][column] for column in table.key}
     _raise_numbers(target, tx, copied.seq)
     return copied
 
 
 def _stored(target: Engine, table: CopiedTable, row: dict[str, object]) -> dict[str, object]:
-    """Return *row* as *target* has it: vectors are of another type on each engine."""
+    """Return *row* in the encoding of *target*: the type of vectors differs."""
     if table.name != "ltm_vectors":
         return row
     return {**row, "vector": to_stored(target.dialect, from_stored(row["vector"]))}
 
 
 def _raise_numbers(target: Engine, tx: Transaction, seq: int) -> None:
-    """Let what the target numbers next come after every number that was copied."""
+    """Advance the target's sequences beyond every copied number."""
     sql = _sql(target)
     for statement in (sql.raise_seq, sql.raise_store_numbers, sql.raise_version_numbers):
         tx.all(dict[str, object], statement, seq=seq)
 
 
 def hold_writers(tx: Transaction) -> None:
-    """Let nobody else write to any table until this transaction ends; they may read.
+    """Block all other writers until this transaction ends; readers continue.
 
-    For PostgreSQL: on SQLite a transaction is alone anyway.
+    For PostgreSQL: on SQLite there is only one write transaction at a time.
     """
     names = ", ".join(table.name for table in TABLES)
     tx.all(dict[str, object], ours(f"lock table {names} in exclusive mode"))
 
 
 def empty(tx: Transaction) -> None:
-    """Delete every row, what is owned before its owner."""
+    """Delete every row, owned rows before their owners."""
     for table in reversed(TABLES):
         tx.run(ours(f"delete from {table.name}"))
 
 
 def counted(reader: Reader) -> int:
-    """Return how many rows there are in all."""
+    """Return the total number of rows."""
     return sum(
         reader.one(_seq, ours(f"select count(*) as seq from {table.name}")) for table in TABLES
     )
 
 
 def is_used(reader: Reader) -> bool:
-    """Return whether there is anything but the change feed."""
+    """Return whether any table but the change feed has rows."""
     return any(
         reader.first(dict[str, object], ours(f"select 1 as used from {table.name} limit 1"))
         for table in TABLES
@@ -196,28 +204,31 @@ def _insert(engine: Engine, table: CopiedTable, names: list[str]) -> LiteralStri
 
 
 def _spelled(engine: Engine, statement: str) -> LiteralString:
-    """Return *statement*, whose values stand as `:name`, as *engine* wants to see it."""
+    """Return *statement* with its `:name` parameters in the dialect of *engine*."""
     read = queries.read(f"-- copying --\n{statement}", engine.dialect, source="copying")
     return ours(read["copying"])
 
 
 def ours(statement: str) -> LiteralString:
-    """Return *statement*, whose names come from the table above and the catalogue alone."""
+    """Return *statement* as a literal.
+
+    Its names come only from `TABLES` and the database's catalogue.
+    """
     return cast("LiteralString", statement)
 
 
 BESIDE = ("-wal", "-shm", "-journal")
-"""What SQLite adds to a database's name for the files that belong to it."""
+"""Suffixes of the files that SQLite keeps beside a database."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
 def aside(place: Path) -> Generator[Path]:
-    """Give a new, empty file beside *place*, mode 0600, to be filled and renamed.
+    """Yield a new, empty temporary file beside *place*, mode 0600, to rename.
 
-    Left without having been renamed, it is removed, unless the process is killed: then it stays
-    under its hidden name. Raises Unavailable: full, io.
+    It is removed on exit if it was not renamed; if the process is killed, it stays under its
+    hidden name. Raises Unavailable: full, io.
     """
     part = place.with_name(f".{place.name}.{secrets.token_hex(6)}")
     try:
@@ -237,20 +248,23 @@ def aside(place: Path) -> Generator[Path]:
 
 
 def beside(place: Path) -> list[Path]:
-    """Return what SQLite keeps beside the database *place* at the moment."""
+    """Return the existing files that SQLite keeps beside the database *place*."""
     return [path for ending in BESIDE if (path := place.with_name(place.name + ending)).exists()]
 
 
 def settle(part: Path) -> None:
-    """Make the database *part*, which nobody has open, ready to be renamed: whole, and synced."""
+    """Sync the database *part* before its rename; OSError if its log is not empty.
+
+    No process may have it open.
+    """
     if beside(part):
-        # Closing it could not move its log into it.
+        # Closing it could not checkpoint its log.
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     sync(part)
 
 
 def sync(place: Path) -> None:
-    """Make what *place*, a file or a folder, holds survive a power loss."""
+    """Make the contents of *place*, a file or folder, survive a power loss."""
     handle = os.open(place, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -259,7 +273,7 @@ def sync(place: Path) -> None:
 
 
 class Check(Struct, frozen=True, kw_only=True):
-    """One thing looked at: whether it is well, and what there is to say of it."""
+    """Result of one check, with a message."""
 
     name: str
     ok: bool
@@ -267,7 +281,10 @@ class Check(Struct, frozen=True, kw_only=True):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """Which check, where, and what was expected and found; ids, counts and hashes alone."""
+    """One finding: check, table, id, expected and found value.
+
+    It contains ids, counts and hashes only.
+    """
 
     check: str
     table: str
@@ -277,7 +294,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 def check_storage(engine: Engine, reader: Reader, *, quick: bool) -> Iterator[Finding]:
-    """Give what *engine* says of its own files, and rows that refer to none."""
+    """Yield the engine's findings on its own files, and rows with dangling references."""
     sql = engine.queries("holdfast.library.upkeep")
     for text in reader.all(_text, sql.quick_integrity if quick else sql.integrity):
         if text != "ok":
@@ -290,9 +307,11 @@ def check_storage(engine: Engine, reader: Reader, *, quick: bool) -> Iterator[Fi
 
 
 def check_indexes(engine: Engine) -> Iterator[Finding]:
-    """Yield each index that the server's extension amcheck finds damaged, if it is there for us.
+    """Yield a finding for each index that PostgreSQL's extension amcheck reports.
 
-    It tells by failing, so each index is looked at by itself.
+    None without the extension.
+
+    It reports by failing, so each index is checked by itself.
     """
     sql = engine.queries("holdfast.library.upkeep")
     for name, statement in engine.all(_check_of, sql.index_checks):
@@ -303,7 +322,7 @@ def check_indexes(engine: Engine) -> Iterator[Finding]:
 
 
 def _scanned(reader: Reader, sql: SimpleNamespace, table: CopiedTable) -> Iterator[Finding]:
-    """Count *table* by its rows and by its primary key, each with the other way closed."""
+    """Compare row counts of *table* by sequential scan and by primary key."""
     key = ", ".join(table.key)
     counts: list[int] = []
     by_rows = f"select count(*) as rows from {table.name}"

@@ -1,4 +1,4 @@
-"""Tombstones of users and threads: keyed hashes of names that were forgotten as a whole."""
+"""Tombstones of forgotten users and threads, by keyed hashes of their names."""
 
 from collections.abc import Callable, Iterable
 
@@ -6,7 +6,10 @@ from msgspec import Struct
 
 
 class NameTombstone(Struct, frozen=True, kw_only=True):
-    """That a user or a thread was forgotten, by a hash of its name with its workspace's secret."""
+    """Tombstone of a forgotten user or thread.
+
+    The name is hashed with its workspace's secret.
+    """
 
     workspace: str
     name_hash: bytes
@@ -23,7 +26,7 @@ class Named(Struct, frozen=True, kw_only=True):
 
 
 class NameTombstones:
-    """Tombstones of users, or of threads, by name; *hashed* is the hash of their names."""
+    """Tombstones of users, or of threads, by name; *hashed* hashes their names."""
 
     def __init__(
         self, found: Iterable[NameTombstone], hashed: Callable[[bytes, str], bytes]
@@ -43,6 +46,6 @@ class NameTombstones:
         return self._by_hash.get((workspace, self._hashed(secret, name)))
 
     def newer(self, than: Iterable[NameTombstone]) -> list[NameTombstone]:
-        """Return those that *than* lacks, or has with a lower number."""
+        """Return the tombstones that *than* lacks, or has with a lower number."""
         known = {(each.workspace, each.name_hash): each.seq for each in than}
         return [each for mark, each in self._by_hash.items() if each.seq > known.get(mark, 0)]

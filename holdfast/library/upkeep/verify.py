@@ -30,9 +30,9 @@ from holdfast.library.upkeep.verify_stores import (
 
 
 def rebuild(engine: Engine) -> None:
-    """Make the words of memories, and the terms and vectors of long-term memory, fit again.
+    """Rebuild the words of memories, and the terms and vectors of long-term memory.
 
-    That is one transaction; *engine* is scoped to everybody.
+    It is one transaction; *engine* is scoped to all owners.
     """
     mends = (mend_longterm(engine), fill_words_of(engine))
 
@@ -44,16 +44,16 @@ def rebuild(engine: Engine) -> None:
 
 
 VERSIONS_AT_ONCE = 100
-"""Versions read at a time; with their contents 10 MiB at most."""
+"""Versions read at a time: 10 MiB at most with their contents."""
 
 _LINK = re.compile(r"[0-9a-f]{64}")
 
 
 class VerifyReport(Struct, frozen=True, kw_only=True):
-    """What `verify` found: nothing when `ok`.
+    """Result of `verify`: its findings, none if `ok`.
 
-    `counts` says how much was looked at; `links` holds each store's last link, hex, which
-    written down proves later that nothing before it went missing.
+    `counts` holds the number of rows checked by kind; `links` each store's last link in hex. A
+    link that was noted elsewhere proves later that no earlier version is missing.
     """
 
     ok: bool
@@ -70,7 +70,7 @@ class _Stray(Struct, frozen=True, kw_only=True):
 
 
 class _Walk(Struct, kw_only=True):
-    """What was found so far."""
+    """Findings so far."""
 
     quick: bool
     head: str | None
@@ -108,51 +108,50 @@ class _Walk(Struct, kw_only=True):
 def verify(
     engine: Engine, *, quick: bool = False, repair: bool = False, head: str | None = None
 ) -> VerifyReport:
-    """Check schema, storage, heads, chains, counts, exclusive paths, words, redactions, owners.
+    """Verify a whole database: schema, storage, chains, counts, words, owners.
 
-    On a schema that is not this release's the rest is checked as far as its statements can run.
-    *quick* asks the engine for its quick check of the storage, and counts the words without
-    comparing them. *repair* rebuilds what is derived (the words, the terms of long-term memory and
-    which vectors it has) when it does not fit. *head*, a
-    link written down earlier (hex), is a finding when no chain holds it any more. Raises
-    InvalidInput for one that is no link.
+    It also checks heads, exclusive paths and redactions. On a foreign schema the rest is checked as
+    far as its statements can run. *quick* uses the engine's quick check of the storage, and counts
+    the words without comparing them. *repair* rebuilds derived data (the words, the terms and the
+    set of vectors of long-term memory) if it differs. *head*, a link noted earlier (hex), is a
+    finding if no chain contains it any more. Raises InvalidInput if it is no link.
     """
     if head is not None and not _LINK.fullmatch(head := head.strip().lower()):
         raise InvalidInput("head", "must be a link: 64 hexadecimal digits", given=head)
-    everybody = engine.scoped(EVERYBODY)
-    report = _look(everybody, quick=quick, head=head)
+    all_owners = engine.scoped(EVERYBODY)
+    report = _report(all_owners, quick=quick, head=head)
     if repair and any(finding.check == "derived" for finding in report.findings):
-        rebuild(everybody)
-        report = _look(everybody, quick=quick, head=head)
+        rebuild(all_owners)
+        report = _report(all_owners, quick=quick, head=head)
         return msgspec.structs.replace(report, repaired=True)
     return report
 
 
-def _look(everybody: Engine, *, quick: bool, head: str | None) -> VerifyReport:
+def _report(all_owners: Engine, *, quick: bool, head: str | None) -> VerifyReport:
     def work(reader: Reader) -> _Walk:
         walk = _Walk(quick=quick, head=head)
         try:
-            _walk(everybody, reader, walk)
+            _walk(all_owners, reader, walk)
         except Corrupt as error:
-            # What is damaged cannot be read on, and what was found until here still counts.
+            # Damaged data ends the reading; findings until here still count.
             walk.findings.append(_damage(error.findings))
         except EngineFault:
-            # A statement that another schema does not allow: the findings name what is different.
+            # A statement fails on a foreign schema: the findings name the differences.
             if not walk.has_another_schema:
                 raise
         return walk
 
-    walk = everybody.read(work)
+    walk = all_owners.read(work)
     if not quick:
-        walk.findings += check_indexes(everybody)
+        walk.findings += check_indexes(all_owners)
     return walk.report()
 
 
-def _walk(everybody: Engine, reader: Reader, walk: _Walk) -> None:
-    sql = everybody.queries("holdfast.library.upkeep")
+def _walk(all_owners: Engine, reader: Reader, walk: _Walk) -> None:
+    sql = all_owners.queries("holdfast.library.upkeep")
     reader.all(dict[str, object], sql.make_ready)
-    walk.findings += check_schema(everybody, reader, sql)
-    walk.findings += check_storage(everybody, reader, quick=walk.quick)
+    walk.findings += check_schema(all_owners, reader, sql)
+    walk.findings += check_storage(all_owners, reader, quick=walk.quick)
     for store in reader.all(StoreRow, sql.all_stores):
         _walk_store(reader, sql, store, walk)
     walk.findings += check_counts(reader, sql)

@@ -17,7 +17,7 @@ ROWS_AT_ONCE = 500
 
 
 class StoredTombstone(Struct, frozen=True, kw_only=True):
-    """What was forgotten, by a hash under its workspace's secret."""
+    """Tombstone of a forgotten key, hashed with its workspace's secret."""
 
     workspace: str
     agent: str
@@ -30,7 +30,7 @@ class StoredTombstone(Struct, frozen=True, kw_only=True):
 
 
 class Tombstones:
-    """What was forgotten, to be asked whether a key is among it."""
+    """Tombstones of durable memory, by owner and hash."""
 
     def __init__(self, found: Iterable[StoredTombstone]) -> None:
         self._by_owner: defaultdict[tuple[str, str], dict[tuple[str, bytes], StoredTombstone]]
@@ -41,7 +41,7 @@ class Tombstones:
             self._by_owner[each.workspace, each.agent][each.run_id, each.key_hash] = each
 
     def over(self, row: "VerifiedEntry | LoggedChange") -> StoredTombstone | None:
-        """Return what tells that the key of *row* was forgotten there after it was written."""
+        """Return the tombstone of *row*'s key that is newer than *row*, or None."""
         if row.key is None or (row.workspace, row.agent) not in self._by_owner:
             return None
         hashed = key_hash(self._secrets[row.workspace], row.key)
@@ -49,7 +49,7 @@ class Tombstones:
         return found if found is not None and found.seq > row.seq else None
 
     def over_agent(self, workspace: str, agent: str, seq: int) -> StoredTombstone | None:
-        """Return what tells that the *agent* itself was forgotten after the number *seq*."""
+        """Return the tombstone of *agent* that is newer than *seq*, or None."""
         if not agent or (workspace, SHARED) not in self._by_owner:
             return None
         hashed = agent_hash(self._secrets[workspace], agent)
@@ -73,13 +73,13 @@ class VerifiedEntry(Struct, frozen=True, kw_only=True):
 
     @property
     def measured(self) -> int:
-        """What its size comes to."""
+        """Its size in bytes, computed from its texts."""
         texts = (self.key, self.category, *tags_of(self.tags))
         return self.content_bytes + sum(len(text.encode()) for text in texts)
 
 
 class LoggedChange(Struct, frozen=True, kw_only=True):
-    """A row of the log of durable entries."""
+    """One row of the log of durable entries."""
 
     seq: int
     workspace: str
@@ -105,9 +105,9 @@ class _Miscounted(Struct, frozen=True, kw_only=True):
 def check_entries(
     reader: Reader, sql: SimpleNamespace, counts: dict[str, int], *, quick: bool
 ) -> Iterator[Finding]:
-    """Give what is wrong with durable memory, and add to *counts* how much was looked at.
+    """Yield findings on durable memory, and add the rows checked to *counts*.
 
-    *quick* leaves out the hashes of what the log holds.
+    *quick* leaves out the hashes of the log's contents.
     """
     yield from miscounted_agents(reader, sql)
     buried = Tombstones(reader.all(StoredTombstone, sql.tombstones))
@@ -165,17 +165,17 @@ def _is_buried(buried: Tombstones, row: VerifiedEntry | LoggedChange) -> bool:
 
 
 def miscounted_agents(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
-    """Yield each counter of an agent that is not what its entries come to."""
+    """Yield each counter of an agent that differs from its entries."""
     for row in reader.all(_Miscounted, sql.miscounted_agents):
         for name in ("entries", "core_entries", "size_bytes"):
-            kept, counted = getattr(row, name), getattr(row, f"counted_{name}")
-            if kept != counted:
+            stored, counted = getattr(row, name), getattr(row, f"counted_{name}")
+            if stored != counted:
                 yield Finding(
                     check="counters",
                     table="durable_agents",
                     id=row.agent,
                     expected=f"{name} {counted}",
-                    found=f"{name} {kept}",
+                    found=f"{name} {stored}",
                 )
         if row.late:
             yield Finding(

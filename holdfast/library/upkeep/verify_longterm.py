@@ -17,7 +17,7 @@ from holdfast.memories.longterm.transaction import terms_of
 from holdfast.memories.longterm.write import ready, turn_terms
 
 ROWS_AT_ONCE: Final = 100
-"""Texts read at a time; 100 MiB at most."""
+"""Texts read at a time: 100 MiB at most."""
 
 COUNTED: Final = ("items", "superseded", "turns")
 
@@ -54,8 +54,8 @@ class _Row(Struct, frozen=True, kw_only=True):
     superseded_at: int | None
 
 
-class _Told(Struct, frozen=True, kw_only=True):
-    """What follows from the text of a row."""
+class _Derived(Struct, frozen=True, kw_only=True):
+    """Values derived from the text of a row."""
 
     flags: int
     terms: int
@@ -79,7 +79,7 @@ class _Term(Struct, frozen=True, kw_only=True):
 def check_longterm(
     reader: Reader, sql: SimpleNamespace, counts: dict[str, int], *, quick: bool
 ) -> Iterator[Finding]:
-    """Yield each collection, row and vector that does not fit; *counts* gets how many there were.
+    """Yield each inconsistent collection, row and vector; count rows in *counts*.
 
     *quick* leaves out the terms.
     """
@@ -98,21 +98,21 @@ def check_longterm(
 
 
 def miscounted_collections(engine: Engine, sql: SimpleNamespace) -> Iterator[Finding]:
-    """Yield each count of a collection that is not what its rows come to."""
+    """Yield each count of a collection that differs from its rows."""
     for each in engine.all(_Collection, sql.all_collections):
         yield from _miscounted(each)
 
 
 def mend_longterm(engine: Engine) -> Callable[[Transaction], None]:
-    """Return the work that makes what is derived anew: terms of rows, and no vector without one.
+    """Return the work that rebuilds terms of rows, and drops vectors without a row.
 
-    The index of words is emptied by whoever rebuilds words: the next write fills it again.
+    Rebuilding the words empties the index of terms: the next write fills it again.
     """
     sql = engine.queries("holdfast.library.upkeep")
 
     def work(tx: Transaction) -> None:
-        gone = tx.run(sql.drop_stray_vectors)
-        if gone:
+        dropped = tx.run(sql.drop_stray_vectors)
+        if dropped:
             tx.run(sql.touch_vectors, seq=tx.seq)
         for each in tx.all(_Collection, sql.all_collections):
             mended = False
@@ -135,7 +135,7 @@ def _strays(
 
 
 def _forgotten(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
-    """Yield each collection with a row from before its user was forgotten, or it was cleared."""
+    """Yield each collection with a row older than its clearing or its user's erasure."""
     buried = NameTombstones(reader.all(NameTombstone, sql.user_tombstones), user_hash)
     for oldest in reader.all(_Oldest, sql.oldest_of_users):
         tombstone = buried.over(oldest.workspace, oldest.name)
@@ -152,22 +152,22 @@ def _forgotten(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
 
 def _miscounted(each: _Collection) -> Iterator[Finding]:
     for name in COUNTED:
-        kept, counted = getattr(each, name), getattr(each, f"counted_{name}")
-        if kept != counted:
+        stored, counted = getattr(each, name), getattr(each, f"counted_{name}")
+        if stored != counted:
             yield Finding(
                 check="counters",
                 table="ltm_collections",
                 id=each.id,
                 expected=f"{name} {counted}",
-                found=f"{name} {kept}",
+                found=f"{name} {stored}",
             )
 
 
 def _check_terms(reader: Reader, sql: SimpleNamespace, each: _Collection) -> Iterator[Finding]:
-    """Give the rows whose terms are not those of their text, and whether the index is another.
+    """Yield rows with terms that differ from their text, and a differing index.
 
-    A term may be content, so how many differ is all that is said. Terms of another version of the
-    analyzer are made anew by whoever recalls; they are compared with the index alone.
+    A term may be content, so only the number of differences is reported. Terms of another version
+    of the analyzer are rebuilt by the next recall; they are compared with the index only.
     """
     for row in _wrong_rows(reader, sql, each):
         yield Finding(
@@ -208,31 +208,31 @@ def _wrong_rows(reader: Reader, sql: SimpleNamespace, each: _Collection) -> Iter
     if each.analyzer != VERSION:
         return
     for row in _rows(reader, sql, each):
-        told = _told(row)
-        if any(getattr(row, name) != getattr(told, name) for name in told.__struct_fields__):
+        derived = _derived(row)
+        if any(getattr(row, name) != getattr(derived, name) for name in derived.__struct_fields__):
             yield row
 
 
-def _told(row: _Row) -> _Told:
+def _derived(row: _Row) -> _Derived:
     if row.is_item:
         text = ready(row.text)
         terms, fold = list(text.said.terms), text.said.fold
     else:
         terms, fold = turn_terms(row.text, row.caption), b""
     flags = bits_of(row.text, row.caption or None)
-    return _Told(flags=flags, terms=len(terms), fold=fold, body=" ".join(terms))
+    return _Derived(flags=flags, terms=len(terms), fold=fold, body=" ".join(terms))
 
 
 def _mend_row(tx: Transaction, sql: SimpleNamespace, each: _Collection, row: _Row) -> None:
-    told = _told(row)
+    derived = _derived(row)
     given: dict[str, object] = {
         "collection": each.number,
         "number": row.number,
-        "flags": told.flags,
-        "terms": told.terms,
-        "body": told.body,
+        "flags": derived.flags,
+        "terms": derived.terms,
+        "body": derived.body,
     }
     if row.is_item:
-        tx.send(sql.mend_item, fold=told.fold, **given)
+        tx.send(sql.mend_item, fold=derived.fold, **given)
     else:
         tx.send(sql.mend_turn, **given)

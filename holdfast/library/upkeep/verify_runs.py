@@ -34,7 +34,7 @@ class _Run(Struct, frozen=True, kw_only=True):
 
 
 def check_runs(reader: Reader, sql: SimpleNamespace, counts: dict[str, int]) -> Iterator[Finding]:
-    """Yield each record that does not fit its rows; *counts* gets how many records there are."""
+    """Yield each record of a run that differs from its rows; count runs in *counts*."""
     for stray in reader.all(_Stray, sql.stray_runs):
         yield Finding(
             check="owners", table=stray.table, id=stray.id, expected="its", found=stray.found
@@ -56,7 +56,7 @@ def check_runs(reader: Reader, sql: SimpleNamespace, counts: dict[str, int]) -> 
 
 
 ROWS_AT_ONCE: Final = 20
-"""Turns read at a time; with their bodies 320 MiB at the very most."""
+"""Turns read at a time: 320 MiB at most with their bodies."""
 
 _TURNS: Final = "thread_turns"
 
@@ -83,8 +83,8 @@ class _Turn(Struct, frozen=True, kw_only=True):
     size_bytes: int
     body: str
 
-    def told(self) -> ThreadTurn:
-        """Return the turn that its body tells of; InvalidInput if it tells of none."""
+    def decoded(self) -> ThreadTurn:
+        """Decode the turn in its body; InvalidInput if it is invalid."""
         try:
             body = msgspec.json.decode(self.body)
         except msgspec.DecodeError as error:
@@ -97,9 +97,9 @@ class _Turn(Struct, frozen=True, kw_only=True):
 def check_threads(
     reader: Reader, sql: SimpleNamespace, counts: dict[str, int], *, quick: bool
 ) -> Iterator[Finding]:
-    """Give what is wrong with threads, and add to *counts* how much was looked at.
+    """Yield findings on threads, and add the turns checked to *counts*.
 
-    *quick* leaves out what the turns hold.
+    *quick* leaves out the bodies of the turns.
     """
     for stray in reader.all(_Stray, sql.stray_threads):
         yield Finding(
@@ -123,7 +123,7 @@ def check_threads(
 
 
 def miscounted_threads(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
-    """Yield each thread whose count of turns is not what there is."""
+    """Yield each thread with a count that differs from its turns."""
     for row in reader.all(_Miscounted, sql.miscounted_threads):
         yield Finding(
             check="counters",
@@ -135,7 +135,7 @@ def miscounted_threads(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding
 
 
 def _deleted(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
-    """Yield each thread with a turn from before it was deleted."""
+    """Yield each thread with a turn older than its deletion."""
     buried = NameTombstones(reader.all(NameTombstone, sql.thread_tombstones), thread_hash)
     for oldest in reader.all(_Oldest, sql.oldest_of_threads):
         tombstone = buried.over(oldest.workspace, oldest.name)
@@ -150,7 +150,7 @@ def _deleted(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
 
 
 def look_at_threads(engine: Engine, sql: SimpleNamespace) -> Check:
-    """Return what there is to say of the counts of threads; *engine* is scoped to everybody."""
+    """Return the check of thread counters; *engine* is scoped to all owners."""
     wrong = len(list(miscounted_threads(engine, sql)))
     return Check(
         name="thread counters",
@@ -171,18 +171,18 @@ def _turns(reader: Reader, sql: SimpleNamespace, *, bodies: bool) -> Iterator[_T
 
 
 def _of_body(turn: _Turn) -> Iterator[Finding]:
-    """Give what of *turn*'s body is not what its row says; ids and hashes alone."""
+    """Yield differences of *turn*'s body from its row; ids and hashes only."""
     size = len(turn.body.encode())
     if size != turn.size_bytes:
         yield _finding(turn, f"{turn.size_bytes} bytes", f"{size} bytes")
     try:
-        told = turn.told()
+        decoded = turn.decoded()
     except InvalidInput as error:
         yield _finding(turn, f"a {turn.kind}", f"none, by its {error.field}")
         return
-    if told.id != turn.id or (told.result and told.result.agent != turn.agent):
+    if decoded.id != turn.id or (decoded.result and decoded.result.agent != turn.agent):
         yield _finding(turn, "its own id and agent", "another's")
-    elif (found := checksum_of_turn(told)) != turn.checksum:
+    elif (found := checksum_of_turn(decoded)) != turn.checksum:
         yield _finding(turn, turn.checksum, found)
 
 

@@ -16,7 +16,7 @@ from holdfast.memories.stores.transaction import content_seal, first_link, next_
 
 
 class StoreRow(Struct, frozen=True, kw_only=True):
-    """A store, with what it says of what is in it."""
+    """A store, with its totals."""
 
     id: str
     workspace: str
@@ -28,7 +28,7 @@ class StoreRow(Struct, frozen=True, kw_only=True):
 
 
 class VersionRow(Struct, frozen=True, kw_only=True):
-    """A version with what its link is made of."""
+    """A version, with the fields of its link."""
 
     number: int
     id: str
@@ -52,7 +52,7 @@ class VersionRow(Struct, frozen=True, kw_only=True):
 
 
 class ChainedHead(Struct, frozen=True):
-    """What the chain says that a live memory's row must hold."""
+    """Fields of a live memory's row that follow from the chain."""
 
     version_id: str
     path: str | None
@@ -63,7 +63,7 @@ class ChainedHead(Struct, frozen=True):
 
 
 class Chained(Struct, kw_only=True):
-    """What a walk found: findings, what it tells of each live memory, every link."""
+    """Result of checking a chain: findings, live memories, every link."""
 
     findings: list[Finding] = field(default_factory=list[Finding])
     live: dict[str, ChainedHead] = field(default_factory=dict[str, ChainedHead])
@@ -72,7 +72,7 @@ class Chained(Struct, kw_only=True):
 
 
 def check_chain(store: StoreRow, versions: Iterator[VersionRow]) -> Chained:
-    """Walk *versions*, in their order, and compare each link, seal, hash and operation."""
+    """Check the link, seal, hash and operation of each of *versions*, in order."""
     link, at, seq = first_link(store.id), 0, 0
     walked = Chained(links={link.hex()})
     born: dict[str, int] = {}
@@ -94,12 +94,12 @@ def check_chain(store: StoreRow, versions: Iterator[VersionRow]) -> Chained:
         if version.operation == "deleted":
             walked.live.pop(memory, None)
         else:
-            walked.live[memory] = _told(version, born[memory])
+            walked.live[memory] = _chained_head(version, born[memory])
     walked.findings += _end(store, link, at)
     return walked
 
 
-def _told(version: VersionRow, born: int) -> ChainedHead:
+def _chained_head(version: VersionRow, born: int) -> ChainedHead:
     return ChainedHead(
         version.id,
         version.path,
@@ -111,7 +111,7 @@ def _told(version: VersionRow, born: int) -> ChainedHead:
 
 
 def _end(store: StoreRow, link: bytes, at: int) -> Iterator[Finding]:
-    """Give what the store's row says of its chain's end that is not so."""
+    """Yield fields of the store's row that differ from its chain's end."""
     for expected, found, holds in (
         (link.hex(), store.link.hex(), link == store.link),
         (f"last_at {at} or later", f"last_at {store.last_at}", at <= store.last_at),
@@ -137,12 +137,12 @@ def _expected_link(previous: bytes, version: VersionRow) -> bytes | None:
 
 
 def _contents(version: VersionRow) -> dict[str, bool]:
-    """Return which rules of what a version holds are kept."""
-    held = (version.content, version.content_sha256, version.content_size_bytes)
+    """Check the content of a version; return which rules hold."""
+    stored = (version.content, version.content_sha256, version.content_size_bytes)
     if version.redacted_at is not None:
         by = version.redacted_by_kind is not None and version.redacted_by_id is not None
         return {
-            "forgotten": (*held, version.path, version.salt) == (None,) * 5,
+            "forgotten": (*stored, version.path, version.salt) == (None,) * 5,
             "redacted by": by,
         }
     content = version.content or b""
@@ -156,7 +156,7 @@ def _contents(version: VersionRow) -> dict[str, bool]:
         if version.operation == "deleted"
         else (content, sha256_hex(content), len(content))
     )
-    return {"seal": sealed, "content": held == known}
+    return {"seal": sealed, "content": stored == known}
 
 
 def _chain_finding(rule: str, version: VersionRow) -> Finding:
@@ -170,7 +170,7 @@ GONE = "no live memory"
 
 
 class HeadRow(Struct, frozen=True, kw_only=True):
-    """A live memory, as its row has it."""
+    """A row of a live memory."""
 
     id: str
     path: str
@@ -183,7 +183,7 @@ class HeadRow(Struct, frozen=True, kw_only=True):
 
     @property
     def told(self) -> ChainedHead:
-        """What of it the chain tells, too."""
+        """The fields that also follow from the chain."""
         return ChainedHead(
             self.version_id,
             self.path,
@@ -195,50 +195,50 @@ class HeadRow(Struct, frozen=True, kw_only=True):
 
 
 def check_heads(heads: list[HeadRow], live: Mapping[str, ChainedHead]) -> Iterator[Finding]:
-    """Yield each memory whose row is not what the chain says, or is on one side alone."""
+    """Yield each memory that differs between its row and the chain."""
     rows = {head.id: head for head in heads}
     for memory in sorted({*rows, *live}):
-        row, told = rows.get(memory), live.get(memory)
-        if row is None or told is None or row.told != told:
+        row, chained = rows.get(memory), live.get(memory)
+        if row is None or chained is None or row.told != chained:
             yield Finding(
                 check="heads",
                 table="memories",
                 id=memory,
-                expected=_said(told),
-                found=_said(None) if row is None else _differing(row.told, told),
+                expected=_rendered(chained),
+                found=_rendered(None) if row is None else _differing(row.told, chained),
             )
 
 
-def _said(told: ChainedHead | None) -> str:
-    return GONE if told is None else f"{told.version_id} {told.content_sha256}"
+def _rendered(head: ChainedHead | None) -> str:
+    return GONE if head is None else f"{head.version_id} {head.content_sha256}"
 
 
-def _differing(row: ChainedHead, told: ChainedHead | None) -> str:
-    if told is None or _said(row) != _said(told):
-        return _said(row)
-    # A path tells what is in it, so which fields differ must do.
-    fields = [name for name in told.__struct_fields__ if getattr(row, name) != getattr(told, name)]
+def _differing(row: ChainedHead, head: ChainedHead | None) -> str:
+    if head is None or _rendered(row) != _rendered(head):
+        return _rendered(row)
+    # A path may reveal content, so only the names of differing fields are reported.
+    fields = [name for name in head.__struct_fields__ if getattr(row, name) != getattr(head, name)]
     return f"another {', '.join(fields)}"
 
 
 def check_counters(store: StoreRow, heads: list[HeadRow]) -> Iterator[Finding]:
-    """Yield each total of *store* that is not that of its memories."""
-    for check, name, kept, counted in (
+    """Yield each total of *store* that differs from its memories."""
+    for check, name, stored, counted in (
         ("counters", "memories", store.memories, len(heads)),
         ("derived", "words", store.words, sum(head.words for head in heads)),
     ):
-        if kept != counted:
+        if stored != counted:
             yield Finding(
                 check=check,
                 table="stores",
                 id=store.id,
                 expected=f"{name} {counted}",
-                found=f"{name} {kept}",
+                found=f"{name} {stored}",
             )
 
 
 def check_exclusive(heads: list[HeadRow]) -> Iterator[Finding]:
-    """Yield each memory that sits below another, and which that is."""
+    """Yield each memory below the path of another, with that memory's id."""
     paths = {head.path: head.id for head in heads}
     for head in heads:
         above = head.path
@@ -254,7 +254,7 @@ def check_exclusive(heads: list[HeadRow]) -> Iterator[Finding]:
 
 
 HEADS_AT_ONCE = 100
-"""Contents read at a time; 10 MiB at most."""
+"""Contents read at a time: 10 MiB at most."""
 
 
 class _Head(Struct, frozen=True, kw_only=True):
@@ -277,7 +277,7 @@ class _Word(Struct, frozen=True, kw_only=True):
 
 
 def check_counts(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
-    """Yield each memory of which the index holds another number of words than its row says."""
+    """Yield each memory with word counts that differ between index and row."""
     indexed = {row.id: row.words for row in reader.all(_Counted, sql.indexed_words)}
     counted = {row.id: row.words for row in reader.all(_Counted, sql.counted_words)}
     for memory in sorted({*indexed, *counted}, key=str):
@@ -288,10 +288,10 @@ def check_counts(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
 
 
 def check_words(reader: Reader, sql: SimpleNamespace, store: StoreRow) -> Iterator[Finding]:
-    """Yield each memory whose row counts its words wrongly, and the store if the index differs.
+    """Yield each memory with a wrong word count, and the store if its index differs.
 
-    The index is compared word by word over the whole store; a word may be content, so how many
-    differ is all that is said.
+    The index is compared word by word over the whole store; a word may be content, so only the
+    number of differences is reported.
     """
     hits: Counter[str] = Counter()
     memories: Counter[str] = Counter()
@@ -318,7 +318,7 @@ def check_words(reader: Reader, sql: SimpleNamespace, store: StoreRow) -> Iterat
 
 
 def fill_words_of(engine: Engine) -> Callable[[Transaction], None]:
-    """Return the work that fills the index of words, and their counts, anew."""
+    """Return the work that rebuilds the index of words and the word counts."""
     sql = engine.queries("holdfast.library.upkeep")
 
     def work(tx: Transaction) -> None:
