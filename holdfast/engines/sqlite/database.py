@@ -81,9 +81,7 @@ class SQLiteTarget(Struct, frozen=True, kw_only=True):
 
 
 def resolve(target: str | Path | None) -> SQLiteTarget:
-    """Resolve *target*: a path, `sqlite:PATH`, `:memory:`, or None.
-
-    None is the user's own database.
+    """Resolve *target*: a path, `sqlite:PATH`, `:memory:`; None: the user's own.
 
     A symbolic link is followed, so that two names of one file are one path. Nothing in a path
     is special: a `?` is a question mark. Raises InvalidInput when its folder does not exist.
@@ -158,10 +156,7 @@ def examine(path: str) -> Found:
 
 
 def absent(path: str) -> NotFound:
-    """Return the error for a missing database at *path*.
-
-    It names the nearest database in the same folder.
-    """
+    """Return the error for a missing database at *path*, naming the nearest one."""
     place = Path(path)
     near = nearest(place.name, _databases(place.parent))
     return NotFound(
@@ -276,10 +271,7 @@ class Database:
         self._identity = None if self.in_memory else _identity(path)
 
     def connect(self, role: Role) -> Connection:
-        """Return a new connection to the opened file.
-
-        Raises Unavailable if the file was deleted or replaced.
-        """
+        """Return a new connection to the opened file; Unavailable if it was replaced."""
         self.look_for_file()
         if self._stopped is not None and not isinstance(self._stopped, Corrupt):
             raise self._error()
@@ -366,10 +358,7 @@ class Database:
             )
 
     def left_behind(self) -> None:
-        """Adapt to a fork: this is the child now.
-
-        A database in memory stays with the parent.
-        """
+        """Adapt to a fork in the child: a database in memory stays with the parent."""
         self._inside.clear()
         if self.in_memory:
             self._stopped = Unavailable(
@@ -386,10 +375,7 @@ class Database:
         return "corrupt" if isinstance(self._stopped, Corrupt) else self._stopped.reason
 
     def note(self, type: str, **data: Fact) -> None:
-        """Queue an event about the engine itself until `send`.
-
-        A listener may need the turn.
-        """
+        """Queue an event about the engine until `send`: a listener may need the turn."""
         if self.events.heard:
             at = self.clock.now()
             self._noted.append(Event(type=f"engine.{type}", at=at, workspace="*", data=data))
