@@ -28,7 +28,7 @@ from time import monotonic
 from typing import ParamSpec, TypeVar
 
 from holdfast.ground import errors
-from holdfast.ground.errors import HoldfastError, Unavailable
+from holdfast.ground.errors import EngineFault, HoldfastError, Unavailable
 from holdfast.ground.ids import KINDS
 
 ERRNOS: dict[type[HoldfastError], int] = {
@@ -117,6 +117,13 @@ def oserror(error: BaseException, *, content: bool = False) -> OSError:
     raised = OSError(number, os.strerror(number))
     raised.__cause__ = error
     return raised
+
+
+def in_doubt(error: BaseException) -> bool:
+    """Check whether an edit that failed with *error* may still have been applied."""
+    if isinstance(error, Unavailable):
+        return error.written is None
+    return isinstance(error, EngineFault) or not isinstance(error, HoldfastError | OSError)
 
 
 def passing(error: BaseException) -> bool:

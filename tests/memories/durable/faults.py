@@ -128,16 +128,16 @@ class _Replacing(Wire):
         super().leave(last)
         self._plan.number = number
 
-    def _send_one(self, answers: Answers, place: int, asked: BoundStatement) -> None:
+    def _send_one(self, answers: Answers, place: int, statement: BoundStatement) -> None:
         plan = self._plan
         plan.seen += 1
         if plan.seen == plan.number and not plan.fired:
-            plan.fired.append(asked.name or asked.text.decode())
+            plan.fired.append(statement.name or statement.text.decode())
             if plan.lose is None:
-                asked = BoundStatement(asked.name, _FULL.encode())
+                statement = BoundStatement(statement.name, _FULL.encode())
             else:
                 plan.lose(self.raw.info.backend_pid)
-        super()._send_one(answers, place, asked)
+        super()._send_one(answers, place, statement)
 
 
 class FailingPostgres:

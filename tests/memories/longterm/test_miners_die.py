@@ -12,7 +12,7 @@ import pytest
 from memories.longterm.model_servers import model_server
 
 import holdfast
-from holdfast.library.open import take_up
+from holdfast.library.backlog import take_up
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.testing.contracts.longterm_given import items, memory_of
 from holdfast.testing.contracts.longterm_meaning import SECONDS, until

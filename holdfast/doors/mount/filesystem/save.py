@@ -14,13 +14,13 @@ from errno import EEXIST, EIO, ESTALE, errorcode
 from functools import partial
 from typing import Literal
 
-from holdfast.doors.mount.errors import errno_of, failure, passing
+from holdfast.doors.mount.errors import errno_of, failure, in_doubt, passing
 from holdfast.doors.mount.filesystem.nodes import EditAttempt, File, Frozen, content_fault, work_of
 from holdfast.doors.mount.filesystem.store_dir import Branch
 from holdfast.doors.mount.names import Kind
 from holdfast.doors.mount.storage.spool import NOT_FAILED, Spooled, SpoolEntry
 from holdfast.ground.clock import to_rfc3339
-from holdfast.ground.errors import EngineFault, HoldfastError, IdempotencyMismatch, Unavailable
+from holdfast.ground.errors import HoldfastError, IdempotencyMismatch, Unavailable
 from holdfast.ground.text import sha256_hex
 from holdfast.memories.stores.edits import Edit, Remove, Save
 from holdfast.memories.stores.records import Applied
@@ -29,13 +29,6 @@ _NOTHING = (Remove(memory_id="mem_" + "0" * 24),)
 """An edit without effect: no memory has this id."""
 
 _log = logging.getLogger(__name__)
-
-
-def in_doubt(error: BaseException) -> bool:
-    """Check whether an edit that failed with *error* may still have been applied."""
-    if isinstance(error, Unavailable):
-        return error.written is None
-    return isinstance(error, EngineFault) or not isinstance(error, HoldfastError | OSError)
 
 
 class StoreWriter:
