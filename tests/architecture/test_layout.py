@@ -24,26 +24,26 @@ LIMITS = {
 
 CEILINGS = {
     # What is left to do. These figures only fall; the target of each stands beside it.
-    "files under 100 lines": 323,  # 25
-    "files with one importer": 212,  # 60
-    "folders with too many files": 22,  # 2
-    "circles of imports": 8,  # 0
-    "files in circles of imports": 45,  # 0
-    "own imports below TYPE_CHECKING": 192,  # 0
-    "public class names in more than one file": 98,  # 0
-    "files named by a gerund or participle": 159,  # 0
-    "long first lines of docstrings": 1497,  # 0
+    "files under 100 lines": 64,  # 25
+    "files with one importer": 102,  # 60
+    "folders with too many files": 6,  # 2
+    "circles of imports": 0,  # 0
+    "files in circles of imports": 0,  # 0
+    "own imports below TYPE_CHECKING": 120,  # 0
+    "public class names in more than one file": 0,  # 0
+    "files named by a gerund or participle": 11,  # 0
+    "long first lines of docstrings": 3,  # 0
 }
 
 WORDS = {
     # Pattern, and uses in 1,000 lines of the package. These figures only fall, to 1 or less.
-    r"told": 12.8,
-    r"asked": 10.7,
-    r"heard": 0.9,
-    r"(?:no|some)body": 1.9,
-    r"whose": 2.7,
-    r"(?:who|what)ever": 1.7,
-    r"anew|the like of|lets? go of|what became of|sees to": 1.1,
+    r"told": 1.1,
+    r"asked": 1.1,
+    r"heard": 0.3,
+    r"(?:no|some)body": 0.3,
+    r"whose": 0.4,
+    r"(?:who|what)ever": 0.2,
+    r"anew|the like of|lets? go of|what became of|sees to": 0.2,
 }
 
 LONG_FILES = {
