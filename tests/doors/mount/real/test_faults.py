@@ -205,11 +205,14 @@ def test_what_is_cached_goes_on_being_read_and_changes_are_refused(away: Away) -
 
 def kept_is_shown(place: Place) -> bool:
     """Tell whether the mount shows what is kept, no more and no less."""
-    shown = {
-        str(each.relative_to(place.dir)): each.read_text()
-        for each in place.dir.rglob("*")
-        if each.is_file() and each.suffix != ".swp"
-    }
+    try:
+        shown = {
+            str(each.relative_to(place.dir)): each.read_text()
+            for each in place.dir.rglob("*")
+            if each.is_file() and each.suffix != ".swp"
+        }
+    except FileNotFoundError:  # A deletion reached the mount after the folder was listed.
+        return False
     return shown == place.kept()
 
 
