@@ -42,7 +42,7 @@ def open(
         raise InvalidInput("cache_bytes", "must be a whole number of at least 0", given=cache_bytes)
     text = None if target is None else str(target)
     if text is not None and text.startswith(("http://", "https://")):
-        from holdfast.library.remote import open_remote
+        from holdfast.library.remote.handle import open_remote
 
         return open_remote(
             text,

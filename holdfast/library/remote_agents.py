@@ -3,8 +3,8 @@
 from datetime import datetime
 
 from holdfast.ground.pages import Page
+from holdfast.library.remote.client import WireClient
 from holdfast.library.wire_answers import paged
-from holdfast.library.wire_client import WireClient
 from holdfast.library.wire_request import route
 from holdfast.memories.stores.records import JSONObject
 

@@ -3,8 +3,8 @@
 All of them need an admin key.
 """
 
+from holdfast.library.remote.client import WireClient
 from holdfast.library.wire_answers import record, records
-from holdfast.library.wire_client import WireClient
 from holdfast.library.wire_request import route
 from holdfast.memories.stores.records import ApiKey, KeyScope
 

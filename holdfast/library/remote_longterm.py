@@ -11,7 +11,8 @@ from msgspec.structs import asdict
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.pages import Page
 from holdfast.library.longterm import LongTermSpec
-from holdfast.library.remote_longterm_imports import imported
+from holdfast.library.remote.client import WireClient
+from holdfast.library.remote.transfer import imported
 from holdfast.library.remote_longterm_wire import (
     LongTermWire,
     list_of,
@@ -21,7 +22,6 @@ from holdfast.library.remote_longterm_wire import (
     wire_of,
 )
 from holdfast.library.spans import LONGTERM, traced
-from holdfast.library.wire_client import WireClient
 from holdfast.memories.longterm.read import LISTED
 from holdfast.memories.longterm.recall.recall import K
 from holdfast.memories.longterm.records import (

@@ -10,9 +10,9 @@ from msgspec.structs import asdict
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import NotFound, Unavailable, Unsupported
 from holdfast.ground.pages import Page, checked_limit
-from holdfast.library.remote_events import PAUSE, PAUSE_MOST, frames
+from holdfast.library.remote.client import WireClient
+from holdfast.library.remote.streams import PAUSE, PAUSE_MOST, frames
 from holdfast.library.wire_answers import field_of, paged
-from holdfast.library.wire_client import WireClient
 from holdfast.library.wire_request import route
 from holdfast.memories.run import keys as run_keys
 from holdfast.memories.run.entry import EVERYTHING, OneOrMany, filter_of

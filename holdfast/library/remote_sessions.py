@@ -7,9 +7,9 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.ground.errors import Unsupported
 from holdfast.ground.pages import Page
+from holdfast.library.remote.client import WireClient
 from holdfast.library.settling import deleted
 from holdfast.library.wire_answers import paged, record, records
-from holdfast.library.wire_client import WireClient
 from holdfast.library.wire_request import route
 from holdfast.memories.stores.records import (
     Deleted,

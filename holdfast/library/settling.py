@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from holdfast.ground.errors import NotFound, PathTaken, Unavailable
 from holdfast.ground.scope import Actor
+from holdfast.library.remote.client import WireClient
 from holdfast.library.wire_answers import record
-from holdfast.library.wire_client import WireClient
 from holdfast.library.wire_request import route
 from holdfast.memories.stores.records import Deleted, Identity, Memory, Version
 

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.ground.errors import EngineFault
 from holdfast.ground.pages import Page
-from holdfast.library.wire_client import WireClient
+from holdfast.library.remote.client import WireClient
 from holdfast.memories.stores.records import JSONObject, Record, from_wire
 
 R = TypeVar("R", bound=Record)

@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from holdfast.library.remote import RemoteHoldfast
-from holdfast.library.wire_client import Connections, WireClient
+from holdfast.library.remote.client import Connections, WireClient
+from holdfast.library.remote.handle import RemoteHoldfast
 
 
 @pytest.fixture

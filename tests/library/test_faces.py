@@ -11,11 +11,11 @@ from holdfast.library import aio
 from holdfast.library.bridges import Saved
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open as open_here
-from holdfast.library.remote import RemoteHoldfast
+from holdfast.library.remote.durable_run import RemoteDurableRun
+from holdfast.library.remote.handle import RemoteHoldfast
+from holdfast.library.remote.streams import RemoteEvents
 from holdfast.library.remote_agents import RemoteAgents, RemoteEnvironments
 from holdfast.library.remote_durable import RemoteDurable
-from holdfast.library.remote_durable_run import RemoteDurableRun
-from holdfast.library.remote_events import RemoteEvents
 from holdfast.library.remote_keys import RemoteKeys
 from holdfast.library.remote_longterm import RemoteLongTermData, RemoteLongTermMemory
 from holdfast.library.remote_memories import RemoteMemories, RemoteVersions

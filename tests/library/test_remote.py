@@ -21,8 +21,8 @@ from library.scripted import (
 from holdfast.ground import errors
 from holdfast.ground.errors import InvalidInput, NotFound, PathTaken, Unavailable
 from holdfast.ground.scope import Actor
-from holdfast.library.remote import RemoteHoldfast
-from holdfast.library.wire_client import Connections, WireClient
+from holdfast.library.remote.client import Connections, WireClient
+from holdfast.library.remote.handle import RemoteHoldfast
 
 
 class TestWhatIsSent:

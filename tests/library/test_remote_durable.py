@@ -7,7 +7,7 @@ import pytest
 from library.scripted import HANG_UP, Answer, Scripted
 
 from holdfast.ground.scope import LOCAL
-from holdfast.library.remote import RemoteHoldfast
+from holdfast.library.remote.handle import RemoteHoldfast
 from holdfast.library.remote_durable import RemoteDurable
 
 AT = "2026-11-21T04:00:00.000Z"

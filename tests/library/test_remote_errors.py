@@ -8,7 +8,7 @@ from library.scripted import refusal
 
 from holdfast.ground import errors
 from holdfast.ground.errors import HoldfastError, InvalidInput, NotFound, PathTaken, Unavailable
-from holdfast.library.remote_errors import from_answer, rebuilt
+from holdfast.library.remote.errors import from_answer, rebuilt
 
 SAMPLES: list[HoldfastError] = [
     InvalidInput("path", "must start with a slash", limit=3, given="x" * 99, index=1, next="Do."),

@@ -11,8 +11,8 @@ from holdfast.ground import errors
 from holdfast.ground.errors import NotFound, Unavailable
 from holdfast.ground.events import Event
 from holdfast.ground.scope import Actor
-from holdfast.library.remote import RemoteHoldfast
-from holdfast.library.remote_events import Frame, event_of, frames
+from holdfast.library.remote.handle import RemoteHoldfast
+from holdfast.library.remote.streams import Frame, event_of, frames
 
 
 class TestForSession:

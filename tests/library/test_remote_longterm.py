@@ -8,7 +8,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast
 from holdfast.ground.errors import InvalidInput, LongTermOff
-from holdfast.library import remote_longterm_imports
+from holdfast.library.remote import transfer as remote_longterm_imports
 from holdfast.library.remote_longterm import RemoteLongTermMemory
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions, Turn

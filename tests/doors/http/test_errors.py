@@ -9,7 +9,7 @@ from holdfast.doors.http.response import error_answer, status_and_type
 from holdfast.doors.http.state import IN_FLIGHT_MOST
 from holdfast.ground import errors
 from holdfast.ground.errors import HoldfastError
-from holdfast.library.remote_errors import rebuilt
+from holdfast.library.remote.errors import rebuilt
 
 SHA = "a" * 64
 EXAMPLES: list[HoldfastError] = [

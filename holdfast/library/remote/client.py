@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
-from holdfast.library.remote_errors import from_answer
+from holdfast.library.remote.errors import from_answer
 from holdfast.library.settings import HandleTarget
 from holdfast.library.wire_request import body_of, query_of
 from holdfast.memories.stores.records import JSONObject

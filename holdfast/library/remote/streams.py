@@ -18,7 +18,7 @@ from holdfast.ground.clock import Clock
 from holdfast.ground.errors import EngineFault, HoldfastError, Unavailable
 from holdfast.ground.events import Event, EventBus, Listener
 from holdfast.ground.scope import Actor
-from holdfast.library.wire_client import Stream, WireClient
+from holdfast.library.remote.client import Stream, WireClient
 
 EVENTS = "/api/events"
 

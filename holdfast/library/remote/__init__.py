@@ -1,0 +1,1 @@
+"""Remote handle: the memories of a server over HTTP."""
