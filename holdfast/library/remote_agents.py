@@ -3,9 +3,7 @@
 from datetime import datetime
 
 from holdfast.ground.pages import Page
-from holdfast.library.remote.client import WireClient
-from holdfast.library.wire_answers import paged
-from holdfast.library.wire_request import route
+from holdfast.library.remote.client import WireClient, paged, route
 from holdfast.memories.stores.records import JSONObject
 
 AGENTS = "/v1/agents"

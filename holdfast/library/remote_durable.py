@@ -11,7 +11,7 @@ from holdfast.ground.pages import Page, checked_limit
 from holdfast.ground.scope import checked_name
 from holdfast.library import remote_durable_acts as acts
 from holdfast.library.erasure import ForgetReport
-from holdfast.library.remote.client import WireClient
+from holdfast.library.remote.client import WireClient, route
 from holdfast.library.remote.durable_run import RemoteDurableRun
 from holdfast.library.remote_durable_wire import (
     DURABLE,
@@ -22,7 +22,6 @@ from holdfast.library.remote_durable_wire import (
     since_of,
     value_of,
 )
-from holdfast.library.wire_request import route
 from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.durable.markdown.transfer import Mode, read_markdown, write_export
 from holdfast.memories.durable.read import LISTED, MOST_LISTED, EntryQuery

@@ -17,9 +17,8 @@ from holdfast.ground.errors import (
     PreconditionFailed,
 )
 from holdfast.ground.pages import Page
-from holdfast.library.remote.client import Method, WireClient
+from holdfast.library.remote.client import Method, WireClient, body_of, route
 from holdfast.library.remote.errors import of_code
-from holdfast.library.wire_request import body_of, route
 from holdfast.memories.durable.records import (
     DurableEntry,
     NotStored,

@@ -3,9 +3,7 @@
 All of them need an admin key.
 """
 
-from holdfast.library.remote.client import WireClient
-from holdfast.library.wire_answers import record, records
-from holdfast.library.wire_request import route
+from holdfast.library.remote.client import WireClient, record, records, route
 from holdfast.memories.stores.records import ApiKey, KeyScope
 
 KEYS = "/api/keys"

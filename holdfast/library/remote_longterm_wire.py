@@ -12,8 +12,7 @@ from msgspec.structs import asdict, replace
 from holdfast.ground.errors import EngineFault, InvalidInput
 from holdfast.ground.pages import Page
 from holdfast.library.longterm import LongTermSpec
-from holdfast.library.remote.client import Method, WireClient
-from holdfast.library.wire_request import body_of, route
+from holdfast.library.remote.client import Method, WireClient, body_of, route
 from holdfast.memories.longterm.context import ENABLED, is_on, said_by
 from holdfast.memories.longterm.records import LongTermOptions, Origin, from_wire
 from holdfast.memories.longterm.validation import checked_name, checked_user

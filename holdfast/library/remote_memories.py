@@ -7,10 +7,18 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.ground.errors import NotFound
 from holdfast.ground.pages import Page
-from holdfast.library.remote.client import WireClient
-from holdfast.library.settling import created, deleted, updated
-from holdfast.library.wire_answers import field_of, paged, record, records
-from holdfast.library.wire_request import edits_on_wire, route
+from holdfast.library.remote.client import (
+    WireClient,
+    created,
+    deleted,
+    edits_on_wire,
+    field_of,
+    paged,
+    record,
+    records,
+    route,
+    updated,
+)
 from holdfast.memories.stores.changes import WAIT_MAX
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.records import (

@@ -7,10 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.ground.errors import Unsupported
 from holdfast.ground.pages import Page
-from holdfast.library.remote.client import WireClient
-from holdfast.library.settling import deleted
-from holdfast.library.wire_answers import paged, record, records
-from holdfast.library.wire_request import route
+from holdfast.library.remote.client import WireClient, deleted, paged, record, records, route
 from holdfast.memories.stores.records import (
     Deleted,
     JSONObject,

@@ -5,11 +5,8 @@ from datetime import datetime
 from msgspec import UNSET, UnsetType
 
 from holdfast.ground.pages import Page
-from holdfast.library.remote.client import WireClient
+from holdfast.library.remote.client import WireClient, deleted, paged, record, route
 from holdfast.library.remote_memories import RemoteMemories, RemoteVersions
-from holdfast.library.settling import deleted
-from holdfast.library.wire_answers import paged, record
-from holdfast.library.wire_request import route
 from holdfast.memories.stores.records import Deleted, Metadata, Store, StoreSettings
 
 STORES = "/v1/memory_stores"

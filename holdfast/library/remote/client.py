@@ -12,20 +12,148 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Literal
+from datetime import datetime
+from math import isfinite
+from typing import Literal, TypeVar, cast
+from urllib.parse import quote, urlencode
 
 import msgspec
+from msgspec import UNSET, Struct
 
-from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
+from holdfast.ground.errors import (
+    EngineFault,
+    InvalidInput,
+    MissingExtra,
+    NotFound,
+    PathTaken,
+    Unavailable,
+)
+from holdfast.ground.pages import Page
+from holdfast.ground.scope import Actor
+from holdfast.ground.text import encoded
 from holdfast.library.remote.errors import from_answer
 from holdfast.library.settings import HandleTarget
-from holdfast.library.wire_request import body_of, query_of
-from holdfast.memories.stores.records import JSONObject
+from holdfast.memories.stores.records import (
+    Deleted,
+    Identity,
+    JSONObject,
+    Memory,
+    Record,
+    Version,
+    from_wire,
+)
 
 try:
     import httpx
 except ImportError as error:
     raise MissingExtra("remote") from error
+
+
+# Arguments are sent unchanged, so that the server, which knows the limits, validates them. Only
+# values that a request cannot encode are refused here.
+
+
+def route(prefix: str, *segments: str) -> str:
+    """Return *prefix* and each of *segments* as one percent-encoded segment of a path.
+
+    A segment of invalid text is sent too: the server responds NotFound.
+    """
+    return "/".join((prefix, *(_segment(each) for each in segments)))
+
+
+def _segment(given: str) -> str:
+    # A proxy would take "." and ".." for directories.
+    quoted = quote(given.encode("utf-8", "surrogatepass"), safe="")
+    return quoted.replace(".", "%2E") if quoted in {".", ".."} else quoted
+
+
+def query_of(fields: Mapping[str, object]) -> str:
+    """Encode *fields* as a query string with its `?`.
+
+    None is left out, a list repeats its name.
+
+    Raises InvalidInput for a value that a query cannot encode.
+    """
+    pairs = [
+        (name, _in_query(name, each))
+        for name, value in fields.items()
+        for each in (cast("list[object]", value) if isinstance(value, list) else [value])
+        if each is not None
+    ]
+    return f"?{urlencode(pairs, quote_via=quote)}" if pairs else ""
+
+
+def _in_query(field: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, str):
+        encoded(field, value)
+        return value
+    if isinstance(value, int | float):
+        return str(value)
+    raise InvalidInput(field, "must be text, a number, a truth value or an instant", given=value)
+
+
+def edits_on_wire(edits: object) -> object:
+    """Encode *edits* for a body; invalid ones are left for the server to refuse."""
+    if not isinstance(edits, list | tuple):
+        return edits
+    given = cast("Iterable[object]", edits)
+    return [msgspec.to_builtins(each) if isinstance(each, Struct) else each for each in given]
+
+
+def body_of(fields: Mapping[str, object]) -> bytes:
+    """Encode *fields* as a JSON object, without those that are UNSET.
+
+    Raises InvalidInput naming the field with a value that JSON cannot encode unchanged.
+    """
+    given = {name: value for name, value in fields.items() if value is not UNSET}
+    return msgspec.json.encode({name: _within(name, value) for name, value in given.items()})
+
+
+def json_of(field: str, value: object) -> bytes:
+    """Encode *value* as JSON; InvalidInput about *field* if JSON cannot hold it."""
+    return msgspec.json.encode(_within(field, value))
+
+
+def _within(field: str, value: object) -> object:
+    try:
+        return _plain(field, value)
+    except RecursionError:
+        raise InvalidInput(field, "is nested too deeply") from None
+
+
+def _plain(field: str, value: object) -> object:
+    """Convert *value* to JSON's own types; InvalidInput for invalid text or types."""
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        encoded(field, value)
+        return value
+    if isinstance(value, float):
+        return _finite(field, value)
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[object, object]", value).items()
+        return {_key(field, key): _plain(field, each) for key, each in pairs}
+    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray):
+        return [_plain(field, each) for each in cast("Iterable[object]", value)]
+    raise InvalidInput(field, "must be a JSON value", given=value)
+
+
+def _finite(field: str, value: float) -> float:
+    if not isfinite(value):
+        raise InvalidInput(field, "must be a finite number", given=value)
+    return value
+
+
+def _key(field: str, given: object) -> str:
+    if not isinstance(given, str):
+        raise InvalidInput(field, "must have strings as keys", given=given)
+    encoded(field, given)
+    return given
+
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Headers = Mapping[str, str | bytes]
@@ -340,3 +468,138 @@ def _checked_header(field: str, given: str) -> str:
     if not (given.isascii() and given.isprintable()):
         raise InvalidInput(field, "must be printable ASCII")
     return given
+
+
+R = TypeVar("R", bound=Record)
+T = TypeVar("T")
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    data: list[JSONObject]
+    next_page: str | None = None
+    prev_page: str | None = None
+
+
+def record(make: type[R], wire: JSONObject) -> R:
+    """Decode *wire* as *make*; EngineFault if the response has another shape."""
+    try:
+        return from_wire(make, wire)
+    except (msgspec.ValidationError, KeyError) as error:
+        raise EngineFault(f"The server's answer is not a {make.__name__}: {error}.") from error
+
+
+def records(make: type[R], wire: JSONObject) -> list[R]:
+    """Decode every *make* of a list without pages."""
+    return [record(make, each) for each in _converted(_Listed, wire).data]
+
+
+def paged(
+    client: WireClient,
+    path: str,
+    query: Mapping[str, object],
+    make: Callable[[JSONObject], T],
+) -> Page[T]:
+    """Return a page of the list at GET *path*, each item decoded by *make*.
+
+    Its `all()` fetches the following pages.
+    """
+    listed = _converted(_Listed, client.read(path, query))
+    return Page(
+        [make(each) for each in listed.data],
+        listed.next_page,
+        prev_page=listed.prev_page,
+        more=lambda cursor: paged(client, path, {**query, "page": cursor}, make),
+    )
+
+
+def field_of(kind: type[T], wire: JSONObject, name: str) -> T:
+    """Return the field *name* of *wire*, decoded as *kind*."""
+    return _converted(kind, wire.get(name))
+
+
+def _converted(kind: type[T], wire: object) -> T:
+    try:
+        return msgspec.convert(wire, kind)
+    except msgspec.ValidationError as error:
+        raise EngineFault(f"The server's answer is of another shape: {error}.") from error
+
+
+# The connection broke after the request was sent, so the server may have done it. A create, an update
+# under a precondition and a delete are safe to repeat: the second response shows the result of the
+# first. The outcome of any other write stays unknown.
+
+
+def lost(error: Unavailable) -> bool:
+    """Return whether *error* leaves a write in doubt on a broken connection."""
+    return error.written is None and error.reason == "lost"
+
+
+def created(
+    client: WireClient, path: str, query: Mapping[str, object], body: Mapping[str, object]
+) -> Memory:
+    """Create a memory by POST to *path*.
+
+    If the response is lost and the path is then taken by a memory with the same content, created
+    by the same actor, that memory is returned.
+    """
+    try:
+        return record(Memory, client.write("POST", path, body, query=query))
+    except Unavailable as unknown:
+        if not lost(unknown):
+            raise
+        try:
+            return record(Memory, client.write("POST", path, body, query=query))
+        except PathTaken as taken:
+            ours = _made_by_us(client, path, taken.conflicting_memory_id, body)
+            if ours is None:
+                raise
+            shown = {"view": query.get("view") or "basic"}
+            return record(Memory, client.read(route(path, ours), shown))
+        except Unavailable:
+            raise unknown from None
+
+
+def _made_by_us(
+    client: WireClient, path: str, memory_id: str, body: Mapping[str, object]
+) -> str | None:
+    memory = record(Memory, client.read(route(path, memory_id), {"view": "full"}))
+    versions = path.removesuffix("/memories")
+    head = client.read(route(versions, "memory_versions", memory.memory_version_id))
+    by: Actor = record(Version, head).created_by
+    same = (memory.path, memory.content) == (body["path"], body["content"])
+    return memory_id if same and by == identity(client).actor else None
+
+
+def updated(
+    client: WireClient, path: str, query: Mapping[str, object], body: Mapping[str, object]
+) -> Memory:
+    """Update the memory at *path*; retry a lost response under a precondition.
+
+    An update that finds its values in place is a no-op even if its precondition fails, so the
+    second attempt returns the true state. Without a precondition it could undo another client's
+    later write.
+    """
+    again = isinstance(body.get("precondition"), dict)
+    return record(Memory, client.write("POST", path, body, query=query, again=again))
+
+
+def deleted(
+    client: WireClient, path: str, query: Mapping[str, object], id: str, type: str
+) -> Deleted:
+    """Delete the object at *path*; NotFound after a lost response counts as deleted."""
+    try:
+        return record(Deleted, client.write("DELETE", path, query=query))
+    except Unavailable as unknown:
+        if not lost(unknown):
+            raise
+        try:
+            return record(Deleted, client.write("DELETE", path, query=query))
+        except NotFound:
+            return record(Deleted, {"id": id, "type": type})
+        except Unavailable:
+            raise unknown from None
+
+
+def identity(client: WireClient) -> Identity:
+    """Return the identity that the server assigns to the client's credential."""
+    return record(Identity, client.read("/api/me"))

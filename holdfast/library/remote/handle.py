@@ -16,14 +16,13 @@ from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.remote.client import Connections, WireClient
+from holdfast.library.remote.client import Connections, WireClient, identity
 from holdfast.library.remote.streams import RemoteEvents
 from holdfast.library.remote_agents import RemoteAgents, RemoteEnvironments
 from holdfast.library.remote_durable import RemoteDurable, RemoteDurables
 from holdfast.library.remote_keys import RemoteKeys
 from holdfast.library.remote_sessions import RemoteSessions
 from holdfast.library.remote_stores import RemoteMemoryStores
-from holdfast.library.settling import identity
 from holdfast.library.spans import DURABLE, traced
 from holdfast.memories.durable.records import AgentSummary, DurableLimits, LimitsChanged, Swept
 from holdfast.memories.longterm.records import LongTermOptions

@@ -6,8 +6,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from holdfast.ground.errors import InvalidInput
+from holdfast.library.remote.client import json_of
 from holdfast.library.remote_longterm_wire import LongTermWire, record, sendable
-from holdfast.library.wire_request import json_of
 from holdfast.memories.longterm.records import Imported, RejectedRecord
 
 BYTES_AT_ONCE: Final = 8_388_608
