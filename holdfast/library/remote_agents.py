@@ -3,7 +3,8 @@
 from datetime import datetime
 
 from holdfast.ground.pages import Page
-from holdfast.library.remote.client import WireClient, paged, route
+from holdfast.library.remote.calls import paged
+from holdfast.library.remote.client import WireClient, route
 from holdfast.memories.stores.records import JSONObject
 
 AGENTS = "/v1/agents"

@@ -3,7 +3,8 @@
 All of them need an admin key.
 """
 
-from holdfast.library.remote.client import WireClient, record, records, route
+from holdfast.library.remote.calls import record, records
+from holdfast.library.remote.client import WireClient, route
 from holdfast.memories.stores.records import ApiKey, KeyScope
 
 KEYS = "/api/keys"

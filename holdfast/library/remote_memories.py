@@ -7,18 +7,16 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.ground.errors import NotFound
 from holdfast.ground.pages import Page
-from holdfast.library.remote.client import (
-    WireClient,
+from holdfast.library.remote.calls import (
     created,
     deleted,
-    edits_on_wire,
     field_of,
     paged,
     record,
     records,
-    route,
     updated,
 )
+from holdfast.library.remote.client import WireClient, edits_on_wire, route
 from holdfast.memories.stores.changes import WAIT_MAX
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.records import (

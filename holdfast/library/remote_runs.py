@@ -10,7 +10,8 @@ from msgspec.structs import asdict
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import NotFound, Unavailable, Unsupported
 from holdfast.ground.pages import Page, checked_limit
-from holdfast.library.remote.client import WireClient, field_of, paged, route
+from holdfast.library.remote.calls import field_of, paged
+from holdfast.library.remote.client import WireClient, route
 from holdfast.library.remote.streams import PAUSE, PAUSE_MOST, frames
 from holdfast.memories.run import keys as run_keys
 from holdfast.memories.run.entry import EVERYTHING, OneOrMany, filter_of

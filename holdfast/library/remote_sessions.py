@@ -7,7 +7,8 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.ground.errors import Unsupported
 from holdfast.ground.pages import Page
-from holdfast.library.remote.client import WireClient, deleted, paged, record, records, route
+from holdfast.library.remote.calls import deleted, paged, record, records
+from holdfast.library.remote.client import WireClient, route
 from holdfast.memories.stores.records import (
     Deleted,
     JSONObject,

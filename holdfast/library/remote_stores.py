@@ -5,7 +5,8 @@ from datetime import datetime
 from msgspec import UNSET, UnsetType
 
 from holdfast.ground.pages import Page
-from holdfast.library.remote.client import WireClient, deleted, paged, record, route
+from holdfast.library.remote.calls import deleted, paged, record
+from holdfast.library.remote.client import WireClient, route
 from holdfast.library.remote_memories import RemoteMemories, RemoteVersions
 from holdfast.memories.stores.records import Deleted, Metadata, Store, StoreSettings
 

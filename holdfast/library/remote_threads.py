@@ -7,7 +7,8 @@ import msgspec
 
 from holdfast.ground.errors import EngineFault, InvalidInput
 from holdfast.ground.pages import Page, checked_limit
-from holdfast.library.remote.client import WireClient, field_of, paged, route
+from holdfast.library.remote.calls import field_of, paged
+from holdfast.library.remote.client import WireClient, route
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_records import RunFilters, RunRecord, RunStatus
 from holdfast.memories.state.serialize import imported

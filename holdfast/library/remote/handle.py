@@ -16,7 +16,8 @@ from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.remote.client import Connections, WireClient, identity
+from holdfast.library.remote.calls import identity
+from holdfast.library.remote.client import Connections, WireClient
 from holdfast.library.remote.streams import RemoteEvents
 from holdfast.library.remote_agents import RemoteAgents, RemoteEnvironments
 from holdfast.library.remote_durable import RemoteDurable, RemoteDurables
