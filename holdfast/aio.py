@@ -1,5 +1,6 @@
-"""The library for an event loop: `hf = await holdfast.aio.open(…)`, and await its methods.
+"""The library for an event loop.
 
+`hf = await holdfast.aio.open(…)` opens it; its methods are awaited.
 `hf.durable(…)` and `hf.longterm_data(…)` do no I/O and need no `await`:
 `await hf.durable("agent_7").set(…)`.
 """

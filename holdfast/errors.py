@@ -1,4 +1,4 @@
-"""The errors of Holdfast under a public name; the tree is drawn where they are made."""
+"""The errors of Holdfast under a public name; `ground/errors.py` draws the tree."""
 
 from holdfast.ground.errors import AgentNameTaken as AgentNameTaken
 from holdfast.ground.errors import CheckpointMismatch as CheckpointMismatch

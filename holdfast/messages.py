@@ -1,4 +1,4 @@
-"""What is said along a network, under a public name: message types and their makers."""
+"""Messages of a network under a public name: types, and functions that make them."""
 
 from holdfast.memories.state.history import ErrorKind as ErrorKind
 from holdfast.memories.state.history import GivenMessage as GivenMessage

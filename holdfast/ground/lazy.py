@@ -1,38 +1,43 @@
 """Lazy exports: public names of a package that load on first access.
 
-Importing the package stays cheap.
+Importing the package stays cheap, and type checkers see the same names in its stub.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 
 
-def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """Return a `__getattr__` that loads the public names of *package*.
+def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` for the names in the stub of *package*.
 
-    *homes* maps each name to its module.
-
-    A module's own name, with the package before it, stands for the module itself.
+    The stub, `__init__.pyi`, has a line for each: `from module import name as name`. `__all__`
+    comes from it too. A name from *package* itself is one of its modules.
     """
+    homes: dict[str, str] = {}
 
-    def find(name: str) -> object:
-        home = homes.get(name)
+    def names() -> dict[str, str]:
+        if not homes:
+            path = f"{sys.modules[package].__path__[0]}/__init__.pyi"
+            with open(path, encoding="utf-8") as stub:  # noqa: PTH123 - pathlib loads slowly
+                words = [line.split() for line in stub if line.startswith("from ")]
+            homes.update({name: home for _, home, _, name, *_ in words})
+        return homes
+
+    def load(name: str) -> object:
+        if name == "__all__":
+            return sorted(names())
+        home = names().get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = import_module(home)
-        found = module if home == f"{package}.{name}" else getattr(module, name)
+        if home == package:
+            return import_module(f"{package}.{name}")
+        found = getattr(import_module(home), name)
         setattr(sys.modules[package], name, found)
         return found
 
-    return find
+    def listed() -> list[str]:
+        special = {name for name in vars(sys.modules[package]) if name.startswith("__")}
+        return sorted({"__all__", *names(), *special})
 
-
-def public(package: str) -> Callable[[], list[str]]:
-    """Return a `__dir__` for *package* that lists its public names, loaded or not."""
-
-    def names() -> list[str]:
-        module = vars(sys.modules[package])
-        return sorted({*module["__all__"], *(name for name in module if name.startswith("__"))})
-
-    return names
+    return load, listed

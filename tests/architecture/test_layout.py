@@ -29,10 +29,10 @@ CEILINGS = {
     "folders with too many files": 6,  # 2
     "circles of imports": 0,  # 0
     "files in circles of imports": 0,  # 0
-    "own imports below TYPE_CHECKING": 120,  # 0
+    "own imports below TYPE_CHECKING": 21,  # 0
     "public class names in more than one file": 0,  # 0
     "files named by a gerund or participle": 11,  # 0
-    "long first lines of docstrings": 3,  # 0
+    "long first lines of docstrings": 0,  # 0
 }
 
 WORDS = {

@@ -1,0 +1,1 @@
+from holdfast.library.holdfast import Holdfast as Holdfast

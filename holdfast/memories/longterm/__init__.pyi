@@ -1,0 +1,1 @@
+from holdfast.memories.longterm.memory import LongTermMemory as LongTermMemory

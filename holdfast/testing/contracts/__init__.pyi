@@ -1,0 +1,1 @@
+from holdfast.testing.contracts.history import HistoryContract as HistoryContract
