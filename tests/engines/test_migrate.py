@@ -1,15 +1,16 @@
-"""Migrations: in order, once, each whole; and what becomes of the rows that were there."""
+"""Migrations: in order, once, each whole."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from holdfast.engines.base import Dialect, Engine
+from holdfast.engines.base import Dialect
 from holdfast.engines.migrate import (
     AppliedMigration,
+    Ground,
     Migration,
     known,
     migrate,
@@ -17,11 +18,11 @@ from holdfast.engines.migrate import (
     statements,
 )
 from holdfast.engines.postgres import PostgresEngine
+from holdfast.engines.postgres.engine import PostgresGround
 from holdfast.engines.sqlite import SQLiteEngine
-from holdfast.engines.sqlite.connection import APPLICATION_ID, connect
+from holdfast.engines.sqlite.connection import connect
 from holdfast.engines.sqlite.database import SQLiteGround
 from holdfast.ground.errors import EngineFault, TooNew, Unavailable
-from holdfast.ground.scope import EVERYBODY
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import PostgresServer
 
@@ -144,65 +145,68 @@ def test_both_engines_have_the_same_migrations():
     assert [str(one) for one in known("sqlite")] == [str(one) for one in known("postgres")]
 
 
-OWNERS = 9
-"""The migration that gives each user's hashes a key of their own."""
-
-USED_BEFORE = (
-    *(
-        "insert into {ltm}_collections (number, id, workspace, user_id, namespace, workspace_id,"
-        " version, redone, marks, items, superseded, turns, analyzer, indexed, created_at)"
-        f" values ({number}, 'coll_{number}', '{workspace}', '{user}', 'chat{number}', '',"
-        " 1, 0, 0, 0, 0, 0, 1, 0, 0)"
-        for number, (workspace, user) in enumerate(
-            [("ours", "ada"), ("ours", "ada"), ("ours", "bob"), ("theirs", "ada")]
-        )
+LATER = (
+    Migration(
+        number=9000,
+        name="notes",
+        sha256="n",
+        statements=(
+            "create table notes (id integer primary key, body text)",
+            "insert into notes (id, body) values (1, 'one'), (2, 'three')",
+        ),
     ),
-    "insert into {ltm}_secrets (workspace, secret) values ('ours', {key})",
-    "insert into {ltm}_secrets (workspace, secret) values ('unused', {key})",
+    Migration(
+        number=9001,
+        name="sizes",
+        sha256="s",
+        statements=(
+            "alter table notes add column size integer",
+            "update notes set size = length(body)",
+        ),
+    ),
 )
-"""Two users of one workspace that has a key, one with two collections, and one without a key."""
+"""Two made-up migrations of a later release; the second changes the rows of the first."""
 
 
-def used_sqlite(path: Path) -> Engine:
-    path.touch()
-    connection = connect(str(path), "writer")
-    connection.do(f"pragma application_id = {APPLICATION_ID}")
-    migrate(SQLiteGround(connection, FrozenClock()), known("sqlite")[: OWNERS - 1])
-    for statement in USED_BEFORE:
-        connection.do(statement.format(ltm="ltm", key=f"x'{'ab' * 32}'"))
+def sizes_after_an_upgrade(ground: Ground, read: Callable[[str], list[object]]) -> list[object]:
+    """Upgrade a used database of this release in two steps, and then again."""
+    release = known(ground.dialect)
+
+    assert migrate(ground, [*release, LATER[0]]) == [LATER[0]]
+    assert migrate(ground, [*release, *LATER]) == [LATER[1]]
+    assert migrate(ground, [*release, *LATER]) == []
+    return read("select size from {}notes order by id")
+
+
+def test_a_later_release_upgrades_a_sqlite_file_step_by_step(sqlite_file: Path):
+    SQLiteEngine.open(sqlite_file, clock=FrozenClock()).close()
+    connection = connect(str(sqlite_file), "writer")
+
+    found = sizes_after_an_upgrade(
+        SQLiteGround(connection, FrozenClock()),
+        lambda sql: [row[0] for row in connection.rows(sql.format(""), {})],
+    )
+
+    assert found == [3, 5]
+    assert connection.number("pragma user_version") == 9001
     connection.raw.close()
-    return SQLiteEngine.open(path, clock=FrozenClock())
 
 
-def used_postgres(server: PostgresServer) -> Engine:
-    """Open a database whose owner is bound by the policies, and migrates it."""
-    name = server.new_database()
-    server.execute("create role migrator login", f"alter database {name} owner to migrator")
-    key = f"decode('{'ab' * 32}', 'hex')"
-    with psycopg.connect(server.url(name, user="migrator")) as connection:
-        for each in known("postgres")[: OWNERS - 1]:
-            for statement in each.statements:
-                connection.execute(statement.encode())
-            connection.execute(
-                "insert into holdfast.migrations values (%s, %s, %s, 0, '')",
-                (each.number, each.name, each.sha256),
-            )
-        for setting in ("workspace", "user"):
-            connection.execute("select set_config(%s, '*', true)", (f"holdfast.{setting}",))
-        for statement in USED_BEFORE:
-            connection.execute(statement.format(ltm="holdfast.ltm", key=key).encode())
-    return PostgresEngine.open(server.url(name, user="migrator"), clock=FrozenClock())
-
-
-@pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
-def test_each_user_keeps_the_key_of_what_was_hashed_before_keys_were_a_users(
-    dialect: Dialect, sqlite_file: Path, postgres_server: PostgresServer
+def test_a_later_release_upgrades_a_postgres_database_step_by_step(
+    postgres_server: PostgresServer,
 ):
-    engine = (
-        used_sqlite(sqlite_file) if dialect == "sqlite" else used_postgres(postgres_server)
-    ).scoped(EVERYBODY)
+    """As a login that is bound by the policies."""
+    name = postgres_server.new_database()
+    postgres_server.execute(
+        "create role migrator login", f"alter database {name} owner to migrator"
+    )
+    url = postgres_server.url(name, user="migrator")
+    PostgresEngine.open(url, clock=FrozenClock()).close()
 
-    found = engine.rows("select workspace, user_id, secret from ltm_secrets order by user_id")
+    with psycopg.connect(url, autocommit=True) as connection:
+        found = sizes_after_an_upgrade(
+            PostgresGround(connection, FrozenClock()),
+            lambda sql: [row[0] for row in connection.execute(sql.format("holdfast.").encode())],
+        )
 
-    assert found == [("ours", user, b"\xab" * 32) for user in ("ada", "bob")]
-    engine.close()
+    assert found == [3, 5]

@@ -176,7 +176,7 @@ def _check_fit(connection: "psycopg.Connection[Any]", target: PostgresTarget) ->
 def _migrate(
     connection: "psycopg.Connection[Any]", clock: Clock, *, allowed: bool
 ) -> list[Migration]:
-    ground = _Ground(connection, clock)
+    ground = PostgresGround(connection, clock)
     try:
         return migrate(ground, allowed=allowed)
     except errors.InsufficientPrivilege as error:
@@ -187,7 +187,7 @@ def _migrate(
         raise
 
 
-class _Ground:
+class PostgresGround:
     """The schema for the migrations."""
 
     dialect: Dialect = "postgres"

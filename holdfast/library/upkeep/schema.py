@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.engines import queries
@@ -19,27 +20,13 @@ from holdfast.library.upkeep.tables import Finding
 _DROPPED: Final = ("trigger", "view", "index", "table")
 """Kinds of objects in the order in which foreign ones are dropped."""
 
-_IN_DUMP: Final = re.compile(
-    r"""
-    ^CREATE\ TABLE\ holdfast\.(?P<of_table>\w+)\ \((?P<columns>.*?)^\);
-    | ^CREATE\ (?:UNIQUE\ )?INDEX\ (?P<index>\w+)\ ON\ holdfast\.(?P<of_index>\w+)
-    | ^ALTER\ TABLE\ ONLY\ holdfast\.(?P<of_key>\w+)\n\s+
-      ADD\ CONSTRAINT\ (?P<key>\w+)\ (?:PRIMARY|UNIQUE)
-    | ^CREATE\ TRIGGER\ (?P<trigger>\w+)\ .*?\ ON\ holdfast\.(?P<of_trigger>\w+)
-    | ^CREATE\ POLICY\ (?P<policy>\w+)\ ON\ holdfast\.(?P<of_policy>\w+)
-    | ^CREATE\ FUNCTION\ holdfast\.(?P<function>\w+)\(.*?AS\ \$\$(?P<body>.*?)\$\$;
-    | (?:^CREATE\ SEQUENCE|SEQUENCE\ NAME)\ holdfast\.(?P<sequence>\w+)
-    """,
-    re.VERBOSE | re.MULTILINE | re.DOTALL,
-)
-"""Statements of `pg_dump` that create named objects of a schema."""
-_COLUMN: Final = re.compile(r'^    "?([a-z]\w*)"? ', re.MULTILINE)
-
 SCHEMA: Final = "schema"
 """Name of this check in findings."""
 
 _Key = tuple[str, str, str]
 """Kind, table and name of an object."""
+_ObjectRow = tuple[str, str, str, str]
+"""A key with the object's definition: a line of `schema.postgres.json`."""
 
 
 class SchemaObject(Struct, frozen=True, kw_only=True):
@@ -61,8 +48,7 @@ class SchemaObject(Struct, frozen=True, kw_only=True):
 
 def check_schema(engine: Engine, reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
     """Yield a finding for each foreign, missing or differently defined object."""
-    expected = schema_of(engine.dialect)
-    found = {each.key: _plain(each.text) for each in reader.all(SchemaObject, sql.schema_objects)}
+    expected, found = schema_of(engine.dialect), objects_in(reader, sql)
     for key in sorted({*expected, *found}):
         kind, table, name = key
         whole = ("table", table, table)
@@ -85,8 +71,14 @@ def schema_of(dialect: Dialect) -> dict[_Key, str]:
     """Return the objects of this release's schema, each with its definition."""
     if dialect == "sqlite":
         return _sqlite_schema(max(migration.number for migration in known("sqlite")))
-    dump = files("holdfast.engines").joinpath("migrations", "schema.postgres.sql")
-    return dict(_dumped(dump.read_text(encoding="utf-8")))
+    rows = files("holdfast.engines").joinpath("migrations", "schema.postgres.json").read_bytes()
+    found = msgspec.json.decode(rows, type=list[_ObjectRow])
+    return {(kind, table, name): text for kind, table, name, text in found}
+
+
+def objects_in(reader: Reader, sql: SimpleNamespace) -> dict[_Key, str]:
+    """Return the objects of the database that *reader* reads, each with its definition."""
+    return {each.key: _plain(each.text) for each in reader.all(SchemaObject, sql.schema_objects)}
 
 
 def drop_foreign(path: Path) -> tuple[str, ...]:
@@ -137,21 +129,3 @@ def _objects(connection: Connection) -> list[SchemaObject]:
 def _plain(text: str) -> str:
     """Return *text* without quotes and white space, which vary by SQLite version."""
     return re.sub(r'[\s"`\[\]]+', "", text)
-
-
-def _dumped(dump: str) -> Iterator[tuple[_Key, str]]:
-    for found in _IN_DUMP.finditer(dump):
-        if table := found["of_table"]:
-            yield ("table", table, table), ""
-            for column in _COLUMN.findall(found["columns"]):
-                yield ("column", table, column), ""
-        elif found["function"]:
-            yield ("function", "", found["function"]), _plain(found["body"])
-        elif found["sequence"]:
-            yield ("sequence", "", found["sequence"]), ""
-        elif found["key"]:
-            yield ("index", found["of_key"], found["key"]), ""
-        else:
-            for kind in ("index", "trigger", "policy"):
-                if found[kind]:
-                    yield (kind, found[f"of_{kind}"], found[kind]), ""

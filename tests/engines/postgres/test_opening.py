@@ -51,7 +51,7 @@ def test_opening_says_so_once_it_is_open(empty_url: str) -> None:
 
 
 def test_without_migrations_what_is_missing_is_listed(empty_url: str) -> None:
-    with pytest.raises(Unavailable, match="0001_engine") as caught:
+    with pytest.raises(Unavailable, match="0001_schema") as caught:
         open(empty_url, migrate=False)
 
     assert caught.value.reason == "read_only"
@@ -62,7 +62,7 @@ def test_a_login_that_may_not_migrate_hears_what_is_missing(
 ) -> None:
     postgres_server.execute("drop role if exists weak", "create role weak login")
 
-    with pytest.raises(Unavailable, match="0001_engine") as caught:
+    with pytest.raises(Unavailable, match="0001_schema") as caught:
         open(empty_url.replace("postgres@", "weak@"))
 
     assert caught.value.__cause__ is not None

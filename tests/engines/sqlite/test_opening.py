@@ -255,7 +255,7 @@ def test_a_newer_schema_is_left_alone(path: Path):
 
 
 def test_without_permission_to_migrate_a_new_file_lists_what_is_missing(path: Path):
-    with pytest.raises(Unavailable, match="0001_engine"):
+    with pytest.raises(Unavailable, match="0001_schema"):
         opened(path, migrate=False)
 
 

@@ -90,10 +90,10 @@ class TestOfAFile:
         self, hf: Holdfast, target: str
     ) -> None:
         with asking(target) as ask:
-            ask("pragma user_version = 1")
+            ask("pragma user_version = 7")
 
         assert unwell(hf).keys() == {"schema"}
-        assert said(hf)["schema"].says.startswith("1, by its migrations ")
+        assert said(hf)["schema"].says.startswith("7, by its migrations 1")
 
     def test_a_log_that_grew_is_named(self, hf: Holdfast, target: str) -> None:
         fill(hf)
