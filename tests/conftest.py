@@ -14,7 +14,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.shared import Server, new_workspace
 
-pytest.register_assert_rewrite("holdfast.testing.contracts")
+pytest.register_assert_rewrite("holdfast.testing.contracts", "contracts")
 pytest_plugins = ["holdfast.testing.postgres", "fuse_needs"]
 
 # Without time limits, and the same way twice in CI.

@@ -157,7 +157,6 @@ LOCAL_IMPORTS = {
     "holdfast/library/remote/handle.py": 9,
     "holdfast/library/upkeep/restore.py": 1,
     "holdfast/memories/longterm/vectors/registry.py": 2,
-    "holdfast/testing/contracts/longterm_meaning.py": 1,
 }
 
 ROOT = Path(__file__).parents[2]

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contracts.given import written
 from msgspec import Struct
 
 from holdfast.engines.queries import read
 from holdfast.ground.scope import Actor, ActorKind, Scope
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Store
-from holdfast.testing.contracts.given import written
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -5,11 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import TypeVar
 
+from contracts.given import sha256_of, written
+
 from holdfast.ground.ids import Ids
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.edits import Edit, Remove, Save
 from holdfast.memories.stores.records import Applied, Memory, Snapshot
-from holdfast.testing.contracts.given import sha256_of, written
 
 T = TypeVar("T")
 

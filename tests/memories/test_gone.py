@@ -9,6 +9,7 @@ from threading import Event as Signal
 
 import psycopg
 import pytest
+from contracts.attachments import attached
 from psycopg import sql
 
 import holdfast
@@ -18,7 +19,6 @@ from holdfast.ground.scope import Scope
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.edits import Save
 from holdfast.memories.stores.records import Memory, Store
-from holdfast.testing.contracts.attachments import attached
 from holdfast.testing.shared import new_workspace
 
 PATH = "zqpathmarkerwvk"

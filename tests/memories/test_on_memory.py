@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
+from contracts.suites import STORES, suites_of
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
-from holdfast.testing.contracts.suites import STORES, suites_of
 from holdfast.testing.fakes import FrozenClock
 
 

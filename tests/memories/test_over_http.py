@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from contracts.events import EventsContract
+from contracts.keys import KeysContract
+from contracts.suites import STORES, suites_of
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
-from holdfast.testing.contracts.events import EventsContract
-from holdfast.testing.contracts.keys import KeysContract
-from holdfast.testing.contracts.suites import STORES, suites_of
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import serving
 from holdfast.testing.shared import Server, new_workspace

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from contracts.given import invalid, written
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -10,7 +11,6 @@ import holdfast
 from holdfast.ground.errors import PathTaken
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory
-from holdfast.testing.contracts.given import invalid, written
 from holdfast.testing.model import excludes, is_content, is_path
 from holdfast.testing.shared import new_workspace
 from holdfast.testing.strategies import nasty_paths, plain_paths

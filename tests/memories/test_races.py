@@ -10,6 +10,10 @@ from pathlib import Path
 from threading import Barrier
 from typing import TypeVar
 
+import racing
+from contracts.given import sha256_of, still, written
+from racing import add_lines
+
 import holdfast
 from holdfast.ground.errors import (
     HoldfastError,
@@ -19,9 +23,7 @@ from holdfast.ground.errors import (
     StoreFull,
 )
 from holdfast.library.holdfast import Holdfast
-from holdfast.testing.contracts.given import sha256_of, still, written
 from holdfast.testing.model import excludes
-from holdfast.testing.racing import add_lines
 
 T = TypeVar("T")
 
@@ -94,7 +96,7 @@ def test_no_line_is_lost_among_threads(kept: Holdfast) -> None:
 def test_no_line_is_lost_among_processes(kept: Holdfast, target: str) -> None:
     store = kept.memory_stores.create(name="Notes")
     (memory,) = written(kept, store, "/a", content="")
-    racer = [sys.executable, "-m", "holdfast.testing.racing", target, kept.workspace]
+    racer = [sys.executable, racing.__file__, target, kept.workspace]
     env = os.environ | {"PYTHONPATH": str(Path(holdfast.__file__).parents[1])}
 
     processes = [

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
+from contracts.given import written
 
 import holdfast
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Store
-from holdfast.testing.contracts.given import written
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.shared import new_workspace
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
+from contracts.given import sha256_of, still
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -19,7 +20,6 @@ import holdfast
 from holdfast.ground.errors import HoldfastError
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory
-from holdfast.testing.contracts.given import sha256_of, still
 from holdfast.testing.model import ModelStore, same_refusal
 from holdfast.testing.shared import new_workspace
 from holdfast.testing.strategies import contents, nasty_paths, plain_paths

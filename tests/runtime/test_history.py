@@ -12,7 +12,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.runtime import EngineHistory, History, HistoryContext, InMemoryHistory
 from holdfast.runtime.history import asked, has_any
 from holdfast.testing.contracts import HistoryContract
-from holdfast.testing.contracts.threads_given import made, said
+from holdfast.testing.contracts.history import made, said
 
 
 class TestInMemory(HistoryContract):

@@ -9,12 +9,12 @@ from threading import Barrier
 from typing import TypeVar
 
 import httpx
+from contracts.given import still, written
+from racing import add_lines
 
 from holdfast.ground.errors import HoldfastError, PathTaken, PreconditionFailed
 from holdfast.library.holdfast import Holdfast
-from holdfast.testing.contracts.given import still, written
 from holdfast.testing.model import excludes
-from holdfast.testing.racing import add_lines
 
 T = TypeVar("T")
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
+from contracts.files import FilesContract
+from contracts.files_asks import view
+from contracts.files_given import Clear, Run
 
 import holdfast
 from holdfast.ground.errors import ToolRefused
-from holdfast.testing.contracts.files import FilesContract
-from holdfast.testing.contracts.files_asks import view
-from holdfast.testing.contracts.files_given import Clear, Run
 from holdfast.tools import Tool, files
 from holdfast.tools.base import calls
 from holdfast.tools.files import clear as clear_files

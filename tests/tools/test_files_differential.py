@@ -8,13 +8,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from anthropic.lib.tools import ToolError
 from anthropic.tools import BetaLocalFilesystemMemoryTool
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-import holdfast
-from holdfast.ground.errors import ToolRefused
-from holdfast.library.holdfast import Holdfast
-from holdfast.testing.contracts.files_asks import (
+from contracts.files_asks import (
     create,
     delete,
     insert,
@@ -22,7 +16,13 @@ from holdfast.testing.contracts.files_asks import (
     str_replace,
     view,
 )
-from holdfast.testing.contracts.files_given import read_files
+from contracts.files_given import read_files
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import holdfast
+from holdfast.ground.errors import ToolRefused
+from holdfast.library.holdfast import Holdfast
 from holdfast.tools import Tool, files
 
 BETTER = re.compile(r"Cannot create |Cannot rename .* into itself|Invalid `view_range`")

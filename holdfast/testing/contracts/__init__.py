@@ -1,4 +1,4 @@
-"""Contracts, written once; every engine and door subclasses them."""
+"""Contracts for a storage engine, a history, checkpoints or a vector provider of your own."""
 
 from holdfast.ground.lazy import lazy_names
 

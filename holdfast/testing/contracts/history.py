@@ -7,7 +7,8 @@ import asyncio
 import re
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -15,13 +16,68 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.ground.errors import Conflict, ResultDiffers
-from holdfast.memories.state.result import InferenceResult
+from holdfast.memories.state import history
+from holdfast.memories.state.result import InferenceResult, Usage, result_id
+from holdfast.memories.state.run_records import RunRecord
+from holdfast.memories.state.thread import ThreadMessage
 from holdfast.runtime.history import METHODS, History, HistoryContext, asked
-from holdfast.testing.contracts.threads_given import AT, began, ended, made, said
 
 T = TypeVar("T")
 
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+AT = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+THREAD = "thread_7"
+
+_said = count()
+
+
+def made(
+    index: int = 0, *, run_id: str = "run_1", agent: str = "writer", text: str = "Done."
+) -> InferenceResult:
+    """Return the result at *index* of a run, with a value in each field."""
+    call = history.call("call_1", "look", {"b": [1, 2.5, None], "a": {"é": "\0\N{CRAB}"}})
+    return InferenceResult(
+        agent=agent,
+        input="Write.",
+        prompt=[history.system("You write."), history.user("Write.")],
+        history=[history.user("Before."), history.assistant("Yes?")],
+        output=[call, history.assistant(text)],
+        tool_calls=[history.result("call_1", "look", {"b": 1}, data={"found": ["x" * 10]})],
+        raw='[{"kind":"response"}]',
+        id=result_id(run_id, index),
+        created_at=AT + timedelta(milliseconds=index),
+        stop_reason="max_steps",
+        usage=Usage(requests=2, input_tokens=10, output_tokens=3, tool_calls=1, details={"c": 1}),
+        run_id=run_id,
+        index=index,
+        model="test:model",
+        error={"name": "Odd", "message": "It was."},
+        extras={"more": {"z": 1, "a": 2}},
+    )
+
+
+def said(text: str = "Write.", id: str | None = None) -> ThreadMessage:
+    """Return what a user said; with an id of its own where none is given."""
+    return ThreadMessage(id=id or f"msg_{next(_said)}", content=text, at=AT)
+
+
+def began(run_id: str = "run_1", *, thread_id: str | None = THREAD, **more: object) -> RunRecord:
+    """Return the record of a run that has begun."""
+    fields: dict[str, object] = {"network": "desk", "started_at": AT, **more}
+    return RunRecord.from_dict({"id": run_id, "thread_id": thread_id, **fields})
+
+
+def ended(run_id: str = "run_1", *, thread_id: str | None = THREAD, **more: object) -> RunRecord:
+    """Return the record of a run that has ended."""
+    fields: dict[str, object] = {
+        "status": "completed",
+        "stop_reason": "done",
+        "usage": {"requests": 3},
+        "calls": 2,
+        "ended_at": AT + timedelta(seconds=9),
+        "dropped": ["editor"],
+    }
+    return began(run_id, thread_id=thread_id, **{**fields, **more})
 
 
 class HistoryContract:

@@ -9,14 +9,14 @@ import anyio
 import pytest
 from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
 from anthropic.types.beta import BetaMemoryTool20250818ViewCommand
+from contracts.files import FilesContract
+from contracts.files_asks import create, view
+from contracts.files_given import Clear, Run
 
 import holdfast.aio
 from holdfast.doors.adapters.anthropic_tool import AsyncHoldfastMemoryTool, HoldfastMemoryTool
 from holdfast.ground.errors import InvalidInput, ToolRefused, Unavailable
 from holdfast.library.holdfast import Holdfast
-from holdfast.testing.contracts.files import FilesContract
-from holdfast.testing.contracts.files_asks import create, view
-from holdfast.testing.contracts.files_given import Clear, Run
 from holdfast.tools.base import calls
 from holdfast.tools.files_arguments import HoldfastHandle
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
+from contracts.durable_given import keys_of
 from doors.http.asking import Asker, Said
 from memories.durable.beneath import everything
 from msgspec import Struct
@@ -13,7 +14,6 @@ from msgspec.structs import replace
 from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.routes import routes
 from holdfast.library.holdfast import Holdfast
-from holdfast.testing.contracts.durable_given import keys_of
 
 CONTENT, KEY = "Zw3xSecretContent", "Kq9fSecretKey"
 ENTRY = {"content": "x", "category": "core"}

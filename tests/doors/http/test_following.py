@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contracts.given import written
 from doors.http.asking import Asker, Said
 
 import holdfast
@@ -14,7 +15,6 @@ from holdfast.doors.http import state as bell
 from holdfast.doors.http.app import App, make_app
 from holdfast.doors.http.request import MIB, THREADS
 from holdfast.library.holdfast import Holdfast
-from holdfast.testing.contracts.given import written
 from holdfast.testing.fakes import FrozenClock
 
 MANY = 5 * THREADS

@@ -6,12 +6,12 @@ from typing import Any
 
 import httpx
 import pytest
+from contracts.runs_given import Held
 from doors.http.asking import Asker, Said
 
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import RunMemory
-from holdfast.testing.contracts.runs_given import Held
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import serving
 

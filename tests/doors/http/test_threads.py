@@ -8,7 +8,7 @@ from doors.http.asking import Asker
 from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.routes import routes
 from holdfast.library.holdfast import Holdfast
-from holdfast.testing.contracts.threads_given import THREAD, ended, made, said
+from holdfast.testing.contracts.history import THREAD, ended, made, said
 
 OURS = [
     each

@@ -7,6 +7,7 @@ from typing import Any, LiteralString
 
 import apsw
 import psycopg
+from contracts.given import written
 
 import holdfast
 from holdfast.ground.scope import Actor
@@ -14,8 +15,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.stores.edits import Save
 from holdfast.memories.stores.records import Store
-from holdfast.testing.contracts.given import written
-from holdfast.testing.contracts.threads_given import THREAD, began, ended, made, said
+from holdfast.testing.contracts.history import THREAD, began, ended, made, said
 
 MARKER = "kelpmarker"
 Rows = list[tuple[Any, ...]]

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from contracts.given import written
 from library.upkeep.meddling import Ask, everything, fill, opened
 
 import holdfast
 from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Store
-from holdfast.testing.contracts.given import written
 
 BACKING_UP = Path(__file__).with_name("backing_up.py")
 

@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from contracts.given import written
 from library.upkeep.meddling import Ask, asking, checks, fill, opened
 
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.doctor import doctor
-from holdfast.testing.contracts.given import written
 
 
 def overwrite(file: Path, table: str) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from contracts.longterm_given import kept, memory_of, said, texts
 from library.upkeep.meddling import Ask, checks, opened
 
 from holdfast.library.holdfast import Holdfast
@@ -11,7 +12,6 @@ from holdfast.library.upkeep.restore import restore
 from holdfast.library.upkeep.verify import verify
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.transaction import LARGE
-from holdfast.testing.contracts.longterm_given import kept, memory_of, said, texts
 from holdfast.testing.embedders import WordEmbedder
 
 

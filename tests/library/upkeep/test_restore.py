@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from contracts.given import written
 from library.upkeep.meddling import MARKER, asking, everything, fill, opened
 
 import holdfast
@@ -16,7 +17,6 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.restore import restore
 from holdfast.memories.stores.credentials import Credentials
 from holdfast.memories.stores.records import Memory, Store
-from holdfast.testing.contracts.given import written
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 
 

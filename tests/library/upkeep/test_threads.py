@@ -9,7 +9,7 @@ import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.doctor import doctor
 from holdfast.library.upkeep.restore import restore
-from holdfast.testing.contracts.threads_given import THREAD, began, made, said
+from holdfast.testing.contracts.history import THREAD, began, made, said
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
+from contracts.suites import DURABLE, suites_of
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
-from holdfast.testing.contracts.suites import DURABLE, suites_of
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import serving
 from holdfast.testing.shared import Server, new_workspace

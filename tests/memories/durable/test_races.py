@@ -11,14 +11,15 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
+import durable_racing
 import pytest
+from durable_racing import ACTS, AGENT
 from memories.durable.beneath import everything, misfits
 
 import holdfast
 from holdfast.ground.errors import MemoryFull
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory
-from holdfast.testing.durable_racing import ACTS, AGENT
 from holdfast.testing.shared import new_workspace
 
 RACERS, TIMES = 4, 30
@@ -61,7 +62,7 @@ class Racers:
             return list(pool.map(one, range(RACERS)))
 
     def _processes_race(self, act: str, times: int) -> list[list[Told]]:
-        racer = [sys.executable, "-m", "holdfast.testing.durable_racing", self._target]
+        racer = [sys.executable, durable_racing.__file__, self._target]
         env = os.environ | {"PYTHONPATH": str(Path(holdfast.__file__).parents[1])}
         racers = [
             subprocess.Popen(

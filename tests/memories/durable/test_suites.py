@@ -4,8 +4,8 @@ import inspect
 import pkgutil
 from importlib import import_module
 
-from holdfast.testing import contracts
-from holdfast.testing.contracts.suites import DURABLE
+import contracts
+from contracts.suites import DURABLE
 
 
 def test_every_contract_is_run_on_every_target() -> None:

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from contracts.longterm_given import kept, memory_of, texts
+from contracts.longterm_meaning import SECONDS
 
 import holdfast
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.records import LongTermOptions
-from holdfast.testing.contracts.longterm_given import kept, memory_of, texts
-from holdfast.testing.contracts.longterm_meaning import SECONDS
 from holdfast.testing.embedders import WordEmbedder
 
 VARIABLES = (

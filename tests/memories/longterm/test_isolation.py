@@ -6,12 +6,12 @@ from typing import Any, LiteralString, cast
 
 import psycopg
 import pytest
+from contracts.longterm_given import kept, memory_of, said
 from psycopg import errors, sql
 
 import holdfast
 from holdfast.engines.queries import load
 from holdfast.ground.errors import InvalidInput
-from holdfast.testing.contracts.longterm_given import kept, memory_of, said
 from holdfast.testing.embedders import WordEmbedder
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 

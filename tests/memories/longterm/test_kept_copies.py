@@ -3,12 +3,7 @@
 from pathlib import Path
 
 import pytest
-
-import holdfast
-from holdfast.library.holdfast import Holdfast
-from holdfast.library.upkeep.restore import restore
-from holdfast.memories.longterm.transaction import LARGE
-from holdfast.testing.contracts.longterm_given import (
+from contracts.longterm_given import (
     items,
     kept,
     memory_of,
@@ -16,6 +11,11 @@ from holdfast.testing.contracts.longterm_given import (
     texts,
     turns,
 )
+
+import holdfast
+from holdfast.library.holdfast import Holdfast
+from holdfast.library.upkeep.restore import restore
+from holdfast.memories.longterm.transaction import LARGE
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 
 

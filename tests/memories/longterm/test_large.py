@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from contracts.longterm_given import kept, memory_of, said, texts
 
 import holdfast
 from holdfast.engines.base import Engine
@@ -13,7 +14,6 @@ from holdfast.memories.longterm.recall.index import Postings, Row
 from holdfast.memories.longterm.recall.score import means_of
 from holdfast.memories.longterm.records import Turn
 from holdfast.memories.longterm.transaction import LARGE, first_rows
-from holdfast.testing.contracts.longterm_given import kept, memory_of, said, texts
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.shared import new_workspace
 

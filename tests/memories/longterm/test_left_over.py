@@ -1,11 +1,11 @@
 """What a handle that closed left half done, as a server finds it, on both engines."""
 
 import pytest
+from contracts.longterm_given import memory_of
 
 import holdfast
 from holdfast.ground.clock import to_microseconds
 from holdfast.memories.longterm.background.schedule import LeftOver, left_over
-from holdfast.testing.contracts.longterm_given import memory_of
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.shared import new_workspace
 

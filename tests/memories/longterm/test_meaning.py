@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from contracts.longterm_meaning import LongTermMeaningContract
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
-from holdfast.testing.contracts.longterm_meaning import LongTermMeaningContract
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 from holdfast.testing.shared import Shared, new_workspace

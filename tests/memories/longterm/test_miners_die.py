@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from contracts.longterm_given import items, memory_of
+from contracts.longterm_meaning import SECONDS, until
+from contracts.longterm_mining import Scripted
 from memories.longterm.model_servers import model_server
 
 import holdfast
 from holdfast.library.backlog import take_up
 from holdfast.memories.longterm.memory import LongTermMemory
-from holdfast.testing.contracts.longterm_given import items, memory_of
-from holdfast.testing.contracts.longterm_meaning import SECONDS, until
-from holdfast.testing.contracts.longterm_mining import Scripted
 from holdfast.testing.fakes import FrozenClock
 
 MINER = Path(__file__).with_name("miner.py")

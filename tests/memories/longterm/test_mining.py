@@ -4,6 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from contracts.longterm_given import items, memory_of
+from contracts.longterm_meaning import SECONDS
+from contracts.longterm_mining import LongTermMiningContract, Scripted, told
 from memories.longterm.model_servers import model_server
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -11,9 +14,6 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.records import LongTermOptions
-from holdfast.testing.contracts.longterm_given import items, memory_of
-from holdfast.testing.contracts.longterm_meaning import SECONDS
-from holdfast.testing.contracts.longterm_mining import LongTermMiningContract, Scripted, told
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 from holdfast.testing.shared import Shared, new_workspace

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from contracts.longterm_given import capped, kept, memory_of, said
+from contracts.longterm_meaning import SECONDS, until
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
@@ -12,8 +14,6 @@ from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.memories.longterm.transaction import LARGE
 from holdfast.memories.longterm.vectors.embedder import embedded
-from holdfast.testing.contracts.longterm_given import capped, kept, memory_of, said
-from holdfast.testing.contracts.longterm_meaning import SECONDS, until
 from holdfast.testing.embedders import WordEmbedder
 
 TEXT, NAME = "zw3xforgotten likes tabs", "Kq9fName"

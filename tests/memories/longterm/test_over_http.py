@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-
-import holdfast
-from holdfast.library.holdfast import Holdfast
-from holdfast.testing.contracts.longterm_events import LongTermEventsContract
-from holdfast.testing.contracts.longterm_recalling import (
+from contracts.longterm_events import LongTermEventsContract
+from contracts.longterm_recalling import (
     LongTermMarksContract,
     LongTermRecallingContract,
 )
-from holdfast.testing.contracts.suites import LONGTERM, suites_of
+from contracts.suites import LONGTERM, suites_of
+
+import holdfast
+from holdfast.library.holdfast import Holdfast
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import serving
 from holdfast.testing.shared import Server, new_workspace

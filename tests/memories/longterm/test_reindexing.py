@@ -5,6 +5,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from contracts.longterm_given import kept, memory_of, said, texts
 from library.upkeep.meddling import Ask, asking
 
 import holdfast
@@ -13,7 +14,6 @@ from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.recall.analyze import VERSION
 from holdfast.memories.longterm.transaction import LARGE
 from holdfast.memories.longterm.write import ROWS_AT_ONCE
-from holdfast.testing.contracts.longterm_given import kept, memory_of, said, texts
 
 CLEARED = {
     "sqlite": ("insert into ltm_lex (ltm_lex) values ('delete-all')",),

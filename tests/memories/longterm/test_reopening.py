@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from contracts.longterm_given import items, kept, memory_of, said, texts
 
 import holdfast
 from holdfast.engines.base import Dialect
@@ -17,7 +18,6 @@ from holdfast.memories.longterm.cache_budget import ByteBudget
 from holdfast.memories.longterm.metrics import CollectionSize, held, jobs
 from holdfast.memories.longterm.recall.cache import PostingsCache
 from holdfast.memories.longterm.recall.index import Postings, Row
-from holdfast.testing.contracts.longterm_given import items, kept, memory_of, said, texts
 from holdfast.testing.shared import new_workspace
 
 PACKAGE = "holdfast.memories.longterm"

@@ -1,11 +1,11 @@
 """The memory that caches share."""
 
 import pytest
+from contracts.longterm_given import kept, memory_of
 
 import holdfast
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.longterm.cache_budget import ByteBudget, Tenant
-from holdfast.testing.contracts.longterm_given import kept, memory_of
 
 ONE, OTHER, THIRD = Tenant("postings", 1), Tenant("vectors", 1), Tenant("postings", 2)
 

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+from contracts.longterm_given import kept, memory_of, texts
+from contracts.longterm_meaning import SECONDS
+
 import holdfast
-from holdfast.testing.contracts.longterm_given import kept, memory_of, texts
-from holdfast.testing.contracts.longterm_meaning import SECONDS
 from holdfast.testing.embedders import WordEmbedder
 
 

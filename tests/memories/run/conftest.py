@@ -1,11 +1,11 @@
 """A clock that stands still, and memories of runs by it."""
 
 import pytest
+from contracts.run_given import NewMemory
 
 from holdfast.ground.events import EventBus
 from holdfast.memories.run.entry import UNLESS_SAID, RunLimits
 from holdfast.memories.run.memory import RunMemory
-from holdfast.testing.contracts.run_given import NewMemory
 from holdfast.testing.fakes import FrozenClock
 
 

@@ -1,5 +1,5 @@
 """The contract of run memory, of this process."""
 
-from holdfast.testing.contracts.suites import RUN_MEMORY, suites_of
+from contracts.suites import RUN_MEMORY, suites_of
 
 globals().update(suites_of(RUN_MEMORY))

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
+from contracts.suites import RUNS, suites_of
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
-from holdfast.testing.contracts.suites import RUNS, suites_of
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 from holdfast.testing.shared import Shared, new_workspace

@@ -7,7 +7,7 @@ import pytest
 from psycopg import errors, sql
 
 import holdfast
-from holdfast.testing.contracts.threads_given import THREAD, began, made, said
+from holdfast.testing.contracts.history import THREAD, began, made, said
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 
 TABLES = ("threads", "thread_turns", "network_runs")

@@ -11,7 +11,7 @@ import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread import ThreadTurn
-from holdfast.testing.contracts.threads_given import AT, began, ended, made, said
+from holdfast.testing.contracts.history import AT, began, ended, made, said
 from holdfast.testing.shared import new_workspace
 
 THREAD, SAID, MADE, AGENT = "zq7thread", "Kv4x said this. ", "Wj9k made this. ", "Xp2m writer"

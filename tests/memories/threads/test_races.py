@@ -8,7 +8,7 @@ import pytest
 import holdfast
 from holdfast.ground.errors import Conflict, NotFound
 from holdfast.library.holdfast import Holdfast
-from holdfast.testing.contracts.threads_given import began, ended, made, said
+from holdfast.testing.contracts.history import began, ended, made, said
 
 
 @pytest.fixture

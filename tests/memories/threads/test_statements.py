@@ -8,7 +8,7 @@ import holdfast
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.library.holdfast import Holdfast
-from holdfast.testing.contracts.threads_given import THREAD, began, ended, made
+from holdfast.testing.contracts.history import THREAD, began, ended, made
 from holdfast.testing.shared import new_workspace
 
 ACTS: dict[str, tuple[int, int, Callable[[Holdfast], object]]] = {

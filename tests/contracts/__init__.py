@@ -1,0 +1,1 @@
+"""Contracts of the memories, written once; each engine and interface runs them."""

@@ -1,0 +1,332 @@
+"""What holds of runs: one alive in a lane, and what is theirs dies with them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from contracts.durable_given import (
+    DAILY,
+    GivenAnAgent,
+    bad,
+    keys_of,
+    listed,
+    refused,
+    seen,
+)
+from holdfast.ground.errors import RunRequired, StaleRun
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.runs import DurableRun
+from holdfast.testing.fakes import FrozenClock
+
+DAY = 86_400
+ACTS: dict[str, Callable[[DurableRun], object]] = {
+    "set": lambda run: run.set("b", "y", category="core"),
+    "set_many": lambda run: run.set_many([{"key": "b", "content": "y", "category": "core"}]),
+    "capture": lambda run: run.capture([{"key": "b", "content": "y", "category": "core"}]),
+    "get": lambda run: run.get("a"),
+    "list": lambda run: run.list(),
+    "forget": lambda run: run.forget("a"),
+    "hydrate": lambda run: run.hydrate(),
+    "explain": lambda run: run.explain("a"),
+    "heartbeat": lambda run: run.heartbeat(),
+    "end": lambda run: run.end(),
+}
+
+
+class DurableRunsContract(GivenAnAgent):
+    """Subclass it, and give it `hf` and `clock` fixtures."""
+
+    def test_a_run_has_its_id_its_lane_a_token_and_a_hydration(
+        self, durable: DurableMemory
+    ) -> None:
+        durable.set("a", "x", category="core")
+
+        with durable.run("run_1", lane="chat") as run:
+            assert (run.run_id, run.lane) == ("run_1", "chat")
+            assert run.token > 0
+            assert seen(run.hydration) == ["a"]
+            assert run.hydration.run_id == "run_1"
+
+    def test_a_run_may_go_without_a_name(self, durable: DurableMemory) -> None:
+        with durable.run() as one, durable.run(lane="two") as two:
+            assert one.run_id
+            assert one.run_id != two.run_id
+
+    def test_tokens_of_a_lane_rise(self, durable: DurableMemory) -> None:
+        tokens = [durable.run().token for _ in range(4)]
+
+        assert tokens == sorted(set(tokens))
+
+    def test_a_write_in_a_run_is_the_agents(self, durable: DurableMemory) -> None:
+        with durable.run("run_1") as run:
+            stored = run.set("a", "x", category="core")
+
+        by = stored.created_by
+        assert (by.actor.kind, by.actor.id) == ("agent", "agent_7")
+        assert (by.run_id, by.run_token) == ("run_1", run.token)
+        assert (stored.scope, stored.run_id) == ("agent", None)
+
+    @pytest.mark.parametrize("act", ACTS)
+    def test_a_superseded_run_can_do_nothing(self, durable: DurableMemory, act: str) -> None:
+        durable.set("a", "x", category="core")
+        old = durable.run()
+        new = durable.run()
+
+        with refused(StaleRun, "006") as refusal:
+            ACTS[act](old)
+
+        error: Any = refusal.value
+        assert (error.reason, error.token, error.live_token) == ("superseded", old.token, new.token)
+        assert error.next
+        assert listed(durable) == ["a"]
+
+    @pytest.mark.parametrize("act", [each for each in ACTS if each != "end"])
+    def test_an_ended_run_can_do_nothing(self, durable: DurableMemory, act: str) -> None:
+        durable.set("a", "x", category="core")
+        with durable.run() as run:
+            pass
+
+        with refused(StaleRun, "006") as refusal:
+            ACTS[act](run)
+
+        error: Any = refusal.value
+        assert (error.reason, error.token) == ("ended", run.token)
+        assert listed(durable) == ["a"]
+
+    @pytest.mark.parametrize("act", ACTS)
+    def test_a_lapsed_run_can_do_nothing(
+        self, durable: DurableMemory, clock: FrozenClock, act: str
+    ) -> None:
+        durable.set("a", "x", category="core")
+        run = durable.run()
+        clock.tick(DAY + 1)
+        durable.sweep()
+
+        with refused(StaleRun, "006") as refusal:
+            ACTS[act](run)
+
+        error: Any = refusal.value
+        assert error.reason == "lapsed"
+        assert listed(durable) == ["a"]
+
+    def test_lanes_do_not_disturb_each_other(self, durable: DurableMemory) -> None:
+        with durable.run(lane="a") as one, durable.run(lane="b") as two:
+            assert one.set("a", "x", category="core").seq
+            assert two.set("b", "x", category="core").seq
+
+    def test_agents_do_not_disturb_each_other(
+        self, durable: DurableMemory, other: DurableMemory
+    ) -> None:
+        with durable.run("run_1") as one, other.run("run_1") as two:
+            one.set("a", "x", category="conversation")
+
+            assert two.get("a") is None
+
+    def test_a_run_id_may_be_used_again(self, durable: DurableMemory) -> None:
+        with durable.run("run_1") as first:
+            first.set("a", "x", category="conversation")
+
+        with durable.run("run_1") as second:
+            assert second.token > first.token
+            assert second.get("a") is None
+
+    def test_ending_says_how_many_conversation_entries_went(self, durable: DurableMemory) -> None:
+        run = durable.run()
+        run.set("a", "x", category="conversation")
+        run.set("b", "x", category="conversation")
+        run.set("c", "x", category="core")
+
+        assert run.end().removed == 2
+        assert listed(durable) == ["c"]
+
+    def test_an_exception_ends_the_run_as_well(self, durable: DurableMemory) -> None:
+        run = durable.run()
+        run.set("a", "x", category="conversation")
+
+        with pytest.raises(KeyError), run:
+            raise KeyError
+
+        with refused(StaleRun, "006"):
+            run.get("a")
+
+    def test_leaving_a_superseded_run_raises_nothing(self, durable: DurableMemory) -> None:
+        with durable.run(), durable.run() as new:
+            new.set("a", "x", category="core")
+
+        assert listed(durable) == ["a"]
+
+    def test_a_run_lapses_a_day_after_its_last_sign_of_life(
+        self, durable: DurableMemory, clock: FrozenClock
+    ) -> None:
+        run = durable.run()
+        clock.tick(DAY - 60)
+        run.set("a", "x", category="conversation")
+        clock.tick(DAY - 60)
+        run.heartbeat()
+        clock.tick(DAY - 60)
+        swept_alive = durable.sweep()
+        clock.tick(120)
+        swept = durable.sweep()
+
+        assert (swept_alive.ended_runs, swept_alive.removed) == (0, 0)
+        assert (swept.ended_runs, swept.removed) == (1, 1)
+
+    def test_a_budget_is_that_of_the_runs_hydration(self, durable: DurableMemory) -> None:
+        durable.set("a", "x", category="core")
+
+        with durable.run(budget=0) as run:
+            assert (run.hydration.budget, run.hydration.entries) == (0, ())
+
+
+class DurableConversationsContract(GivenAnAgent):
+    """Subclass it, and give it `hf` and `clock` fixtures."""
+
+    def test_outside_a_run_there_is_no_conversation(self, durable: DurableMemory) -> None:
+        with refused(RunRequired, "008") as refusal:
+            durable.set("a", "x", category="conversation")
+
+        assert refusal.value.next
+        assert durable.history().data == []
+
+    def test_a_conversation_entry_is_its_runs_alone(
+        self, durable: DurableMemory, other: DurableMemory
+    ) -> None:
+        with durable.run("one", lane="a") as run, durable.run("two", lane="b") as beside:
+            stored = run.set("a", "x", category="conversation")
+
+            assert (stored.scope, stored.run_id) == ("run", "one")
+            for each in (durable, other, beside):
+                assert each.get("a") is None
+                assert each.list().data == []
+                assert seen(each.hydrate()) == []
+                assert each.explain("a").hydrated is False
+                assert each.forget("a") is False
+            assert keys_of(run.list().data) == seen(run.hydrate()) == ["a"]
+            assert run.explain("a").reason == "window"
+
+    def test_after_a_crash_the_next_run_of_the_lane_deletes_them(
+        self, durable: DurableMemory
+    ) -> None:
+        crashed = durable.run("one")
+        crashed.set("a", "x", category="conversation")
+
+        with durable.run("two") as run:
+            assert run.get("a") is None
+        with durable.run("one", resume=True) as again:
+            assert again.get("a") is None
+
+    @pytest.mark.parametrize("budget", [None, 3], ids=["all fits", "little fits"])
+    def test_the_same_id_without_resume_takes_nothing_over(
+        self, durable: DurableMemory, budget: int | None
+    ) -> None:
+        durable.set("big", "too much for a little", category="core")
+        durable.run("one").set("a", "x", category="conversation")
+
+        with durable.run("one", budget=budget) as again:
+            hydrated = (*again.hydration.entries, *again.hydration.omitted)
+            assert (again.get("a"), [each.key for each in hydrated]) == (None, ["big"])
+            assert keys_of(again.list()) == ["big"]
+            assert again.explain("a").hydrated is False
+
+    def test_the_same_id_after_it_lapsed_takes_nothing_over(
+        self, durable: DurableMemory, clock: FrozenClock
+    ) -> None:
+        durable.run("one").set("a", "x", category="conversation")
+        clock.tick(DAY + 1)
+
+        with durable.run("one") as again:
+            assert (again.get("a"), seen(again.hydration)) == (None, [])
+
+    def test_the_same_id_in_another_lane_takes_nothing_over(self, durable: DurableMemory) -> None:
+        durable.run("one", lane="a").set("a", "x", category="conversation")
+
+        with durable.run("one", lane="b") as second:
+            assert (second.get("a"), seen(second.hydration)) == (None, [])
+
+    def test_resuming_takes_over_what_the_crashed_run_had(self, durable: DurableMemory) -> None:
+        crashed = durable.run("one")
+        stored = crashed.set("a", "x", category="conversation")
+
+        with durable.run("one", resume=True) as again:
+            entry = again.get("a")
+            assert again.token > crashed.token
+            assert seen(again.hydration) == ["a"]
+            assert entry is not None
+            assert (entry.id, entry.content) == (stored.id, "x")
+            with refused(StaleRun, "006"):
+                crashed.get("a")
+            again.set("a", "y", category="conversation")
+
+    def test_a_resumed_run_hydrates_within_its_budget_too(self, durable: DurableMemory) -> None:
+        durable.set("big", "too much for a little", category="core")
+        crashed = durable.run("one")
+        stored = crashed.set("a", "x", category="conversation")
+
+        with durable.run("one", resume=True, budget=stored.size_bytes) as again:
+            assert seen(again.hydration) == ["a"]
+            assert [each.key for each in again.hydration.omitted] == ["big"]
+
+    def test_resuming_another_run_of_the_lane_takes_nothing_over(
+        self, durable: DurableMemory
+    ) -> None:
+        durable.run("one").set("a", "x", category="conversation")
+
+        with durable.run("two", resume=True) as run:
+            assert (run.get("a"), seen(run.hydration)) == (None, [])
+
+    def test_resuming_without_a_name_is_refused(self, durable: DurableMemory) -> None:
+        with bad("resume"):
+            durable.run(resume=True)
+
+    def test_resuming_nothing_is_a_run_like_any(self, durable: DurableMemory) -> None:
+        with durable.run("one", resume=True) as run:
+            assert run.hydration.entries == ()
+
+    def test_a_sweep_deletes_those_of_lapsed_runs_of_all_agents(
+        self, hf: Holdfast, durable: DurableMemory, other: DurableMemory, clock: FrozenClock
+    ) -> None:
+        durable.run().set("a", "x", category="conversation")
+        other.run().set("b", "x", category="conversation")
+        clock.tick(DAY + 1)
+
+        swept = hf.sweep()
+
+        assert (swept.ended_runs, swept.removed) == (2, 2)
+        assert hf.sweep().removed == 0
+
+
+class DurableCaptureContract(GivenAnAgent):
+    """Subclass it, and give it `hf` and `clock` fixtures."""
+
+    def test_capture_writes_only_what_differs(self, durable: DurableMemory) -> None:
+        same = durable.set("a", "x", category="core")
+        durable.set("b", "x", category="core")
+
+        with durable.run() as run:
+            first, second = sorted(run.hydration.entries, key=lambda each: each.key)
+            many = run.capture(
+                [
+                    first,
+                    {"key": second.key, "content": "y", "category": "core"},
+                    {"key": "c", "content": "x", "category": "note"},
+                ]
+            )
+
+        assert [each.outcome for each in many.stored] == ["unchanged", "replaced", "created"]
+        assert many.stored[0].seq == same.seq
+
+    def test_what_was_merely_hydrated_stays_as_cold_as_it_was(
+        self, durable: DurableMemory, clock: FrozenClock
+    ) -> None:
+        durable.set_limits(cap=2)
+        durable.set("a", "x", category="daily")
+        durable.set("b", "x", category="note")
+        clock.tick(DAILY.total_seconds() - 60)
+
+        with durable.run() as run:
+            run.capture(run.hydration.entries)
+            stored = run.set("c", "x", category="note")
+
+        assert keys_of(stored.evicted) == ["a"]

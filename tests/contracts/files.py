@@ -1,0 +1,243 @@
+"""What the tool `memory` promises, whichever way a model comes to it."""
+
+from typing import Any, cast
+
+import pytest
+
+from contracts.files_asks import (
+    Case,
+    create,
+    delete,
+    insert,
+    listed,
+    numbered,
+    rename,
+    view,
+)
+from contracts.files_cases import ABC, CREATES, EDITS, VIEWS
+from contracts.files_given import (
+    READ_ONLY,
+    Clear,
+    Run,
+    named_by_command,
+    read_files,
+    write_files,
+)
+from contracts.files_moves import (
+    ARGUMENTS,
+    DELETES,
+    ILLEGAL,
+    PATHS,
+    RENAMES,
+    WRITES,
+)
+from contracts.files_writes import FilesWritesContract
+from holdfast.ground.errors import InvalidInput, NotFound, ToolRefused
+from holdfast.library.holdfast import Holdfast
+
+ARCHIVED = (
+    "The memory store is archived: it can be read, and files can be deleted,"
+    " but nothing can be written."
+)
+
+
+class FilesContract(FilesWritesContract):
+    """Subclass it, and give it the fixtures `hf`, `run` and `clear`."""
+
+    @pytest.mark.parametrize(
+        "case",
+        [*VIEWS, *CREATES, *EDITS, *DELETES, *RENAMES, *PATHS, *ARGUMENTS],
+        ids=lambda case: cast("Case", case).name,
+    )
+    def test_each_command_answers_in_the_words_that_models_know(
+        self, hf: Holdfast, run: Run, store_id: str, case: Case
+    ) -> None:
+        write_files(hf, store_id, case.files)
+
+        if case.refused:
+            with pytest.raises(ToolRefused) as refusal:
+                run(hf, store_id, case.asks)
+            says = str(refusal.value)
+        else:
+            says = run(hf, store_id, case.asks)
+
+        assert says == case.says
+        assert read_files(hf, store_id) == (case.files if case.leaves is None else case.leaves)
+
+    @pytest.mark.parametrize("path", ILLEGAL)
+    @pytest.mark.parametrize("ask", [view, create, delete])
+    def test_a_path_no_memory_can_have_is_refused_with_the_reason(
+        self, hf: Holdfast, run: Run, store_id: str, path: str, ask: Any
+    ) -> None:
+        with pytest.raises(ToolRefused) as refusal:
+            run(hf, store_id, ask(path))
+
+        assert str(refusal.value).startswith(f"Invalid path {path}: ")
+        assert not read_files(hf, store_id)
+
+    def test_a_rename_that_would_make_a_path_too_long_moves_nothing(
+        self, hf: Holdfast, run: Run, store_id: str
+    ) -> None:
+        files = {"/d/a.md": "1", "/d/" + "x" * 600: "2"}
+        write_files(hf, store_id, files)
+        new = "/memories/" + "y" * 600
+
+        with pytest.raises(ToolRefused, match=f"^Invalid path {new}: "):
+            run(hf, store_id, rename("/memories/d", new))
+
+        assert read_files(hf, store_id) == files
+
+    @pytest.mark.parametrize("asks", ["view", 7, None, []])
+    def test_arguments_that_are_no_object_are_refused(
+        self, hf: Holdfast, run: Run, store_id: str, asks: object
+    ) -> None:
+        with pytest.raises(ToolRefused, match=r"^Invalid type for parameter arguments"):
+            run(hf, store_id, asks)
+
+    def test_a_full_store_says_what_to_do(self, hf: Holdfast, run: Run, store_id: str) -> None:
+        hf.memory_stores.configure(memories_cap=1)
+        write_files(hf, store_id, ABC)
+
+        with pytest.raises(ToolRefused) as refusal:
+            run(hf, store_id, create("/memories/b.md"))
+
+        assert str(refusal.value) == (
+            "The memory store is full (1 files). Delete or merge files, then try again."
+        )
+        assert run(hf, store_id, insert("/memories/a.md", 0, "zero"))
+
+    @pytest.mark.parametrize("asks", WRITES, ids=named_by_command)
+    def test_an_archived_store_takes_no_writes(
+        self, hf: Holdfast, run: Run, store_id: str, asks: dict[str, object]
+    ) -> None:
+        write_files(hf, store_id, ABC)
+        hf.memory_stores.archive(store_id)
+
+        with pytest.raises(ToolRefused) as refusal:
+            run(hf, store_id, asks)
+
+        assert str(refusal.value) == ARCHIVED
+        assert read_files(hf, store_id) == ABC
+
+    def test_an_archived_store_can_be_viewed_and_deleted_from(
+        self, hf: Holdfast, run: Run, store_id: str
+    ) -> None:
+        write_files(hf, store_id, ABC)
+        hf.memory_stores.archive(store_id)
+
+        assert run(hf, store_id, view("/memories/a.md")).endswith("3\tthree\n     4\t")
+        assert run(hf, store_id, delete("/memories/a.md")).startswith("Successfully")
+        assert not read_files(hf, store_id)
+
+    @pytest.mark.parametrize(
+        "asks",
+        [*WRITES, delete("/memories"), rename("/memories", "/memories/x")],
+        ids=named_by_command,
+    )
+    def test_a_read_only_tool_only_views(
+        self, hf: Holdfast, run: Run, store_id: str, asks: dict[str, object]
+    ) -> None:
+        write_files(hf, store_id, ABC)
+
+        with pytest.raises(ToolRefused) as refusal:
+            run(hf, store_id, asks, read_only=True)
+
+        assert str(refusal.value) == READ_ONLY
+        assert run(hf, store_id, view("/memories"), read_only=True) == listed(
+            "/memories", "14B\t/memories", "14B\t/memories/a.md"
+        )
+
+    def test_an_illegal_path_is_told_before_read_only_is(
+        self, hf: Holdfast, run: Run, store_id: str
+    ) -> None:
+        with pytest.raises(ToolRefused, match=r"^Path must start with /memories"):
+            run(hf, store_id, create("/etc/passwd"), read_only=True)
+
+    def test_a_store_that_is_gone_is_not_the_models_fault(
+        self, hf: Holdfast, run: Run, store_id: str
+    ) -> None:
+        hf.memory_stores.delete(store_id)
+
+        for asks in (view("/memories"), *WRITES, delete("/memories/a.md")):
+            with pytest.raises(NotFound):
+                run(hf, store_id, asks)
+
+    def test_a_prefix_is_all_the_model_sees(self, hf: Holdfast, run: Run, store_id: str) -> None:
+        write_files(hf, store_id, {"/agents/a/x.md": "mine", "/agents/b/x.md": "theirs"})
+
+        run(hf, store_id, rename("/memories/x.md", "/memories/y/z.md"), prefix="/agents/a/")
+
+        assert run(hf, store_id, view("/memories"), prefix="/agents/a/") == listed(
+            "/memories", "4B\t/memories", "4B\t/memories/y/", "4B\t/memories/y/z.md"
+        )
+        assert read_files(hf, store_id) == {"/agents/a/y/z.md": "mine", "/agents/b/x.md": "theirs"}
+
+    @pytest.mark.parametrize("path", ["/agents", "/agents/a"])
+    def test_a_memory_in_the_way_of_the_prefix_is_called_by_the_roots_name(
+        self, hf: Holdfast, run: Run, store_id: str, path: str
+    ) -> None:
+        write_files(hf, store_id, {path: "in the way"})
+
+        with pytest.raises(ToolRefused) as refusal:
+            run(hf, store_id, create("/memories/x.md"), prefix="/agents/a/")
+
+        assert str(refusal.value) == (
+            "Cannot create /memories/x.md: /memories is a file, not a directory."
+        )
+
+    @pytest.mark.parametrize("prefix", ["agents/", "/agents", "", "//", "/a//", "/a//b/"])
+    def test_a_prefix_that_is_no_directory_is_refused_to_the_developer(
+        self, hf: Holdfast, run: Run, store_id: str, prefix: str
+    ) -> None:
+        with pytest.raises(InvalidInput) as refused:
+            run(hf, store_id, view("/memories"), prefix=prefix)
+
+        assert refused.value.given == prefix
+        assert refused.value.next == "Send a path with a slash at both ends, such as /notes/."
+
+    def test_a_prefix_that_leaves_its_place_is_refused_to_the_developer(
+        self, hf: Holdfast, run: Run, store_id: str
+    ) -> None:
+        with pytest.raises(InvalidInput):
+            run(hf, store_id, view("/memories"), prefix="/../")
+
+    def test_clearing_takes_what_is_below_the_prefix_and_no_more(
+        self, hf: Holdfast, clear: Clear, store_id: str
+    ) -> None:
+        write_files(hf, store_id, {"/a/x": "1", "/a/b/y": "2", "/ab": "3"})
+
+        assert clear(hf, store_id, prefix="/a/") == "All memory cleared"
+        assert read_files(hf, store_id) == {"/ab": "3"}
+        assert clear(hf, store_id, prefix="/ab/") == "All memory cleared"
+        assert read_files(hf, store_id) == {"/ab": "3"}
+        assert clear(hf, store_id) == "All memory cleared"
+        assert not read_files(hf, store_id)
+
+    def test_clearing_a_read_only_memory_is_refused(
+        self, hf: Holdfast, clear: Clear, store_id: str
+    ) -> None:
+        write_files(hf, store_id, ABC)
+
+        with pytest.raises(ToolRefused, match=READ_ONLY):
+            clear(hf, store_id, read_only=True)
+
+        assert read_files(hf, store_id) == ABC
+
+    def test_a_directory_of_many_pages_is_shown_whole(
+        self, hf: Holdfast, run: Run, store_id: str
+    ) -> None:
+        write_files(hf, store_id, {f"/d/{n:03}.md": "x" for n in range(205)})
+
+        shown = run(hf, store_id, view("/memories/d"))
+
+        assert shown.count("\n1B\t/memories/d/") == 205
+        assert "\n205B\t/memories/d\n" in shown
+
+    def test_what_was_shown_last_can_be_viewed_by_its_line(
+        self, hf: Holdfast, run: Run, store_id: str
+    ) -> None:
+        write_files(hf, store_id, {"/a.md": "\n".join(map(str, range(1, 12)))})
+
+        says = run(hf, store_id, view("/memories/a.md", view_range=[10, 11]))
+
+        assert says == numbered("/memories/a.md", "10", "11", first=10)

@@ -1,0 +1,264 @@
+"""Which contracts must hold, wherever memories are kept."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from contracts.agents import AgentsContract, EnvironmentsContract
+from contracts.attachments import (
+    AttachmentsContract,
+    MountPathsContract,
+    NotesContract,
+)
+from contracts.changes import ChangesContract, SnapshotContract
+from contracts.contents import ContentsContract
+from contracts.durable_eviction import DurableEvictionContract
+from contracts.durable_expiry import DurableExpiryContract, DurableOrderContract
+from contracts.durable_forgetting import (
+    DurableForgettingContract,
+    DurableForgottenAgentContract,
+    DurableRevivalContract,
+)
+from contracts.durable_history import (
+    DurableHistoryContract,
+    DurableRedactionContract,
+)
+from contracts.durable_hydration import (
+    DurableExplanationsContract,
+    DurableHydrationContract,
+)
+from contracts.durable_limits import DurableLimitsContract
+from contracts.durable_many import DurableManyContract
+from contracts.durable_promoting import DurablePromotingContract
+from contracts.durable_reading import DurableListingContract, DurablePagesContract
+from contracts.durable_runs import (
+    DurableCaptureContract,
+    DurableConversationsContract,
+    DurableRunsContract,
+)
+from contracts.durable_scopes import DurableScopesContract
+from contracts.durable_texts import DurableCategoriesContract, DurableTextsContract
+from contracts.durable_writing import (
+    DurablePreconditionsContract,
+    DurableReplaysContract,
+    DurableWritingContract,
+)
+from contracts.edits import EditsContract, SavesContract
+from contracts.edits_once import OnceContract, RefusedEditsContract
+from contracts.events import EventsContract
+from contracts.keys import KeysContract
+from contracts.listing import CursorsContract, ListingContract
+from contracts.longterm_caps import LongTermCapsContract
+from contracts.longterm_conversing import LongTermConversationContract
+from contracts.longterm_events import LongTermEventsContract
+from contracts.longterm_forgetting import LongTermForgettingContract
+from contracts.longterm_listing import (
+    LongTermExportContract,
+    LongTermListingContract,
+)
+from contracts.longterm_recalling import (
+    LongTermMarksContract,
+    LongTermOptionsContract,
+    LongTermRecallingContract,
+)
+from contracts.longterm_recording import LongTermRecordingContract
+from contracts.longterm_remembering import (
+    LongTermChangingContract,
+    LongTermDuplicatesContract,
+    LongTermRememberingContract,
+)
+from contracts.longterm_scopes import (
+    LongTermScopesContract,
+    LongTermSwitchContract,
+)
+from contracts.memories import DeletedMemoriesContract, MemoriesContract
+from contracts.moves import DeleteUnderContract, RenameContract
+from contracts.narrowing import NarrowingContract, SessionTokensContract
+from contracts.network_runs import NetworkRunsContract
+from contracts.order import OrderContract
+from contracts.paths import ExclusivityContract, PathsContract
+from contracts.redaction import RedactionContract
+from contracts.run_filters import (
+    RunFiltersContract,
+    RunRenderingContract,
+    RunRestoringContract,
+)
+from contracts.run_listeners import (
+    RunEventsContract,
+    RunListenersContract,
+    RunWaitingContract,
+)
+from contracts.run_memory import (
+    RunKeysContract,
+    RunLimitsContract,
+    RunValuesContract,
+    RunWritingContract,
+)
+from contracts.run_records import (
+    RunRecordEntriesContract,
+    RunRecordEventsContract,
+)
+from contracts.run_tool_lists import RunListToolContract
+from contracts.run_tool_reads import RunPiecesContract, RunReadToolContract
+from contracts.run_tools import (
+    RunPromptContract,
+    RunToolsContract,
+    RunWriteToolContract,
+)
+from contracts.runs import RunControlContract, RunsContract
+from contracts.saved_runs import SavedRunsContract
+from contracts.search import SearchContract
+from contracts.sessions import SessionListsContract, SessionsContract
+from contracts.shapes import ShapesContract
+from contracts.store_ends import ArchivedStoresContract, DeletedStoresContract
+from contracts.store_lists import StoreListsContract, StoreSettingsContract
+from contracts.stores import StoresContract, StoreUpdatesContract
+from contracts.threads import ThreadsContract, ThreadTurnsContract
+from contracts.threads_forgetting import ThreadForgettingContract
+from contracts.updates import MemoryUpdatesContract, PreconditionsContract
+from contracts.version_history import DiffContract, RestoreContract
+from contracts.versions import VersionsContract
+from contracts.waiting import WaitingContract
+from contracts.workspaces import WorkspacesContract
+
+STORES: Final = (
+    AgentsContract,
+    ArchivedStoresContract,
+    AttachmentsContract,
+    ChangesContract,
+    ContentsContract,
+    CursorsContract,
+    DeleteUnderContract,
+    DeletedMemoriesContract,
+    DeletedStoresContract,
+    DiffContract,
+    EditsContract,
+    EnvironmentsContract,
+    EventsContract,
+    ExclusivityContract,
+    KeysContract,
+    ListingContract,
+    MemoriesContract,
+    MemoryUpdatesContract,
+    MountPathsContract,
+    NarrowingContract,
+    NotesContract,
+    OnceContract,
+    OrderContract,
+    PathsContract,
+    PreconditionsContract,
+    RedactionContract,
+    RefusedEditsContract,
+    RenameContract,
+    RestoreContract,
+    SavesContract,
+    SearchContract,
+    SessionListsContract,
+    SessionTokensContract,
+    SessionsContract,
+    ShapesContract,
+    SnapshotContract,
+    StoreListsContract,
+    StoreSettingsContract,
+    StoreUpdatesContract,
+    StoresContract,
+    VersionsContract,
+    WaitingContract,
+    WorkspacesContract,
+)
+"""Of memory stores, sessions and keys."""
+
+DURABLE: Final = (
+    DurableCaptureContract,
+    DurableCategoriesContract,
+    DurableConversationsContract,
+    DurableEvictionContract,
+    DurableExpiryContract,
+    DurableExplanationsContract,
+    DurableForgettingContract,
+    DurableForgottenAgentContract,
+    DurableHistoryContract,
+    DurableHydrationContract,
+    DurableLimitsContract,
+    DurableListingContract,
+    DurableManyContract,
+    DurableOrderContract,
+    DurablePagesContract,
+    DurablePreconditionsContract,
+    DurablePromotingContract,
+    DurableRedactionContract,
+    DurableReplaysContract,
+    DurableRevivalContract,
+    DurableRunsContract,
+    DurableScopesContract,
+    DurableTextsContract,
+    DurableWritingContract,
+)
+"""Of durable memory."""
+
+LONGTERM: Final = (
+    LongTermCapsContract,
+    LongTermChangingContract,
+    LongTermConversationContract,
+    LongTermDuplicatesContract,
+    LongTermEventsContract,
+    LongTermExportContract,
+    LongTermForgettingContract,
+    LongTermListingContract,
+    LongTermMarksContract,
+    LongTermOptionsContract,
+    LongTermRecallingContract,
+    LongTermRecordingContract,
+    LongTermRememberingContract,
+    LongTermScopesContract,
+    LongTermSwitchContract,
+)
+"""Of long-term memory."""
+
+
+THREADS: Final = (
+    NetworkRunsContract,
+    ThreadForgettingContract,
+    ThreadTurnsContract,
+    ThreadsContract,
+)
+"""Of threads, and of the records of runs."""
+
+
+RUN_MEMORY: Final = (
+    RunEventsContract,
+    RunFiltersContract,
+    RunKeysContract,
+    RunLimitsContract,
+    RunListToolContract,
+    RunListenersContract,
+    RunPiecesContract,
+    RunPromptContract,
+    RunReadToolContract,
+    RunRenderingContract,
+    RunRestoringContract,
+    RunToolsContract,
+    RunValuesContract,
+    RunWaitingContract,
+    RunWriteToolContract,
+    RunWritingContract,
+)
+"""Of run memory and its tools."""
+
+
+RUNS: Final = (
+    RunControlContract,
+    RunRecordEntriesContract,
+    RunRecordEventsContract,
+    RunsContract,
+    SavedRunsContract,
+)
+"""Of records of runs."""
+
+
+def suites_of(contracts: Iterable[type]) -> dict[str, type]:
+    """Return a class of tests for each contract, for a module's `globals()`.
+
+    Each is a class of its own, so that it runs with the fixtures of the module that holds it.
+    """
+    named = {f"Test{each.__name__.removesuffix('Contract')}": each for each in contracts}
+    return {name: type(name, (each,), {"__doc__": each.__doc__}) for name, each in named.items()}

@@ -1,0 +1,349 @@
+"""What holds of threads: what goes into them, and what is read of them."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.ground.errors import (
+    ChecksumMismatch,
+    InvalidInput,
+    LimitExceeded,
+    NotFound,
+    NotPermitted,
+    ResultDiffers,
+)
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.state.result import InferenceResult
+from holdfast.memories.state.thread import ThreadTurn
+from holdfast.testing.contracts.history import AT, THREAD, began, made, said
+from holdfast.testing.fakes import FrozenClock
+
+BAD_IDS = ("", "a b", "a/b", "é", "a" * 129, "thread\0", None, 7)
+CALLS: dict[str, Callable[[Holdfast, Any], object]] = {
+    "retrieve": lambda hf, id: hf.threads.retrieve(id),
+    "turns": lambda hf, id: hf.threads.turns(id),
+    "results": lambda hf, id: hf.threads.results(id),
+    "runs": lambda hf, id: hf.threads.runs(id),
+    "append": lambda hf, id: hf.threads.append(id, [made()]),
+    "delete": lambda hf, id: hf.threads.delete(id),
+}
+NO_TURNS: list[tuple[Any, str]] = [
+    ([], "turns"),
+    ("text", "turns"),
+    (None, "turns"),
+    ({"kind": "user"}, "turns"),
+    ([7], "turns[0]"),
+    ([{}], "turns[0].id"),
+    ([{"kind": "else"}], "turns[0].kind"),
+    ([{"kind": "user"}], "turns[0].message"),
+    ([{"kind": "result", "result": {}}], "turns[0].result.agent"),
+    ([{"kind": "user", "message": {"id": "m"}}], "turns[0].message.content"),
+    ([{"kind": "result", "result": made(), "also": 1}], "turns[0].also"),
+    ([{"id": "m", "content": 7, "at": AT}], "turns[0].content"),
+    ([{"id": "m", "content": "", "at": "soon"}], "turns[0].at"),
+    ([{"id": "m", "content": "", "at": "2026-01-01T00:00:00"}], "turns[0].at"),
+    ([{"id": "m", "content": "", "at": AT, "role": "system"}], "turns[0].role"),
+    ([{"id": "m", "content": "", "at": AT, "more": 1}], "turns[0].more"),
+    ([made().export(), {"agent": "a", "input": 7}], "turns[1].input"),
+    ([InferenceResult(agent="a", id="a b")], "turns[0].id"),
+    ([InferenceResult(agent="a", run_id="a b")], "turns[0].run_id"),
+    ([InferenceResult(agent="a" * 513)], "turns[0].agent"),
+]
+"""What cannot be appended, and which field of it is wrong."""
+
+
+class ThreadsContract:
+    """Subclass it, and give it `hf`, `elsewhere` and `clock` fixtures."""
+
+    def test_a_thread_counts_its_turns_and_runs_and_knows_its_times(
+        self, hf: Holdfast, clock: FrozenClock
+    ) -> None:
+        first = clock.now()
+        hf.threads.append(THREAD, [said(), made(0)])
+        second = clock.tick()
+        hf.threads.append(THREAD, [made(1)])
+        hf.network_runs.put(began())
+
+        thread = hf.threads.retrieve(THREAD)
+
+        assert (thread.id, thread.turns, thread.runs) == (THREAD, 3, 1)
+        assert (thread.created_at, thread.updated_at) == (first, second)
+
+    def test_what_changes_nothing_leaves_its_times(self, hf: Holdfast, clock: FrozenClock) -> None:
+        hf.threads.append(THREAD, [made()])
+        before = hf.threads.retrieve(THREAD)
+        clock.tick()
+
+        hf.threads.append(THREAD, [made()])
+
+        assert hf.threads.retrieve(THREAD) == before
+
+    @pytest.mark.parametrize("call", ["retrieve", "turns", "results", "runs"])
+    def test_an_unknown_thread_is_not_found(self, hf: Holdfast, call: str) -> None:
+        with pytest.raises(NotFound) as refused:
+            CALLS[call](hf, "thread_x")
+
+        assert (refused.value.kind, refused.value.id) == ("thread", "thread_x")
+
+    @pytest.mark.parametrize("call", CALLS)
+    @pytest.mark.parametrize("id", BAD_IDS)
+    def test_an_id_is_of_few_characters(self, hf: Holdfast, call: str, id: object) -> None:
+        with pytest.raises(InvalidInput) as refused:
+            CALLS[call](hf, id)
+
+        assert refused.value.field == "thread_id"
+
+    @pytest.mark.parametrize("id", ["a", "a" * 128, "A-z_0.9:", "..", "."])
+    def test_a_callers_own_id_is_used_as_it_is(self, hf: Holdfast, id: str) -> None:
+        hf.threads.append(id, [made()])
+
+        assert hf.threads.retrieve(id).id == id
+        assert hf.threads.results(id) == [made()]
+
+    def test_threads_are_listed_newest_first(self, hf: Holdfast, clock: FrozenClock) -> None:
+        for number in range(5):
+            hf.threads.append(f"thread_{number}", [made()])
+            clock.tick()
+        hf.threads.append("thread_0", [made(1)])
+
+        page = hf.threads.list(2)
+
+        newest = [f"thread_{number}" for number in reversed(range(5))]
+        assert [each.id for each in page] == newest[:2]
+        assert [each.id for each in page.all()] == newest
+        assert [each.id for each in hf.threads.list(2, page.next_page)] == newest[2:4]
+        assert hf.threads.list().data[-1] == hf.threads.retrieve("thread_0")
+
+    @pytest.mark.parametrize("limit", [0, -1, 1_001, True, "2"])
+    def test_a_list_has_its_most(self, hf: Holdfast, limit: Any) -> None:
+        hf.threads.append(THREAD, [made()])
+
+        with pytest.raises(InvalidInput) as of_threads:
+            hf.threads.list(limit)
+        with pytest.raises(InvalidInput) as of_turns:
+            hf.threads.turns(THREAD, limit)
+
+        assert of_threads.value.field == of_turns.value.field == "limit"
+
+    def test_a_cursor_is_of_its_list_alone(self, hf: Holdfast, clock: FrozenClock) -> None:
+        hf.threads.append(THREAD, [made(0), made(1)])
+        clock.tick()
+        hf.threads.append("other", [made(0), made(1)])
+
+        page = hf.threads.turns(THREAD, 1).next_page
+
+        for ask in (
+            lambda: hf.threads.list(page=page),
+            lambda: hf.threads.turns("other", page=page),
+            lambda: hf.threads.turns(THREAD, page=page, kind="user"),
+            lambda: hf.threads.turns(THREAD, page=hf.threads.list(1).next_page),
+            lambda: hf.threads.turns(THREAD, page="page_x"),
+        ):
+            with pytest.raises(InvalidInput) as refused:
+                ask()
+            assert refused.value.field == "page"
+
+    def test_another_workspace_has_threads_of_its_own(
+        self, hf: Holdfast, elsewhere: Holdfast
+    ) -> None:
+        hf.threads.append(THREAD, [made(0)])
+        hf.network_runs.put(began())
+        elsewhere.threads.append(THREAD, [made(0, text="Else.")])
+
+        assert [each.text for each in hf.threads.results(THREAD)] == ["Done."]
+        assert [each.text for each in elsewhere.threads.results(THREAD)] == ["Else."]
+        assert elsewhere.threads.runs(THREAD) == []
+        assert elsewhere.threads.delete(THREAD)
+        assert hf.threads.retrieve(THREAD).turns == 1
+
+    @pytest.mark.parametrize("call", CALLS)
+    def test_a_session_reaches_no_thread(self, hf: Holdfast, call: str) -> None:
+        store = hf.memory_stores.create(name="Notes")
+        session = hf.sessions.create(
+            agent="agent_7",
+            environment_id="env",
+            resources=[{"type": "memory_store", "memory_store_id": store.id}],
+        )
+        narrowed = hf.for_session(session.id)
+
+        with pytest.raises(NotPermitted):
+            CALLS[call](narrowed, THREAD)
+        with pytest.raises(NotPermitted):
+            narrowed.threads.list()
+        narrowed.close()
+
+
+class ThreadTurnsContract:
+    """Subclass it, and give it `hf`, `elsewhere` and `clock` fixtures."""
+
+    def test_turns_come_back_as_they_were_in_their_order(self, hf: Holdfast) -> None:
+        message, results = said("Write, é \N{CRAB}\0."), [made(0), made(1)]
+        hf.threads.append(THREAD, [ThreadTurn.said(message, run_id="run_1"), results[0]])
+        hf.threads.append(THREAD, [results[1]])
+
+        first, second, third = hf.threads.turns(THREAD)
+
+        assert (first.kind, first.message, first.run_id) == ("user", message, "run_1")
+        assert (first.id, first.at, first.result) == (message.id, AT, None)
+        assert [second.result, third.result] == results
+        assert (second.kind, second.id, second.run_id) == ("result", results[0].id, "run_1")
+        assert (second.at, second.message) == (results[0].created_at, None)
+        assert 0 < first.seq < second.seq < third.seq
+
+    def test_a_result_comes_back_to_the_byte(self, hf: Holdfast) -> None:
+        deep: Any = 2**64 - 1
+        for _ in range(200):
+            deep = {"a": [deep]} if isinstance(deep, int) else {"a": deep}
+        result = made().replace(extras={"deep": deep, "z": -0.0, "least": -(2**63)})
+
+        hf.threads.append(THREAD, [result])
+
+        (found,) = hf.threads.results(THREAD)
+        assert found == result
+        assert str(found.export()) == str(result.export())
+        assert found.checksum == result.checksum
+
+    def test_turns_may_be_given_in_any_of_their_forms(self, hf: Holdfast) -> None:
+        message, result = said(), made(1)
+        given = [
+            message.export(),
+            made(0).export(),
+            ThreadTurn.said(said()).export(),
+            {"kind": "result", "result": result},
+        ]
+
+        appended = hf.threads.append(THREAD, iter(given))
+
+        assert len(appended.stored) == 4
+        assert [each.kind for each in hf.threads.turns(THREAD)] == [
+            "user",
+            "result",
+            "user",
+            "result",
+        ]
+        assert hf.threads.results(THREAD) == [made(0), result]
+
+    def test_turns_of_one_thread_can_be_given_to_another(self, hf: Holdfast) -> None:
+        hf.threads.append(THREAD, [said(), made(0), made(1)])
+
+        hf.threads.append("copy", [turn.export() for turn in hf.threads.turns(THREAD)])
+
+        here, there = ([*hf.threads.turns(each)] for each in (THREAD, "copy"))
+        assert [replace(turn, seq=0) for turn in here] == [replace(turn, seq=0) for turn in there]
+
+    def test_pages_of_turns_follow_one_another(self, hf: Holdfast) -> None:
+        hf.threads.append(THREAD, [made(number) for number in range(7)])
+
+        page = hf.threads.turns(THREAD, 3)
+
+        assert [each.result.index for each in page if each.result] == [0, 1, 2]
+        assert [each.result.index for each in page.all() if each.result] == [*range(7)]
+        assert len(hf.threads.turns(THREAD, 7)) == 7
+        assert hf.threads.turns(THREAD, 7).next_page is None
+
+    def test_turns_of_one_kind_are_listed_alone(self, hf: Holdfast) -> None:
+        hf.threads.append(THREAD, [said(id="m1"), made(0), said(id="m2"), made(1)])
+
+        kinds = [hf.threads.turns(THREAD, 1, kind=kind).all() for kind in ("user", "result")]
+
+        assert [[each.id for each in turns] for turns in kinds] == [
+            ["m1", "m2"],
+            [made(0).id, made(1).id],
+        ]
+        with pytest.raises(InvalidInput):
+            hf.threads.turns(THREAD, kind="else")  # pyright: ignore[reportArgumentType] - that is the point
+
+    def test_a_page_of_large_turns_ends_early(self, hf: Holdfast) -> None:
+        large = "x" * 6_000_000
+        for number in range(4):
+            hf.threads.append(THREAD, [InferenceResult(agent="a", id=f"r{number}", input=large)])
+
+        page = hf.threads.turns(THREAD)
+
+        assert [each.id for each in page] == ["r0", "r1"]
+        assert [each.id for each in page.all()] == ["r0", "r1", "r2", "r3"]
+        assert [each.id for each in hf.threads.results(THREAD)] == ["r0", "r1", "r2", "r3"]
+
+    def test_what_was_new_and_what_was_there_is_told(self, hf: Holdfast) -> None:
+        hf.threads.append(THREAD, [made(0), made(1)])
+
+        appended = hf.threads.append(THREAD, [made(1), made(2), made(2)])
+
+        assert appended.stored == (made(2).id,)
+        assert appended.duplicates == (made(1).id, made(2).id)
+        assert [each.index for each in hf.threads.results(THREAD)] == [0, 1, 2]
+
+    @pytest.mark.parametrize("place", [0, 1, 2])
+    def test_one_that_differs_keeps_all_out(self, hf: Holdfast, place: int) -> None:
+        hf.threads.append(THREAD, [made(0)])
+        other = made(0, text="Else.")
+        given = [made(1), made(2)]
+
+        with pytest.raises(ResultDiffers) as refused:
+            hf.threads.append(THREAD, [*given[:place], other, *given[place:]])
+
+        assert refused.value.id == other.id
+        assert (refused.value.stored, refused.value.given) == (made(0).checksum, other.checksum)
+        assert [each.index for each in hf.threads.results(THREAD)] == [0]
+
+    def test_two_that_differ_in_one_call_are_refused_and_no_thread_is_made(
+        self, hf: Holdfast
+    ) -> None:
+        with pytest.raises(ResultDiffers):
+            hf.threads.append(THREAD, [made(0), made(0, text="Else.")])
+
+        with pytest.raises(NotFound):
+            hf.threads.retrieve(THREAD)
+
+    def test_a_message_of_another_content_differs_and_a_later_one_does_not(
+        self, hf: Holdfast
+    ) -> None:
+        first = said("One.", "m1")
+        hf.threads.append(THREAD, [first])
+
+        later = hf.threads.append(THREAD, [replace(first, at=made(9).created_at)])
+        with pytest.raises(ResultDiffers):
+            hf.threads.append(THREAD, [said("Two.", "m1")])
+
+        assert later.duplicates == ("m1",)
+        assert [each.message for each in hf.threads.turns(THREAD)] == [first]
+
+    @pytest.mark.parametrize(("turns", "field"), NO_TURNS)
+    def test_what_is_no_turn_is_refused_by_its_place(
+        self, hf: Holdfast, turns: Any, field: str
+    ) -> None:
+        with pytest.raises(InvalidInput) as refused:
+            hf.threads.append(THREAD, turns)
+
+        assert refused.value.field == field
+
+    def test_a_result_that_was_altered_is_refused(self, hf: Holdfast) -> None:
+        altered = {**made().export(), "input": "Else."}
+
+        with pytest.raises(ChecksumMismatch) as refused:
+            hf.threads.append(THREAD, [altered])
+
+        assert refused.value.id == made().id
+
+    def test_a_turn_has_its_most(self, hf: Holdfast) -> None:
+        large = InferenceResult(agent="a", input="x" * 16_777_216)
+
+        with pytest.raises(LimitExceeded) as refused:
+            hf.threads.append(THREAD, [large])
+
+        assert refused.value.allowed == 16_777_216
+
+    def test_many_writers_at_once_lose_nothing(self, hf: Holdfast) -> None:
+        def write(number: int) -> None:
+            run = f"run_{number % 4}"
+            hf.threads.append(THREAD, [made(number // 4, run_id=run)])
+
+        with ThreadPoolExecutor(8) as writers:
+            list(writers.map(write, range(80)))
+
+        found = hf.threads.results(THREAD)
+        assert len({each.id for each in found}) == len(found) == 80
+        assert hf.threads.retrieve(THREAD).turns == 80
