@@ -34,9 +34,10 @@ bench: .venv/.tested .venv/bench/.installed
 	$(BIN)/pip install --quiet --upgrade --target $(@D) --group bench
 	touch $@
 
-# The long form of the crash tests: a thousand lives instead of thirty.
+# The long form of the tests with random input and of those that kill: many examples, many lives.
 torture: .venv/.tested
 	HOLDFAST_TORTURE_LIVES=1000 $(BIN)/pytest -n 2 --timeout 7200 tests/torture
+	HOLDFAST_EXAMPLES=full $(BIN)/pytest -n 2 --timeout 7200 -m hypothesis
 
 # Write down the versions that the tests ran with; they are what a clean clone installs.
 lock: .venv/.tested

@@ -17,10 +17,11 @@ from holdfast.testing.shared import Server, new_workspace
 pytest.register_assert_rewrite("holdfast.testing.contracts", "contracts")
 pytest_plugins = ["holdfast.testing.postgres", "fuse_needs"]
 
-# Without time limits, and the same way twice in CI.
-settings.register_profile("here", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "here")
+# Without deadlines, and with the same examples in every run of CI.
+_BASE = settings(deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.register_profile("quick", _BASE, max_examples=25, stateful_step_count=15)
+settings.register_profile("full", _BASE, max_examples=300, stateful_step_count=50)
+settings.load_profile(os.environ.get("HOLDFAST_EXAMPLES", "quick"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -24,6 +24,8 @@ from holdfast.testing.model import ModelStore, same_refusal
 from holdfast.testing.shared import new_workspace
 from holdfast.testing.strategies import contents, nasty_paths, plain_paths
 
+pytestmark = pytest.mark.hypothesis
+
 T = TypeVar("T")
 M = TypeVar("M")
 
@@ -186,16 +188,15 @@ class StoreMachine(RuleBasedStateMachine):
             assert found.content_sha256 == sha256_of(each.content)
 
 
-def play(hf: Holdfast, *, examples: int, steps: int = 30) -> None:
-    """Play *examples* games of *steps* acts, each in a workspace of its own."""
+def play(hf: Holdfast, *, share: int = 1) -> None:
+    """Play one in *share* of the games of the profile, each in a workspace of its own."""
 
     class Game(StoreMachine):
         def __init__(self) -> None:
             super().__init__(hf.acting(workspace=new_workspace()))
 
-    run_state_machine_as_test(
-        Game, settings=settings(max_examples=examples, stateful_step_count=steps)
-    )
+    games = settings().max_examples // share
+    run_state_machine_as_test(Game, settings=settings(max_examples=games))
 
 
 @pytest.fixture
@@ -205,18 +206,18 @@ def in_memory() -> Iterator[Holdfast]:
 
 
 def test_in_memory(in_memory: Holdfast) -> None:
-    play(in_memory, examples=60)
+    play(in_memory)
 
 
 def test_on_a_sqlite_file(sqlite_file: str) -> None:
     with holdfast.open(sqlite_file) as hf:
-        play(hf, examples=15)
+        play(hf, share=5)
 
 
 def test_on_postgres(postgres_url: str) -> None:
     with holdfast.open(postgres_url) as hf:
-        play(hf, examples=10)
+        play(hf, share=5)
 
 
 def test_over_http(remote: Holdfast) -> None:
-    play(remote, examples=5, steps=20)
+    play(remote, share=5)

@@ -99,7 +99,7 @@ def memory() -> Iterator[Holdfast]:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(arguments)
-@settings(hostile, max_examples=150)
+@hostile
 def test_whatever_it_is_given_a_tool_answers(
     memory: Holdfast, name: str, arguments: object
 ) -> None:
@@ -108,7 +108,7 @@ def test_whatever_it_is_given_a_tool_answers(
 
 @pytest.mark.parametrize("name", NAMES)
 @given(arguments)
-@settings(hostile, max_examples=60)
+@hostile
 def test_in_a_run_and_after_it_a_tool_answers(
     memory: Holdfast, name: str, arguments: object
 ) -> None:
@@ -122,7 +122,7 @@ def test_in_a_run_and_after_it_a_tool_answers(
 
 @pytest.mark.parametrize("name", NAMES)
 @given(arguments)
-@settings(hostile, max_examples=10)
+@hostile
 def test_on_every_target_a_tool_answers(hf: Holdfast, name: str, arguments: object) -> None:
     check(tools.lay_out(tools.durable(hf.durable("agent_7")))[f"memory_{name}"], arguments)
 
@@ -171,7 +171,7 @@ def test_a_run_that_was_superseded_hears_so_from_each_tool(memory: Holdfast, nam
 
 
 @given(arguments)
-@settings(hostile, max_examples=60)
+@hostile
 def test_a_refusal_never_repeats_content(memory: Holdfast, arguments: object) -> None:
     tool = tools.lay_out(tools.durable(memory.durable("agent_7")))["memory_store"]
     given = cast("dict[str, object]", arguments if isinstance(arguments, dict) else {})

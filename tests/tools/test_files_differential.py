@@ -17,7 +17,7 @@ from contracts.files_asks import (
     view,
 )
 from contracts.files_given import read_files
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
@@ -106,7 +106,6 @@ def hf() -> Iterator[Holdfast]:
         yield hf
 
 
-@settings(max_examples=300)
 @given(
     st.tuples(*(st.builds(create, st.just(path), texts) for path in FILES)),
     st.lists(commands, min_size=1, max_size=20),

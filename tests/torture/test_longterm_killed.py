@@ -15,7 +15,9 @@ import pytest
 import holdfast
 from holdfast.library.holdfast import Holdfast
 
-LIVES = int(os.environ.get("HOLDFAST_TORTURE_LIVES", "30")) // 2 or 1
+LIVES = int(os.environ.get("HOLDFAST_TORTURE_LIVES", "3"))
+LINES = (40, 0, 400, 1, 1_500)
+"""How much a writer does before it is killed, life by life."""
 WRITER = Path(__file__).with_name("longterm_writer.py")
 
 Held = frozenset[str]
@@ -48,9 +50,8 @@ def forgotten(said: Iterable[Said]) -> set[bytes]:
     return {text.split()[0].encode() for text in texts if text}
 
 
-def live_and_be_killed(target: str, user: str, chance: random.Random) -> list[Said]:
-    """Run a writer until it has said so many lines, or for so short a time that it still opens."""
-    lines = chance.choice([0, 1, 40, 400, 1500])
+def live_and_be_killed(target: str, user: str, lines: int, chance: random.Random) -> list[Said]:
+    """Run a writer until it has said *lines* lines; with 0, so shortly that it may still open."""
     with subprocess.Popen(
         [sys.executable, str(WRITER), target, user], stdout=subprocess.PIPE
     ) as writer:
@@ -75,8 +76,9 @@ def found(hf: Holdfast, user: str) -> dict[int, Held]:
     return by_thread
 
 
-def check_one_life(target: str, user: str, chance: random.Random) -> list[Said]:
-    said = live_and_be_killed(target, user, chance)
+def check_one_life(target: str, life: int, chance: random.Random) -> list[Said]:
+    user = f"life{life}"
+    said = live_and_be_killed(target, user, LINES[life % len(LINES)], chance)
 
     with holdfast.open(target) as hf:
         there = found(hf, user)
@@ -97,7 +99,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_forgotten_is_left_on_sqlite(
     chance = random.Random(LIVES)
     done = 0
     for life in range(LIVES):
-        said = check_one_life(str(sqlite_file), f"life{life}", chance)
+        said = check_one_life(str(sqlite_file), life, chance)
 
         done += acknowledged(said)
         files = b"".join(each.read_bytes() for each in sqlite_file.parent.iterdir())
@@ -112,8 +114,7 @@ def test_nothing_acknowledged_is_lost_on_postgres(fresh_postgres_url: str) -> No
     chance = random.Random(LIVES)
 
     done = sum(
-        acknowledged(check_one_life(fresh_postgres_url, f"life{life}", chance))
-        for life in range(LIVES)
+        acknowledged(check_one_life(fresh_postgres_url, life, chance)) for life in range(LIVES)
     )
 
     assert done > LIVES

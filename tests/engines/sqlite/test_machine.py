@@ -2,7 +2,6 @@ import tempfile
 from pathlib import Path
 from types import SimpleNamespace as Row
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -88,4 +87,3 @@ class EngineAgainstADict(RuleBasedStateMachine):
 
 
 TestEngineAgainstADict = EngineAgainstADict.TestCase
-TestEngineAgainstADict.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)

@@ -56,7 +56,7 @@ folders = st.lists(by_hand(), max_size=6).map(
     lambda texts: [(f"{number}.md", text) for number, text in enumerate(texts)]
 )
 modes = st.sampled_from(("upsert", "replace"))
-slow = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=80)
+slow = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.fixture(scope="module")

@@ -612,7 +612,7 @@ ENTRIES = st.tuples(KEYS, TEXTS, CATEGORIES, st.lists(TEXTS, max_size=2)).filter
 
 
 @given(st.lists(st.tuples(ENTRIES, st.integers(0, 7200)), max_size=12))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_an_export_taken_in_elsewhere_is_the_same_memory(
     tmp_path_factory: pytest.TempPathFactory,
     written: list[tuple[tuple[str, str, str, list[str]], int]],

@@ -145,7 +145,7 @@ def memory() -> Iterator[Holdfast]:
 
 
 @given(st.lists(entries, max_size=6), st.integers(min_value=0, max_value=400))
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_stored_changes_nothing_but_what_stands_between_its_tags(
     memory: Holdfast, stored: list[tuple[str, str, str, list[str]]], budget: int
 ) -> None:

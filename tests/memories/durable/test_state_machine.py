@@ -23,6 +23,8 @@ from holdfast.testing.durable_model import CAP, Drawn, DrawnMemory, DrawnRun, Re
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.shared import Server, new_workspace
 
+pytestmark = pytest.mark.hypothesis
+
 AGENTS = ("agent_1", "agent_2")
 agents = st.sampled_from(AGENTS)
 lanes = st.sampled_from(["one", "two"])
@@ -155,16 +157,15 @@ class DurableMachine(RuleBasedStateMachine):
             ]
 
 
-def play(hf: Holdfast, clock: FrozenClock, *, examples: int, steps: int = 30) -> None:
-    """Play *examples* games of *steps* acts, each in a workspace of its own."""
+def play(hf: Holdfast, clock: FrozenClock, *, share: int = 1) -> None:
+    """Play one in *share* of the games of the profile, each in a workspace of its own."""
 
     class Game(DurableMachine):
         def __init__(self) -> None:
             super().__init__(hf.acting(workspace=new_workspace()), clock)
 
-    run_state_machine_as_test(
-        Game, settings=settings(max_examples=examples, stateful_step_count=steps)
-    )
+    games = settings().max_examples // share
+    run_state_machine_as_test(Game, settings=settings(max_examples=games))
 
 
 @pytest.fixture
@@ -174,12 +175,12 @@ def in_memory(clock: FrozenClock) -> Iterator[Holdfast]:
 
 
 def test_in_memory(in_memory: Holdfast, clock: FrozenClock) -> None:
-    play(in_memory, clock, examples=60)
+    play(in_memory, clock)
 
 
 def test_where_it_is_kept(hf: Holdfast, clock: FrozenClock) -> None:
-    play(hf, clock, examples=8)
+    play(hf, clock, share=5)
 
 
 def test_over_http(remote: Holdfast, server: Server) -> None:
-    play(remote, server.clock, examples=4, steps=20)
+    play(remote, server.clock, share=5)

@@ -3,7 +3,7 @@
 import json
 from typing import Any, cast
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import RunLimits, RunMemory, keys, tools
@@ -118,7 +118,6 @@ def test_nobody_changes_a_value_from_outside(value: Any) -> None:
     assert memory.to_json() == kept
 
 
-@settings(max_examples=200)
 @given(VALUES, st.integers(1, 400))
 def test_pieces_of_any_size_joined_are_the_value(value: object, budget: int) -> None:
     memory = RunMemory()
@@ -190,7 +189,6 @@ ARGUMENTS = st.one_of(
 )
 
 
-@settings(max_examples=400)
 @given(st.integers(0, 2), ARGUMENTS, st.one_of(st.none(), st.integers(1, 200)))
 def test_no_call_of_a_model_raises_and_every_answer_is_json(
     tool: int, arguments: object, budget: int | None

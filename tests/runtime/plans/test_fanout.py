@@ -54,7 +54,7 @@ async def test_each_item_is_worked_on_and_the_results_are_in_its_order(workers: 
 
 
 @given(data=st.data())
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_ends_first_the_order_is_that_of_the_items(data: st.DataObject) -> None:
     workers, count = Workers(), data.draw(st.integers(1, 8))
     order = data.draw(st.permutations(range(count)))

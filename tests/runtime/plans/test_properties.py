@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runtime.plans.workers import Workers, plan, step
 from runtime.plans.workers import task as task_of
@@ -96,7 +96,6 @@ def check_ends(run: ParallelTaskExecutor, events: Sequence[ExecutionEvent]) -> N
 
 
 @given(plan=plans(), data=st.data())
-@settings(max_examples=60)
 def test_nothing_runs_before_what_it_needs_or_after_it_failed(
     plan: TaskPlan, data: st.DataObject
 ) -> None:
@@ -127,7 +126,6 @@ def test_nothing_runs_before_what_it_needs_or_after_it_failed(
 
 
 @given(plan=plans(), data=st.data())
-@settings(max_examples=60)
 def test_same_plan_and_answers_give_the_same_whatever_ends_first(
     plan: TaskPlan, data: st.DataObject
 ) -> None:
@@ -147,7 +145,6 @@ def test_same_plan_and_answers_give_the_same_whatever_ends_first(
 
 
 @given(plan=plans(), data=st.data())
-@settings(max_examples=60)
 def test_cancelled_anywhere_it_keeps_what_is_done_and_leaves_nothing_running(
     plan: TaskPlan, data: st.DataObject
 ) -> None:
@@ -173,7 +170,6 @@ def test_cancelled_anywhere_it_keeps_what_is_done_and_leaves_nothing_running(
 
 
 @given(plan=plans(), moment=st.integers(0, 60))
-@settings(max_examples=60)
 def test_whoever_stops_looking_anywhere_leaves_nothing_running(plan: TaskPlan, moment: int) -> None:
     workers = Workers()
     run = ParallelTaskExecutor(plan=plan, context=workers.context(max_concurrency=3))

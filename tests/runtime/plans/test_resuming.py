@@ -308,7 +308,7 @@ def wide() -> TaskPlan:
 
 
 @given(stops=st.lists(st.sampled_from(IDS), max_size=5), failing=st.sets(st.sampled_from(IDS)))
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_however_often_it_is_stopped_each_step_is_done_once(
     stops: list[str], failing: set[str]
 ) -> None:

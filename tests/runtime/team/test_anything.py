@@ -6,7 +6,7 @@ from collections import Counter
 from threading import Event as Signal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -136,7 +136,6 @@ async def left_running() -> "set[asyncio.Task[object]]":
     return (await asyncio.wait(others, timeout=5))[1] if others else set()
 
 
-@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32))
 def test_a_team_ends_in_one_state_and_says_which(seed: int) -> None:
     wild = Wild(seed)
@@ -147,7 +146,6 @@ def test_a_team_ends_in_one_state_and_says_which(seed: int) -> None:
     assert isinstance(events[-1], RunUpdate)
 
 
-@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), moment=st.integers(0, 60))
 def test_a_team_can_be_stopped_at_any_moment(seed: int, moment: int) -> None:
     wild = Wild(seed)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from teams import task_on
@@ -156,4 +155,3 @@ def _hopeless(board: TaskBoard) -> set[str]:
 
 
 TestBoard = BoardMachine.TestCase
-TestBoard.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

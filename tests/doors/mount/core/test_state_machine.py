@@ -1,6 +1,5 @@
 """A mount against the one drawn on paper: random operations, trouble and ends of the mount."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,12 @@ import holdfast
 from holdfast.doors.mount.names import MIB
 from holdfast.testing.fakes import FrozenClock
 
-LONG = os.environ.get("HOLDFAST_TORTURE_GAMES")
-"""How many games are played for each seed, of which there are more, where this is set."""
+pytestmark = pytest.mark.hypothesis
 
-GAMES, STEPS = int(LONG or "6"), 100
-SEEDS = range(20 if LONG else 4)
+FULL = settings.get_current_profile_name() == "full"
+
+GAMES, STEPS = (50 if FULL else 4), 100
+SEEDS = range(20 if FULL else 2)
 
 
 @pytest.mark.parametrize("number", SEEDS)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.fuse
 
 CREATE = os.O_WRONLY | os.O_CREAT
 LONG = "--grace=600"
-LIVES = int(os.environ.get("HOLDFAST_TORTURE_LIVES", "4"))
+LIVES = int(os.environ.get("HOLDFAST_TORTURE_LIVES", "3"))
 
 WRITER = """
 import os, sys
