@@ -3,6 +3,10 @@
 The pool has no thread of its own: a caller that needs a connection opens it, and a caller that
 finds one broken drops all idle ones, because the cause (a restart, a failover) broke them too. So
 the first call after the server is back succeeds, and a fork leaves no thread behind.
+
+`psycopg_pool` does not fit: it closes a connection that is returned while its rollback is in
+flight, so each `read` opens one (6.7 ms against 0.4 ms), and it retries a failed connect after 1,
+2, 4 s, so calls fail for up to 3 s after a server is back.
 """
 
 import random

@@ -32,6 +32,15 @@ def test_a_moment_takes_one_for_each_statement(engine: PostgresEngine, sql: Row)
     assert trips(engine, lambda: engine.read(work)) == 2
 
 
+def test_reads_one_after_the_other_share_a_connection(engine: PostgresEngine) -> None:
+    """Also while the rollback of the one before is in flight."""
+
+    def backend(reader: Reader) -> int:
+        return reader.one(Row, "select pg_backend_pid() as pid").pid
+
+    assert len({engine.read(backend) for _ in range(10)}) == 1
+
+
 def test_a_write_that_only_sends_is_one_round_trip(engine: PostgresEngine, sql: Row) -> None:
     def work(tx: Transaction) -> None:
         tx.send(sql.put_number, key="a", number=1)
