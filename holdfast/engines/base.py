@@ -1,20 +1,25 @@
-"""The storage port: Reader, Transaction, Engine and Feed protocols.
+"""The storage port: Reader, Transaction, Engine and Feed protocols; the change feed.
 
 Single reads go to the engine; `read` gives several reads one snapshot. `write` takes a function, so
 that waiting writes share one commit.
 """
 
+import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import datetime, timedelta
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any, Literal, LiteralString, Protocol, TypeVar, runtime_checkable
 
+import msgspec
 from msgspec import Struct
 
-from holdfast.ground.clock import to_microseconds
-from holdfast.ground.events import Event, EventBus
-from holdfast.ground.scope import EVERYBODY, Scope
+from holdfast.ground.clock import from_microseconds, to_microseconds
+from holdfast.ground.errors import CursorExpired, InvalidInput
+from holdfast.ground.events import Event, EventBus, Fact
+from holdfast.ground.scope import EVERYBODY, Actor, Scope
 
 T = TypeVar("T")
 Make = Callable[..., T]
@@ -217,12 +222,156 @@ class Engine(Reader, Protocol):
         ...
 
 
+TRIMMED = "feed.trimmed"
+"""Type of the row that stands for all changes trimmed up to and including it."""
+
+_PREFIX = "chg_"
+_PAGE = 1000
+_NUMBER = re.compile("[0-9]{1,19}")
+"""What fits into 64 bits."""
+
+Position = tuple[int, ...]
+"""Numbers by which an engine orders its changes, the order of commits."""
+
+
+def cursor_at(*position: int) -> str:
+    """Return the cursor after the change at *position*."""
+    return _PREFIX + "_".join(map(str, position))
+
+
+def position_of(cursor: str, length: int) -> Position:
+    """Parse *cursor*; InvalidInput if it is not a cursor of *length* numbers."""
+    parts = cursor.removeprefix(_PREFIX).split("_")
+    numbers = [part for part in parts if _NUMBER.fullmatch(part)]
+    if cursor.startswith(_PREFIX) and len(parts) == len(numbers) == length:
+        return tuple(map(int, numbers))
+    raise InvalidInput("cursor", "is not a cursor of the change feed", given=cursor)
+
+
+class FeedSource(Protocol):
+    """Queries and wake-ups of a change feed, over all owners.
+
+    The table of changes is the source of truth: a wake-up only triggers a query, so a lost one
+    costs time and never a change.
+    """
+
+    order: tuple[str, ...]
+    """Columns of a change that are its position."""
+    longest_wait: float
+    """Seconds after which a feed queries without a wake-up."""
+
+    def look(self, sql: str, params: dict[str, object]) -> list[SimpleNamespace]:
+        """Return every row, of all owners."""
+        ...
+
+    def listen(self, wake: threading.Event) -> None:
+        """Set *wake* whenever something may have changed, until `unlisten`."""
+        ...
+
+    def unlisten(self, wake: threading.Event) -> None:
+        """Stop setting *wake*."""
+        ...
+
+    def delivered(self, newest: Event) -> None:
+        """Record that the changes up to *newest* were returned."""
+        ...
+
+
+class ChangeFeed:
+    """Changes of *scope*'s workspace (None, `*`: of all) after a cursor, oldest first.
+
+    Holds no memory while it is behind.
+    """
+
+    def __init__(
+        self, source: FeedSource, sql: SimpleNamespace, after: str | None, scope: Scope | None
+    ) -> None:
+        self._source, self._sql = source, sql
+        self._workspace = None if scope is None or scope.workspace == "*" else scope.workspace
+        self._wake = threading.Event()
+        self._open = True
+        if after is None:
+            newest = source.look(sql.newest_change, {})
+            self._after = self._position(newest[0]) if newest else (0,) * len(source.order)
+        else:
+            self._after = position_of(after, len(source.order))
+            for oldest in source.look(sql.oldest_change, {}):
+                if oldest.type == TRIMMED and self._position(oldest) > self._after:
+                    raise CursorExpired(cursor_at(*self._position(oldest)))
+        source.listen(self._wake)
+
+    @property
+    def cursor(self) -> str:
+        """The cursor after the last change that was read, also of other workspaces."""
+        return cursor_at(*self._after)
+
+    def __iter__(self) -> Iterator[Event]:
+        while self._open:
+            yield from self.poll(self._source.longest_wait)
+
+    def poll(self, timeout: float = 0.0) -> list[Event]:
+        """Return new changes, waiting at most *timeout* seconds for the first.
+
+        Raises CursorExpired if changes that this feed did not read were trimmed.
+        """
+        until = monotonic() + timeout
+        while self._open:
+            self._source.listen(self._wake)
+            self._wake.clear()
+            found, more = self._query()
+            left = until - monotonic()
+            if found or (left <= 0 and not more):
+                return found
+            if not more:
+                self._wake.wait(min(left, self._source.longest_wait))
+        return []
+
+    def close(self) -> None:
+        """Stop listening; a blocked `poll` returns."""
+        self._open = False
+        self._source.unlisten(self._wake)
+        self._wake.set()
+
+    def _query(self) -> tuple[list[Event], bool]:
+        after = dict(zip(self._source.order, self._after, strict=True))
+        rows = self._source.look(self._sql.changes_after, {**after, "batch": _PAGE})
+        if not rows:
+            return [], False
+        if rows[0].type == TRIMMED:
+            raise CursorExpired(cursor_at(*self._position(rows[0])))
+        self._after = self._position(rows[-1])
+        found = [
+            event_of(row, cursor_at(*self._position(row)))
+            for row in rows
+            if self._workspace in (None, row.workspace)
+        ]
+        if found:
+            self._source.delivered(found[-1])
+        return found, len(rows) == _PAGE
+
+    def _position(self, row: SimpleNamespace) -> Position:
+        return tuple(getattr(row, column) for column in self._source.order)
+
+
+def event_of(row: SimpleNamespace, cursor: str) -> Event:
+    """Return the event in a row of the feed."""
+    actor = None if row.actor is None else msgspec.json.decode(row.actor, type=dict[str, str])
+    return Event(
+        type=row.type,
+        at=from_microseconds(row.at),
+        workspace=row.workspace,
+        owner=row.owner,
+        actor=None if actor is None else Actor.from_wire(actor),
+        ids=msgspec.json.decode(row.ids, type=dict[str, str]),
+        data=msgspec.json.decode(row.data, type=dict[str, Fact]),
+        seq=row.seq,
+        cursor=cursor,
+    )
+
+
 KEPT = timedelta(days=7)
 MOST_KEPT = 1_000_000
 BATCH = 1000
-
-TRIMMED = "feed.trimmed"
-"""Type of the row that stands for all changes trimmed up to and including it."""
 
 
 def trim_changes(engine: Engine, now: datetime, *, most: int = MOST_KEPT) -> int:

@@ -1,3 +1,37 @@
+-- changes_after (sqlite) --
+select seq, at, workspace, owner, type, ids, data, actor
+from changes
+where seq > :seq
+order by seq
+limit :batch
+
+-- changes_after (postgres) --
+-- A transaction may commit after one that began later, so a feed returns only changes older than
+-- the oldest running transaction: nothing can appear behind its cursor.
+select seq, xid, at, workspace, owner, type, ids, data, actor
+from changes
+where (xid, seq) > (cast(cast(:xid as text) as xid8), :seq)
+  and xid < pg_snapshot_xmin(pg_current_snapshot())
+order by xid, seq
+limit :batch
+
+-- oldest_change (sqlite) --
+select seq, type from changes order by seq limit 1
+
+-- oldest_change (postgres) --
+select seq, xid, type from changes order by xid, seq limit 1
+
+-- newest_change (sqlite) --
+select coalesce(max(seq), 0) as seq from changes
+
+-- newest_change (postgres) --
+-- A running transaction may still write below the newest number, so "now" is the last transaction
+-- before the oldest running one.
+select coalesce(max(seq), 0) as seq, xid
+from changes
+where xid = (select max(xid) from changes where xid < pg_snapshot_xmin(pg_current_snapshot()))
+group by xid
+
 -- count_changes --
 select count(*) as kept from changes where type <> :type
 

@@ -13,11 +13,20 @@ import psycopg
 from psycopg import errors
 
 from holdfast.engines import queries
-from holdfast.engines.base import Dialect, EngineStatus, Make, Reader, Row, Scrubbed, Transaction
+from holdfast.engines.base import (
+    ChangeFeed,
+    Dialect,
+    EngineStatus,
+    Make,
+    Reader,
+    Row,
+    Scrubbed,
+    Transaction,
+)
 from holdfast.engines.migrate import AppliedMigration, Migration, known, migrate
 from holdfast.engines.postgres import vacuum
 from holdfast.engines.postgres.faults import chained, fault_of, refused_at_connect
-from holdfast.engines.postgres.feed import CHANNEL, PostgresFeed
+from holdfast.engines.postgres.feed import CHANNEL
 from holdfast.engines.postgres.protocol import Lost
 from holdfast.engines.postgres.retry import STARTED, Attempts
 from holdfast.engines.postgres.server import PostgresServer, PostgresTarget, ServerFacts, resolve
@@ -342,16 +351,15 @@ class PostgresEngine:
         self._server.lane.put(lambda: self._attempts.write(work, deadline), deadline, future)
         return future
 
-    def feed(self, after: str | None = None) -> PostgresFeed:
+    def feed(self, after: str | None = None) -> ChangeFeed:
         """Return the feed of changes after the cursor *after*; None: from now on.
 
         Raises CursorExpired if changes after the cursor were trimmed.
 
         A scoped engine follows its workspace's changes, an unscoped one follows all.
         """
-        named = self._scope is not None and self._scope.workspace != EVERYBODY.workspace
-        workspace = self._scope.workspace if self._scope and named else None
-        return PostgresFeed(_Upkeep(self._server), after, workspace)
+        sql = self.queries("holdfast.engines")
+        return ChangeFeed(_Upkeep(self._server), sql, after, self._scope)
 
     def scrub(self, *, timeout: float = 5.0) -> Scrubbed:
         """Vacuum deleted content out of tables and indexes.
@@ -388,7 +396,10 @@ class PostgresEngine:
 
 
 class _Upkeep:
-    """Queries of the engine itself, over all owners; feeds filter their results."""
+    """Queries of the engine itself, over all owners, and the source of its feeds."""
+
+    # A transaction that held changes back may end without a notification.
+    order, longest_wait = ("xid", "seq"), 1.0
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server

@@ -10,9 +10,8 @@ from msgspec.structs import replace
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
-from holdfast.engines.base import Make, Row
+from holdfast.engines.base import Make, Row, cursor_at
 from holdfast.engines.postgres.faults import Fault, chained, fault_of, lost
-from holdfast.engines.postgres.feed import cursor_at
 from holdfast.engines.postgres.protocol import Answers, BoundStatement, Lost, Wire, bind
 from holdfast.engines.postgres.session import BEGIN, COMMIT, ROLLBACK
 from holdfast.engines.queries import name_of

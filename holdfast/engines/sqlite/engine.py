@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Lock
+from threading import Lock
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any, LiteralString, TypeVar, cast
@@ -16,10 +16,19 @@ from typing import Any, LiteralString, TypeVar, cast
 import apsw
 
 from holdfast.engines import queries
-from holdfast.engines.base import Dialect, EngineStatus, Make, Reader, Row, Scrubbed, Transaction
+from holdfast.engines.base import (
+    ChangeFeed,
+    Dialect,
+    EngineStatus,
+    Make,
+    Reader,
+    Row,
+    Scrubbed,
+    Transaction,
+)
 from holdfast.engines.sqlite.connection import Connection, Params
 from holdfast.engines.sqlite.database import Database, file_system, open_database, resolve
-from holdfast.engines.sqlite.feed import CommitWatcher, SQLiteFeed
+from holdfast.engines.sqlite.feed import CommitWatcher
 from holdfast.engines.sqlite.maintenance import rewrite
 from holdfast.engines.sqlite.readers import FileReaders, MemoryReader, Readers
 from holdfast.engines.sqlite.transaction import Owner, SQLiteReader
@@ -27,7 +36,7 @@ from holdfast.engines.sqlite.write_queue import Chore, EventLoop, Slot, refusal
 from holdfast.engines.sqlite.writer import LONG, Writer, empty
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import EngineFault, HoldfastError
-from holdfast.ground.events import EventBus
+from holdfast.ground.events import Event, EventBus
 from holdfast.ground.scope import Scope
 
 # Before a fork, connections are closed as far as running work ends in time: SQLite counts a
@@ -43,7 +52,9 @@ _inherited: list[object] = []
 
 
 class SQLiteCore:
-    """State that all scoped views of one engine share."""
+    """State that all scoped views of one engine share, and the source of its feeds."""
+
+    order, longest_wait = ("seq",), 10.0
 
     def __init__(self, database: Database, connection: Connection) -> None:
         self.database = database
@@ -103,19 +114,22 @@ class SQLiteCore:
             raise EngineFault("write inside a write: the writer would wait for itself")
         self.put(slot)
 
-    def all(self, make: Callable[..., T], sql: str, params: Params) -> list[T]:
-        """Return every row of one statement."""
+    def look(self, sql: str, params: Params) -> list[SimpleNamespace]:
+        """Return every row of one statement, of all owners."""
         connection = self.take()
         try:
-            return connection.all(make, sql, params)
+            return connection.all(SimpleNamespace, sql, params)
         finally:
             self.readers.give(connection)
 
-    def listen(self, wake: Event) -> None:
+    def delivered(self, newest: Event) -> None:
+        """Do nothing: no running transaction holds a change back."""
+
+    def listen(self, wake: threading.Event) -> None:
         """Set *wake* whenever something may have changed, until `unlisten`."""
         self.watcher.listen(wake)
 
-    def unlisten(self, wake: Event) -> None:
+    def unlisten(self, wake: threading.Event) -> None:
         """Stop setting *wake*."""
         self.watcher.unlisten(wake)
 
@@ -441,16 +455,14 @@ class SQLiteEngine:
         self.core.put(slot)
         return lambda: self.core.writer.queue.withdraw(slot)
 
-    def feed(self, after: str | None = None) -> SQLiteFeed:
+    def feed(self, after: str | None = None) -> ChangeFeed:
         """Return the feed of changes after the cursor *after*; None: from now on.
 
         Raises CursorExpired if changes after the cursor were trimmed.
 
         A scoped engine follows its workspace's changes, an unscoped one follows all.
         """
-        named = self._scope is not None and self._scope.workspace != "*"
-        workspace = self._scope.workspace if self._scope and named else None
-        return SQLiteFeed(self.core, after, workspace)
+        return ChangeFeed(self.core, self.queries("holdfast.engines"), after, self._scope)
 
     def scrub(self, *, timeout: float = 5.0) -> Scrubbed:
         """Make deleted content unreadable in the database's files.

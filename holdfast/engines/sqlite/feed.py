@@ -1,133 +1,18 @@
-"""Change feed of a SQLite database, with the commits of every process.
+"""Notice commits of every process in a SQLite database, for its change feeds.
 
-The table is the source of truth: a notification (a commit in this process, or `data_version` for
-another's) only triggers a query, so a lost notification costs time and never a change. A feed that
-fell behind holds no memory.
+A commit in this process wakes the feeds at once; another's is noticed by polling `data_version`.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import monotonic
-from types import SimpleNamespace
-from typing import Protocol
 
-import msgspec
-
-from holdfast.engines.base import TRIMMED
 from holdfast.engines.sqlite.connection import Connection
-from holdfast.ground.clock import from_microseconds
-from holdfast.ground.errors import CursorExpired, HoldfastError, InvalidInput
-from holdfast.ground.events import Event, Fact
-from holdfast.ground.scope import Actor
+from holdfast.ground.errors import HoldfastError
 
-_PREFIX = "chg_"
-_BATCH = 1000
 _BUSY_STEP, _QUIET_STEP, _QUIET_AFTER = 0.010, 0.050, 10.0
 _LINGER = 2.0
 """Seconds to wait for the next listener: a connection costs more than a query."""
-
-_CHANGES = """
-select seq, at, workspace, owner, type, ids, data, actor
-from changes
-where seq > :after
-order by seq
-limit :batch
-"""
-_OLDEST = "select seq, type from changes order by seq limit 1"
-_NEWEST = "select coalesce(max(seq), 0) as seq from changes"
-
-
-def cursor_at(seq: int) -> str:
-    """Return the cursor after the change *seq*."""
-    return f"{_PREFIX}{seq}"
-
-
-def seq_of(cursor: str) -> int:
-    """Return the number of the change that *cursor* stands after.
-
-    Raises InvalidInput if it is not a cursor.
-    """
-    digits = cursor.removeprefix(_PREFIX)
-    if cursor.startswith(_PREFIX) and digits.isascii() and digits.isdigit() and len(digits) < 20:  # noqa: PLR2004 - what 64 bits hold
-        return int(digits)
-    raise InvalidInput("cursor", "is not a cursor of the change feed", given=cursor)
-
-
-class SQLiteFeedSource(Protocol):
-    """Source of a feed: queries and wake-ups."""
-
-    def all(
-        self, make: Callable[..., SimpleNamespace], sql: str, params: dict[str, object]
-    ) -> list[SimpleNamespace]:
-        """Return every row, from one snapshot."""
-        ...
-
-    def listen(self, wake: threading.Event) -> None:
-        """Set *wake* whenever something may have changed, until `unlisten`."""
-        ...
-
-    def unlisten(self, wake: threading.Event) -> None:
-        """Stop setting *wake*."""
-        ...
-
-
-class SQLiteFeed:
-    """Changes of *workspace* (None: of all) after a position, oldest first.
-
-    `cursor` stands after the last change that was read, also of other workspaces.
-    """
-
-    def __init__(self, changes: SQLiteFeedSource, after: str | None, workspace: str | None) -> None:
-        self._changes, self._workspace = changes, workspace
-        self._wake = threading.Event()
-        self._open = True
-        if after is None:
-            self._after: int = changes.all(SimpleNamespace, _NEWEST, {})[0].seq
-            self.cursor = cursor_at(self._after)
-        else:
-            self._after, self.cursor = seq_of(after), after
-            oldest = changes.all(SimpleNamespace, _OLDEST, {})
-            if oldest and oldest[0].type == TRIMMED and oldest[0].seq > self._after:
-                raise CursorExpired(cursor_at(oldest[0].seq))
-        changes.listen(self._wake)
-
-    def __iter__(self) -> Iterator[Event]:
-        while self._open:
-            yield from self.poll(_QUIET_AFTER)
-
-    def poll(self, timeout: float = 0.0) -> list[Event]:
-        """Return new changes, waiting at most *timeout* seconds for the first.
-
-        Raises CursorExpired if changes that this feed did not read were trimmed.
-        """
-        until = monotonic() + timeout
-        while self._open:
-            self._changes.listen(self._wake)
-            self._wake.clear()
-            found, more = self._query()
-            left = until - monotonic()
-            if found or (left <= 0 and not more):
-                return found
-            if not more:
-                self._wake.wait(left)
-        return []
-
-    def close(self) -> None:
-        """Stop listening; a blocked `poll` returns."""
-        self._open = False
-        self._changes.unlisten(self._wake)
-        self._wake.set()
-
-    def _query(self) -> tuple[list[Event], bool]:
-        rows = self._changes.all(SimpleNamespace, _CHANGES, {"after": self._after, "batch": _BATCH})
-        if not rows:
-            return [], False
-        if rows[0].type == TRIMMED:
-            raise CursorExpired(cursor_at(rows[0].seq))
-        self._after = rows[-1].seq
-        self.cursor = cursor_at(self._after)
-        own = [row for row in rows if self._workspace in (None, row.workspace)]
-        return [_event(row) for row in own], len(rows) == _BATCH
 
 
 class CommitWatcher:
@@ -238,19 +123,3 @@ class CommitWatcher:
                     return
         finally:
             connection.raw.close(force=True)
-
-
-def _event(row: SimpleNamespace) -> Event:
-    return Event(
-        type=row.type,
-        at=from_microseconds(row.at),
-        workspace=row.workspace,
-        owner=row.owner,
-        actor=None
-        if row.actor is None
-        else Actor.from_wire(msgspec.json.decode(row.actor, type=dict[str, str])),
-        ids=msgspec.json.decode(row.ids, type=dict[str, str]),
-        data=msgspec.json.decode(row.data, type=dict[str, Fact]),
-        seq=row.seq,
-        cursor=cursor_at(row.seq),
-    )

@@ -8,10 +8,9 @@ from typing import LiteralString, NoReturn, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.engines.base import Make, Row
+from holdfast.engines.base import Make, Row, cursor_at
 from holdfast.engines.queries import name_of
 from holdfast.engines.sqlite.connection import Connection, Params
-from holdfast.engines.sqlite.feed import cursor_at
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import EngineFault, HoldfastError
 from holdfast.ground.events import Event
