@@ -154,7 +154,7 @@ LOCAL_IMPORTS = {
     "holdfast/doors/mount/process/mount.py": 3,
     "holdfast/library/holdfast.py": 21,
     "holdfast/library/open.py": 4,
-    "holdfast/library/remote/handle.py": 9,
+    "holdfast/library/remote/handle.py": 7,
     "holdfast/library/upkeep/restore.py": 1,
     "holdfast/memories/longterm/vectors/registry.py": 2,
 }

@@ -13,6 +13,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open as open_here
 from holdfast.library.remote.durable_run import RemoteDurableRun
 from holdfast.library.remote.handle import RemoteHoldfast
+from holdfast.library.remote.memories import RemoteNetworkRuns, RemoteThreads
 from holdfast.library.remote.streams import RemoteEvents
 from holdfast.library.remote_agents import RemoteAgents, RemoteEnvironments
 from holdfast.library.remote_durable import RemoteDurable
@@ -22,7 +23,6 @@ from holdfast.library.remote_memories import RemoteMemories, RemoteVersions
 from holdfast.library.remote_runs import RemoteRuns
 from holdfast.library.remote_sessions import RemoteSessions
 from holdfast.library.remote_stores import RemoteMemoryStores
-from holdfast.library.remote_threads import RemoteNetworkRuns, RemoteThreads
 from holdfast.memories.durable.markdown.transfer import Mode
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.runs import DurableRun
@@ -39,7 +39,7 @@ from holdfast.memories.stores.sessions import Sessions
 from holdfast.memories.stores.stores import MemoryStores
 from holdfast.memories.stores.versions import Versions
 
-PAIRS: list[tuple[type, type, type]] = [
+PAIRS: list[tuple[type, Any, type]] = [
     (Holdfast, RemoteHoldfast, aio.AsyncHoldfast),
     (MemoryStores, RemoteMemoryStores, aio.AsyncMemoryStores),
     (Memories, RemoteMemories, aio.AsyncMemories),

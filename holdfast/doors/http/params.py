@@ -232,7 +232,7 @@ VIEW = one_of("view", "basic", "full")
 PAGE = (integer("limit"), text("page"))
 
 
-B = TypeVar("B", bound="Body")
+B = TypeVar("B", bound=Struct)
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
@@ -480,7 +480,7 @@ def read_body(raw: bytes, make: type[B], limits: BodyLimits | None = None) -> B:
         raise _explained(str(error), make) from None
 
 
-def _explained(message: str, make: type[Body]) -> InvalidInput:
+def _explained(message: str, make: type[Struct]) -> InvalidInput:
     """Return msgspec's *message* about a *make* as an error with the key."""
     if found := _MISSING.fullmatch(message):
         return InvalidInput(_field(found[2], found[1]), "is required")

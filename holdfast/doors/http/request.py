@@ -10,12 +10,13 @@ from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct, field
 
-from holdfast.doors.http.params import Body, Name
+from holdfast.doors.http.params import Name
 from holdfast.doors.http.response import LiveAnswer, Response, WrongMethod
 from holdfast.engines.async_writes import awaited_writes
 from holdfast.ground.errors import NotFound
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.operations.base import MIB, Method, Needs
 from holdfast.memories.stores.records import KeyScope
 
 MOST_KEPT = 1_024
@@ -118,14 +119,9 @@ class Lanes:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-MIB = 1_048_576
 DURABLE_LIMIT = 4 * MIB
 LONGTERM_LIMIT = 32 * MIB
 THREADS_LIMIT = 32 * MIB
-
-Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
-Needs = Literal["nothing", "any", "read", "write", "admin"]
-"""The least right: no credential at all, any credential, or a key of that scope."""
 
 Handler = Callable[[Any], Awaitable[Response | LiveAnswer]]
 """Takes a Call, which is defined in a layer above."""
@@ -146,7 +142,7 @@ class HttpRoute(Struct, frozen=True, kw_only=True):
     needs: Needs
     answer: Handler
     summary: str
-    body: type[Body] | Literal["any", "lines"] | None = None
+    body: type[Struct] | Literal["any", "lines"] | None = None
     query: tuple[Name, ...] = ()
     session: Literal["never", "own", "store"] = "never"
     behind: Callable[[Any], Awaitable[object]] | None = None

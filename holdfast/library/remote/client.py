@@ -6,6 +6,7 @@ it is idempotent; in all other cases its caller resolves the write in doubt.
 
 import logging
 import os
+import re
 import socket
 import threading
 import time
@@ -32,6 +33,8 @@ except ImportError as error:
     raise MissingExtra("remote") from error
 
 
+_NAMED = re.compile(r"\{(\w+)\}")
+
 # Arguments are sent unchanged, so that the server, which knows the limits, validates them. Only
 # values that a request cannot encode are refused here.
 
@@ -42,6 +45,11 @@ def route(prefix: str, *segments: str) -> str:
     A segment of invalid text is sent too: the server responds NotFound.
     """
     return "/".join((prefix, *(_segment(each) for each in segments)))
+
+
+def filled(path: str, segments: Mapping[str, str]) -> str:
+    """Return *path* with each `{name}` replaced by that one of *segments*, encoded."""
+    return _NAMED.sub(lambda found: _segment(segments[found[1]]), path)
 
 
 def _segment(given: str) -> str:

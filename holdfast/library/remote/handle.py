@@ -16,8 +16,9 @@ from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.remote.calls import identity
+from holdfast.library.remote.calls import MemoryRequests, identity
 from holdfast.library.remote.client import Connections, WireClient
+from holdfast.library.remote.memories import RemoteNetworkRuns, RemoteThreads
 from holdfast.library.remote.streams import RemoteEvents
 from holdfast.library.remote_agents import RemoteAgents, RemoteEnvironments
 from holdfast.library.remote_durable import RemoteDurable, RemoteDurables
@@ -27,13 +28,13 @@ from holdfast.library.remote_stores import RemoteMemoryStores
 from holdfast.library.spans import DURABLE, traced
 from holdfast.memories.durable.records import AgentSummary, DurableLimits, LimitsChanged, Swept
 from holdfast.memories.longterm.records import LongTermOptions
+from holdfast.memories.state.threads import NetworkRuns, Threads
 from holdfast.memories.stores.records import Identity
 
 if TYPE_CHECKING:
     from holdfast.library.bridges import Saved
     from holdfast.library.remote_longterm import RemoteLongTermData, RemoteLongTermMemory
     from holdfast.library.remote_runs import RemoteRuns
-    from holdfast.library.remote_threads import RemoteNetworkRuns, RemoteThreads
     from holdfast.memories.run.memory import RunMemory
 
 _log = logging.getLogger(__name__)
@@ -65,18 +66,14 @@ class RemoteHoldfast:
         return identity(self._client)
 
     @cached_property
-    def threads(self) -> "RemoteThreads":
+    def threads(self) -> Threads:
         """Threads: messages to networks of agents and their results, over many runs."""
-        from holdfast.library.remote_threads import RemoteThreads
-
-        return RemoteThreads(self._client)
+        return RemoteThreads(MemoryRequests(client=self._client))
 
     @cached_property
-    def network_runs(self) -> "RemoteNetworkRuns":
+    def network_runs(self) -> NetworkRuns:
         """Records of network runs."""
-        from holdfast.library.remote_threads import RemoteNetworkRuns
-
-        return RemoteNetworkRuns(self._client)
+        return RemoteNetworkRuns(MemoryRequests(client=self._client))
 
     @cached_property
     def runs(self) -> "RemoteRuns":

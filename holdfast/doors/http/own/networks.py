@@ -7,7 +7,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.own.network_runs import ONE
 from holdfast.doors.http.own.streams import BEAT, STILL_HERE, lines
 from holdfast.doors.http.params import WIDE, Body, integer
 from holdfast.doors.http.request import THREADS_LIMIT, HttpRoute
@@ -19,6 +18,7 @@ from holdfast.memories.state.message import to_text
 from holdfast.memories.state.run_records import RunRecord
 
 NETWORKS = "/api/networks"
+ONE = "/api/network_runs/{id}"
 _DIGITS = 18
 
 

@@ -1,0 +1,1 @@
+"""Operations of the library over HTTP, one table for each memory."""
