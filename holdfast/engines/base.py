@@ -19,6 +19,7 @@ from msgspec import Struct
 from holdfast.ground.clock import from_microseconds, to_microseconds
 from holdfast.ground.errors import CursorExpired, InvalidInput
 from holdfast.ground.events import Event, EventBus, Fact
+from holdfast.ground.metrics import MetricRegistry
 from holdfast.ground.scope import EVERYBODY, Actor, Scope
 
 T = TypeVar("T")
@@ -220,6 +221,44 @@ class Engine(Reader, Protocol):
     def close(self, *, timeout: float = 10.0) -> None:
         """Finish pending writes within *timeout* seconds, then release all resources."""
         ...
+
+
+_WRITE_SECONDS = (
+    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0),
+)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class EngineMetrics:
+    """The metrics of one engine; *retries* are the reasons why it runs work again."""
+
+    def __init__(self, retries: Iterable[str]) -> None:
+        self._registry = registry = MetricRegistry()
+        self.writes = registry.counter(
+            "writes_total", "Writes that ended.", outcome=("ok", "error", "unknown")
+        )
+        self._groups = registry.counter("groups_total", "Commits.")
+        self._sizes = registry.histogram("group_size", "Writes of one commit.", _SIZES)
+        self.waits = registry.histogram(
+            "write_wait_seconds", "From the call until the work runs.", _WRITE_SECONDS
+        )
+        self._commits = registry.histogram(
+            "commit_seconds", "Seconds a commit took.", _WRITE_SECONDS
+        )
+        self.retries = registry.counter("retries_total", "Work run again.", reason=retries)
+        self.reconnects = registry.counter("reconnects_total", "Connections opened again.")
+        self.feed_lag = registry.gauge("feed_lag_seconds", "Age of the newest change received.")
+
+    def committed(self, seconds: float, *, writes: int) -> None:
+        """Count a commit of *writes* that took *seconds*."""
+        self._groups.add()
+        self._sizes.observe(writes)
+        self._commits.observe(seconds)
+
+    def flat(self) -> dict[str, float]:
+        """Return the numbers by sample name."""
+        return self._registry.flat() | {"unknown_outcomes_total": self.writes.value("unknown")}
 
 
 TRIMMED = "feed.trimmed"

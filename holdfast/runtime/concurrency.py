@@ -15,7 +15,7 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import ModelRequestContext
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.runtime.metrics import counts
+from holdfast.runtime.metrics import WAITING
 
 T = TypeVar("T")
 
@@ -94,14 +94,14 @@ class Slots:
                 return
             waiter = _Waiter()
             self._queue.append(waiter)
-        counts.waits(1)
+        WAITING.add()
         try:
             await waiter.turn
         except BaseException:
             self._leave(waiter)
             raise
         finally:
-            counts.waits(-1)
+            WAITING.add(by=-1)
 
     def _leave(self, waiter: "_Waiter") -> None:
         with self._lock:

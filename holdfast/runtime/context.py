@@ -25,7 +25,7 @@ from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.concurrency import Slots
 from holdfast.runtime.events import ExecutionEvent, Spending, feed
 from holdfast.runtime.mcp import Remote
-from holdfast.runtime.metrics import counts
+from holdfast.runtime.metrics import TOKENS
 
 
 class Cancelling:
@@ -270,7 +270,8 @@ class Context:
     def spend(self, usage: RequestUsage) -> None:
         """Add the usage of one answered request."""
         self._usage.add(usage)
-        counts.spent(received=usage.input_tokens, sent=usage.output_tokens)
+        TOKENS.add("input", by=usage.input_tokens)
+        TOKENS.add("output", by=usage.output_tokens)
 
     def cancel(self, reason: str = "cancelled") -> None:
         """Stop everything that runs; what is finished stays.

@@ -3,43 +3,26 @@
 Every call is counted for the process by tool, command and outcome.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.resources import files
-from itertools import chain
-from threading import Lock
-from typing import Any, Literal, TypeAlias, cast
+from itertools import chain, product
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from msgspec import Struct
 
 from holdfast.ground.errors import HoldfastError, InvalidInput, ToolNameTaken, ToolRefused
+from holdfast.ground.metrics import REGISTRY
 
 JSON: TypeAlias = "str | int | float | bool | list[JSON] | dict[str, JSON] | None"
 Schema: TypeAlias = dict[str, Any]
 Outcome = Literal["ok", "refused", "error"]
 
 
-class Calls:
-    """Counter of tool calls in this process, by tool, command and outcome."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[tuple[str, str, Outcome]] = Counter()
-        self._lock = Lock()
-
-    def add(self, tool: str, command: str, outcome: Outcome) -> None:
-        """Count a call of *tool*; *command* is "" for a tool without commands."""
-        with self._lock:
-            self._counts[tool, command, outcome] += 1
-
-    def counts(self) -> dict[tuple[str, str, Outcome], int]:
-        """Return the counts so far by (tool, command, outcome)."""
-        with self._lock:
-            return dict(self._counts)
-
-
-calls = Calls()
-"""The calls of this process."""
+_FILE_COMMANDS: Final = ("view", "create", "str_replace", "insert", "delete", "rename")
+_CALLS: Final = REGISTRY.counter(
+    "tool_calls_total", "Calls of tools.", tool=(), command=(), outcome=()
+).begin(product(("memory",), _FILE_COMMANDS, get_args(Outcome)))
 
 
 class Tool(Struct, frozen=True, kw_only=True):
@@ -70,7 +53,7 @@ class Tool(Struct, frozen=True, kw_only=True):
             outcome = "refused"
             raise
         finally:
-            calls.add(self.name, self._command(arguments), outcome)
+            _CALLS.add(self.name, self._command(arguments), outcome)
         return answer
 
     def _command(self, arguments: object) -> str:

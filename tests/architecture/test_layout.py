@@ -149,7 +149,6 @@ LOCAL_IMPORTS = {
     "holdfast/doors/cli/server.py": 1,
     "holdfast/doors/cli/upkeep.py": 10,
     "holdfast/doors/http/own/networks.py": 1,
-    "holdfast/doors/http/runtime_metrics.py": 2,
     "holdfast/doors/http/state.py": 2,
     "holdfast/doors/mount/process/mount.py": 3,
     "holdfast/library/holdfast.py": 21,

@@ -11,7 +11,8 @@ from contracts.run_given import GivenARun, NewMemory, invalid, refusal
 from holdfast.ground.errors import LimitExceeded, PreconditionFailed, WaitTimeout
 from holdfast.ground.events import Event as BusEvent
 from holdfast.ground.events import EventBus
-from holdfast.memories.run.entry import RunEntry, RunLimits, counts
+from holdfast.ground.metrics import REGISTRY
+from holdfast.memories.run.entry import RunEntry, RunLimits
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 
@@ -76,7 +77,7 @@ class RunListenersContract(GivenARun):
             raise RuntimeError
 
         calls: list[RunEntry] = []
-        failed = dict_of_counts()["listener_errors_total", ""]
+        failed = REGISTRY.flat()["run_listener_errors_total"]
         memory.subscribe(fails)
         memory.subscribe(calls.append)
 
@@ -86,7 +87,7 @@ class RunListenersContract(GivenARun):
         assert calls == [entry]
         assert "shared:a" in caplog.text
         assert "secret" not in caplog.text
-        assert dict_of_counts()["listener_errors_total", ""] == failed + 1
+        assert REGISTRY.flat()["run_listener_errors_total"] == failed + 1
 
     def test_what_a_listener_writes_is_stored_at_once_and_told_after(
         self, memory: RunMemory
@@ -247,16 +248,18 @@ class RunEventsContract(GivenARun):
         assert received[1].data == {"count": 1, "filter": '{"kind":["shared"]}'}
 
     def test_writes_and_refusals_are_counted(self, memory: RunMemory) -> None:
-        before = dict_of_counts()
+        before = REGISTRY.flat()
         memory.set("shared:a", 1)
         refusal(lambda: memory.set("shared:a", {1}))
         refusal(lambda: memory.set("a", 1))
-        after = dict_of_counts()
+        after = REGISTRY.flat()
 
-        assert after["writes_total", "shared"] == before["writes_total", "shared"] + 1
-        assert after["refused_total", "invalid_input"] == (
-            before["refused_total", "invalid_input"] + 2
+        written, refused = (
+            'run_writes_total{kind="shared"}',
+            'run_refused_total{reason="invalid_input"}',
         )
+        assert after[written] == before[written] + 1
+        assert after[refused] == before[refused] + 2
 
 
 def _set(memory: RunMemory) -> None:
@@ -316,8 +319,3 @@ def refused_as(
     """Return the event of a write to `task:a` that was refused."""
     facts: dict[str, object] = {"reason": reason, "actual": actual, "allowed": allowed}
     return "run.entry_refused", {"key": "task:a", **facts}
-
-
-def dict_of_counts() -> dict[tuple[str, str], int]:
-    """Return what this process counted so far."""
-    return {(name, value): number for name, value, number in counts.taken()}

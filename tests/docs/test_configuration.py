@@ -33,11 +33,8 @@ from holdfast.memories.longterm.recall.recall import K
 from holdfast.memories.longterm.records import MAX_ITEMS, LongTermOptions
 from holdfast.memories.longterm.vectors.registry import NAMES
 from holdfast.memories.run.records.write import ENDED_MOST
-from holdfast.memories.state.thread_store import COUNTERS
 from holdfast.memories.stores.transaction import MEMORIES_CAP
 from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
-from holdfast.runtime.metrics import TOLD
-from holdfast.runtime.networks import run as network_counts
 from holdfast.testing.embedders import WordEmbedder
 from holdfast.testing.postgres import running_postgres
 
@@ -231,8 +228,6 @@ def families(hf: Holdfast) -> dict[str, set[str] | None]:
 def test_every_metric_is_listed_with_its_labels() -> None:
     with holdfast.open(":memory:") as hf:
         told = families(hf)
-    names = {f"runtime_{each}" for each in TOLD}
-    names |= {f"network_{each}" for each in (*network_counts.TOLD, *COUNTERS)}
 
     listed: dict[str, set[str]] = {}
     for part, metrics in rows("Metrics"):
@@ -240,7 +235,7 @@ def test_every_metric_is_listed_with_its_labels() -> None:
             name, _, braced = each.rstrip("}").partition("{")
             listed[f"{spans(part)[0]}_{name}"] = set(braced.split(",")) - {""}
 
-    assert sorted(listed) == sorted(told | dict.fromkeys(names))
+    assert sorted(listed) == sorted(told)
     sampled = {name: labels for name, labels in told.items() if labels is not None}
     assert {name: listed[name] for name in sampled} == sampled
 

@@ -53,8 +53,8 @@ from holdfast.ground.events import Event
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import LOCAL
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.context import counts
 from holdfast.memories.durable.records import give_code
+from holdfast.memories.durable.transaction import REFUSED
 
 if TYPE_CHECKING:
     from holdfast.runtime import Network
@@ -217,7 +217,7 @@ class App:
             return
         give_code(error)
         if route.changes and error.code is not None:
-            counts.add("refused_total", error.code)
+            REFUSED.add(error.code)
             self.house.hf.events.publish(
                 Event(
                     type="durable.refused",

@@ -4,21 +4,32 @@ No label holds data of a user. Writes are counted from events, which come after 
 refusals from the responses.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from importlib import import_module
+from itertools import chain
 
-from holdfast.doors.http.counters import Counter, Timings, flat_lines
-from holdfast.doors.http.longterm_metrics import longterm_lines
-from holdfast.doors.http.network_metrics import network_lines
-from holdfast.doors.http.run_metrics import run_lines
-from holdfast.doors.http.runtime_metrics import network_run_lines, runtime_lines
+from holdfast.engines.base import Engine
 from holdfast.ground import errors
-from holdfast.ground.errors import HoldfastError
+from holdfast.ground.errors import HoldfastError, MissingExtra
 from holdfast.ground.events import Event
-from holdfast.memories.durable.context import COUNTERS, counts
-from holdfast.tools.base import calls
+from holdfast.ground.metrics import REGISTRY, MetricRegistry, flat_lines
+from holdfast.memories.durable.retention import lag_of
+from holdfast.memories.longterm.read import gauges as longterm_gauges
+from holdfast.memories.run.records.read import gauges as run_gauges
 
-Numbers = dict[str, float]
-
+_PREFIX = "holdfast_"
+_PARTS = (
+    "holdfast.memories.durable.memory",
+    "holdfast.memories.longterm.memory",
+    "holdfast.memories.longterm.background.mine_jobs",
+    "holdfast.memories.run.memory",
+    "holdfast.memories.run.records.write",
+    "holdfast.memories.state.thread_store",
+    "holdfast.tools.base",
+)
+"""Modules that declare metrics, or import all that do: a sample exists before its first use."""
+_REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0)
 UNKNOWN = "unknown"
 """The label of an unknown route, and of a method that HTTP does not define."""
 
@@ -35,8 +46,6 @@ _REFUSALS: dict[type[HoldfastError], str] = {
     errors.HeadVersion: "head_version",
     errors.TooLarge: "too_large",
 }
-_COMMANDS = ("view", "create", "str_replace", "insert", "delete", "rename")
-_OUTCOMES = ("ok", "refused", "error")
 
 
 class Metrics:
@@ -45,38 +54,34 @@ class Metrics:
     def __init__(self, routes: Iterable[tuple[str, str]]) -> None:
         known = sorted(set(routes))
         paths = [*dict.fromkeys(path for path, _ in known), UNKNOWN]
-        self._requests = Counter(
-            "holdfast_http_requests_total", "Requests answered.", "route", "method", "status"
+        self._registry = registry = MetricRegistry()
+        self._requests = registry.counter(
+            "http_requests_total", "Requests answered.", route=(), method=(), status=()
         ).begin((path, method, "200") for path, method in known)
-        self._seconds = Timings(
-            "holdfast_http_request_seconds", "From request to answer.", "route", paths
+        self._seconds = registry.histogram(
+            "http_request_seconds", "From request to answer.", _REQUEST_SECONDS, route=paths
         )
-        self._auth = Counter("holdfast_http_auth_failures_total", "Answers 401.").begin([()])
-        self._writes = Counter(
-            "holdfast_store_writes_total", "Versions of memories made.", "operation"
-        ).begin((each,) for each in _OPERATIONS)
-        self._noops = Counter(
-            "holdfast_store_noops_total", "Updates that found their values in place."
-        ).begin([()])
-        self._conflicts = Counter(
-            "holdfast_store_conflicts_total",
+        self._auth = registry.counter("http_auth_failures_total", "Answers 401.")
+        self._writes = registry.counter(
+            "store_writes_total", "Versions of memories made.", operation=_OPERATIONS
+        )
+        self._noops = registry.counter(
+            "store_noops_total", "Updates that found their values in place."
+        )
+        self._conflicts = registry.counter(
+            "store_conflicts_total",
             "Writes that conflicted with the current state.",
-            "kind",
-        ).begin((each,) for each in _CONFLICTS.values())
-        self._refused = Counter(
-            "holdfast_store_refused_total", "Writes that a rule forbids.", "reason"
-        ).begin((each,) for each in _REFUSALS.values())
-        self._redactions = Counter("holdfast_store_redactions_total", "Versions redacted.").begin(
-            [()]
+            kind=_CONFLICTS.values(),
         )
-        self._tools = Counter(
-            "holdfast_tool_calls_total", "Calls of tools.", "tool", "command", "outcome"
-        ).begin(("memory", command, outcome) for command in _COMMANDS for outcome in _OUTCOMES)
+        self._refused = registry.counter(
+            "store_refused_total", "Writes that a rule forbids.", reason=_REFUSALS.values()
+        )
+        self._redactions = registry.counter("store_redactions_total", "Versions redacted.")
 
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
         self._requests.add(route, method, str(status))
-        self._seconds.observe(route, seconds)
+        self._seconds.observe(seconds, route)
 
     def failed(self, error: Exception) -> None:
         """Count *error* if its class has a counter."""
@@ -92,7 +97,7 @@ class Metrics:
         """Count an update that changed nothing."""
         self._noops.add()
 
-    def heard(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Count the write or the redaction that *event* reports."""
         part, _, what = event.type.partition(".")
         if part == "memory" and what in _OPERATIONS:
@@ -100,35 +105,32 @@ class Metrics:
         elif event.type == "version.redacted":
             self._redactions.add()
 
-    def text(self, engine: Numbers, durable: Numbers, longterm: Numbers, runs: Numbers) -> str:
-        """Render all metrics as text, with the numbers of engine and memories."""
-        return "\n".join((*self._lines(engine, durable, longterm, runs), ""))
-
-    def _lines(
-        self, engine: Numbers, durable: Numbers, longterm: Numbers, runs: Numbers
-    ) -> Iterator[str]:
-        for each in (self._requests, self._seconds, self._auth):
-            yield from each.lines()
-        for each in (self._writes, self._noops, self._conflicts, self._refused, self._redactions):
-            yield from each.lines()
-        self._tools.take(calls.counts())
-        yield from self._tools.lines()
-        yield from durable_lines()
-        yield from flat_lines("holdfast_durable_", durable)
-        yield from longterm_lines(longterm)
-        yield from run_lines(runs)
-        yield from network_lines()
-        yield from network_run_lines()
-        yield from runtime_lines()
-        yield from flat_lines("holdfast_engine_", engine)
+    def text(self, gauges: Mapping[str, float]) -> str:
+        """Render all metrics, and *gauges* by sample name, as text for Prometheus."""
+        _declare_all()
+        lines = chain(
+            self._registry.lines(_PREFIX), REGISTRY.lines(_PREFIX), flat_lines(_PREFIX, gauges)
+        )
+        return "\n".join((*lines, ""))
 
 
-def durable_lines() -> Iterator[str]:
-    """Yield the lines of the counters of durable memory in this process."""
-    taken: dict[str, dict[tuple[str, ...], int]] = {}
-    for name, value, count in counts.taken():
-        taken.setdefault(name, {})[(value,) if value else ()] = count
-    for name, (says, label, _) in COUNTERS.items():
-        counter = Counter(f"holdfast_durable_{name}", says, *((label,) if label else ()))
-        counter.take(taken[name])
-        yield from counter.lines()
+def _declare_all() -> None:
+    """Import the modules that declare metrics; those of agents need an extra."""
+    for part in _PARTS:
+        import_module(part)
+    with suppress(MissingExtra):
+        import_module("holdfast.runtime.metrics")
+
+
+def gauges(engine: Engine, now: int) -> dict[str, float]:
+    """Return numbers of the database in *engine*'s scope at *now*, by sample name."""
+    return {
+        "durable_sweep_lag_seconds": lag_of(engine, now),
+        **_within("ltm", longterm_gauges(engine)),
+        **_within("run", run_gauges(engine, now)),
+        **_within("engine", engine.status().metrics),
+    }
+
+
+def _within(part: str, numbers: Mapping[str, float]) -> dict[str, float]:
+    return {f"{part}_{name}": number for name, number in numbers.items()}

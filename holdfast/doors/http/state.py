@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from holdfast.doors.http.auth import Gate
-from holdfast.doors.http.longterm_metrics import longterm_numbers
-from holdfast.doors.http.metrics import METHODS, UNKNOWN, Metrics
+from holdfast.doors.http.metrics import METHODS, UNKNOWN, Metrics, gauges
 from holdfast.doors.http.request import HandleShelf, Lanes, RouteTable
-from holdfast.doors.http.run_metrics import run_numbers
 from holdfast.engines.base import Engine, trim_changes
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import Conflict, HoldfastError, InvalidInput, NotFound, Unavailable
@@ -26,7 +24,7 @@ from holdfast.ground.scope import EVERYBODY, LOCAL
 from holdfast.library.backlog import take_up
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.context import AgentContext as DurableCaller
-from holdfast.memories.durable.retention import lag_of, sweep_all
+from holdfast.memories.durable.retention import sweep_all
 from holdfast.memories.stores.credentials import Credentials
 from holdfast.memories.stores.edits import drop_edits
 
@@ -390,7 +388,7 @@ class House:
             clock=clock,
             ids=ids,
         )
-        self._unsubscribe = hf.events.subscribe(self.metrics.heard)
+        self._unsubscribe = hf.events.subscribe(self.metrics.on_event)
 
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count and log a request that was answered, by its *route* and never by its path."""
@@ -481,18 +479,11 @@ class House:
         except Unavailable as error:
             _log.warning("work that was left over could not be taken up: %s", error.reason)
 
-    def durable_numbers(self) -> dict[str, float]:
-        """Return the gauges of durable memory, by their names in `/metrics`."""
-        now = self._all_agents.now()
-        return {"sweep_lag_seconds": lag_of(self._all_agents.engine, now)}
-
-    def longterm_numbers(self) -> dict[str, float]:
-        """Return the gauges of long-term memory, by their names in `/metrics`."""
-        return longterm_numbers(self._all_agents.engine)
-
-    def run_numbers(self) -> dict[str, float]:
-        """Return the gauges of stored runs, by their names in `/metrics`."""
-        return run_numbers(self._all_agents.engine, self._all_agents.now())
+    def gauges(self) -> dict[str, float]:
+        """Return the numbers of the database and of the caches, by sample name."""
+        sizes = self.hf.longterm_shared.room.sizes()
+        caches = {f'engine_cache_bytes{{cache="{name}"}}': size for name, size in sizes.items()}
+        return gauges(self._all_agents.engine, self._all_agents.now()) | caches
 
     def close(self) -> None:
         """Release the server's own resources; the handle is closed by its opener."""

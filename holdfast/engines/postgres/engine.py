@@ -59,7 +59,7 @@ def status_of(server: PostgresServer) -> EngineStatus:
             "pool": server.target.most,
         },
         metrics={
-            **server.tally.flat(),
+            **server.metrics.flat(),
             "queue": len(server.lane) + pool.waiting,
             "readers": len(pool),
             "wal_bytes": 0,
@@ -383,12 +383,12 @@ class PostgresEngine:
     @property
     def statements(self) -> int:
         """Number of statements run for memories, without internal upkeep."""
-        return self._server.tally.statements
+        return int(self._server.statements.value())
 
     @property
     def round_trips(self) -> int:
         """Number of round trips of memories to the server."""
-        return self._server.tally.round_trips
+        return int(self._server.round_trips.value())
 
     def close(self, *, timeout: float = 10.0) -> None:
         """Finish pending writes within *timeout* seconds, then release all resources."""
@@ -426,7 +426,7 @@ class _Upkeep:
     def delivered(self, newest: Event) -> None:
         """Record how long the newest change was under way, as the feed's lag."""
         late = (self._server.clock.now() - newest.at).total_seconds()
-        self._server.tally.lag = max(0.0, late)
+        self._server.metrics.feed_lag.set(max(0.0, late))
 
 
 def _deadline(timeout: float | None) -> float:

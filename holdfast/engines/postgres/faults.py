@@ -1,13 +1,11 @@
-"""Map PostgreSQL errors to ours, and count outcomes."""
+"""Map PostgreSQL errors to ours."""
 
 import re
-from threading import Lock
-from typing import Literal, get_args
+from typing import Literal
 
 import psycopg
 from msgspec import Struct
 
-from holdfast.engines.metrics import SIZES, WRITE_SECONDS, Histogram
 from holdfast.ground.errors import (
     Corrupt,
     EngineFault,
@@ -162,65 +160,3 @@ def _meaning(
     what = f"no value for :{error.args[0]}" if isinstance(error, KeyError) else str(error)
     said = what.splitlines()[0] if what else type(error).__name__
     return EngineFault(f"The statement {name!r} failed: {said}.", statement=name)
-
-
-class EngineCounters:
-    """Counters and histograms for `status()`."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self.outcomes = {"ok": 0, "error": 0, "unknown": 0}
-        self.retries: dict[Again, int] = dict.fromkeys(get_args(Again), 0)
-        self.statements = self.round_trips = self.reconnects = 0
-        self.lag = 0.0
-        self._sizes = Histogram(SIZES)
-        self._waits = Histogram(WRITE_SECONDS)
-        self._commits = Histogram(WRITE_SECONDS)
-
-    def made(self, statements: int, round_trips: int) -> None:
-        """Count *statements* of a memory, and their round trips."""
-        with self._lock:
-            self.statements += statements
-            self.round_trips += round_trips
-
-    def retried(self, why: Again) -> None:
-        """Count one retry for the reason *why*."""
-        with self._lock:
-            self.retries[why] += 1
-
-    def ended(self, outcome: str) -> None:
-        """Count one write that ended as *outcome*."""
-        with self._lock:
-            self.outcomes[outcome] += 1
-
-    def waited(self, seconds: float) -> None:
-        """Count a write that waited *seconds* for a connection."""
-        with self._lock:
-            self._waits.observe(seconds)
-
-    def committed(self, seconds: float) -> None:
-        """Count a commit that took *seconds*; each is a group of one."""
-        with self._lock:
-            self._commits.observe(seconds)
-            self._sizes.observe(1)
-
-    def reconnected(self) -> None:
-        """Count a connection made after one was lost."""
-        with self._lock:
-            self.reconnects += 1
-
-    def flat(self) -> dict[str, float]:
-        """Return the metrics by name."""
-        with self._lock:
-            commits = self._commits.flat("commit_seconds")
-            return {
-                **{f'writes_total{{outcome="{name}"}}': n for name, n in self.outcomes.items()},
-                "groups_total": commits["commit_seconds_count"],
-                **self._sizes.flat("group_size"),
-                **self._waits.flat("write_wait_seconds"),
-                **commits,
-                **{f'retries_total{{reason="{name}"}}': n for name, n in self.retries.items()},
-                "unknown_outcomes_total": self.outcomes["unknown"],
-                "reconnects_total": self.reconnects,
-                "feed_lag_seconds": self.lag,
-            }

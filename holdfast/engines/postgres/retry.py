@@ -160,7 +160,8 @@ class Attempts:
             finally:
                 server.pool.give(wire)
                 if self._counted:
-                    server.tally.made(1, 1)
+                    server.statements.add()
+                    server.round_trips.add()
             if not isinstance(found, Fault):
                 return found
             self._retry_or_raise(found, attempt, deadline)
@@ -199,11 +200,11 @@ class Attempts:
             value, tx = self._until_written(work, deadline)
         except BaseException as error:
             unknown = isinstance(error, Unavailable) and error.written is None
-            server.tally.ended("unknown" if unknown else "error")
+            server.metrics.writes.add("unknown" if unknown else "error")
             if isinstance(error, Unavailable) and error.reason in _PUBLISHED_REASONS:
                 server.publish(error.reason)
             raise
-        server.tally.ended("ok")
+        server.metrics.writes.add("ok")
         self._complete(tx)
         return value
 
@@ -215,7 +216,7 @@ class Attempts:
             if monotonic() >= deadline:
                 raise late()
             wire = server.pool.take(deadline)
-            server.tally.waited(monotonic() - came)
+            server.metrics.waits.observe(monotonic() - came)
             tx = PostgresTransaction(wire, self._opening.writing, self._owner, server.target.shown)
             try:
                 return self._write_once(tx, work, wire), tx
@@ -262,7 +263,7 @@ class Attempts:
                 seconds = round(ended - begun, 3)
                 server.publish("slow_work", statement=tx.slowest, seconds=seconds)
             tx.commit()
-            server.tally.committed(perf_counter() - ended)
+            server.metrics.committed(perf_counter() - ended, writes=1)
         except HoldfastError:
             if tx.fault is None or tx.fault.again is None:
                 raise
@@ -276,7 +277,8 @@ class Attempts:
     def _give_back(self, asking: Asking, wire: Wire) -> None:
         server = self._server
         asking.end()
-        server.tally.made(asking.statements, asking.round_trips)
+        server.statements.add(by=asking.statements)
+        server.round_trips.add(by=asking.round_trips)
         if asking.fault is not None and asking.fault.again in _UNUSABLE_AFTER:
             wire.close()
         server.pool.give(wire)
@@ -285,7 +287,7 @@ class Attempts:
         pause = random.uniform(_SHORTEST, min(_LONGEST, _SHORTEST * 4**attempt))  # noqa: S311 - jitter
         if fault.again is None or attempt >= MOST_TRIES or monotonic() + pause >= deadline:
             raise fault.error
-        self._server.tally.retried(fault.again)
+        self._server.metrics.retries.add(fault.again)
         sleep(pause)
 
     def _complete(self, tx: PostgresTransaction) -> None:

@@ -10,20 +10,22 @@ import weakref
 from collections.abc import Callable, Mapping
 from math import inf
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
 from msgspec import Struct
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from holdfast.engines.postgres.faults import EngineCounters
+from holdfast.engines.base import EngineMetrics
+from holdfast.engines.postgres.faults import Again
 from holdfast.engines.postgres.feed import Listener, Notifier
 from holdfast.engines.postgres.pool import Lane, Pool
 from holdfast.engines.postgres.protocol import Wire
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import EngineFault, InvalidInput
 from holdfast.ground.events import Event, EventBus, Fact
+from holdfast.ground.metrics import Counter
 
 MOST_CONNECTIONS = 16
 """Most connections of a process, unless the URL sets `pool`."""
@@ -145,7 +147,9 @@ class PostgresServer:
         self, target: PostgresTarget, found: ServerFacts, *, clock: Clock, events: EventBus
     ) -> None:
         self.target, self.found, self.clock, self.events = target, found, clock, events
-        self.tally = EngineCounters()
+        self.metrics = EngineMetrics(retries=get_args(Again))
+        self.statements = Counter("statements", "Statements run for memories.", {})
+        self.round_trips = Counter("round_trips", "Round trips of memories.", {})
         self.closed = False
         self.erasure = Erasure()
         self._send: Callable[[list[str]], None] = lambda _: None
@@ -219,7 +223,7 @@ class PostgresServer:
         self._send(workspaces)
 
     def _reconnected(self) -> None:
-        self.tally.reconnected()
+        self.metrics.reconnects.add()
         self.publish("reconnected")
 
 

@@ -266,21 +266,13 @@ def _details(core: SQLiteCore) -> dict[str, Detail]:
 
 
 def _metrics(core: SQLiteCore) -> dict[str, float]:
-    group, database = core.writer.group, core.database
+    database = core.database
     return {
-        **{f'writes_total{{outcome="{name}"}}': n for name, n in group.outcomes.items()},
-        "groups_total": group.groups,
-        **group.sizes.flat("group_size"),
-        **group.waits.flat("write_wait_seconds"),
-        **group.commits.flat("commit_seconds"),
+        **core.writer.group.metrics.flat(),
         "queue": len(core.writer.queue),
         "readers": len(core.readers),
         "wal_bytes": 0 if database.in_memory else database.log_bytes(),
-        'retries_total{reason="alone"}': group.retries,
-        "unknown_outcomes_total": group.outcomes["unknown"],
         "pool_in_use": 0,
-        "reconnects_total": group.reconnects,
-        "feed_lag_seconds": 0,
         "erasure_pending": int(core.writer.log.erasing),
     }
 

@@ -10,7 +10,7 @@ from time import monotonic, perf_counter, sleep
 
 import apsw
 
-from holdfast.engines.metrics import SIZES, WRITE_SECONDS, Histogram
+from holdfast.engines.base import EngineMetrics
 from holdfast.engines.sqlite.connection import Connection
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.transaction import SQLiteTransaction
@@ -24,6 +24,7 @@ LARGEST = 8 * 1024 * 1024
 """Bytes bound after which a group is committed."""
 
 _SLOW = 0.100
+_ALONE = "alone"
 _SEQ = "select seq from engine_state"
 _OURS = "select count(*) from engine_state where seq = ? and writer = ?"
 _WRITE_SEQ = "update engine_state set seq = ?, writer = ?"
@@ -44,12 +45,7 @@ class GroupCommit:
         self._connection: Connection | None = None
         self._past_statements = 0
         self.give_up_at = float("inf")
-        self.outcomes = {"ok": 0, "error": 0, "unknown": 0}
-        self.retries = 0
-        self.reconnects = 0
-        self.groups = 0
-        self.sizes, self.waits = Histogram(SIZES), Histogram(WRITE_SECONDS)
-        self.commits = Histogram(WRITE_SECONDS)
+        self.metrics = EngineMetrics(retries=(_ALONE,))
         if connection is not None:
             self._adopt(connection)
 
@@ -106,7 +102,7 @@ class GroupCommit:
             self._roll_back(connection)
             return self._refuse(ran + left, error)
         if not connection.raw.in_transaction and not alone:
-            self.retries += 1
+            self.metrics.retries.add(_ALONE)
             return self._each_alone(ran + left)
         self._queue.put_back(left)
         return self._commit(connection, ran, base, seq)
@@ -203,7 +199,7 @@ class GroupCommit:
         self, connection: Connection, slot: Slot, seq: int, *, alone: bool
     ) -> SQLiteTransaction:
         begun = perf_counter()
-        self.waits.observe(max(0.0, monotonic() - slot.came))
+        self.metrics.waits.observe(max(0.0, monotonic() - slot.came))
         slot.value = slot.error = None
         slot.tx = tx = SQLiteTransaction(connection, slot.owner, seq)
         try:
@@ -258,15 +254,16 @@ class GroupCommit:
         self._database.recheck()
         if self._database.stopped is not None or any(slot.rerun for slot in slots):
             return self._refuse(slots, error)
-        self.retries += 1
+        self.metrics.retries.add(_ALONE)
         for slot in slots:
             slot.rerun = True
         return self._each_alone(slots)
 
     def _commit(self, connection: Connection, ran: list[Slot], base: int, seq: int) -> list[Slot]:
         succeeded = [slot for slot in ran if slot.error is None]
-        self.outcomes["error"] += len(ran) - len(succeeded)
+        failed = len(ran) - len(succeeded)
         if not succeeded:
+            self.metrics.writes.add("error", by=failed)
             self._roll_back(connection)
             return ran
         begun, sent = perf_counter(), False
@@ -276,15 +273,13 @@ class GroupCommit:
             sent = True
             connection.do("commit")
         except (HoldfastError, apsw.Error) as error:
-            self.outcomes["error"] -= len(ran) - len(succeeded)
             ours = error if isinstance(error, HoldfastError) else connection.fault(error)
             if sent and isinstance(ours, Unavailable) and ours.reason == "io":
                 return self._resolve_doubt(ours, ran, seq if seq != base else None)
             return self._not_committed(connection, ours, ran)
-        self.commits.observe(perf_counter() - begun)
-        self.groups += 1
-        self.sizes.observe(len(ran))
-        self.outcomes["ok"] += len(succeeded)
+        self.metrics.committed(perf_counter() - begun, writes=len(ran))
+        self.metrics.writes.add("ok", by=len(succeeded))
+        self.metrics.writes.add("error", by=failed)
         return ran
 
     def _not_committed(
@@ -292,10 +287,10 @@ class GroupCommit:
     ) -> list[Slot]:
         self._roll_back(connection)
         if len(ran) > 1:
-            self.retries += 1
+            self.metrics.retries.add(_ALONE)
             return self._each_alone(ran)
         ran[0].value, ran[0].error = None, error
-        self.outcomes["error"] += 1
+        self.metrics.writes.add("error")
         return ran
 
     def _resolve_doubt(self, error: HoldfastError, ran: list[Slot], seq: int | None) -> list[Slot]:
@@ -304,9 +299,9 @@ class GroupCommit:
         self._reopen()
         if seq is not None and self._holds(seq):
             self._database.note("recovered", writes=len(succeeded))
-            self.outcomes["ok"] += len(succeeded)
+            self.metrics.writes.add("ok", by=len(succeeded))
             return ran
-        self.outcomes["unknown"] += len(succeeded)
+        self.metrics.writes.add("unknown", by=len(succeeded))
         for slot in succeeded:
             slot.value = None
             slot.error = Unavailable(error.message, reason="io", written=None)
@@ -324,7 +319,7 @@ class GroupCommit:
         connection = self.drop()
         if connection is not None:
             connection.raw.close(force=True)
-        self.reconnects += 1
+        self.metrics.reconnects.add()
         self._database.note("reconnected")
 
 

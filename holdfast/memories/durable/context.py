@@ -1,10 +1,7 @@
 """Scope, fencing token and engine of calls on one agent."""
 
-import itertools
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from threading import Lock
-from typing import Final, LiteralString, TypeVar, cast, get_args
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, LiteralString, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,9 +12,8 @@ from holdfast.ground.errors import StaleRun
 from holdfast.ground.events import Event
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import Actor
-from holdfast.memories.durable.records import CODES, DAY, LABELS, By, Outcome, to_milliseconds
+from holdfast.memories.durable.records import DAY, By, to_milliseconds
 from holdfast.memories.durable.rows import SHARED, EntryLocation
-from holdfast.memories.durable.rules import Reason
 
 NO_TOKEN = 0
 """The fencing token of calls outside a run."""
@@ -201,79 +197,3 @@ class OnBehalf:
     def after_commit(self, call: Callable[[], None]) -> None:
         """Run *call* once this transaction is durable."""
         self._tx.after_commit(call)
-
-
-Count = tuple[str, str, int]
-"""Name of a counter, value of its label or "", and increment."""
-
-RUN_EVENTS: Final = ("opened", "ended", "superseded", "lapsed")
-
-COUNTERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
-    "stored_total": ("Writes of entries.", "outcome", get_args(Outcome)),
-    "refused_total": ("Writes refused.", "code", tuple(sorted(set(CODES.values())))),
-    "evicted_total": ("Entries evicted for new ones.", "category", LABELS),
-    "expired_total": ("Entries removed because they expired.", "category", LABELS),
-    "forgotten_total": ("Entries forgotten.", "", ()),
-    "hydrations_total": ("Hydrations.", "", ()),
-    "hydrated_entries_total": ("Entries hydrated.", "", ()),
-    "hydrated_bytes_total": ("Bytes of entries hydrated.", "", ()),
-    "omitted_entries_total": ("Entries that hydrations left out.", "reason", get_args(Reason)),
-    "omitted_bytes_total": ("Bytes of entries that hydrations left out.", "", ()),
-    "searches_total": ("Lists with a query.", "result", ("hit", "empty")),
-    "recalls_total": ("Reads of one entry by key.", "result", ("hit", "miss")),
-    "runs_total": ("Runs.", "event", RUN_EVENTS),
-}
-"""Help text of each counter, its label or "", and the values of that label."""
-
-
-class CounterCell:
-    """A counter without a lock, for reads that take microseconds."""
-
-    __slots__ = ("_ticks", "tick")
-
-    def __init__(self) -> None:
-        self._ticks = itertools.count()
-        self.tick: Callable[[], int] = self._ticks.__next__
-
-    @property
-    def value(self) -> int:
-        """The number of ticks so far."""
-        # `itertools.count` shows its next value only in its pickled form.
-        return cast("tuple[int]", self._ticks.__reduce__()[1])[0]
-
-
-class DurableCounters:
-    """Counters of durable memory in this process.
-
-    `hits` and `misses` count reads by key.
-    """
-
-    def __init__(self) -> None:
-        self._counts: Counter[tuple[str, str]] = Counter()
-        self.hits, self.misses = CounterCell(), CounterCell()
-        self._lock = Lock()
-
-    def add(self, name: str, label: str = "", by: int = 1) -> None:
-        """Increment the counter *name* with *label* by *by*."""
-        with self._lock:
-            self._counts[name, label] += by
-
-    def add_all(self, counts: Iterable[Count]) -> None:
-        """Add all of *counts*."""
-        with self._lock:
-            for name, label, by in counts:
-                self._counts[name, label] += by
-
-    def taken(self) -> Iterator[Count]:
-        """Yield every counter with its current value."""
-        with self._lock:
-            counts = dict(self._counts)
-        counts["recalls_total", "hit"] = self.hits.value
-        counts["recalls_total", "miss"] = self.misses.value
-        for name, (_, label, values) in COUNTERS.items():
-            for value in values if label else ("",):
-                yield name, value, counts.get((name, value), 0)
-
-
-counts = DurableCounters()
-"""The counters of this process."""

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, RunRequired
+from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import Actor
 from holdfast.ground.text import first_of_category, within
 from holdfast.memories.durable.context import AgentContext, OnBehalf
@@ -23,6 +24,8 @@ from holdfast.memories.durable.transaction import (
     write,
 )
 from holdfast.memories.durable.validation import checked_key
+
+_FORGOTTEN: Final = REGISTRY.counter("durable_forgotten_total", "Entries forgotten.")
 
 
 def forget(
@@ -93,7 +96,7 @@ def forget_rows(unit: AgentTransaction, rows: Sequence[EntryRow]) -> None:
         unit.tx.send(unit.sql.set_forgot_seq, owner=row.agent, seq=seq)
     if rows:
         unit.note("forgotten", entries=len(rows))
-        unit.count("forgotten_total", by=len(rows))
+        unit.count(_FORGOTTEN, by=len(rows))
 
 
 def forget_entries_again(

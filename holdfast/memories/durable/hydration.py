@@ -1,11 +1,11 @@
 """Read, select and explain the hydration of an agent."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
 from operator import attrgetter
-from typing import Final, cast
+from typing import Final, cast, get_args
 
 import msgspec
 from msgspec import Struct
@@ -14,7 +14,8 @@ from holdfast.engines.base import Reader, Row
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import InvalidInput, shortened
 from holdfast.ground.events import Fact
-from holdfast.memories.durable.context import AgentContext, Count, counts, pass_fence
+from holdfast.ground.metrics import REGISTRY, Increment, add_all
+from holdfast.memories.durable.context import AgentContext, pass_fence
 from holdfast.memories.durable.records import (
     CORE,
     RANGES,
@@ -34,6 +35,7 @@ from holdfast.memories.durable.rules import (
     HydrationCandidate,
     HydrationPlan,
     OmittedEntry,
+    Reason,
     Weighable,
     digest,
     plan,
@@ -41,6 +43,19 @@ from holdfast.memories.durable.rules import (
 )
 from holdfast.memories.durable.transaction import publish
 from holdfast.memories.durable.validation import checked_key
+
+_HYDRATIONS: Final = REGISTRY.counter("durable_hydrations_total", "Hydrations.")
+_ENTRIES: Final = REGISTRY.counter("durable_hydrated_entries_total", "Entries hydrated.")
+_BYTES: Final = REGISTRY.counter("durable_hydrated_bytes_total", "Bytes of entries hydrated.")
+_OMITTED_ENTRIES: Final = REGISTRY.counter(
+    "durable_omitted_entries_total",
+    "Entries that hydrations left out.",
+    reason=get_args(Reason),
+)
+_OMITTED_BYTES: Final = REGISTRY.counter(
+    "durable_omitted_bytes_total", "Bytes of entries that hydrations left out."
+)
+
 
 _REASON, _SEQ, _SIZE = attrgetter("reason"), attrgetter("seq"), attrgetter("size_bytes")
 _texts, _numbers = msgspec.json.Decoder(list[str]), msgspec.json.Decoder(list[int])
@@ -97,7 +112,7 @@ def hydrate(context: AgentContext, budget: int | None) -> Hydration:
         return hydrate_in(context, reader, budget, reader.one(ToSee, sql.to_see))
 
     hydration = context.engine.read(look)
-    counts.add_all(counted(hydration))
+    add_all(counted(hydration))
     publish(context, "hydrated", **event_data(hydration))
     return hydration
 
@@ -164,14 +179,14 @@ def event_data(hydration: Hydration) -> dict[str, Fact]:
     }
 
 
-def counted(hydration: Hydration) -> Iterable[Count]:
-    """Yield the counter increments of *hydration*."""
-    yield "hydrations_total", "", 1
-    yield "hydrated_entries_total", "", len(hydration.entries)
-    yield "hydrated_bytes_total", "", hydration.size_bytes
-    yield "omitted_bytes_total", "", hydration.omitted_bytes
+def counted(hydration: Hydration) -> Iterator[Increment]:
+    """Yield the increments of counters for *hydration*."""
+    yield _HYDRATIONS, (), 1
+    yield _ENTRIES, (), len(hydration.entries)
+    yield _BYTES, (), hydration.size_bytes
+    yield _OMITTED_BYTES, (), hydration.omitted_bytes
     for reason, number in Counter(map(_REASON, hydration.omitted)).items():
-        yield "omitted_entries_total", reason, number
+        yield _OMITTED_ENTRIES, (reason,), number
 
 
 def checked_budget(given: object) -> None:

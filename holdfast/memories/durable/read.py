@@ -10,9 +10,10 @@ from msgspec import Struct
 from holdfast.engines.base import Reader, Row
 from holdfast.ground.clock import from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput
+from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.ground.text import encoded
-from holdfast.memories.durable.context import AgentContext, counts, pass_fence
+from holdfast.memories.durable.context import AgentContext, pass_fence
 from holdfast.memories.durable.records import AgentSummary, DurableEntry
 from holdfast.memories.durable.rows import (
     AGENT,
@@ -25,6 +26,15 @@ from holdfast.memories.durable.rows import (
     tags_of,
 )
 from holdfast.memories.durable.validation import checked_key, checked_since, checked_tags
+
+_SEARCHES: Final = REGISTRY.counter(
+    "durable_searches_total", "Lists with a query.", result=("hit", "empty")
+)
+_RECALLS: Final = REGISTRY.counter(
+    "durable_recalls_total", "Reads of one entry by key.", result=("hit", "miss")
+)
+_hit, _miss = _RECALLS.ticker("hit"), _RECALLS.ticker("miss")
+
 
 MOST_LISTED: Final = 1_000
 LISTED: Final = 100
@@ -57,9 +67,9 @@ def get(context: AgentContext, key: str) -> DurableEntry | None:
     else:
         row = context.engine.read(partial(_get_in_run, context, key))
     if row is None:
-        counts.misses.tick()
+        _miss()
         return None
-    counts.hits.tick()
+    _hit()
     return entry_of(context.workspace, row)
 
 
@@ -120,7 +130,7 @@ def list_entries(
     simple = context.run is None and not (wanted.tags or wanted.terms)
     found = look(context.engine) if simple else context.engine.read(look)
     if wanted.terms and page is None:
-        counts.add("searches_total", "hit" if found else "empty")
+        _SEARCHES.add("hit" if found else "empty")
     shown = found[:rows]
     more = write_cursor("durable", wanted.stamp, [shown[-1][SEQ]]) if len(found) > rows else None
     return Page(

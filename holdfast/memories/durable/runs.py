@@ -36,7 +36,13 @@ from holdfast.memories.durable.records import (
     coded,
 )
 from holdfast.memories.durable.rows import by_text
-from holdfast.memories.durable.transaction import AgentTransaction, put_to_end, refusals, write
+from holdfast.memories.durable.transaction import (
+    RUNS,
+    AgentTransaction,
+    put_to_end,
+    refusals,
+    write,
+)
 from holdfast.memories.durable.write import OnError, set_many, set_one
 from holdfast.memories.durable.write_entry import EntryWrite
 
@@ -125,9 +131,9 @@ def _begin(context: AgentContext, tx: Transaction, opening: _Opening) -> Begun:
     hydration = hydrate_in(within, tx, opening.budget, see, fresh=not opening.resume)
     unit.note("run_opened", token=token)
     unit.note("hydrated", **event_data(hydration))
-    unit.count("runs_total", "opened")
-    for each in counted(hydration):
-        unit.count(*each)
+    unit.count(RUNS, "opened")
+    for counter, values, by in counted(hydration):
+        unit.count(counter, *values, by=by)
     unit.close(seen=False)
     run_id, lane = opening.run_id, opening.lane
     return Begun(caller=within, hydration=hydration, run_id=run_id, token=token, lane=lane)

@@ -19,19 +19,20 @@ from holdfast.engines.base import Numbered, Row, Transaction
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import HoldfastError
 from holdfast.ground.events import Event, Fact
+from holdfast.ground.metrics import REGISTRY, Counter, Increment, add_all
 from holdfast.memories.durable.context import (
     LAPSES_AFTER,
     AgentContext,
-    Count,
     RunState,
-    counts,
     refuse_stale,
 )
 from holdfast.memories.durable.records import (
     CHANGES_KEPT,
+    CODES,
     CORE,
     ENDED_KEPT,
     EVICTED_KEPT,
+    LABELS,
     REPLAYS_KEPT,
     TIDY_EVERY,
     Cause,
@@ -75,7 +76,7 @@ def refusals(context: AgentContext) -> Generator[None, None, None]:
 def tell_refused(context: AgentContext, error: HoldfastError) -> None:
     """Count and publish that a write was refused with *error*, which has its code."""
     if error.code is not None:
-        counts.add("refused_total", error.code)
+        REFUSED.add(error.code)
         publish(context, "refused", code=error.code)
 
 
@@ -121,7 +122,22 @@ _COLD_AT_ONCE: Final = 50
 """Candidates for eviction read at a time, with contents."""
 
 _DELETIONS: Final[dict[Op, str]] = {"evict": "evicted", "expire": "expired"}
-"""Deletions that publish an event and increment a counter, with the name of both."""
+"""Deletions that publish an event and increment a counter, with the name of the event."""
+
+_DELETED: Final = {
+    "evicted": REGISTRY.counter(
+        "durable_evicted_total", "Entries evicted for new ones.", category=LABELS
+    ),
+    "expired": REGISTRY.counter(
+        "durable_expired_total", "Entries removed because they expired.", category=LABELS
+    ),
+}
+RUNS: Final = REGISTRY.counter(
+    "durable_runs_total", "Runs.", event=("opened", "ended", "superseded", "lapsed")
+)
+REFUSED: Final = REGISTRY.counter(
+    "durable_refused_total", "Writes refused.", code=sorted(set(CODES.values()))
+)
 
 
 class AgentTotals(Struct, frozen=True):
@@ -215,7 +231,7 @@ class AgentTransaction:
         self._numbers: deque[int] = deque()
         self._mutations, self._drew = 1, False
         self.events: list[Event] = []
-        self._counted: list[Count] = []
+        self._counted: list[Increment] = []
         self._due: list[EntryRow] | None = None
         self._gone: defaultdict[tuple[str, str], int] = defaultdict(int)
 
@@ -350,9 +366,9 @@ class AgentTransaction:
         """Add the event `durable.<what>` to the feed; never content or a key."""
         self.events.append(event_of(self.caller, what, data, at=self.now))
 
-    def count(self, name: str, label: str = "", by: int = 1) -> None:
-        """Increment a counter of this process once the transaction is durable."""
-        self._counted.append((name, label, by))
+    def count(self, counter: Counter, *values: str, by: int = 1) -> None:
+        """Add *by* to *counter* once the transaction is durable."""
+        self._counted.append((counter, values, by))
 
     def close(self, *, seen: bool = True) -> None:
         """Write all pending changes, the log and the events.
@@ -368,12 +384,12 @@ class AgentTransaction:
             self.tx.send(self.sql.see_run, token=run.token, now=self.now)
         for (what, label), number in self._gone.items():
             self.note(what, category=label, entries=number)
-            self.count(f"{what}_total", label, number)
+            self.count(_DELETED[what], label, by=number)
         for event in self.events:
             self.tx.note(event)
         if self._counted:
             counted = tuple(self._counted)
-            self.tx.after_commit(lambda: counts.add_all(counted))
+            self.tx.after_commit(lambda: add_all(counted))
 
     def number(self) -> int:
         """Return the next number of the engine-wide order.
@@ -535,7 +551,7 @@ def put_to_end(
     what = "run_superseded" if outcome == "superseded" else "run_ended"
     data = {"token": token, "outcome": outcome, "removed": len(rows)}
     unit.events.append(event_of(unit.caller, what, data, at=unit.now, run_id=run_id))
-    unit.count("runs_total", _COUNTED[outcome])
+    unit.count(RUNS, _COUNTED[outcome])
     return len(rows)
 
 

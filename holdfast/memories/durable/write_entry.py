@@ -3,13 +3,14 @@
 All checks that can refuse the write come before the first change.
 """
 
-from typing import Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import Forgotten, MemoryFull, PreconditionFailed, RunRequired
+from holdfast.ground.metrics import REGISTRY
 from holdfast.memories.durable.records import (
     CONVERSATION,
     CORE,
@@ -30,6 +31,11 @@ from holdfast.memories.durable.rows import SHARED, EntryLocation, EntryRow, by_o
 from holdfast.memories.durable.rules import Leaving, crowded, who_goes
 from holdfast.memories.durable.transaction import AgentTransaction
 from holdfast.memories.durable.validation import CheckedEntry, near_miss, refuse_long
+
+_STORED: Final = REGISTRY.counter(
+    "durable_stored_total", "Writes of entries.", outcome=get_args(Outcome)
+)
+
 
 OPS: dict[Outcome, Op] = {"created": "create", "replaced": "replace", "refreshed": "refresh"}
 
@@ -87,7 +93,7 @@ def store(unit: AgentTransaction, request: CheckedEntry, wish: EntryWrite = PLAI
         )
     else:
         row = before
-    unit.count("stored_total", outcome)
+    unit.count(_STORED, outcome)
     # Reported once, with the first entry that a batch stores.
     expired, unit.expired = unit.expired, ()
     return stored(

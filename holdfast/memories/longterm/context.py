@@ -15,7 +15,6 @@ from holdfast.ground.ids import Ids
 from holdfast.ground.scope import Actor
 from holdfast.memories.longterm.background.worker import Tender, Worker
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES, ByteBudget
-from holdfast.memories.longterm.metrics import LongTermCounters, counts
 from holdfast.memories.longterm.recall.access_log import Marks
 from holdfast.memories.longterm.recall.cache import Place, PostingsCache
 from holdfast.memories.longterm.records import MAX_ITEMS, LongTermOptions, Origin, Remembered
@@ -133,7 +132,6 @@ class Shared:
         """The last error of an embedder, by its model."""
         self.reindexing: dict[Place, Tender] = {}
         """Running re-analyses, by the name of the collection."""
-        self.counts: LongTermCounters = counts
 
     def close(self) -> None:
         """Write what is pending and close the rest; the engine is still open."""

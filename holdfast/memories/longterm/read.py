@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 from functools import partial
+from itertools import product
 from typing import Final
 
 from msgspec import Struct
 
-from holdfast.engines.base import Reader, Transaction
+from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.memories.longterm.context import CollectionContext
@@ -21,6 +22,9 @@ LISTED: Final = 100
 NEWEST: Final = 2**63 - 1
 _SCANNED: Final = 500
 """Rows that are read at a time when filtering by text."""
+
+_JOB_KINDS: Final = ("extract", "embed", "reembed")
+_JOB_STATES: Final = ("queued", "running", "failed")
 
 
 class ItemFilter(Struct, frozen=True, kw_only=True):
@@ -257,3 +261,24 @@ def retry(caller: CollectionContext) -> int:
         return tx.run(book.sql.retry_jobs, collection=book.number, now=book.now)
 
     return caller.engine.write(work)
+
+
+class _CollectionSize(Struct, frozen=True, kw_only=True):
+    items: int
+    turns: int
+
+
+class _JobCount(Struct, frozen=True, kw_only=True):
+    kind: str
+    state: str
+    jobs: int
+
+
+def gauges(engine: Engine) -> dict[str, float]:
+    """Return the numbers of items, turns and jobs in *engine*'s scope, by sample name."""
+    sql = engine.queries("holdfast.memories.longterm")
+    size = engine.one(_CollectionSize, sql.held_by_all)
+    jobs = dict.fromkeys(product(_JOB_KINDS, _JOB_STATES), 0)
+    jobs |= {(each.kind, each.state): each.jobs for each in engine.all(_JobCount, sql.jobs_of_all)}
+    named = {f'jobs{{kind="{kind}",state="{state}"}}': jobs[kind, state] for kind, state in jobs}
+    return {"items": size.items, "turns": size.turns, **named}

@@ -1,12 +1,14 @@
 """Remember and update items."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, NotFound, SecretRefused
+from holdfast.ground.metrics import REGISTRY
 from holdfast.memories.longterm.context import CollectionContext, publish
 from holdfast.memories.longterm.dedupe import EVERY, Like, SimilarityBounds, bounds, twin
 from holdfast.memories.longterm.records import Item, Outcome, Remembered, alike, terms_hash
@@ -21,6 +23,10 @@ from holdfast.memories.longterm.validation import (
 )
 from holdfast.memories.longterm.vectors.compare import Meant, meant
 from holdfast.memories.longterm.write import ItemRequest, Ready, item_of, new_item, ready, screen
+
+OUTCOMES: Final = REGISTRY.counter(
+    "ltm_outcomes_total", "Results of remember, by outcome.", outcome=get_args(Outcome)
+)
 
 
 class Linked(Struct, frozen=True):
@@ -92,8 +98,7 @@ def store(
         gone = evict_items(book, keep=number)
         item = item_of(new, [turn.id for turn in turns])
         done = Remembered(stored=item, outcome="stored", evicted=gone)
-    counts, outcome = book.caller.shared.counts, done.outcome
-    book.tx.after_commit(lambda: counts.add("outcomes_total", outcome))
+    book.tx.after_commit(lambda: OUTCOMES.add(done.outcome))
     return done
 
 
@@ -185,7 +190,7 @@ def _refreshed(
 def _not_kept(
     caller: CollectionContext, outcome: Outcome, reasons: tuple[str, ...] = ()
 ) -> Remembered:
-    caller.shared.counts.add("outcomes_total", outcome)
+    OUTCOMES.add(outcome)
     publish(caller, "refused", outcome=outcome, reasons=" ".join(reasons))
     done = Remembered(stored=None, outcome=outcome, reasons=reasons)
     # An empty write, so that the result is awaitable on an engine with awaited writes.

@@ -1,13 +1,17 @@
 """Evict and remove items and turns."""
 
 from heapq import nsmallest
+from typing import Final
 
 from msgspec import Struct
 
+from holdfast.ground.metrics import REGISTRY
 from holdfast.memories.longterm.recall.index import DAY
 from holdfast.memories.longterm.records import terms_hash
 from holdfast.memories.longterm.rows import numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange
+
+_EVICTED: Final = REGISTRY.counter("ltm_evicted_total", "Items and turns evicted for new ones.")
 
 
 class GoneItem(Struct, frozen=True, kw_only=True):
@@ -133,6 +137,5 @@ def evict_turns(book: CollectionTransaction) -> tuple[str, ...]:
 def _evicted(book: CollectionTransaction, kind: str, ids: tuple[str, ...]) -> tuple[str, ...]:
     if ids:
         book.note("evicted", {kind: ids}, **{f"{kind}s": len(ids)})
-        counts = book.caller.shared.counts
-        book.tx.after_commit(lambda: counts.add("evicted_total", by=len(ids)))
+        book.tx.after_commit(lambda: _EVICTED.add(by=len(ids)))
     return ids

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from holdfast.engines.base import Transaction
 from holdfast.ground import secrets
 from holdfast.ground.clock import from_microseconds
+from holdfast.ground.metrics import REGISTRY
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.dedupe import ComparedText, said
 from holdfast.memories.longterm.recall.analyze import VERSION, analyze
@@ -28,6 +29,10 @@ from holdfast.memories.longterm.validation import (
     checked_source,
     checked_turn_ids,
     microseconds,
+)
+
+_SECRETS: Final = REGISTRY.counter(
+    "ltm_secrets_total", "Texts that held a secret, by its kind.", kind=(), action=()
 )
 
 
@@ -51,7 +56,7 @@ def screen(caller: CollectionContext, texts: Iterable[str]) -> Screened:
     kinds = tuple(dict.fromkeys(hit.kind for hit in hits))
     redacts = caller.options.secrets == "redact"
     for kind in kinds:
-        caller.shared.counts.add("secrets_total", kind, "redacted" if redacts else "refused")
+        _SECRETS.add(kind, "redacted" if redacts else "refused")
     if not redacts:
         return Screened(refused=kinds)
     return Screened(texts=tuple(secrets.redact(text) for text in given), redacted=kinds)

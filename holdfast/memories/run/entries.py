@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.ground.clock import Clock, milliseconds_of, nanoseconds_of
 from holdfast.ground.errors import InvalidInput, LimitExceeded, PreconditionFailed, shortened
+from holdfast.ground.metrics import REGISTRY
 from holdfast.memories.run.entry import (
     EntryFilter,
     RunEntry,
@@ -23,7 +24,6 @@ from holdfast.memories.run.entry import (
     checked_time,
     checked_title,
     checked_version,
-    counts,
     value_json,
 )
 from holdfast.memories.run.keys import KINDS, Kind, checked, checked_kind, kind_of
@@ -34,7 +34,10 @@ ABSENT: Final = RunEntry(
 )
 """Stands for a missing entry: version 0."""
 
-_count: Final = counts.writes
+_WRITES: Final = REGISTRY.counter(
+    "run_writes_total", "Entries written to run memories.", kind=KINDS.values()
+)
+_count: Final = {kind: _WRITES.ticker(kind) for kind in KINDS.values()}
 
 
 class EntryTable:

@@ -1,7 +1,6 @@
 """Entries of run memory: keys, limits, filters."""
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from threading import TIMEOUT_MAX
 from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
@@ -266,77 +265,3 @@ def _not_a_list(field: str, given: object) -> InvalidInput:
     return InvalidInput(
         field, f"must be a list of strings, is {type(given).__name__}", next="Give a list."
     )
-
-
-COUNTED_KINDS: Final = ("task_result", "step_result", "input", "shared")
-"""The kinds of written entries."""
-
-REASONS: Final = ("invalid_input", "limit_exceeded", "precondition_failed")
-"""Why a write was refused."""
-
-COUNTERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
-    "writes_total": ("Entries written to run memories.", "kind", COUNTED_KINDS),
-    "reads_total": ("Entries that models read.", "", ("",)),
-    "refused_total": ("Writes refused.", "reason", REASONS),
-    "listener_errors_total": ("Listeners that failed.", "", ("",)),
-    "records_evicted_total": ("Records of ended runs evicted for newer ones.", "", ("",)),
-}
-"""Help text of each counter, its label if it has one, and the label's values."""
-
-
-class Ticks:
-    """A counter without a lock, because a write takes microseconds."""
-
-    __slots__ = ("_ticks", "tick")
-
-    def __init__(self) -> None:
-        self._ticks = itertools.count()
-        self.tick: Callable[[], int] = self._ticks.__next__
-
-    @property
-    def value(self) -> int:
-        """The current count."""
-        # The pickled form of itertools.count holds its next number.
-        return cast("tuple[int]", self._ticks.__reduce__()[1])[0]
-
-
-class RunCounters:
-    """Counters of this process. Any thread may use them.
-
-    `writes` has a function by kind that counts one written entry.
-    """
-
-    def __init__(self) -> None:
-        self._ticks = {
-            (name, value): Ticks() for name, (_, _, values) in COUNTERS.items() for value in values
-        }
-        self.writes = {kind: self._ticks["writes_total", kind].tick for kind in COUNTED_KINDS}
-
-    def wrote(self, kind: str) -> None:
-        """Count one entry of *kind* that was written."""
-        self.writes[kind]()
-
-    def read(self) -> None:
-        """Count one entry that a model read."""
-        self._ticks["reads_total", ""].tick()
-
-    def refused(self, reason: str) -> None:
-        """Count one write that was refused for *reason*."""
-        self._ticks["refused_total", reason].tick()
-
-    def listener_failed(self) -> None:
-        """Count one listener that failed."""
-        self._ticks["listener_errors_total", ""].tick()
-
-    def evicted(self, records: int) -> None:
-        """Count *records* of runs that were evicted."""
-        for _ in range(records):
-            self._ticks["records_evicted_total", ""].tick()
-
-    def taken(self) -> Iterator[tuple[str, str, int]]:
-        """Yield every counter with its label's value or "", and its value."""
-        yield from ((name, value, ticks.value) for (name, value), ticks in self._ticks.items())
-
-
-counts = RunCounters()
-"""The metrics of this process."""

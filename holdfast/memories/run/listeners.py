@@ -18,8 +18,11 @@ from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import HoldfastError, InvalidInput, LimitExceeded, PreconditionFailed
 from holdfast.ground.events import Event, Fact
 from holdfast.ground.json_values import JSON
-from holdfast.memories.run.entry import RunEntry, counts
+from holdfast.ground.metrics import REGISTRY
+from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.keys import Kind
+
+_FAILURES: Final = REGISTRY.counter("run_listener_errors_total", "Listeners that failed.")
 
 
 class RunMemoryEvent(Struct, frozen=True, kw_only=True):
@@ -288,12 +291,12 @@ def _hand_over(listener: _Subscription, what: RunEntry | RunMemoryEvent, key: st
     try:
         answer = listener.call(what)
     except Exception:  # noqa: BLE001 - a listener's fault is not the write's
-        counts.listener_failed()
+        _FAILURES.add()
         _log.exception("a listener of run memory failed on %s", key)
     else:
         if iscoroutine(answer):
             answer.close()
-            counts.listener_failed()
+            _FAILURES.add()
             _log.error(
                 "a listener of run memory returned a coroutine on %s, which is not awaited", key
             )

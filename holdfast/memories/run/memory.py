@@ -18,6 +18,7 @@ from holdfast.ground.errors import (
 from holdfast.ground.events import EventBus
 from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import JSON, decode, encode_plain
+from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import checked_name
 from holdfast.memories.run import keys as run_keys
 from holdfast.memories.run.entries import (
@@ -40,11 +41,18 @@ from holdfast.memories.run.entry import (
     checked_time,
     checked_title,
     checked_version,
-    counts,
     filter_of,
     value_json,
 )
 from holdfast.memories.run.listeners import EntryListener, EventListener, Listeners
+
+_READS: Final = REGISTRY.counter("run_reads_total", "Entries that models read.")
+_REFUSED: Final = REGISTRY.counter(
+    "run_refused_total",
+    "Writes refused.",
+    reason=("invalid_input", "limit_exceeded", "precondition_failed"),
+)
+
 
 VALUE_CHARS: Final = 4_000
 """Characters of a value in a prompt block."""
@@ -278,7 +286,7 @@ class RunMemory:
             given = checked_entries(entries)
             self._kept.put_back(given, replace=replace)
         except HoldfastError as refusal:
-            counts.refused(_reason(refusal))
+            _REFUSED.add(_reason(refusal))
             raise
         return len(given)
 
@@ -362,7 +370,7 @@ class RunMemory:
 
     def note_read(self, key: str, *, reader: str, part: bool) -> None:
         """Count and publish that the model *reader* read the value of *key*, or a part."""
-        counts.read()
+        _READS.add()
         if self._listeners.events_heard:
             self._kept.note(lambda at: self._listeners.read(key, reader, part=part, at=at))
 
@@ -371,7 +379,7 @@ class RunMemory:
 
         Without a valid key no event is published.
         """
-        counts.refused(_reason(refusal))
+        _REFUSED.add(_reason(refusal))
         about_key = isinstance(refusal, InvalidInput) and refusal.field == "key"
         if isinstance(key, str) and not about_key and self._listeners.events_heard:
             self._kept.note(lambda at: self._listeners.refused(key, refusal, at))

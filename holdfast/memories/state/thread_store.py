@@ -4,10 +4,8 @@ import hmac
 import inspect
 import re
 import secrets
-from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from threading import Lock
 from types import SimpleNamespace
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
@@ -17,6 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Engine, Transaction
 from holdfast.ground.errors import InvalidInput, LimitExceeded, ResultDiffers
+from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.text import sha256_hex
 from holdfast.memories.state import message as checks
 from holdfast.memories.state.result import InferenceResult, encoded_result
@@ -136,43 +135,12 @@ def _within_json(text: str) -> str:
     return msgspec.json.encode(text).decode()[1:-1]
 
 
-Count = tuple[str, tuple[str, ...], int]
-"""Name of a counter, values of its labels, value."""
-
-THREAD_TURNS: Final = "thread_turns_total"
-OUTCOMES: Final = ("stored", "duplicate", "differs")
-
-COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    THREAD_TURNS: ("Turns given to threads.", ("kind", "outcome")),
-}
-"""Help text and labels of each counter."""
-
-
-class StateCounters:
-    """Counters of this process."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[tuple[str, str]] = Counter()
-        self._lock = Lock()
-
-    def add(self, kinds: Iterable[str], outcome: str) -> None:
-        """Count one turn for each of *kinds* with *outcome*."""
-        with self._lock:
-            for kind in kinds:
-                self._counts[kind, outcome] += 1
-
-    def taken(self) -> Iterator[Count]:
-        """Yield every counter with its value."""
-        with self._lock:
-            counts = dict(self._counts)
-        for kind in KINDS:
-            for outcome in OUTCOMES:
-                yield THREAD_TURNS, (kind, outcome), counts.get((kind, outcome), 0)
-
-
-counts = StateCounters()
-"""The metrics of this process."""
-
+_TURNS: Final = REGISTRY.counter(
+    "network_thread_turns_total",
+    "Turns given to threads.",
+    kind=KINDS,
+    outcome=("stored", "duplicate", "differs"),
+)
 
 T = TypeVar("T")
 
@@ -226,7 +194,8 @@ def append(caller: ThreadsContext, thread_id: str, turns: Iterable[GivenTurn]) -
             tx.send(sql.count_turns, thread=thread, stored=stored, now=now)
         new = [turn for at, turn in enumerate(ready) if at not in known]
         old = [turn for at, turn in enumerate(ready) if at in known]
-        tx.after_commit(lambda: _count(new, old))
+        tx.after_commit(lambda: _count(new, "stored"))
+        tx.after_commit(lambda: _count(old, "duplicate"))
         return Appended(
             stored=tuple(turn.id for turn in new), duplicates=tuple(turn.id for turn in old)
         )
@@ -347,10 +316,10 @@ def _refusals(ready: Sequence[PreparedThreadTurn]) -> Generator[None, None, None
     try:
         yield
     except ResultDiffers as error:
-        counts.add((turn.kind for turn in ready if turn.id == error.id), "differs")
+        _count((turn for turn in ready if turn.id == error.id), "differs")
         raise
 
 
-def _count(new: Sequence[PreparedThreadTurn], old: Sequence[PreparedThreadTurn]) -> None:
-    counts.add((turn.kind for turn in new), "stored")
-    counts.add((turn.kind for turn in old), "duplicate")
+def _count(turns: Iterable[PreparedThreadTurn], outcome: str) -> None:
+    for turn in turns:
+        _TURNS.add(turn.kind, outcome)

@@ -11,6 +11,7 @@ from holdfast.runtime.inference.agent_loop import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import RunEnd, StopReason, no_model
 from holdfast.runtime.mcp import require
+from holdfast.runtime.metrics import ROUTER_CALLS
 from holdfast.runtime.networks.queue import Interrupted
 from holdfast.runtime.networks.router import (
     AnyRouter,
@@ -25,7 +26,8 @@ from holdfast.runtime.networks.run import (
     NetworkRun,
     Over,
     cancelled,
-    counts,
+    count_call,
+    count_run,
     failed,
     finished,
     timed_out,
@@ -168,7 +170,7 @@ def _heed(run: NetworkExecution) -> None:
 async def _route(run: NetworkExecution, router: AnyRouter) -> None:
     """Call *router*, emit its decision and apply it."""
     route = await routed(run, router)
-    counts.asked()
+    ROUTER_CALLS.add()
     data = {"route": route.kind, "agents": list(route.names), "reason": route.reason}
     name = router.name if isinstance(router, RoutingAgent) else None
     await run.tell("router.decided", data, agent=name)
@@ -236,7 +238,7 @@ async def _keep(run: NetworkExecution, call: AgentCall) -> RunEnd | None:
     result, broken = call.result, None
     if result is None:
         return None
-    counts.called(call)
+    count_call(call)
     for window in run.omitted[run.omitted_emitted :]:
         data = {"count": len(window.omitted), "size": sum(o.size for o in window.omitted)}
         await run.tell("history.omitted", data, agent=call.agent.name)
@@ -268,7 +270,7 @@ async def _finish(run: NetworkExecution, ending: RunEnd, *, begun: bool) -> None
         if ending.status == "completed":
             run.ending = RunEnd("history_error", error.method, error.__cause__)
     finally:
-        counts.ended(run)
+        count_run(run)
         await _tell_end(run, run.ending)
 
 

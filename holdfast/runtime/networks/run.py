@@ -1,12 +1,10 @@
-"""`NetworkRun`, one run of a network: its options, progress and metrics."""
+"""`NetworkRun`, one run of a network: its options and progress."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from threading import Lock
-from typing import Any, Final, get_args
+from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 from pydantic_ai.usage import RunUsage, UsageLimits
@@ -15,7 +13,7 @@ from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput, RunFailed
 from holdfast.ground.ids import Ids
 from holdfast.memories.state.history import View, Window
-from holdfast.memories.state.message import ErrorKind, to_milliseconds, to_text
+from holdfast.memories.state.message import to_milliseconds, to_text
 from holdfast.memories.state.result import InferenceResult, Usage
 from holdfast.memories.state.run_records import RunStatus
 from holdfast.memories.state.state import NetworkState
@@ -25,7 +23,14 @@ from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent, Remembering, as_state
 from holdfast.runtime.inference.agent_loop import AgentCall, working
 from holdfast.runtime.inference.run_types import RunEnd, check_max_iter
-from holdfast.runtime.metrics import SECONDS, RuntimeHistogram, Sample
+from holdfast.runtime.metrics import (
+    AGENT_CALLS,
+    EVENT_ERRORS,
+    NETWORK_RUNS,
+    NETWORK_SECONDS,
+    OMITTED_MESSAGES,
+    TOOL_ERRORS,
+)
 from holdfast.runtime.networks.queue import AgentOrName, AgentQueue, AgentRoster, Interrupting
 from holdfast.runtime.run_events import OnEvent, RunEvent, RunEventType, Sink, Telling
 
@@ -495,82 +500,20 @@ def failed(run: NetworkExecution) -> RunFailed:
     return error
 
 
-RUNS: Final = "runs_total"
-AGENT_CALLS: Final = "agent_calls_total"
-ROUTER_CALLS: Final = "router_calls_total"
-TOOL_ERRORS: Final = "tool_errors_total"
-EVENT_ERRORS: Final = "event_errors_total"
-OMITTED: Final = "omitted_messages_total"
-RUN_SECONDS: Final = "run_seconds"
-
-TOLD: Final[dict[str, tuple[str, str]]] = {
-    RUNS: ("counter", "Runs of networks that ended, by how and why."),
-    AGENT_CALLS: ("counter", "Calls of agents in networks."),
-    ROUTER_CALLS: ("counter", "Calls of a router."),
-    TOOL_ERRORS: ("counter", "Calls of tools that ended in an error."),
-    EVENT_ERRORS: ("counter", "Times an on_event raised."),
-    OMITTED: ("counter", "Messages that a budget left out of what an agent saw."),
-    RUN_SECONDS: ("histogram", "Seconds a run took."),
-}
-"""Kind and help text of each metric."""
-
-_Key = tuple[str, tuple[tuple[str, str], ...]]
-_BARE: Final = (ROUTER_CALLS, EVENT_ERRORS, OMITTED)
+def count_call(call: AgentCall) -> None:
+    """Count the finished *call* and the errors of its tools."""
+    AGENT_CALLS.add(call.agent.name)
+    for each in call.result.tool_calls if call.result else ():
+        error = each.content.get("error")
+        if isinstance(error, dict):
+            TOOL_ERRORS.add(str(error["kind"]))
 
 
-class NetworkCounters:
-    """The metrics of networks in this process. Threads may count at once."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._counts: Counter[_Key] = Counter({(name, ()): 0 for name in _BARE})
-        for kind in get_args(ErrorKind):
-            self._counts[TOOL_ERRORS, (("kind", kind),)] = 0
-        self._seconds = RuntimeHistogram(SECONDS)
-
-    def asked(self) -> None:
-        """Count a call of a router."""
-        self._add(ROUTER_CALLS)
-
-    def called(self, call: AgentCall) -> None:
-        """Count the finished *call* and the errors of its tools."""
-        self._add(AGENT_CALLS, agent=call.agent.name)
-        for each in call.result.tool_calls if call.result else ():
-            error = each.content.get("error")
-            if isinstance(error, dict):
-                self._add(TOOL_ERRORS, kind=str(error["kind"]))
-
-    def ended(self, run: NetworkExecution) -> None:
-        """Count the ended *run*."""
-        if run.ending is None or run.ended_at is None:
-            return
-        self._add(
-            RUNS,
-            network=run.network.name,
-            status=run.ending.status,
-            stop_reason=run.ending.reason,
-        )
-        self._add(EVENT_ERRORS, by=run.telling.errors)
-        self._add(OMITTED, by=sum(len(each.omitted) for each in run.omitted))
-        with self._lock:
-            self._seconds.add((run.ended_at - run.started_at).total_seconds())
-
-    def taken(self) -> Iterator[Sample]:
-        """Yield all metrics."""
-        with self._lock:
-            found = dict(self._counts)
-            seconds = list(self._seconds.samples(RUN_SECONDS))
-        order = list(TOLD)
-        for (name, labels), count in sorted(
-            found.items(), key=lambda each: (order.index(each[0][0]), each[0][1])
-        ):
-            yield name, labels, count
-        yield from seconds
-
-    def _add(self, name: str, *, by: int = 1, **labels: str) -> None:
-        with self._lock:
-            self._counts[name, tuple(labels.items())] += by
-
-
-counts = NetworkCounters()
-"""The metrics of networks in this process."""
+def count_run(run: NetworkExecution) -> None:
+    """Count the ended *run*."""
+    if run.ending is None or run.ended_at is None:
+        return
+    NETWORK_RUNS.add(run.network.name, run.ending.status, run.ending.reason)
+    EVENT_ERRORS.add(by=run.telling.errors)
+    OMITTED_MESSAGES.add(by=sum(len(each.omitted) for each in run.omitted))
+    NETWORK_SECONDS.observe((run.ended_at - run.started_at).total_seconds())

@@ -15,7 +15,7 @@ from holdfast.ground.errors import InvalidInput, LimitExceeded
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.runtime.events import LogUpdate, StepError, StepResult, TaskMoment, TaskUpdate
-from holdfast.runtime.metrics import counts
+from holdfast.runtime.metrics import count_step
 from holdfast.runtime.plans.plan import State, Step, Task
 from holdfast.runtime.plans.schedule import Blocked, Crew, PlanContext, Spent, walk
 from holdfast.runtime.steps.executor import leave_failure, leave_result, leave_task_result
@@ -224,7 +224,7 @@ class FanOut:
         step.end(state, now, error)
         seconds = (now - (step.started_at or now)) / 1000
         reason = error.reason if error else ""
-        counts.step_ended(state, reason, seconds=seconds, iterations=None)
+        count_step(state, reason, seconds=seconds, iterations=None)
 
     async def _tell(
         self,

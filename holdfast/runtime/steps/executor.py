@@ -22,7 +22,7 @@ from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference import request
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.messages import whole
-from holdfast.runtime.metrics import counts
+from holdfast.runtime.metrics import count_step
 from holdfast.runtime.plans.plan import State, Step, Task
 from holdfast.runtime.steps.contract import (
     RETRIED,
@@ -307,7 +307,7 @@ class StepExecutor:
         self.step.state, self.step.error, self.step.ended_at = state, error, self.context.now()
         self.error = error
         began = self.step.started_at or self.step.ended_at
-        counts.step_ended(
+        count_step(
             state,
             error.reason if error else "",
             seconds=(self.step.ended_at - began) / 1000,

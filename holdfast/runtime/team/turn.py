@@ -33,7 +33,7 @@ from holdfast.runtime.concurrency import NOTING, none_left
 from holdfast.runtime.context import Context
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.request import HookFailed, is_enabled, system_text
-from holdfast.runtime.metrics import counts
+from holdfast.runtime.metrics import TEAM_TURNS
 from holdfast.runtime.steps.contract import Stopped
 from holdfast.runtime.steps.hooks import LoopScope, Rewritten, StepHooks
 from holdfast.runtime.steps.tools import StepEvents
@@ -450,7 +450,7 @@ class TurnScheduler:
             self._number += 1
             member.last_turn = self._number
             await self._events.moment("agent_started", agent=member.name)
-            counts.turn_taken(member.name)
+            TEAM_TURNS.add(member.name)
             seen = member.sight()
             taken = Taken(failure=failure) if failure else await self._taken(member, seen, occasion)
             await self._follow(member, seen, taken)

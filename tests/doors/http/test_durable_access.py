@@ -5,8 +5,8 @@ from doors.http.asking import Asker, Said
 
 from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.routes import routes
+from holdfast.ground.metrics import REGISTRY
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.context import counts
 
 CORE = {"content": "a secret of agent_7", "category": "core"}
 E = "/api/durable/agent_7"
@@ -193,8 +193,9 @@ def test_a_bad_name_of_an_agent_is_no_name(ask: Asker) -> None:
         assert (said.status, said.error["code"]) == (400, "HF-MEM-004"), bad
 
 
-def refused_so_far() -> int:
-    return sum(count for name, _, count in counts.taken() if name == "refused_total")
+def refused_so_far() -> float:
+    numbers = REGISTRY.flat()
+    return sum(numbers[name] for name in numbers if name.startswith("durable_refused_total"))
 
 
 def test_a_write_refused_at_the_door_is_counted_and_told(hf: Holdfast, ask: Asker) -> None:

@@ -7,8 +7,8 @@ import pytest
 import holdfast
 from holdfast.ground.errors import Conflict, InvalidInput, NotPermitted, Unsupported
 from holdfast.ground.events import Event
+from holdfast.ground.metrics import REGISTRY
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.run.entry import counts
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.record import Ending, ReportedEntry, RunReport, RunStart
 from holdfast.memories.run.records.write import begin, take
@@ -55,8 +55,8 @@ def ended(hf: Holdfast, run: str, *, cap: int = 1_000) -> None:
     take(hf.runs.caller, run, report(1, entry(), ended="completed"), cap=cap)
 
 
-def evicted() -> int:
-    return {name: count for name, _, count in counts.taken()}["records_evicted_total"]
+def evicted() -> float:
+    return REGISTRY.flat()["run_records_evicted_total"]
 
 
 def test_a_report_is_taken_once(kept: Holdfast) -> None:

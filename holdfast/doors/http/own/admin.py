@@ -169,14 +169,8 @@ def _demand_ready(hf: Holdfast) -> None:
 
 async def metrics(call: Call) -> Response:
     """Return the metrics as text for Prometheus."""
-    house = call.house
-    status = await call.slow(lambda hf: hf.engine.status())
-    durable = await call.slow(lambda _: house.durable_numbers())
-    longterm = await call.slow(lambda _: house.longterm_numbers())
-    runs = await call.slow(lambda _: house.run_numbers())
-    sizes = house.hf.longterm_shared.room.sizes()
-    engine = status.metrics | {f'cache_bytes{{cache="{name}"}}': sizes[name] for name in sizes}
-    return Response(body=house.metrics.text(engine, durable, longterm, runs).encode(), type=TEXT)
+    gauges = await call.slow(lambda _: call.house.gauges())
+    return Response(body=call.house.metrics.text(gauges).encode(), type=TEXT)
 
 
 async def root(call: Call) -> Response:

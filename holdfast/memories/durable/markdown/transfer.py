@@ -49,7 +49,7 @@ from holdfast.memories.durable.records import (
     coded,
 )
 from holdfast.memories.durable.rows import NO_RUN, SHARED, EntryLocation, EntryRow, tags_text
-from holdfast.memories.durable.transaction import AgentTransaction, refusals, write
+from holdfast.memories.durable.transaction import REFUSED, AgentTransaction, refusals, write
 from holdfast.memories.durable.validation import refuse_long
 from holdfast.memories.durable.write_entry import EntryWrite, store
 
@@ -564,4 +564,4 @@ def _publish(unit: AgentTransaction, report: ImportReport, how: How) -> None:
         rejected=len(report.rejected),
     )
     for each in report.rejected:
-        unit.count("refused_total", each.code)
+        unit.count(REFUSED, each.code)

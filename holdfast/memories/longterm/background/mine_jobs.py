@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engines.base import Reader, Transaction
+from holdfast.ground.metrics import REGISTRY, WORK_SECONDS
 from holdfast.memories.longterm.background.extractor import (
     MOST_EXISTING,
     ConversationChunk,
@@ -41,11 +42,23 @@ from holdfast.memories.longterm.context import CollectionContext, Extractor, pub
 from holdfast.memories.longterm.read import ItemFilter, list_rows
 from holdfast.memories.longterm.recall.recall import nearest_items
 from holdfast.memories.longterm.records import Item, Outcome, Remembered, alike, terms_hash
-from holdfast.memories.longterm.remember import Grave, Linked, graves, item_numbered, store
+from holdfast.memories.longterm.remember import (
+    OUTCOMES,
+    Grave,
+    Linked,
+    graves,
+    item_numbered,
+    store,
+)
 from holdfast.memories.longterm.rows import NumberedRow, TurnRow, ids_text, numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange
 from holdfast.memories.longterm.vectors.compare import EmbeddingState, Meant, meant, standing_of
 from holdfast.memories.longterm.write import ItemRequest, Ready, ready, screen
+
+_SECONDS: Final = REGISTRY.histogram(
+    "ltm_extraction_seconds", "From the request to the model's answer.", WORK_SECONDS
+)
+
 
 _MOST_SOURCE: Final = 256
 
@@ -89,7 +102,6 @@ def keep(book: CollectionTransaction, proposed: Proposed) -> tuple[Remembered, .
     named = {turn.id for turn in proposed.part.turns}
     there = _there(book, named)
     buried = graves(book) if book.there.buried else []
-    counts = book.caller.shared.counts
     results: list[Remembered] = []
     for each in proposed.ripe:
         if isinstance(each, Remembered):
@@ -100,7 +112,7 @@ def keep(book: CollectionTransaction, proposed: Proposed) -> tuple[Remembered, .
             done = _stored(book, each)
         results.append(done)
         if done.stored is None:
-            book.tx.after_commit(lambda outcome=done.outcome: counts.add("outcomes_total", outcome))
+            book.tx.after_commit(lambda outcome=done.outcome: OUTCOMES.add(outcome))
     return tuple(results)
 
 
@@ -313,7 +325,7 @@ def _answer(
         answer = bounded(ask, SECONDS, name="holdfast-extraction", beat=lambda: renew(caller, job))
     except TimeoutError as error:
         raise ExtractionFailed(type(error).__name__) from error
-    caller.shared.counts.took("extraction_seconds", perf_counter() - begun)
+    _SECONDS.observe(perf_counter() - begun)
     return answer
 
 

@@ -9,12 +9,13 @@ from functools import partial
 from itertools import groupby
 from math import log
 from time import perf_counter
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.engines.base import Reader
+from holdfast.ground.metrics import REGISTRY, WORK_SECONDS
 from holdfast.memories.longterm.context import CollectionContext, publish
 from holdfast.memories.longterm.recall.analyze import AskedDate, closeness
 from holdfast.memories.longterm.recall.cache import (
@@ -41,7 +42,14 @@ from holdfast.memories.longterm.recall.index import (
 from holdfast.memories.longterm.recall.query import Question, read
 from holdfast.memories.longterm.recall.rank import rank
 from holdfast.memories.longterm.recall.score import CANDIDATES, rare_terms
-from holdfast.memories.longterm.records import Item, Recalled, RecallOptions, Weights, checked_share
+from holdfast.memories.longterm.records import (
+    Item,
+    Mode,
+    Recalled,
+    RecallOptions,
+    Weights,
+    checked_share,
+)
 from holdfast.memories.longterm.rows import Collection, NumberedRow, ids_text, numbers_text
 from holdfast.memories.longterm.transaction import LARGE
 from holdfast.memories.longterm.validation import (
@@ -52,6 +60,12 @@ from holdfast.memories.longterm.validation import (
 )
 from holdfast.memories.longterm.vectors.compare import cosines_to
 from holdfast.memories.longterm.write import bring_up_to_date
+
+_SECONDS: Final = REGISTRY.histogram(
+    "ltm_recall_seconds", "From the query to what was recalled.", WORK_SECONDS, mode=get_args(Mode)
+)
+_EMPTY: Final = REGISTRY.counter("ltm_recall_empty_total", "Recalls that found nothing.")
+
 
 DATED: Final = 1_000
 """Largest number of rows of the query's dates, the closest days first."""
@@ -342,9 +356,9 @@ def recall(
             caller.shared.marks.add(caller.engine, place, found.numbers, answering.now)
         _publish_recalled(caller, found.stamp, recalled)
     mode = "lexical" if cosines is None else "hybrid"
-    caller.shared.counts.took("recall_seconds", perf_counter() - begun, mode)
+    _SECONDS.observe(perf_counter() - begun, mode)
     if not recalled:
-        caller.shared.counts.add("recall_empty_total")
+        _EMPTY.add()
     return recalled
 
 

@@ -27,12 +27,16 @@ from typing import (
 from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
+from holdfast.ground.metrics import REGISTRY, WORK_SECONDS
 from holdfast.ground.secrets import redact
-from holdfast.memories.longterm.metrics import counts
 
 if TYPE_CHECKING:
     from pydantic_ai.embeddings import Embedder as AgentsEmbedder
     from pydantic_ai.providers import Provider
+
+_SECONDS: Final = REGISTRY.histogram(
+    "ltm_embedding_seconds", "From the texts to their vectors.", WORK_SECONDS
+)
 
 
 # A caller of an embedder gets vectors of unit length or EmbeddingFailed, so that one bad response
@@ -139,7 +143,7 @@ def _responses(
     except Exception as error:
         # The message of an embedder's exception may hold the text or a key: log its type alone.
         raise EmbeddingFailed(f"the embedder raised {type(error).__name__}") from error
-    counts.took("embedding_seconds", perf_counter() - started)
+    _SECONDS.observe(perf_counter() - started)
     if count != len(texts):
         raise EmbeddingFailed(f"{count} vectors came for {len(texts)} texts")
     return given

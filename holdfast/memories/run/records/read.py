@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from holdfast.engines.base import Engine, Reader
 from holdfast.ground.clock import from_microseconds, to_microseconds
@@ -531,15 +531,16 @@ def _gap(after: int, last: int, at: int) -> RecordedRunEvent:
     return RecordedRunEvent(seq=last, type=GAP, at=at, data={"missed": last - after})
 
 
-class RunsSize(Struct, frozen=True, kw_only=True):
-    """Entries and bytes of all records, and the number of live runs."""
-
+class _RunsSize(Struct, frozen=True, kw_only=True):
     entries: int
     bytes: int
     live: int
 
 
-def held(engine: Engine, now: int) -> RunsSize:
-    """Return the sizes in *engine*'s scope at *now*, in microseconds since 1970."""
+def gauges(engine: Engine, now: int) -> dict[str, float]:
+    """Return entries, bytes and live runs in *engine*'s scope.
+
+    *now* is in microseconds since 1970.
+    """
     sql = engine.queries(PACKAGE)
-    return engine.one(RunsSize, sql.held, lost_before=now - LOST_AFTER)
+    return asdict(engine.one(_RunsSize, sql.held, lost_before=now - LOST_AFTER))

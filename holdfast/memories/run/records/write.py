@@ -14,8 +14,8 @@ from holdfast.engines.base import Engine, Transaction
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import Conflict, NotFound
 from holdfast.ground.events import Event
+from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import checked_name
-from holdfast.memories.run.entry import counts
 from holdfast.memories.run.records.record import (
     LOST_AFTER,
     MILLISECOND,
@@ -26,6 +26,11 @@ from holdfast.memories.run.records.record import (
     RunStart,
     notice_of,
 )
+
+_EVICTED: Final = REGISTRY.counter(
+    "run_records_evicted_total", "Records of ended runs evicted for newer ones."
+)
+
 
 ENDED_MOST: Final = 1_000
 """Stored records of ended runs in a workspace; the oldest are evicted."""
@@ -269,7 +274,7 @@ def _make_room(
             )
         )
     if surplus:
-        tx.after_commit(lambda: counts.evicted(len(surplus)))
+        tx.after_commit(lambda: _EVICTED.add(by=len(surplus)))
 
 
 def _drop(tx: Transaction, sql: SimpleNamespace, run_id: str, **scope: str) -> None:
