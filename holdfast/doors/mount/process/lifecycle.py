@@ -24,7 +24,7 @@ from holdfast.doors.mount.fuse.adapter import serve
 from holdfast.doors.mount.fuse.libfuse import MountFailed
 from holdfast.doors.mount.process.registry import Facts, Register, report
 from holdfast.doors.mount.process.setup import Assembled, cleared, taken
-from holdfast.doors.mount.sync.synced import Synced
+from holdfast.doors.mount.sync.sync import SyncedDirectory
 from holdfast.ground.errors import Refused, Unavailable
 from holdfast.memories.stores.records import JSONObject
 
@@ -338,11 +338,11 @@ class ThroughSync:
         facts: Facts,
         register: Register,
         *,
-        synced: Synced | None = None,
+        synced: SyncedDirectory | None = None,
     ) -> None:
         self._assembled, self._facts, self._register = assembled, facts, register
         self._directory = Path(facts.dir)
-        self._synced = synced or Synced(assembled, self._directory)
+        self._synced = synced or SyncedDirectory(assembled, self._directory)
         self._held = False
         self._stop = Event()
         self._thread = Thread(target=self._publish_status, name="holdfast-telling", daemon=True)

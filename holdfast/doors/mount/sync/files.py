@@ -2,55 +2,136 @@
 
 Each component of a path is opened separately, and links are never followed, so that nothing outside
 is read or written even if a program replaces a directory. A new file is exchanged with the old one,
-and the old one is checked before it is removed: it may be newer than expected.
+and the old one is checked before it is removed: it may be newer than expected. If the system
+cannot exchange names, a short race remains.
 """
 
+import ctypes
+import errno
 import os
+import re
+import secrets
 import stat
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
-from errno import ELOOP
+from enum import Enum
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
 
 from msgspec import Struct
 
-from holdfast.doors.mount.sync import own
-from holdfast.doors.mount.sync.merge import What
-from holdfast.doors.mount.sync.sight import READ, LocalFile, Mark, look_at, unseen
-from holdfast.doors.mount.sync.unusual import born_at, exchange, rename_new, sync_all
+from holdfast.doors.mount.filesystem.nodes import content_fault
+from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
 
+ERRORS = "/.memory-errors"
+"""Path of the errors file in the directory of its store."""
+
+FRESH_NS = 2_000_000_000
+"""Within the coarsest time step of a file system, a file may change with equal times."""
+
+_FRESH = -1
+_TEMPORARY = re.compile(r"\.memory-(?:new|out)-[0-9a-f]{16}(?:-[0-9a-f]{8,16}){0,2}")
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITE_BITS = 0o222
+
+
+def is_reserved(path: str) -> bool:
+    """Check whether *path*, within its store, is never a memory or a change."""
+    return path == ERRORS or _TEMPORARY.fullmatch(path, path.rfind("/") + 1) is not None
+
+
+def is_unfinished(path: str) -> bool:
+    """Check whether *path* is of a file that was still being written."""
+    return path[path.rfind("/") + 1 :].startswith(".memory-new-")
+
+
+class FileType(Enum):
+    """The type of a path on disk."""
+
+    ABSENT = "absent"
+    FILE = "file"
+    DIRECTORY = "directory"
+    FOREIGN = "foreign"
+    """A link, device or pipe: it is left alone, and so is the memory of that path."""
+    UNREADABLE = "unreadable"
+    BUSY = "busy"
+    """The file changed while it was read."""
+
+
+class Mark(Struct, frozen=True, array_like=True):
+    """Metadata that shows, without reading it, that a file is unchanged."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> "Mark":
+        """Return the mark of a file; it proves nothing if the file changed just now."""
+        fresh = time.time_ns() - found.st_ctime_ns < FRESH_NS
+        ctime_ns = _FRESH if fresh else found.st_ctime_ns
+        return cls(found.st_ino, found.st_size, found.st_mtime_ns, ctime_ns)
+
+    def proves(self, other: "Mark | None") -> bool:
+        """Check whether the file is certainly unchanged since its mark was *other*."""
+        return self == other and self.ctime_ns != _FRESH
+
+    def resembles(self, other: "Mark | None") -> bool:
+        """Check whether inode, size and mtime equal those of *other*.
+
+        This misses changes within the last time step of the file system.
+        """
+        mine = (self.inode, self.size, self.mtime_ns)
+        return other is not None and mine == (other.inode, other.size, other.mtime_ns)
+
+
+class LocalFile(Struct, frozen=True):
+    """A path on disk.
+
+    `sha256` is a file's hash, None if it is too large to read. `fault` is the errno why it cannot
+    be a memory, or 0. `born` is its birth time in ns since 1970, None if unknown. `content` is set
+    for a file that was read.
+    """
+
+    type: FileType
+    sha256: str | None = None
+    fault: int = 0
+    mark: Mark | None = None
+    born: int | None = None
+    content: bytes | None = None
+    changed_ns: int = 0
+
+
+ABSENT = LocalFile(FileType.ABSENT)
+_DIRECTORY_FOUND = LocalFile(FileType.DIRECTORY)
+_FOREIGN = LocalFile(FileType.FOREIGN)
+_BUSY = LocalFile(FileType.BUSY)
+_UNREADABLE = LocalFile(FileType.UNREADABLE)
 
 
 class LocalEntry(Struct, frozen=True):
     """One entry of a directory walk; `mark` is set for files."""
 
     path: str
-    what: What
+    type: FileType
     mark: Mark | None = None
-
-
-class Put(Struct, frozen=True):
-    """Identity of a file that was written; `alone`: it is unchanged since."""
-
-    mark: Mark
-    born: int | None
-    alone: bool
 
 
 class LocalDirectory:
     """The directory of one store, *root*, an absolute path.
 
-    The paths of its methods are those of memories.
+    The paths of its methods are those of memories. `made` are the directories that exist only for
+    memories: they are removed once they are empty.
     """
 
     def __init__(self, root: Path, *, writable: bool = True) -> None:
         self.root, self.writable = root, writable
+        self.made: set[str] = set()
 
     def make_root(self) -> bool:
         """Create the directory if it is missing; return whether it was.
@@ -58,17 +139,12 @@ class LocalDirectory:
         Raise NotADirectoryError if something else is in its place.
         """
         missing = False
-        try:
+        with suppress(FileExistsError):
             self.root.mkdir(mode=0o755, parents=True)
             missing = True
-        except FileExistsError:
-            pass
-        fd = os.open(self.root, _DIRECTORY)
-        try:
+        with _opened(self.root) as fd:
             if missing:
                 os.fchmod(fd, self._directory_mode)
-        finally:
-            os.close(fd)
         return missing
 
     def look(self, path: str, known: Mark | None = None, sha256: str | None = None) -> LocalFile:
@@ -78,9 +154,11 @@ class LocalDirectory:
         """
         try:
             with self._above(path) as (directory, name):
-                return look_at(directory, name, known, sha256)
+                return _look_at(directory, name, known, sha256)
         except OSError as error:
-            return unseen(error)
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                return ABSENT
+            return _FOREIGN if error.errno == errno.ELOOP else _UNREADABLE
 
     def walk(
         self, top: str = "/", *, into: Callable[[str], bool] = lambda _: True
@@ -93,57 +171,67 @@ class LocalDirectory:
         pending = [top]
         while pending:
             for entry in self._listed(pending.pop()):
-                if entry.what is What.DIRECTORY and into(entry.path):
+                if entry.type is FileType.DIRECTORY and into(entry.path):
                     pending.append(entry.path)
                 yield entry
 
     def put(
         self, path: str, content: bytes, *, at_ns: int, over: str | None, lasting: bool = True
-    ) -> Put | None:
+    ) -> LocalFile | None:
         """Write *content* to *path*, replacing a file with the hash *over*, or none.
 
-        Return None and change nothing if the path has something else. *lasting*: sync it to disk.
-        Raise OSError if it cannot be written, or if a parent is no directory.
+        Return the new file, without a mark if it has changed since. Return None and change nothing
+        if the path has something else. *lasting*: sync it to disk. Raise OSError if it cannot be
+        written, or if a parent is no directory.
         """
+        hashed = sha256(content).hexdigest()
         with self._above(path, make=True) as (directory, name), self._changing(directory):
-            part = self._begin(directory, content, at_ns, lasting=lasting)
+            part, found, born = self._begin(directory, content, at_ns, lasting=lasting)
             try:
-                if not _placed(directory, part, name, over):
+                if over is None:
+                    _rename_new(directory, part, directory, name)
+                elif not _replaced(directory, part, name, (over, hashed)):
                     return None
-                if lasting:
-                    os.fsync(directory)
+            except (FileExistsError, FileNotFoundError):
+                return None
             finally:
                 with suppress(FileNotFoundError):
-                    os.unlink(part.name, dir_fd=directory)
-            return _put(directory, name, part)
+                    os.unlink(part, dir_fd=directory)
+            if lasting:
+                os.fsync(directory)
+            return LocalFile(FileType.FILE, hashed, 0, _mark_of(directory, name, found), born)
 
-    def take(self, path: str, sha256: str) -> bool:
-        """Remove the file at *path* if it still has the hash *sha256*; return whether."""
-        with self._above(path) as (directory, name), self._changing(directory):
-            away = own.taken(sha256)
-            os.rename(name, away, src_dir_fd=directory, dst_dir_fd=directory)
-            if look_at(directory, away, None, None).found.sha256 == sha256:
-                os.unlink(away, dir_fd=directory)
-                return True
-            # If the name is taken again, a scan finds the file under its temporary name.
-            with suppress(FileExistsError):
-                rename_new(directory, away, directory, name)
-            return False
+    def take(self, path: str, sha256: str | None) -> bool:
+        """Remove the file at *path* if it still has the hash *sha256*; return whether.
 
-    def put_own(self, path: str, content: bytes) -> None:
-        """Write *content* to *path*, a reserved name, replacing any file there."""
-        with self._above(path) as (directory, name), self._changing(directory):
-            part = self._begin(directory, content, time.time_ns(), lasting=False).name
+        None is any hash. A file that is already absent counts as removed.
+        """
+        try:
+            with self._above(path) as (directory, name), self._changing(directory):
+                if sha256 is None:
+                    os.unlink(name, dir_fd=directory)
+                    return True
+                out = _temporary("out")
+                os.rename(name, out, src_dir_fd=directory, dst_dir_fd=directory)
+                if _look_at(directory, out).sha256 == sha256:
+                    os.unlink(out, dir_fd=directory)
+                    return True
+                # If the name is taken again, a scan finds the file under its temporary name.
+                with suppress(FileExistsError):
+                    _rename_new(directory, out, directory, name)
+        except FileNotFoundError:
+            return True
+        return False
+
+    def put_errors(self, content: bytes) -> None:
+        """Write *content* to the errors file, replacing any file there."""
+        with self._above(ERRORS) as (directory, name), self._changing(directory):
+            part, _, _ = self._begin(directory, content, time.time_ns(), lasting=False)
             try:
                 os.rename(part, name, src_dir_fd=directory, dst_dir_fd=directory)
             except OSError:
                 os.unlink(part, dir_fd=directory)
                 raise
-
-    def drop(self, path: str) -> None:
-        """Remove the file at *path*, with any content."""
-        with self._above(path) as (directory, name), self._changing(directory):
-            os.unlink(name, dir_fd=directory)
 
     def move(self, old: str, new: str) -> bool:
         """Rename *old* to *new*; return False if that fails or *new* exists."""
@@ -154,7 +242,7 @@ class LocalDirectory:
                 self._changing(source),
                 self._changing(target),
             ):
-                rename_new(source, name, target, goal)
+                _rename_new(source, name, target, goal)
         except OSError:
             return False
         return True
@@ -170,33 +258,42 @@ class LocalDirectory:
             return False
         return True
 
+    def prune(self, path: str) -> None:
+        """Remove the empty directories above *path* that exist only for memories."""
+        above = path.rpartition("/")[0]
+        while above in self.made and self.clear(above):
+            self.made.discard(above)
+            above = above.rpartition("/")[0]
+
     def read(self, path: str, most: int) -> bytes | None:
         """Return the bytes of the file at *path*, or None if over *most* bytes."""
         with self._above(path) as (directory, name):
-            fd = os.open(name, READ, dir_fd=directory)
+            fd = os.open(name, _READ, dir_fd=directory)
             with os.fdopen(fd, "rb") as file:
                 content = file.read(most + 1)
         return None if len(content) > most else content
 
     def sync(self) -> None:
         """Sync files to disk that were written without *lasting*."""
-        fd = os.open(self.root, _DIRECTORY)
-        try:
-            sync_all(fd)
-        finally:
-            os.close(fd)
+        with _opened(self.root) as fd:
+            if _syncfs is None or _syncfs(fd) != 0:
+                os.sync()
 
     def set_writable(self, *, writable: bool) -> None:
         """Set the modes of all files for a writable or a read-only store, if needed."""
         self.writable = writable
         if bool(self.root.stat().st_mode & _WRITE_BITS) == writable:
             return
-        self._set_mode("/", self._directory_mode)
+        self.root.chmod(self._directory_mode, follow_symlinks=False)
         for entry in self.walk():
-            if entry.what is What.DIRECTORY:
-                self._set_mode(entry.path, self._directory_mode)
-            elif entry.what is What.FILE:
-                self._set_mode(entry.path, self._file_mode)
+            mode = self._directory_mode if entry.type is FileType.DIRECTORY else self._file_mode
+            if entry.type in (FileType.DIRECTORY, FileType.FILE):
+                with suppress(OSError), self._above(entry.path) as (directory, name):
+                    fd = os.open(name, _READ, dir_fd=directory)
+                    try:
+                        os.fchmod(fd, mode)
+                    finally:
+                        os.close(fd)
 
     @property
     def _directory_mode(self) -> int:
@@ -206,21 +303,11 @@ class LocalDirectory:
     def _file_mode(self) -> int:
         return 0o644 if self.writable else 0o444
 
-    def _set_mode(self, path: str, mode: int) -> None:
-        with suppress(OSError):
-            if path == "/":
-                self.root.chmod(mode, follow_symlinks=False)
-                return
-            with self._above(path) as (directory, name):
-                fd = os.open(name, READ, dir_fd=directory)
-                try:
-                    os.fchmod(fd, mode)
-                finally:
-                    os.close(fd)
-
-    def _begin(self, directory: int, content: bytes, at_ns: int, *, lasting: bool) -> "_Part":
-        """Write *content* to a temporary file, and return it."""
-        part = own.begun()
+    def _begin(
+        self, directory: int, content: bytes, at_ns: int, *, lasting: bool
+    ) -> tuple[str, os.stat_result, int | None]:
+        """Write *content* to a temporary file; return its name, status and birth time."""
+        part = _temporary("new")
         fd = os.open(part, _NEW, 0o600, dir_fd=directory)
         try:
             with os.fdopen(fd, "wb") as file:
@@ -231,12 +318,10 @@ class LocalDirectory:
                 if lasting:
                     os.fsync(fd)
                 found = os.fstat(fd)
-                born = born_at(fd, found)
+                return part, found, _born_at(fd, found)
         except BaseException:
             os.unlink(part, dir_fd=directory)
             raise
-        hashed = sha256(content).hexdigest()
-        return _Part(part, hashed, (found.st_ino, found.st_size, found.st_mtime_ns), born)
 
     @contextmanager
     def _above(self, path: str, *, make: bool = False) -> Generator[tuple[int, str]]:
@@ -244,27 +329,30 @@ class LocalDirectory:
         *above, name = path[1:].split("/")
         fd = os.open(self.root, _DIRECTORY)
         try:
-            for each in above:
-                below = self._step(fd, each, make=make)
+            for depth, each in enumerate(above, 1):
+                made = "/" + "/".join(above[:depth]) if make else None
+                below = self._step(fd, each, made)
                 os.close(fd)
                 fd = below
             yield fd, name
         finally:
             os.close(fd)
 
-    def _step(self, directory: int, name: str, *, make: bool) -> int:
+    def _step(self, directory: int, name: str, made: str | None) -> int:
+        """Open the directory *name*; if it is missing, make it if its path is *made*."""
         try:
             return os.open(name, _DIRECTORY, dir_fd=directory)
         except NotADirectoryError:
-            there = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            if stat.S_ISREG(there.st_mode):
+            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if stat.S_ISREG(found.st_mode):
                 raise
-            raise OSError(ELOOP, os.strerror(ELOOP), name) from None
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from None
         except FileNotFoundError:
-            if not make:
+            if made is None:
                 raise
         with self._changing(directory), suppress(FileExistsError):
             os.mkdir(name, 0o755, dir_fd=directory)
+            self.made.add(made)
         fd = os.open(name, _DIRECTORY, dir_fd=directory)
         os.fchmod(fd, self._directory_mode)
         return fd
@@ -296,60 +384,142 @@ def _entry(prefix: str, each: "os.DirEntry[str]") -> LocalEntry:
     try:
         found = each.stat(follow_symlinks=False)
     except OSError:
-        return LocalEntry(path, What.ABSENT)
+        return LocalEntry(path, FileType.ABSENT)
     if stat.S_ISREG(found.st_mode):
-        return LocalEntry(path, What.FILE, Mark.of(found))
-    return LocalEntry(path, What.DIRECTORY if stat.S_ISDIR(found.st_mode) else What.FOREIGN)
+        return LocalEntry(path, FileType.FILE, Mark.of(found))
+    directory = stat.S_ISDIR(found.st_mode)
+    return LocalEntry(path, FileType.DIRECTORY if directory else FileType.FOREIGN)
 
 
-class _Part(NamedTuple):
-    """A temporary file to be renamed, identified by inode, size and mtime."""
+@contextmanager
+def _opened(directory: Path) -> Generator[int]:
+    fd = os.open(directory, _DIRECTORY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
-    name: str
-    sha256: str
-    identity: tuple[int, int, int]
-    born: int | None
+
+def _temporary(kind: str) -> str:
+    return f".memory-{kind}-{secrets.token_hex(8)}"
 
 
-def _put(directory: int, name: str, part: _Part) -> Put:
-    """Return the identity of *part* under *name*, and whether it is unchanged there."""
+def _look_at(
+    directory: int, name: str, known: Mark | None = None, sha: str | None = None
+) -> LocalFile:
+    """Return the file *name* in the open *directory*; not read if its mark is *known*."""
+    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    if not stat.S_ISREG(found.st_mode):
+        return _DIRECTORY_FOUND if stat.S_ISDIR(found.st_mode) else _FOREIGN
+    fd = os.open(name, _READ, dir_fd=directory)
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            return _BUSY
+        mark, born, at = Mark.of(found), _born_at(fd, found), found.st_ctime_ns
+        if mark.proves(known):
+            return LocalFile(FileType.FILE, sha, 0, mark, born, changed_ns=at)
+        if found.st_size > CONTENT_BYTES_MAX:
+            return LocalFile(FileType.FILE, None, errno.EFBIG, mark, born, changed_ns=at)
+        content = file.read(CONTENT_BYTES_MAX + 1)
+        after = os.fstat(fd)
+    if (after.st_size, after.st_ctime_ns) != (found.st_size, at) or len(content) != after.st_size:
+        return _BUSY
+    hashed, fault = sha256(content).hexdigest(), content_fault(content)
+    return LocalFile(FileType.FILE, hashed, fault, mark, born, content, at)
+
+
+def _mark_of(directory: int, name: str, written: os.stat_result) -> Mark | None:
+    """Return the mark of the file *name* if it is still the one *written*, else None."""
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except OSError:
-        return Put(Mark.unsure(*part.identity), part.born, alone=False)
-    if (found.st_ino, found.st_size, found.st_mtime_ns) != part.identity:
-        return Put(Mark.unsure(*part.identity), part.born, alone=False)
-    return Put(Mark.of(found), part.born, alone=True)
+        return None
+    same = all(
+        getattr(found, field) == getattr(written, field)
+        for field in ("st_ino", "st_size", "st_mtime_ns")
+    )
+    return Mark.of(found) if same else None
 
 
-def _placed(directory: int, part: _Part, name: str, over: str | None) -> bool:
-    """Rename *part* to *name* if it is free, or has a file with the hash *over*."""
-    if over is None:
-        try:
-            rename_new(directory, part.name, directory, name)
-        except FileExistsError:
-            return False
-        return True
+def _replaced(directory: int, part: str, name: str, hashes: tuple[str, str]) -> bool:
+    """Rename *part* over the file *name* with the first of *hashes*; return whether.
+
+    *hashes* are of the old and of the new content.
+    """
+    # After a crash, a file under this name is removed only if its content is known.
+    out = _temporary("out")
+    os.rename(part, out, src_dir_fd=directory, dst_dir_fd=directory)
     try:
-        return _replaced(directory, part, name, over)
-    except FileNotFoundError:
-        return False
-
-
-def _replaced(directory: int, part: _Part, name: str, over: str) -> bool:
-    away = own.taken(part.sha256, over)
-    os.rename(part.name, away, src_dir_fd=directory, dst_dir_fd=directory)
-    try:
-        if not exchange(directory, away, name):
-            there = look_at(directory, name, None, None).found.sha256 == over
-            if there:
-                os.rename(away, name, src_dir_fd=directory, dst_dir_fd=directory)
-            return there
-        if look_at(directory, away, None, None).found.sha256 == over:
+        if not _rename(directory, out, directory, name, _EXCHANGE):
+            same = _look_at(directory, name).sha256 == hashes[0]
+            if same:
+                os.rename(out, name, src_dir_fd=directory, dst_dir_fd=directory)
+            return same
+        if _look_at(directory, out).sha256 == hashes[0]:
             return True
-        exchange(directory, away, name)
+        _rename(directory, out, directory, name, _EXCHANGE)
         return False
     finally:
         with suppress(FileNotFoundError):
-            if look_at(directory, away, None, None).found.sha256 in (part.sha256, over):
-                os.unlink(away, dir_fd=directory)
+            if _look_at(directory, out).sha256 in hashes:
+                os.unlink(out, dir_fd=directory)
+
+
+# System calls without a Python wrapper. Each may be missing.
+
+_NO_REPLACE, _EXCHANGE = 1, 2
+_EMPTY_PATH, _BIRTH = 0x1000, 0x800
+_STATX_BYTES, _BIRTH_AT = 256, 80
+_CANNOT = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM})
+
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+_renameat2 = getattr(_libc, "renameat2", None)
+_statx = getattr(_libc, "statx", None)
+_syncfs = getattr(_libc, "syncfs", None)
+
+
+def _rename(old_directory: int, old: str, directory: int, new: str, flags: int) -> bool:
+    """Rename with *flags* of renameat2; return False if it is unsupported."""
+    if _renameat2 is None:
+        return False
+    if _renameat2(old_directory, os.fsencode(old), directory, os.fsencode(new), flags) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _CANNOT:
+        return False
+    raise OSError(number, os.strerror(number), old, None, new)
+
+
+def _rename_new(old_directory: int, old: str, directory: int, new: str) -> None:
+    """Rename *old* to *new*; FileExistsError if *new* exists."""
+    if _rename(old_directory, old, directory, new, _NO_REPLACE):
+        return
+    try:
+        os.link(old, new, src_dir_fd=old_directory, dst_dir_fd=directory, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _CANNOT:
+            raise
+        with suppress(FileNotFoundError):
+            os.stat(new, dir_fd=directory, follow_symlinks=False)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new) from None
+        os.rename(old, new, src_dir_fd=old_directory, dst_dir_fd=directory)
+    else:
+        os.unlink(old, dir_fd=old_directory)
+
+
+def _born_at(file: int, found: os.stat_result) -> int | None:
+    """Return the birth time of the open *file* in ns since 1970; None if unknown."""
+    birthtime = getattr(found, "st_birthtime", None)
+    if birthtime is not None:
+        return int(birthtime * 1e9)
+    if _statx is None:
+        return None
+    answer = ctypes.create_string_buffer(_STATX_BYTES)
+    if _statx(file, b"", _EMPTY_PATH, _BIRTH, answer) != 0:
+        return None
+    if not int.from_bytes(answer[:4], sys.byteorder) & _BIRTH:
+        return None
+    seconds = int.from_bytes(answer[_BIRTH_AT : _BIRTH_AT + 8], sys.byteorder, signed=True)
+    rest = int.from_bytes(answer[_BIRTH_AT + 8 : _BIRTH_AT + 12], sys.byteorder)
+    return seconds * 1_000_000_000 + rest

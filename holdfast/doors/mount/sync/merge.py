@@ -4,10 +4,17 @@ Pure rules. The base is the content of file and head when they were last equal; 
 from it has changed since.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
 from enum import Enum
 
 from msgspec import Struct
+
+from holdfast.doors.mount.names import Kind, kind_of
+from holdfast.doors.mount.sync.files import FileType, LocalFile
+from holdfast.doors.mount.sync.state import Agreed, Known
+from holdfast.memories.stores.records import Memory
 
 BELIEVED_AT_ONCE = 8
 """Files that may be missing at once in a store of any size."""
@@ -15,108 +22,90 @@ BELIEVED_AT_ONCE = 8
 BELIEVED_PART = 4
 """In larger stores, one in this many files may be missing at once."""
 
+_CONFLICT = re.compile(r".*\.conflict-\d{8}T\d{6}Z(-\d+)?", re.DOTALL)
 _EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
-class Agreed(Struct, frozen=True):
-    """A memory and its content: of a head, or of a base."""
-
-    memory_id: str
-    sha256: str
-
-
-class What(Enum):
-    """The kind of a path on disk."""
-
-    ABSENT = "absent"
-    FILE = "file"
-    DIRECTORY = "directory"
-    FOREIGN = "foreign"
-    """A link, device or pipe: it is left alone, and so is the memory of that path."""
-    UNREADABLE = "unreadable"
-    BUSY = "busy"
-    """The file changed while it was read."""
-
-
-class LocalState(Struct, frozen=True):
-    """State of a path on disk.
-
-    `sha256` is a file's hash, None if it is too large to read. `fault` is the errno why it cannot
-    be a memory, or 0.
-    """
-
-    what: What
-    sha256: str | None = None
-    fault: int = 0
-
-
 class SyncAction(Enum):
-    """The action that brings file and head of a path together."""
+    """The action that brings file and head of a path together, in the order of work."""
 
-    NOTHING = "nothing"
     WAIT = "wait"
     """Check it again soon."""
-    LEAVE = "leave"
-    """It is no regular file: it stays, and is listed."""
-    ADOPT = "adopt"
-    """File and head are equal: record them as the base."""
-    FORGET = "forget"
-    """Neither exists any more: drop the base."""
-    WRITE = "write"
-    """Write the head to disk; the content that it replaces is a version."""
-    REMOVE = "remove"
+    AGREE = "agree"
+    """File and head are equal, or both absent: record that as the base."""
+    REPORT = "report"
+    """The file cannot be a memory: it stays and is listed."""
+    DELETE_HERE = "delete here"
     """Remove the file; its content is a version."""
-    CREATE = "create"
-    SAVE = "save"
-    DELETE = "delete"
-    """Delete the memory, once it is certain that the file was deleted."""
-    CONFLICT = "conflict"
+    KEEP_BOTH = "keep both"
     """Rename the file, which becomes a new memory; then write the head."""
-    REFUSE = "refuse"
-    """The file cannot be saved: it stays and is listed."""
     UNDO = "undo"
     """Spool the file; then restore the head."""
+    DOWNLOAD = "download"
+    """Write the head to disk; the content that it replaces is a version."""
+    UPLOAD = "upload"
+    DELETE_THERE = "delete there"
+    """Delete the memory, once it is certain that the file was deleted."""
+
+
+ORDER = list(SyncAction)
+"""All actions: removals of files come before writes."""
+
+
+class Case(Struct, frozen=True, kw_only=True):
+    """The action for *path*, with the base, head and file that it follows from."""
+
+    path: str
+    base: Known | None
+    head: Memory | None
+    file: LocalFile
+    act: SyncAction
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the file becomes a new memory."""
+        return self.act is SyncAction.UPLOAD and self.head is None
+
+    @property
+    def identity(self) -> "FileIdentity":
+        """The identity of the file, to recognise it under another name."""
+        file = self.file
+        return FileIdentity(self.path, file.sha256, file.mark.inode if file.mark else -1, file.born)
 
 
 def decide(
-    base: Agreed | None, disk: LocalState, head: Agreed | None, *, writable: bool = True
+    base: Agreed | None, file: LocalFile, head: Agreed | None, *, writable: bool = True
 ) -> SyncAction:
     """Return the action for a path; it never loses content and never ignores a head."""
-    if disk.what in (What.FOREIGN, What.UNREADABLE):
-        return SyncAction.LEAVE
-    if disk.what is What.BUSY:
+    if file.type in (FileType.FOREIGN, FileType.UNREADABLE):
+        return SyncAction.REPORT
+    if file.type is FileType.BUSY:
         return SyncAction.WAIT
-    if disk.what is not What.FILE:
-        return _absent(base, head, writable=writable)
-    known = _as_known(base, disk.sha256, head)
-    if known is not None:
-        return known
-    return _changed(base, disk, head) if writable else SyncAction.UNDO
+    if file.type is not FileType.FILE:
+        return _without_file(base, head, writable=writable)
+    return _with_file(base, file, head, writable=writable)
 
 
-def _as_known(base: Agreed | None, sha256: str | None, head: Agreed | None) -> SyncAction | None:
-    """Return the action for a file with the content of the head or base, else None."""
-    if head is not None and sha256 == head.sha256:
-        return SyncAction.NOTHING if base == head else SyncAction.ADOPT
-    if base is not None and sha256 == base.sha256:
-        return SyncAction.REMOVE if head is None else SyncAction.WRITE
-    return None
+def _with_file(
+    base: Agreed | None, file: LocalFile, head: Agreed | None, *, writable: bool
+) -> SyncAction:
+    if head is not None and file.sha256 == head.sha256:
+        return SyncAction.AGREE
+    if base is not None and file.sha256 == base.sha256:
+        return SyncAction.DELETE_HERE if head is None else SyncAction.DOWNLOAD
+    if not writable:
+        return SyncAction.UNDO
+    if head is not None and base != head:
+        return SyncAction.KEEP_BOTH
+    return SyncAction.REPORT if file.fault else SyncAction.UPLOAD
 
 
-def _changed(base: Agreed | None, disk: LocalState, head: Agreed | None) -> SyncAction:
+def _without_file(base: Agreed | None, head: Agreed | None, *, writable: bool) -> SyncAction:
     if head is None:
-        return SyncAction.REFUSE if disk.fault else SyncAction.CREATE
+        return SyncAction.AGREE
     if base != head:
-        return SyncAction.CONFLICT
-    return SyncAction.REFUSE if disk.fault else SyncAction.SAVE
-
-
-def _absent(base: Agreed | None, head: Agreed | None, *, writable: bool) -> SyncAction:
-    if head is None:
-        return SyncAction.NOTHING if base is None else SyncAction.FORGET
-    if base != head:
-        return SyncAction.WRITE
-    return SyncAction.DELETE if writable else SyncAction.UNDO
+        return SyncAction.DOWNLOAD
+    return SyncAction.DELETE_THERE if writable else SyncAction.UNDO
 
 
 class FileIdentity(Struct, frozen=True):
@@ -131,59 +120,41 @@ class FileIdentity(Struct, frozen=True):
     inode: int
     born: int | None
 
+    @classmethod
+    def of(cls, known: Known) -> "FileIdentity":
+        """Return the identity of the file when it was last agreed on."""
+        return cls(known.path, known.sha256, known.mark.inode if known.mark else -1, known.born)
+
+    @property
+    def keys(self) -> tuple[Hashable, Hashable, Hashable]:
+        """The file itself; its content under its name; its content; None if unknown.
+
+        Empty files do not match by content: there are too many of them.
+        """
+        itself = (self.inode, self.sha256 if self.born is None else self.born)
+        if self.sha256 in (None, _EMPTY):
+            return itself, None, None
+        return itself, (self.sha256, self.path.rpartition("/")[2]), self.sha256
+
 
 def renamed(gone: Sequence[FileIdentity], new: Sequence[FileIdentity]) -> dict[str, str]:
     """Match *new* files to files in *gone* that were renamed; return old paths by new.
 
-    The same inode matches first; then equal content under the same name, then under any name.
-    Empty files do not match by content: there are too many of them.
+    The same file matches first; then equal content under the same name, then under any name.
     """
     olds: dict[str, str] = {}
-    left = {each.path: each for each in sorted(gone, key=lambda each: each.path)}
-    rest = sorted(new, key=lambda each: each.path)
-    for same in (_is_same, _is_copy_of_its_name, _is_copy):
-        unpaired: list[FileIdentity] = []
-        index = _by_key(left.values())
-        for each in rest:
-            old = next(
-                (
-                    path
-                    for path in (*index.get(each.inode, ()), *index.get(each.sha256, ()))
-                    if path in left and same(left[path], each)
-                ),
-                None,
-            )
-            if old is None:
-                unpaired.append(each)
-            else:
-                olds[each.path] = old
-                del left[old]
-        rest = unpaired
+    taken: set[str] = set()
+    for place in range(3):
+        left: defaultdict[Hashable, list[str]] = defaultdict(list)
+        for each in sorted(gone, key=lambda each: each.path, reverse=True):
+            if each.path not in taken:
+                left[each.keys[place]].append(each.path)
+        for each in sorted(new, key=lambda each: each.path):
+            key = each.keys[place]
+            if key is not None and each.path not in olds and left.get(key):
+                olds[each.path] = left[key].pop()
+                taken.add(olds[each.path])
     return olds
-
-
-def _by_key(traced: Iterable[FileIdentity]) -> dict[int | str | None, list[str]]:
-    index: dict[int | str | None, list[str]] = {}
-    for each in traced:
-        index.setdefault(each.inode, []).append(each.path)
-        index.setdefault(each.sha256, []).append(each.path)
-    return index
-
-
-def _is_same(old: FileIdentity, new: FileIdentity) -> bool:
-    if old.inode != new.inode:
-        return False
-    if old.born is None or new.born is None:
-        return old.sha256 == new.sha256
-    return old.born == new.born
-
-
-def _is_copy_of_its_name(old: FileIdentity, new: FileIdentity) -> bool:
-    return _is_copy(old, new) and old.path.rpartition("/")[2] == new.path.rpartition("/")[2]
-
-
-def _is_copy(old: FileIdentity, new: FileIdentity) -> bool:
-    return old.sha256 == new.sha256 and old.sha256 not in (None, _EMPTY)
 
 
 def believed(missing: int, known: int) -> bool:
@@ -193,3 +164,9 @@ def believed(missing: int, known: int) -> bool:
     whole store.
     """
     return missing <= BELIEVED_AT_ONCE or missing * BELIEVED_PART <= known
+
+
+def kind_at(path: str) -> Kind:
+    """Return the kind of a new file at *path*; the copy of a conflict is plain."""
+    name = path.rpartition("/")[2]
+    return Kind.PLAIN if _CONFLICT.fullmatch(name) else kind_of(name)

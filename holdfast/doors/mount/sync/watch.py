@@ -24,7 +24,7 @@ POLL_MS = 300
 _log = logging.getLogger(__name__)
 
 
-class Happened(Struct, frozen=True):
+class FileEvent(Struct, frozen=True):
     """One event: an absolute path, and whether the name appeared there."""
 
     path: str
@@ -34,7 +34,7 @@ class Happened(Struct, frozen=True):
 class DirectoryWatcher(Protocol):
     """Events below a directory, from the watcher's creation until it is closed."""
 
-    def next(self, stop: Event) -> list[Happened] | None:
+    def next(self, stop: Event) -> list[FileEvent] | None:
         """Return new events, soon, perhaps none; None if events may have been lost."""
         ...
 
@@ -53,7 +53,7 @@ class SystemWatcher:
         self._directory = directory
         self._begin()
 
-    def next(self, stop: Event) -> list[Happened] | None:
+    def next(self, stop: Event) -> list[FileEvent] | None:
         """Return new events, soon, perhaps none; None if events may have been lost."""
         if self._batches is None or _identity(self._directory) != self._watched:
             return self._again(stop)
@@ -64,7 +64,7 @@ class SystemWatcher:
             _log.info("events were missed: %s", type(error).__name__)
             self.close()
             return None
-        return [Happened(path, change is Change.added) for change, path in changes]
+        return [FileEvent(path, change is Change.added) for change, path in changes]
 
     def close(self) -> None:
         """Stop watching."""
@@ -89,7 +89,7 @@ class SystemWatcher:
             self._first = next(batches)
         self._batches = batches
 
-    def _again(self, stop: Event) -> list[Happened] | None:
+    def _again(self, stop: Event) -> list[FileEvent] | None:
         """Watch the directory again; earlier events were lost."""
         self.close()
         if stop.wait(AGAIN_SECONDS):

@@ -16,9 +16,9 @@ from holdfast.doors.mount.filesystem.store_dir import StoreStatus
 from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.process.setup import Assembled, asked, assemble
 from holdfast.doors.mount.storage.spool import Spooled
-from holdfast.doors.mount.sync.pace import Pace
-from holdfast.doors.mount.sync.synced import Synced
-from holdfast.doors.mount.sync.watch import Happened, SystemWatcher, Watch
+from holdfast.doors.mount.sync.replica import Pace
+from holdfast.doors.mount.sync.sync import SyncedDirectory
+from holdfast.doors.mount.sync.watch import FileEvent, SystemWatcher, Watch
 from holdfast.ground.events import Event, EventBus
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Version
@@ -47,7 +47,7 @@ class Deaf:
     def __init__(self, directory: Path) -> None:
         del directory
 
-    def next(self, stop: Flag) -> list[Happened] | None:
+    def next(self, stop: Flag) -> list[FileEvent] | None:
         stop.wait(BOUND)
         return []
 
@@ -80,7 +80,7 @@ class Side:
         self.slug = "notes"
         self.events: list[Event] = []
         self._session, self._read_only, self._grace = session, read_only, grace
-        self._running: tuple[Synced, Assembled] | None = None
+        self._running: tuple[SyncedDirectory, Assembled] | None = None
         events = cast("object", hf.events)
         if isinstance(events, EventBus):
             events.subscribe(self.events.append)
@@ -94,7 +94,7 @@ class Side:
         self.trouble = Troubled(assembled.sources[0][1])
         (slug, _, access), *others = assembled.sources
         assembled = replace(assembled, sources=((slug, self.trouble, access), *others))
-        synced = Synced(
+        synced = SyncedDirectory(
             assembled, self.directory, state=self.base / "state", pace=pace, watch=watch
         )
         self._running = (synced, assembled)
@@ -111,7 +111,7 @@ class Side:
         return unsaved
 
     @property
-    def synced(self) -> Synced:
+    def synced(self) -> SyncedDirectory:
         assert self._running is not None
         return self._running[0]
 

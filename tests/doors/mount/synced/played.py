@@ -13,14 +13,11 @@ from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.storage.deadline import Deadline, Later
 from holdfast.doors.mount.storage.source import Contents, StoreSource
 from holdfast.doors.mount.storage.spool import Spool
-from holdfast.doors.mount.sync.files import LocalDirectory, Put
-from holdfast.doors.mount.sync.inward import Inward
-from holdfast.doors.mount.sync.outward import Outward
-from holdfast.doors.mount.sync.pace import Pace
-from holdfast.doors.mount.sync.replica import Replica
-from holdfast.doors.mount.sync.scan import Scan
-from holdfast.doors.mount.sync.settling import Settling
+from holdfast.doors.mount.sync.files import LocalDirectory, LocalFile
+from holdfast.doors.mount.sync.reconcile import Reconciler
+from holdfast.doors.mount.sync.replica import Pace, Replica
 from holdfast.doors.mount.sync.state import Header, Known, State
+from holdfast.doors.mount.sync.worker import Scan
 from holdfast.ground.ids import Ids
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.edits import Remove
@@ -57,14 +54,14 @@ class FragileFiles(LocalDirectory):
 
     def put(
         self, path: str, content: bytes, *, at_ns: int, over: str | None, lasting: bool = True
-    ) -> Put | None:
+    ) -> LocalFile | None:
         del lasting
         self._fuse.burn()
         put = super().put(path, content, at_ns=at_ns, over=over, lasting=False)
         self._fuse.burn()
         return put
 
-    def take(self, path: str, sha256: str) -> bool:
+    def take(self, path: str, sha256: str | None) -> bool:
         self._fuse.burn()
         taken = super().take(path, sha256)
         self._fuse.burn()
@@ -86,9 +83,9 @@ class FragileState(State):
 
     fuse = Fuse()
 
-    def put(self, known: Known) -> None:
+    def put(self, *known: Known) -> None:
         self.fuse.burn()
-        super().put(known)
+        super().put(*known)
 
     def forget(self, path: str) -> None:
         self.fuse.burn()
@@ -139,8 +136,7 @@ class Played:
             self.source, "read_write", files, state, around=self._around, pace=AT_ONCE
         )
         self.replica.heads.reset(self.source.snapshot())
-        inward, outward = Inward(self.replica), Outward(self.replica)
-        self.settling = Settling(self.replica, inward, outward)
+        self.reconciler = Reconciler(self.replica)
         self.scan = Scan(self.replica)
 
     def close(self) -> None:
@@ -156,7 +152,7 @@ class Played:
             if not seen:
                 self.scan.run()
             self._settle(at_once)
-            self.scan.judge()
+            self.scan.confirm()
         except Killed:
             self.start()
         self.fuse.left = None
@@ -168,7 +164,7 @@ class Played:
             self.replica.catch_up()
             self.scan.run()
             self._settle(9)
-            self.scan.judge()
+            self.scan.confirm()
             now = (self.files(), self.heads(), len(self.replica.missing))
             calm = calm + 1 if now == before else 0
             if calm == CALM:
@@ -179,7 +175,7 @@ class Played:
     def _settle(self, at_once: int) -> None:
         """Do what there is to do, but for what is tried again and again until something else is."""
         for _ in range(TURNS):
-            self.settling.settle(self.replica.agenda.take(float("inf"), at_once), final=True)
+            self.reconciler.reconcile(self.replica.agenda.take(float("inf"), at_once), final=True)
 
     # What others do
 
@@ -191,7 +187,7 @@ class Played:
     def touch(self, *paths: str) -> None:
         """Tell of what happened at *paths*."""
         for path in paths:
-            self.settling.touch(path, appeared=True)
+            self.reconciler.touch(path, appeared=True)
 
     def write(self, path: str, content: str) -> bool:
         """Write a file as a program does; tell whether that could be."""
@@ -245,7 +241,7 @@ class Played:
 
     def heads_shown(self) -> dict[str, str]:
         """Return the memories that have a file, or whose file cannot be renamed as it was."""
-        hidden = self.replica.hidden.keys() | self.replica.stuck.keys()
+        hidden = {*self.replica.notices.hidden, *self.replica.stuck}
         return {path: text for path, text in self.heads().items() if path not in hidden}
 
     def contents(self) -> set[str]:

@@ -9,7 +9,7 @@ from doors.mount.synced.conftest import Sides
 from doors.mount.synced.directories import PACE, Told, eventually
 
 from holdfast.doors.mount.process.setup import asked
-from holdfast.doors.mount.sync import sight
+from holdfast.doors.mount.sync import files as local_files
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Version
@@ -19,7 +19,7 @@ from holdfast.memories.stores.records import Version
 def since(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let files that did not change be known by their marks, as they are after some seconds."""
     if request.param == "long ago":
-        monkeypatch.setattr(sight, "FRESH_NS", 0)
+        monkeypatch.setattr(local_files, "FRESH_NS", 0)
 
 
 def test_what_was_done_meanwhile_on_either_side_is_done_on_the_other(sides: Sides) -> None:

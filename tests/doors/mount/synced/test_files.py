@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.doors.mount.sync import own, unusual
-from holdfast.doors.mount.sync.files import LocalDirectory
-from holdfast.doors.mount.sync.merge import What
+from holdfast.doors.mount.sync import files as local_files
+from holdfast.doors.mount.sync.files import FileType, LocalDirectory, is_reserved, is_unfinished
 
 
 def hashed(content: str) -> str:
@@ -22,8 +21,8 @@ def files(
 ) -> LocalDirectory:
     """Give a directory, once on a system that has all we ask for and once on one that has not."""
     if request.param == "without exchange":
-        monkeypatch.setattr(unusual, "_renameat2", None)
-        monkeypatch.setattr(unusual, "_statx", None)
+        monkeypatch.setattr(local_files, "_renameat2", None)
+        monkeypatch.setattr(local_files, "_statx", None)
     files = LocalDirectory(tmp_path / "notes")
     assert files.make_root()
     return files
@@ -100,7 +99,7 @@ def test_a_link_on_the_way_is_not_followed(files: LocalDirectory, tmp_path: Path
     (outside / "a").write_text("secret")
     (files.root / "d").symlink_to(outside)
 
-    assert files.look("/d/a").found.what is What.FOREIGN
+    assert files.look("/d/a").type is FileType.FOREIGN
     with pytest.raises(OSError, match="symbolic links"):
         put(files, "/d/b", "one")
     with pytest.raises(OSError, match="symbolic links"):
@@ -112,7 +111,7 @@ def test_a_link_on_the_way_is_not_followed(files: LocalDirectory, tmp_path: Path
 def test_a_file_on_the_way_makes_what_is_below_absent(files: LocalDirectory) -> None:
     put(files, "/a", "one")
 
-    assert files.look("/a/b").found.what is What.ABSENT
+    assert files.look("/a/b").type is FileType.ABSENT
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket", "link"])
@@ -125,8 +124,8 @@ def test_special_files_are_seen_as_such_and_not_opened(files: LocalDirectory, ki
     }
     make[kind]()
 
-    assert files.look("/a").found.what is What.FOREIGN
-    assert [each.what for each in files.walk()] == [What.FOREIGN]
+    assert files.look("/a").type is FileType.FOREIGN
+    assert [each.type for each in files.walk()] == [FileType.FOREIGN]
 
 
 def test_the_directory_itself_may_not_be_a_link(tmp_path: Path) -> None:
@@ -142,21 +141,26 @@ def test_a_mark_tells_of_an_old_file_and_not_of_a_fresh_one(files: LocalDirector
     mark = files.look("/a").mark
 
     assert mark is not None
-    assert not mark.tells(mark)
+    assert not mark.proves(mark)
     assert mark.resembles(mark)
 
 
-def test_names_of_ours_tell_what_may_be_under_them() -> None:
-    one, two, other = hashed("one"), hashed("two"), hashed("other")
-    name = own.taken(one, two)
+@pytest.mark.parametrize(
+    ("path", "reserved"),
+    [
+        ("/d/.memory-new-0123456789abcdef", True),
+        ("/.memory-out-0123456789abcdef", True),
+        ("/.memory-out-0123456789abcdef-0123456789abcdef-01234567", True),
+        ("/.memory-errors", True),
+        ("/d/.memory-errors", False),
+        ("/.memory-new-notes", False),
+        ("/.memory-new-0123456789abcdef/a", False),
+    ],
+)
+def test_a_reserved_name_is_never_a_memory(path: str, reserved: bool) -> None:
+    assert is_reserved(path) is reserved
 
-    assert own.is_own(f"/d/{name}")
-    assert own.is_own(f"/{own.begun()}")
-    assert own.is_own("/.memory-errors")
-    assert not own.is_own("/d/.memory-errors")
-    assert not own.is_own("/.memory-new-notes")
-    assert own.may_go(name, one)
-    assert own.may_go(name, two)
-    assert not own.may_go(name, other)
-    assert not own.may_go(name, None)
-    assert own.may_go(own.begun(), other)
+
+def test_only_a_file_that_was_being_written_is_unfinished() -> None:
+    assert is_unfinished("/d/.memory-new-0123456789abcdef")
+    assert not is_unfinished("/d/.memory-out-0123456789abcdef")

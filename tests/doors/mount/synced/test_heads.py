@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from holdfast.doors.mount.sync.heads import LocalHeads
+from holdfast.doors.mount.sync.state import LocalHeads
 from holdfast.memories.stores.records import Applied, ChangesPage, Memory, MemoryChange, Snapshot
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -57,29 +57,30 @@ def test_what_is_told_twice_is_told_once() -> None:
     assert heads.seq == 2
 
 
-def test_an_answer_is_not_undone_by_what_is_told_later_of_before() -> None:
+def test_a_result_is_not_undone_by_an_older_page_once_the_heads_caught_up() -> None:
     heads = LocalHeads()
-    heads.answered(answer(5, memory("/a", sha256="ours")))
+    heads.put(answer(5, memory("/a", sha256="ours")))
+    heads.absorb(changes(5, (5, "mem_1", memory("/a", sha256="ours"))))
 
-    heads.absorb(changes(4, (4, "mem_1", memory("/a", sha256="older"))))
+    assert heads.absorb(changes(4, (4, "mem_1", memory("/a", sha256="older")))) == set()
 
     assert heads.at("/a") == memory("/a", sha256="ours")
 
 
-def test_a_deletion_that_was_answered_is_not_undone() -> None:
+def test_a_deletion_is_not_undone_by_an_older_page_once_the_heads_caught_up() -> None:
     heads = LocalHeads()
     heads.absorb(changes(1, (1, "mem_1", memory("/a"))))
-    heads.answered(answer(3, memory("/a")))
-    heads.answered(answer(3, deleted=("mem_1",)))
+    heads.put(answer(3, deleted=("mem_1",)))
+    assert heads.absorb(changes(3, (3, "mem_1", None))) == set()
 
     heads.absorb(changes(2, (2, "mem_1", memory("/a", sha256="older"))))
 
     assert heads.at("/a") is None
 
 
-def test_what_is_told_after_an_answer_counts() -> None:
+def test_a_change_after_a_result_counts() -> None:
     heads = LocalHeads()
-    heads.answered(answer(5, memory("/a", sha256="ours")))
+    heads.put(answer(5, memory("/a", sha256="ours")))
 
     heads.absorb(changes(6, (6, "mem_1", memory("/a", sha256="newer"))))
 
@@ -95,17 +96,17 @@ def test_two_memories_that_change_places_in_one_moment_do() -> None:
     assert (heads.at("/b"), heads.at("/a")) == (memory("/b"), memory("/a", "mem_2"))
 
 
-def test_a_snapshot_takes_the_place_of_all_but_newer_answers() -> None:
+def test_a_snapshot_replaces_all_heads_unless_it_is_older() -> None:
     heads = LocalHeads()
     heads.absorb(changes(2, (1, "mem_1", memory("/a")), (2, "mem_2", memory("/b", "mem_2"))))
-    heads.answered(answer(9, memory("/c", "mem_3")))
+    snapshot = Snapshot(seq=5, memories=(memory("/a", sha256="new"),), cap=10, archived_at=None)
 
-    touched = heads.reset(
-        Snapshot(seq=5, memories=(memory("/a", sha256="new"),), cap=10, archived_at=None)
-    )
+    assert heads.reset(snapshot) == {"/a", "/b"}
+    assert heads.paths() == ["/a"]
 
-    assert touched == {"/a", "/b"}
-    assert sorted(heads.paths()) == ["/a", "/c"]
+    older = Snapshot(seq=4, memories=(), cap=10, archived_at=None)
+    assert heads.reset(older) == set()
+    assert heads.paths() == ["/a"]
 
 
 def test_what_has_no_place_on_disk_is_counted_and_not_shown() -> None:

@@ -3,126 +3,107 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.doors.mount.sync.merge import (
-    Agreed,
-    FileIdentity,
-    LocalState,
-    SyncAction,
-    What,
-    believed,
-    decide,
-    renamed,
-)
+from holdfast.doors.mount.sync.files import ABSENT, FileType, LocalFile
+from holdfast.doors.mount.sync.merge import FileIdentity, SyncAction, believed, decide, renamed
+from holdfast.doors.mount.sync.state import Agreed
 
 CONTENTS = st.sampled_from(["one", "two", "three"])
 AGREED = st.none() | st.builds(Agreed, st.sampled_from(["mem_1", "mem_2"]), CONTENTS)
-FILES = st.builds(LocalState, st.just(What.FILE), CONTENTS)
-UNFIT = st.builds(LocalState, st.just(What.FILE), CONTENTS | st.none(), st.sampled_from([27, 84]))
-OTHERS = st.builds(LocalState, st.sampled_from([each for each in What if each is not What.FILE]))
+FILES = st.builds(LocalFile, st.just(FileType.FILE), CONTENTS)
+UNFITS = st.sampled_from([27, 84])
+UNFIT = st.builds(LocalFile, st.just(FileType.FILE), CONTENTS | st.none(), UNFITS)
+NO_FILES = st.sampled_from([each for each in FileType if each is not FileType.FILE])
+OTHERS = st.builds(LocalFile, NO_FILES)
 DISKS = FILES | UNFIT | OTHERS
 
 KEEPS = frozenset(
     {
-        SyncAction.CREATE,
-        SyncAction.SAVE,
-        SyncAction.CONFLICT,
-        SyncAction.REFUSE,
+        SyncAction.UPLOAD,
+        SyncAction.KEEP_BOTH,
+        SyncAction.REPORT,
         SyncAction.UNDO,
         SyncAction.WAIT,
-        SyncAction.LEAVE,
     }
 )
-OVERWRITES = frozenset({SyncAction.WRITE, SyncAction.REMOVE, SyncAction.FORGET, SyncAction.ADOPT})
-ABSENT = LocalState(What.ABSENT)
 
 
 @given(AGREED, DISKS, AGREED, st.booleans())
 def test_a_content_that_no_version_has_is_kept(
-    base: Agreed | None, disk: LocalState, head: Agreed | None, writable: bool
+    base: Agreed | None, disk: LocalFile, head: Agreed | None, writable: bool
 ) -> None:
     versions = {each.sha256 for each in (base, head) if each is not None}
 
     act = decide(base, disk, head, writable=writable)
 
-    if disk.what is What.FILE and disk.sha256 not in versions:
+    if disk.type is FileType.FILE and disk.sha256 not in versions:
         assert act in KEEPS
 
 
 @given(AGREED, DISKS, AGREED, st.booleans())
 def test_a_head_that_was_not_seen_before_is_neither_replaced_nor_deleted(
-    base: Agreed | None, disk: LocalState, head: Agreed | None, writable: bool
+    base: Agreed | None, disk: LocalFile, head: Agreed | None, writable: bool
 ) -> None:
     act = decide(base, disk, head, writable=writable)
 
     if head is not None and head != base:
-        assert act not in (
-            SyncAction.SAVE,
-            SyncAction.CREATE,
-            SyncAction.DELETE,
-            SyncAction.REMOVE,
-            SyncAction.FORGET,
-        )
+        assert act not in (SyncAction.UPLOAD, SyncAction.DELETE_THERE, SyncAction.DELETE_HERE)
+        assert act is not SyncAction.AGREE or disk.sha256 == head.sha256
 
 
 @given(AGREED, DISKS, AGREED)
 def test_nothing_is_asked_of_a_store_that_cannot_be_written(
-    base: Agreed | None, disk: LocalState, head: Agreed | None
+    base: Agreed | None, disk: LocalFile, head: Agreed | None
 ) -> None:
     act = decide(base, disk, head, writable=False)
 
-    assert act not in (SyncAction.SAVE, SyncAction.CREATE, SyncAction.DELETE, SyncAction.CONFLICT)
+    assert act not in (SyncAction.UPLOAD, SyncAction.DELETE_THERE, SyncAction.KEEP_BOTH)
 
 
 @given(AGREED, FILES | st.just(ABSENT), AGREED, st.booleans())
 @example(Agreed("mem_1", "one"), ABSENT, Agreed("mem_1", "one"), True)
 def test_it_comes_to_rest_with_file_and_head_equal(
-    base: Agreed | None, disk: LocalState, head: Agreed | None, writable: bool
+    base: Agreed | None, disk: LocalFile, head: Agreed | None, writable: bool
 ) -> None:
     for _ in range(3):
         act = decide(base, disk, head, writable=writable)
         base, disk, head = done(act, base, disk, head)
 
-    assert decide(base, disk, head, writable=writable) is SyncAction.NOTHING
+    assert decide(base, disk, head, writable=writable) is SyncAction.AGREE
+    assert base == head
     assert disk.sha256 == (head and head.sha256)
 
 
 @given(AGREED, FILES | st.just(ABSENT), AGREED, st.booleans())
 def test_what_was_done_and_not_noted_is_found_done(
-    base: Agreed | None, disk: LocalState, head: Agreed | None, writable: bool
+    base: Agreed | None, disk: LocalFile, head: Agreed | None, writable: bool
 ) -> None:
     act = decide(base, disk, head, writable=writable)
     _, disk, head = done(act, base, disk, head)
 
     again = decide(base, disk, head, writable=writable)
 
-    if act is not SyncAction.CONFLICT:
-        assert again in (SyncAction.NOTHING, SyncAction.ADOPT, SyncAction.FORGET)
+    if act is not SyncAction.KEEP_BOTH:
+        assert again is SyncAction.AGREE
 
 
 def done(
-    act: SyncAction, base: Agreed | None, disk: LocalState, head: Agreed | None
-) -> tuple[Agreed | None, LocalState, Agreed | None]:
+    act: SyncAction, base: Agreed | None, disk: LocalFile, head: Agreed | None
+) -> tuple[Agreed | None, LocalFile, Agreed | None]:
     """Return base, disk and head once *act* is done."""
     match act:
         case (
-            SyncAction.ADOPT
-            | SyncAction.WRITE
+            SyncAction.AGREE
+            | SyncAction.DOWNLOAD
             | SyncAction.UNDO
-            | SyncAction.CONFLICT
-            | SyncAction.REMOVE
-            | SyncAction.FORGET
+            | SyncAction.KEEP_BOTH
+            | SyncAction.DELETE_HERE
         ):
-            return head, ABSENT if head is None else LocalState(What.FILE, head.sha256), head
-        case SyncAction.SAVE:
-            assert head is not None
+            return head, ABSENT if head is None else LocalFile(FileType.FILE, head.sha256), head
+        case SyncAction.UPLOAD:
             assert disk.sha256 is not None
-            saved = Agreed(head.memory_id, disk.sha256)
+            saved = Agreed("mem_new" if head is None else head.memory_id, disk.sha256)
             return saved, disk, saved
-        case SyncAction.CREATE:
-            assert disk.sha256 is not None
-            made = Agreed("mem_new", disk.sha256)
-            return made, disk, made
-        case SyncAction.DELETE:
+        case SyncAction.DELETE_THERE:
             return None, ABSENT, None
         case _:
             return base, disk, head

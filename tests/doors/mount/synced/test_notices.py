@@ -2,7 +2,7 @@
 
 from errno import EFBIG, EILSEQ, EROFS
 
-from holdfast.doors.mount.sync.notices import KEPT, Notice, SyncNotices
+from holdfast.doors.mount.sync.state import UNDONE_MAX, Notice, SyncNotices
 
 
 def test_each_is_a_line_of_errno_path_and_what_to_do() -> None:
@@ -40,10 +40,10 @@ def test_what_is_over_is_told_of_until_much_else_was() -> None:
     notices.clear("/first")
     assert len(notices.lines()) == 1
 
-    for number in range(KEPT):
+    for number in range(UNDONE_MAX):
         notices.keep(f"/{number}", EROFS)
 
-    assert len(notices) == KEPT
+    assert len(notices) == UNDONE_MAX
     assert "/first" not in notices.text().decode()
 
 

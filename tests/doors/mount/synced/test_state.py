@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.doors.mount.sync.sight import Mark
+from holdfast.doors.mount.sync.files import Mark
 from holdfast.doors.mount.sync.state import Header, Known, State
 
 HEADER = Header(store_id="memstore_1", slug="notes")
@@ -49,8 +49,8 @@ def test_a_memory_that_moved_is_known_at_both_paths_until_one_is_forgotten(
 
 
 def test_two_memories_may_change_places(tmp_path: Path, state: State) -> None:
-    state.put_all([known("/a", "mem_1"), known("/b", "mem_2")])
-    state.put_all([known("/b", "mem_1"), known("/a", "mem_2")])
+    state.put(known("/a", "mem_1"), known("/b", "mem_2"))
+    state.put(known("/b", "mem_1"), known("/a", "mem_2"))
 
     assert {each.path: each.memory_id for each in read(tmp_path)} == {"/b": "mem_1", "/a": "mem_2"}
 
@@ -83,7 +83,7 @@ def test_it_knows_the_name_its_directory_had(tmp_path: Path, state: State) -> No
 
     again = State(tmp_path / "sync/s.jsonl", Header(store_id="memstore_1", slug="diary"))
 
-    assert (again.slug, again.kept) == ("notes", True)
+    assert (again.slug, again.existed) == ("notes", True)
 
 
 def test_a_store_that_is_no_more_leaves_nothing(tmp_path: Path, state: State) -> None:
@@ -96,7 +96,7 @@ def test_a_store_that_is_no_more_leaves_nothing(tmp_path: Path, state: State) ->
 
 
 def test_names_of_directories_do_not_reach_across(state: State) -> None:
-    state.put_all([known("/a/b", "mem_1"), known("/ab", "mem_2"), known("/a", "mem_3")])
+    state.put(known("/a/b", "mem_1"), known("/ab", "mem_2"), known("/a", "mem_3"))
 
     assert state.below("/a") == ["/a/b"]
     assert len(state.below("/")) == 3

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import holdfast
-from holdfast.doors.mount.sync import sight
-from holdfast.doors.mount.sync.sight import FRESH_NS
+from holdfast.doors.mount.sync import files as local_files
+from holdfast.doors.mount.sync.files import FRESH_NS
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.memories import Memories
 
@@ -34,7 +34,7 @@ class Both(RuleBasedStateMachine):
     @initialize(trusting=st.booleans())
     def trust_marks(self, trusting: bool) -> None:
         """Let files that did not change be known by their marks, as they are after some seconds."""
-        sight.FRESH_NS = 0 if trusting else FRESH_NS
+        local_files.FRESH_NS = 0 if trusting else FRESH_NS
 
     @rule(path=PATHS, seen=st.booleans())
     def write_a_file(self, path: str, seen: bool) -> None:
@@ -91,7 +91,7 @@ class Both(RuleBasedStateMachine):
             assert self.played.unlisted() == self.played.heads_shown()
             assert self.played.removed() <= self.played.removable
         finally:
-            sight.FRESH_NS = FRESH_NS
+            local_files.FRESH_NS = FRESH_NS
             self.played.close()
             self._hf.close()
             self._folder.cleanup()

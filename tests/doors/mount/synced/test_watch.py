@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 from doors.mount.synced.directories import eventually
 
-from holdfast.doors.mount.sync.watch import Happened, SystemWatcher
+from holdfast.doors.mount.sync.watch import FileEvent, SystemWatcher
 
 
 class Heard:
@@ -17,9 +17,9 @@ class Heard:
     def __init__(self, directory: Path) -> None:
         self.directory, self.watcher, self.missed = directory, SystemWatcher(directory), 0
         self._stop = Event()
-        self._told: list[Happened] = []
+        self._told: list[FileEvent] = []
 
-    def of(self, name: str) -> list[Happened]:
+    def of(self, name: str) -> list[FileEvent]:
         """Return what was told of *name* by now."""
         told = self.watcher.next(self._stop)
         if told is None:

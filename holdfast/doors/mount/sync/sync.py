@@ -15,10 +15,14 @@ from holdfast.doors.mount.process.registry import state_directory
 from holdfast.doors.mount.process.setup import Assembled
 from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.sync.files import LocalDirectory
-from holdfast.doors.mount.sync.naming import check, give_names
-from holdfast.doors.mount.sync.pace import Pace
-from holdfast.doors.mount.sync.replica import Replica
-from holdfast.doors.mount.sync.state import Header, State, state_file
+from holdfast.doors.mount.sync.replica import Pace, Replica
+from holdfast.doors.mount.sync.state import (
+    Header,
+    State,
+    check_directory,
+    rename_directories,
+    state_file,
+)
 from holdfast.doors.mount.sync.watch import DirectoryWatcher, SystemWatcher, Watch
 from holdfast.doors.mount.sync.worker import SyncWorker
 from holdfast.ground.errors import InvalidInput
@@ -39,7 +43,7 @@ class SyncedStatus(MountStatus, frozen=True, kw_only=True):
     errors: tuple[str, ...]
 
 
-class Synced:
+class SyncedDirectory:
     """The stores of *assembled* as files below *directory*, an absolute real path.
 
     The sync state is stored below *state*, so that the next run on this directory continues from
@@ -79,11 +83,11 @@ class Synced:
         Raise InvalidInput if the directory has unknown files, and errors of the stores.
         """
         states = {slug: self._state(slug, source) for slug, source, _ in self._sources}
-        check(self._directory, states, known=self._folder.is_dir())
+        check_directory(self._directory, states, known=self._folder.is_dir())
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._mode = self._directory.stat().st_mode & 0o7777 | 0o200
         self._directory.chmod(self._mode)
-        give_names(self._directory, states)
+        rename_directories(self._directory, states)
         for slug, source, access in self._sources:
             self._workers[slug] = self._worker(slug, source, access, states[slug])
         try:
@@ -162,11 +166,11 @@ class Synced:
             return
         prefix = f"{self._directory}{os.sep}"
         while not self._stop.is_set():
-            happened = watcher.next(self._stop)
-            if happened is None:
+            events = watcher.next(self._stop)
+            if events is None:
                 for worker in self._workers.values():
                     worker.missed()
-            for each in happened or ():
+            for each in events or ():
                 slug, _, path = each.path.removeprefix(prefix).partition(os.sep)
                 if slug in self._workers:
                     self._workers[slug].touched(f"/{path}", appeared=each.appeared)
