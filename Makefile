@@ -11,6 +11,9 @@ JOBS ?= 4
 serve: .venv/.installed
 	$(BIN)/holdfast serve
 
+# The processes that tests start read compiled files, also where the environment forbids to write any.
+test torture: export PYTHONDONTWRITEBYTECODE =
+
 test: .venv/.tested
 	@.ci/programs $(BIN)/python
 	$(BIN)/pytest -n $(JOBS) --dist worksteal
