@@ -5,10 +5,12 @@ import pty
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from doors.cli.lines import Run
 
+from holdfast.doors.cli.main import main
 from holdfast.doors.cli.terminal import printable
 
 HOLDFAST = (sys.executable, "-m", "holdfast.doors.cli.main")
@@ -17,26 +19,54 @@ Seen = tuple[int, str]
 
 
 @pytest.fixture
-def at_terminal(db: str) -> Callable[..., Seen]:
+def at_terminal(db: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Seen]:
     """Run a command line with a terminal for all its streams; what is typed is *keys*."""
 
     def run(*argv: str, keys: bytes = b"", columns: str = "200") -> Seen:
         ours, theirs = pty.openpty()
-        names = {"HOLDFAST_DB": db, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": columns}
+        os.write(ours, keys)
+        with monkeypatch.context() as patch, ThreadPoolExecutor() as reader:
+            for name, value in settings(db, columns).items():
+                patch.setenv(name, value)
+            seen = reader.submit(_read_all, ours)
+            # The output comes to its end once the last of these is closed.
+            with os.fdopen(os.dup(theirs)) as stdin, os.fdopen(theirs, "w") as out:
+                for name, stream in {"stdin": stdin, "stdout": out, "stderr": out}.items():
+                    patch.setattr(sys, name, stream)
+                code = main(argv)
+        return code, seen.result()
+
+    return run
+
+
+@pytest.fixture
+def process_at_terminal(db: str) -> Callable[..., Seen]:
+    """Run a command line in a process of its own, with a terminal for all its streams."""
+
+    def run(*argv: str, columns: str = "200") -> Seen:
+        ours, theirs = pty.openpty()
         process = subprocess.Popen(
             [*HOLDFAST, *argv],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env={**os.environ, **names},
+            env={**os.environ, **settings(db, columns)},
         )
         os.close(theirs)
-        os.write(ours, keys)
-        seen = b"".join(iter(lambda: _read(ours), b""))
-        os.close(ours)
-        return process.wait(timeout=60), seen.decode().replace("\r\n", "\n")
+        seen = _read_all(ours)
+        return process.wait(timeout=60), seen
 
     return run
+
+
+def settings(db: str, columns: str) -> dict[str, str]:
+    return {"HOLDFAST_DB": db, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": columns}
+
+
+def _read_all(terminal: int) -> str:
+    seen = b"".join(iter(lambda: _read(terminal), b""))
+    os.close(terminal)
+    return seen.decode().replace("\r\n", "\n")
 
 
 def _read(terminal: int) -> bytes:
@@ -56,6 +86,14 @@ def test_a_terminal_gets_a_table(run: Run, at_terminal: Callable[..., Seen]) -> 
     assert "Prefs [bold]x" in seen
     assert "ab c" in seen
     assert "{" not in seen
+
+
+def test_a_process_at_a_terminal_prints_the_same_table(
+    run: Run, at_terminal: Callable[..., Seen], process_at_terminal: Callable[..., Seen]
+) -> None:
+    run("stores", "create", "Prefs")
+
+    assert process_at_terminal("stores", "list") == at_terminal("stores", "list")
 
 
 def test_a_terminal_gets_json_when_asked_for(run: Run, at_terminal: Callable[..., Seen]) -> None:
@@ -95,11 +133,11 @@ def test_a_deletion_is_asked_about(
 
 @pytest.mark.parametrize("columns", ["0", "1", "20", "wide"])
 def test_a_terminal_of_any_width_will_do(
-    run: Run, at_terminal: Callable[..., Seen], columns: str
+    run: Run, process_at_terminal: Callable[..., Seen], columns: str
 ) -> None:
     made = run("stores", "create", "Prefs").json
 
-    code, seen = at_terminal("stores", "show", "Prefs", columns=columns)
+    code, seen = process_at_terminal("stores", "show", "Prefs", columns=columns)
 
     assert code == 0
     assert made["id"] in "".join(printable(seen).split())
