@@ -1,17 +1,13 @@
 """What one workspace knows of another: nothing."""
 
-from collections.abc import Callable
-
 import pytest
 
 from contracts.attachments import attached
 from contracts.given import GivenAStore, written
-from contracts.narrowing import READS, WRITES
+from contracts.narrowing import READS, WRITES, Act
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.records import Memory, Store
-
-Act = Callable[[Holdfast, Memory], object]
+from holdfast.memories.stores.records import Store
 
 
 class WorkspacesContract(GivenAStore):
