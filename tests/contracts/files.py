@@ -4,7 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from contracts.files_asks import (
+from contracts.files_cases import ABC, CREATES, EDITS, VIEWS
+from contracts.files_commands import (
     Case,
     create,
     delete,
@@ -14,7 +15,6 @@ from contracts.files_asks import (
     rename,
     view,
 )
-from contracts.files_cases import ABC, CREATES, EDITS, VIEWS
 from contracts.files_given import (
     READ_ONLY,
     Clear,

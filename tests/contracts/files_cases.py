@@ -1,6 +1,6 @@
 """Contract of the exact results of the tool `memory`: view, create, edit."""
 
-from contracts.files_asks import (
+from contracts.files_commands import (
     bad_line,
     bad_range,
     case,

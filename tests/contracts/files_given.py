@@ -2,7 +2,7 @@
 
 from typing import Protocol, cast
 
-from contracts.files_asks import Files
+from contracts.files_commands import Files
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Version
 from holdfast.tools.files_arguments import HoldfastHandle

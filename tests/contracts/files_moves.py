@@ -1,6 +1,7 @@
 """Cases of `FilesContract`: delete, rename, paths, and invalid arguments."""
 
-from contracts.files_asks import (
+from contracts.files_cases import ABC
+from contracts.files_commands import (
     Case,
     case,
     create,
@@ -13,7 +14,6 @@ from contracts.files_asks import (
     str_replace,
     view,
 )
-from contracts.files_cases import ABC
 
 TWO = {"/d/a.md": "1", "/d/e/b.md": "2", "/d.md": "3"}
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from contracts.files_asks import create, delete, insert, rename, str_replace, view
 from contracts.files_cases import ABC
+from contracts.files_commands import create, delete, insert, rename, str_replace, view
 from contracts.files_given import (
     READ_ONLY,
     Run,

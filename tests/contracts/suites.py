@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
+from contracts.access import NarrowingContract, SessionTokensContract
 from contracts.agents import AgentsContract, EnvironmentsContract
 from contracts.attachments import (
     AttachmentsContract,
@@ -13,7 +14,7 @@ from contracts.changes import ChangesContract, SnapshotContract
 from contracts.contents import ContentsContract
 from contracts.durable_eviction import DurableEvictionContract
 from contracts.durable_expiry import DurableExpiryContract, DurableOrderContract
-from contracts.durable_forgetting import (
+from contracts.durable_forget import (
     DurableForgettingContract,
     DurableForgottenAgentContract,
     DurableRevivalContract,
@@ -22,14 +23,14 @@ from contracts.durable_history import (
     DurableHistoryContract,
     DurableRedactionContract,
 )
-from contracts.durable_hydration import (
-    DurableExplanationsContract,
-    DurableHydrationContract,
-)
 from contracts.durable_limits import DurableLimitsContract
 from contracts.durable_many import DurableManyContract
 from contracts.durable_promoting import DurablePromotingContract
 from contracts.durable_reading import DurableListingContract, DurablePagesContract
+from contracts.durable_reads import (
+    DurableExplanationsContract,
+    DurableHydrationContract,
+)
 from contracts.durable_runs import (
     DurableCaptureContract,
     DurableConversationsContract,
@@ -37,7 +38,7 @@ from contracts.durable_runs import (
 )
 from contracts.durable_scopes import DurableScopesContract
 from contracts.durable_texts import DurableCategoriesContract, DurableTextsContract
-from contracts.durable_writing import (
+from contracts.durable_writes import (
     DurablePreconditionsContract,
     DurableReplaysContract,
     DurableWritingContract,
@@ -46,33 +47,32 @@ from contracts.edits import EditsContract, SavesContract
 from contracts.edits_once import OnceContract, RefusedEditsContract
 from contracts.events import EventsContract
 from contracts.keys import KeysContract
-from contracts.listing import CursorsContract, ListingContract
+from contracts.lists import CursorsContract, ListingContract
 from contracts.longterm_caps import LongTermCapsContract
 from contracts.longterm_conversing import LongTermConversationContract
 from contracts.longterm_events import LongTermEventsContract
 from contracts.longterm_forgetting import LongTermForgettingContract
-from contracts.longterm_listing import (
+from contracts.longterm_items import (
+    LongTermChangingContract,
+    LongTermDuplicatesContract,
+    LongTermRememberingContract,
+)
+from contracts.longterm_reads import (
     LongTermExportContract,
     LongTermListingContract,
 )
-from contracts.longterm_recalling import (
+from contracts.longterm_recall import (
     LongTermMarksContract,
     LongTermOptionsContract,
     LongTermRecallingContract,
 )
 from contracts.longterm_recording import LongTermRecordingContract
-from contracts.longterm_remembering import (
-    LongTermChangingContract,
-    LongTermDuplicatesContract,
-    LongTermRememberingContract,
-)
 from contracts.longterm_scopes import (
     LongTermScopesContract,
     LongTermSwitchContract,
 )
 from contracts.memories import DeletedMemoriesContract, MemoriesContract
 from contracts.moves import DeleteUnderContract, RenameContract
-from contracts.narrowing import NarrowingContract, SessionTokensContract
 from contracts.network_runs import NetworkRunsContract
 from contracts.order import OrderContract
 from contracts.paths import ExclusivityContract, PathsContract
@@ -82,16 +82,16 @@ from contracts.run_filters import (
     RunRenderingContract,
     RunRestoringContract,
 )
-from contracts.run_listeners import (
-    RunEventsContract,
-    RunListenersContract,
-    RunWaitingContract,
-)
 from contracts.run_memory import (
     RunKeysContract,
     RunLimitsContract,
     RunValuesContract,
     RunWritingContract,
+)
+from contracts.run_reads import (
+    RunEventsContract,
+    RunListenersContract,
+    RunWaitingContract,
 )
 from contracts.run_records import (
     RunRecordEntriesContract,

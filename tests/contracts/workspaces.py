@@ -2,9 +2,9 @@
 
 import pytest
 
+from contracts.access import READS, WRITES, Act
 from contracts.attachments import attached
 from contracts.given import GivenAStore, written
-from contracts.narrowing import READS, WRITES, Act
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Store

@@ -1,12 +1,12 @@
 """The memory stores' contract when each call may reach another server than the one before."""
 
+from contracts.access import SessionTokensContract
 from contracts.attachments import AttachmentsContract
 from contracts.changes import ChangesContract, SnapshotContract
 from contracts.contents import ContentsContract
 from contracts.edits import EditsContract, SavesContract
-from contracts.listing import CursorsContract, ListingContract
+from contracts.lists import CursorsContract, ListingContract
 from contracts.moves import DeleteUnderContract, RenameContract
-from contracts.narrowing import SessionTokensContract
 from contracts.paths import ExclusivityContract
 from contracts.search import SearchContract
 from contracts.store_ends import DeletedStoresContract

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from contracts.files import FilesContract
-from contracts.files_asks import view
+from contracts.files_commands import view
 from contracts.files_given import Clear, Run
 
 import holdfast

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from anthropic.lib.tools import ToolError
 from anthropic.tools import BetaLocalFilesystemMemoryTool
-from contracts.files_asks import (
+from contracts.files_commands import (
     create,
     delete,
     insert,

@@ -10,7 +10,7 @@ import pytest
 from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
 from anthropic.types.beta import BetaMemoryTool20250818ViewCommand
 from contracts.files import FilesContract
-from contracts.files_asks import create, view
+from contracts.files_commands import create, view
 from contracts.files_given import Clear, Run
 
 import holdfast.aio

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from contracts.longterm_given import kept, memory_of, texts
-from contracts.longterm_meaning import SECONDS
+from contracts.longterm_vectors import SECONDS
 
 import holdfast
 from holdfast.ground.errors import InvalidInput

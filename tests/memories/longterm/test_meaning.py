@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from contracts.longterm_meaning import LongTermMeaningContract
+from contracts.longterm_vectors import LongTermMeaningContract
 
 import holdfast
 from holdfast.library.holdfast import Holdfast

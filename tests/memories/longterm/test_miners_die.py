@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from contracts.longterm_extraction import Scripted
 from contracts.longterm_given import items, memory_of
-from contracts.longterm_meaning import SECONDS, until
-from contracts.longterm_mining import Scripted
+from contracts.longterm_vectors import SECONDS, until
 from memories.longterm.model_servers import model_server
 
 import holdfast

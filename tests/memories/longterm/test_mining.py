@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from contracts.longterm_extraction import LongTermMiningContract, Scripted, told
 from contracts.longterm_given import items, memory_of
-from contracts.longterm_meaning import SECONDS
-from contracts.longterm_mining import LongTermMiningContract, Scripted, told
+from contracts.longterm_vectors import SECONDS
 from memories.longterm.model_servers import model_server
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from contracts.longterm_given import capped, kept, memory_of, said
-from contracts.longterm_meaning import SECONDS, until
+from contracts.longterm_vectors import SECONDS, until
 
 import holdfast
 from holdfast.library.holdfast import Holdfast

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from contracts.longterm_events import LongTermEventsContract
-from contracts.longterm_recalling import (
+from contracts.longterm_recall import (
     LongTermMarksContract,
     LongTermRecallingContract,
 )

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from contracts.longterm_given import kept, memory_of, texts
-from contracts.longterm_meaning import SECONDS
+from contracts.longterm_vectors import SECONDS
 
 import holdfast
 from holdfast.testing.embedders import WordEmbedder
