@@ -8,7 +8,7 @@ content changes nothing, and would count as a success.
 
 import sys
 
-from contracts.given import still
+from contracts.stores import still
 
 import holdfast
 from holdfast.ground.errors import PreconditionFailed

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from contracts.attachments import attached
-from contracts.given import GivenAStore, written
+from contracts.stores import GivenAStore, written
 from holdfast.ground.errors import (
     NotAuthenticated,
     NotFound,

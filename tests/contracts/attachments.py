@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contracts.given import GivenAStore, invalid
+from contracts.stores import GivenAStore, invalid
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Resource, SessionRecord, Store

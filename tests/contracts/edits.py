@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.given import GivenAStore, sha256_of, written
+from contracts.stores import GivenAStore, sha256_of, written
 from holdfast.ground.errors import (
     NotFound,
     PathTaken,

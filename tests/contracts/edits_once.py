@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.edits import GONE, OTHER, SECOND, GivenEdits
-from contracts.given import invalid, sha256_of, written
+from contracts.stores import invalid, sha256_of, written
 from holdfast.ground.errors import (
     IdempotencyMismatch,
     InvalidInput,

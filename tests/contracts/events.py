@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from contracts.given import GivenAStore, still, written
+from contracts.stores import GivenAStore, still, written
 from holdfast.ground.errors import PathTaken, PreconditionFailed
 from holdfast.ground.events import Event
 from holdfast.ground.scope import LOCAL

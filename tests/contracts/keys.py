@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contracts.given import invalid
+from contracts.stores import invalid
 from holdfast.ground.errors import NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.fakes import FrozenClock

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.given import GivenAStore, invalid, written
+from contracts.stores import GivenAStore, invalid, written
 from holdfast.ground.errors import InvalidInput, NotFound, PathTaken
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Store

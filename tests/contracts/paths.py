@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contracts.given import GivenAStore, invalid, written
+from contracts.stores import GivenAStore, invalid, written
 from holdfast.ground.errors import InvalidInput, PathTaken
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Store

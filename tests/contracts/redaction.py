@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from contracts.given import GivenAStore, written
+from contracts.stores import GivenAStore, written
 from holdfast.ground.errors import ContentGone, HeadVersion, NotFound
 from holdfast.ground.scope import LOCAL
 from holdfast.library.holdfast import Holdfast

@@ -2,8 +2,8 @@
 
 import pytest
 
-from contracts.given import invalid
 from contracts.runs_given import GivenARun, Show
+from contracts.stores import invalid
 from holdfast.ground.errors import NotFound
 from holdfast.ground.json_values import JSON
 from holdfast.library.holdfast import Holdfast

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from contracts.given import invalid
 from contracts.runs_given import GivenARun, Held, Show
+from contracts.stores import invalid
 from holdfast.ground.errors import Conflict, InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import RunMemory

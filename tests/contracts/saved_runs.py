@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.given import GivenAStore, invalid
+from contracts.stores import GivenAStore, invalid
 from holdfast.ground.errors import InvalidInput, NotFound, StoreArchived
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import RunMemory

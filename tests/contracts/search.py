@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.given import GivenAStore, written
+from contracts.stores import GivenAStore, written
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Store

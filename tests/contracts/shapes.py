@@ -3,7 +3,7 @@
 import re
 
 from contracts.attachments import attached
-from contracts.given import GivenAStore, written
+from contracts.stores import GivenAStore, written
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Store, record_to_wire
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from msgspec import structs
 
-from contracts.given import GivenAStore, invalid, written
+from contracts.stores import GivenAStore, invalid, written
 from holdfast.ground.errors import StoreFull
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Store

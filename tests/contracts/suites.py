@@ -74,7 +74,6 @@ from contracts.longterm_scopes import (
 from contracts.memories import DeletedMemoriesContract, MemoriesContract
 from contracts.moves import DeleteUnderContract, RenameContract
 from contracts.network_runs import NetworkRunsContract
-from contracts.order import OrderContract
 from contracts.paths import ExclusivityContract, PathsContract
 from contracts.redaction import RedactionContract
 from contracts.run_filters import (
@@ -109,9 +108,14 @@ from contracts.saved_runs import SavedRunsContract
 from contracts.search import SearchContract
 from contracts.sessions import SessionListsContract, SessionsContract
 from contracts.shapes import ShapesContract
-from contracts.store_ends import ArchivedStoresContract, DeletedStoresContract
 from contracts.store_lists import StoreListsContract, StoreSettingsContract
-from contracts.stores import StoresContract, StoreUpdatesContract
+from contracts.stores import (
+    ArchivedStoresContract,
+    DeletedStoresContract,
+    OrderContract,
+    StoresContract,
+    StoreUpdatesContract,
+)
 from contracts.threads import ThreadsContract, ThreadTurnsContract
 from contracts.threads_forgetting import ThreadForgettingContract
 from contracts.updates import MemoryUpdatesContract, PreconditionsContract

@@ -8,7 +8,7 @@ import pytest
 
 from contracts.attachments import attached
 from contracts.changes import LONG
-from contracts.given import GivenAStore, written
+from contracts.stores import GivenAStore, written
 from holdfast.ground.errors import NotAuthenticated, NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.edits import Remove

@@ -4,7 +4,7 @@ import pytest
 
 from contracts.access import READS, WRITES, Act
 from contracts.attachments import attached
-from contracts.given import GivenAStore, written
+from contracts.stores import GivenAStore, written
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Store

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contracts.given import written
+from contracts.stores import written
 from msgspec import Struct
 
 from holdfast.engines.queries import read

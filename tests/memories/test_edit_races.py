@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import TypeVar
 
-from contracts.given import sha256_of, written
+from contracts.stores import sha256_of, written
 
 from holdfast.ground.ids import Ids
 from holdfast.library.holdfast import Holdfast

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from contracts.given import invalid, written
+from contracts.stores import invalid, written
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 

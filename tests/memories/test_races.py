@@ -11,7 +11,7 @@ from threading import Barrier
 from typing import TypeVar
 
 import racing
-from contracts.given import sha256_of, still, written
+from contracts.stores import sha256_of, still, written
 from racing import add_lines
 
 import holdfast

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from contracts.given import written
+from contracts.stores import written
 
 import holdfast
 from holdfast.ground.scope import Actor

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
-from contracts.given import sha256_of, still
+from contracts.stores import sha256_of, still
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (

@@ -9,8 +9,8 @@ from contracts.lists import CursorsContract, ListingContract
 from contracts.moves import DeleteUnderContract, RenameContract
 from contracts.paths import ExclusivityContract
 from contracts.search import SearchContract
-from contracts.store_ends import DeletedStoresContract
 from contracts.store_lists import StoreSettingsContract
+from contracts.stores import DeletedStoresContract
 from contracts.suites import suites_of
 from contracts.updates import PreconditionsContract
 from contracts.version_history import RestoreContract

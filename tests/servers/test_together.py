@@ -9,7 +9,7 @@ from threading import Barrier
 from typing import TypeVar
 
 import httpx
-from contracts.given import still, written
+from contracts.stores import still, written
 from racing import add_lines
 
 from holdfast.ground.errors import HoldfastError, PathTaken, PreconditionFailed

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contracts.given import written
+from contracts.stores import written
 from doors.http.asking import Asker, Said
 
 import holdfast

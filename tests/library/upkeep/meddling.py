@@ -7,7 +7,7 @@ from typing import Any, LiteralString
 
 import apsw
 import psycopg
-from contracts.given import written
+from contracts.stores import written
 
 import holdfast
 from holdfast.ground.scope import Actor

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from contracts.given import written
+from contracts.stores import written
 from library.upkeep.meddling import Ask, everything, fill, opened
 
 import holdfast

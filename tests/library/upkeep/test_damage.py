@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from contracts.given import written
+from contracts.stores import written
 from library.upkeep.meddling import Ask, asking, checks, fill, opened
 
 from holdfast.library.holdfast import Holdfast

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from contracts.given import written
+from contracts.stores import written
 from library.upkeep.meddling import MARKER, asking, everything, fill, opened
 
 import holdfast
