@@ -47,7 +47,12 @@ from contracts.edits import EditsContract, SavesContract
 from contracts.edits_once import OnceContract, RefusedEditsContract
 from contracts.events import EventsContract
 from contracts.keys import KeysContract
-from contracts.lists import CursorsContract, ListingContract
+from contracts.lists import (
+    CursorsContract,
+    ListingContract,
+    StoreListsContract,
+    StoreSettingsContract,
+)
 from contracts.longterm_caps import LongTermCapsContract
 from contracts.longterm_conversing import LongTermConversationContract
 from contracts.longterm_events import LongTermEventsContract
@@ -108,7 +113,6 @@ from contracts.saved_runs import SavedRunsContract
 from contracts.search import SearchContract
 from contracts.sessions import SessionListsContract, SessionsContract
 from contracts.shapes import ShapesContract
-from contracts.store_lists import StoreListsContract, StoreSettingsContract
 from contracts.stores import (
     ArchivedStoresContract,
     DeletedStoresContract,

@@ -5,11 +5,10 @@ from contracts.attachments import AttachmentsContract
 from contracts.changes import ChangesContract, SnapshotContract
 from contracts.contents import ContentsContract
 from contracts.edits import EditsContract, SavesContract
-from contracts.lists import CursorsContract, ListingContract
+from contracts.lists import CursorsContract, ListingContract, StoreSettingsContract
 from contracts.moves import DeleteUnderContract, RenameContract
 from contracts.paths import ExclusivityContract
 from contracts.search import SearchContract
-from contracts.store_lists import StoreSettingsContract
 from contracts.stores import DeletedStoresContract
 from contracts.suites import suites_of
 from contracts.updates import PreconditionsContract
