@@ -11,7 +11,6 @@ from contracts.attachments import (
     NotesContract,
 )
 from contracts.changes import ChangesContract, SnapshotContract
-from contracts.contents import ContentsContract
 from contracts.durable_eviction import DurableEvictionContract
 from contracts.durable_expiry import DurableExpiryContract, DurableOrderContract
 from contracts.durable_forget import (
@@ -76,7 +75,13 @@ from contracts.longterm_scopes import (
     LongTermScopesContract,
     LongTermSwitchContract,
 )
-from contracts.memories import DeletedMemoriesContract, MemoriesContract
+from contracts.memories import (
+    ContentsContract,
+    DeletedMemoriesContract,
+    MemoriesContract,
+    MemoryUpdatesContract,
+    PreconditionsContract,
+)
 from contracts.moves import DeleteUnderContract, RenameContract
 from contracts.network_runs import NetworkRunsContract
 from contracts.paths import ExclusivityContract, PathsContract
@@ -122,7 +127,6 @@ from contracts.stores import (
 )
 from contracts.threads import ThreadsContract, ThreadTurnsContract
 from contracts.threads_forgetting import ThreadForgettingContract
-from contracts.updates import MemoryUpdatesContract, PreconditionsContract
 from contracts.version_history import DiffContract, RestoreContract
 from contracts.versions import VersionsContract
 from contracts.waiting import WaitingContract

@@ -3,15 +3,14 @@
 from contracts.access import SessionTokensContract
 from contracts.attachments import AttachmentsContract
 from contracts.changes import ChangesContract, SnapshotContract
-from contracts.contents import ContentsContract
 from contracts.edits import EditsContract, SavesContract
 from contracts.lists import CursorsContract, ListingContract, StoreSettingsContract
+from contracts.memories import ContentsContract, PreconditionsContract
 from contracts.moves import DeleteUnderContract, RenameContract
 from contracts.paths import ExclusivityContract
 from contracts.search import SearchContract
 from contracts.stores import DeletedStoresContract
 from contracts.suites import suites_of
-from contracts.updates import PreconditionsContract
 from contracts.version_history import RestoreContract
 from contracts.waiting import WaitingContract
 
