@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from contracts.stores import GivenAStore, invalid, written
-from holdfast.ground.errors import InvalidInput, PathTaken
+from holdfast.ground.errors import InvalidInput, NotFound, PathTaken
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Store
 
@@ -239,3 +239,353 @@ class ExclusivityContract(GivenAStore):
         (memory,) = written(hf, other, "/a/b")
 
         assert memory.memory_store_id == other.id
+
+
+class RenameContract(GivenAStore):
+    """Subclass it, and give it `hf` and `clock` fixtures."""
+
+    def paths(self, hf: Holdfast, store: Store) -> list[str]:
+        """Return the paths of the store's memories."""
+        return [each.path for each in hf.memory_stores.memories.list(store.id)]
+
+    def test_a_memory_is_renamed_and_keeps_its_id(self, hf: Holdfast, store: Store) -> None:
+        (memory,) = written(hf, store, "/a")
+
+        (moved,) = hf.memory_stores.memories.rename(store.id, "/a", "/b/c")
+
+        assert (moved.id, moved.path) == (memory.id, "/b/c")
+        assert self.paths(hf, store) == ["/b/c"]
+        assert [each.operation for each in hf.memory_stores.memory_versions.list(store.id)] == [
+            "modified",
+            "created",
+        ]
+
+    def test_a_directory_moves_with_everything_below_it(self, hf: Holdfast, store: Store) -> None:
+        inside = written(hf, store, "/a/1", "/a/b/2")
+        written(hf, store, "/ab", "/a.md", "/A/1", "/b/a/1")
+
+        moved = hf.memory_stores.memories.rename(store.id, "/a", "/z/y")
+
+        assert {each.id: each.path for each in moved} == {
+            inside[0].id: "/z/y/1",
+            inside[1].id: "/z/y/b/2",
+        }
+        assert self.paths(hf, store) == ["/A/1", "/a.md", "/ab", "/b/a/1", "/z/y/1", "/z/y/b/2"]
+
+    def test_each_memory_that_moves_gets_one_version(self, hf: Holdfast, store: Store) -> None:
+        written(hf, store, "/a/1", "/a/2", "/b")
+
+        hf.memory_stores.memories.rename(store.id, "/a", "/c")
+
+        versions = hf.memory_stores.memory_versions.list(store.id, operation="modified")
+        assert {each.path for each in versions} == {"/c/1", "/c/2"}
+        assert len(versions) == 2
+
+    def test_a_memory_found_by_words_of_its_path_is_found_by_the_new_ones(
+        self, hf: Holdfast, store: Store
+    ) -> None:
+        (memory,) = written(hf, store, "/drafts/letter")
+
+        hf.memory_stores.memories.rename(store.id, "/drafts", "/archive")
+
+        search = hf.memory_stores.memories.search
+        assert [match.memory.id for match in search(store.id, "archive")] == [memory.id]
+        assert search(store.id, "drafts") == []
+
+    @pytest.mark.parametrize("there", ["/z/1", "/z", "/z/1/x"])
+    def test_nothing_moves_when_any_target_is_taken(
+        self, hf: Holdfast, store: Store, there: str
+    ) -> None:
+        written(hf, store, "/a/0", "/a/1", "/a/2")
+        (blocker,) = written(hf, store, there)
+        before = self.paths(hf, store)
+
+        with pytest.raises(PathTaken) as refusal:
+            hf.memory_stores.memories.rename(store.id, "/a", "/z")
+
+        assert refusal.value.conflicting_memory_id == blocker.id
+        assert self.paths(hf, store) == before
+        assert len(hf.memory_stores.memory_versions.list(store.id)) == 4
+
+    def test_a_directory_that_is_there_is_taken_too(self, hf: Holdfast, store: Store) -> None:
+        _, there = written(hf, store, "/a/1", "/z/2")
+
+        with pytest.raises(PathTaken) as refusal:
+            hf.memory_stores.memories.rename(store.id, "/a", "/z")
+
+        assert refusal.value.conflicting_memory_id == there.id
+        assert self.paths(hf, store) == ["/a/1", "/z/2"]
+
+    def test_a_directory_may_move_up(self, hf: Holdfast, store: Store) -> None:
+        written(hf, store, "/a/a/x", "/a/a/y")
+
+        hf.memory_stores.memories.rename(store.id, "/a/a", "/a")
+
+        assert self.paths(hf, store) == ["/a/x", "/a/y"]
+
+    @pytest.mark.parametrize("old", ["/a", "/a/1"])
+    def test_nothing_can_move_into_itself(self, hf: Holdfast, store: Store, old: str) -> None:
+        written(hf, store, "/a/1", "/a/2")
+
+        with pytest.raises(InvalidInput):
+            hf.memory_stores.memories.rename(store.id, old, f"{old}/b")
+
+        assert self.paths(hf, store) == ["/a/1", "/a/2"]
+
+    def test_nothing_moves_when_any_target_is_no_path(self, hf: Holdfast, store: Store) -> None:
+        written(hf, store, "/a/1", "/a/" + "x" * 1000)
+
+        with pytest.raises(InvalidInput):
+            hf.memory_stores.memories.rename(store.id, "/a", "/" + "z" * 100)
+
+        assert self.paths(hf, store) == ["/a/1", "/a/" + "x" * 1000]
+
+    @pytest.mark.parametrize("path", ["no slash", "/a//b", "/a/../b", "/.anthropic-memory-store"])
+    def test_a_bad_new_path_is_refused(self, hf: Holdfast, store: Store, path: str) -> None:
+        written(hf, store, "/a")
+
+        with invalid("new_path"):
+            hf.memory_stores.memories.rename(store.id, "/a", path)
+
+    def test_nothing_at_the_old_path_is_not_found(self, hf: Holdfast, store: Store) -> None:
+        written(hf, store, "/ab")
+
+        with pytest.raises(NotFound):
+            hf.memory_stores.memories.rename(store.id, "/a", "/b")
+
+    def test_an_unknown_store_is_not_found(self, hf: Holdfast) -> None:
+        with pytest.raises(NotFound):
+            hf.memory_stores.memories.rename("memstore_" + "0" * 24, "/a", "/b")
+
+
+class DeleteUnderContract(GivenAStore):
+    """Subclass it, and give it `hf` and `clock` fixtures."""
+
+    def test_one_memory_is_deleted(self, hf: Holdfast, store: Store) -> None:
+        written(hf, store, "/a", "/ab")
+
+        assert hf.memory_stores.memories.delete_under(store.id, "/a") == 1
+        assert [each.path for each in hf.memory_stores.memories.list(store.id)] == ["/ab"]
+
+    def test_everything_below_a_directory_is_deleted_and_nothing_beside_it(
+        self, hf: Holdfast, store: Store
+    ) -> None:
+        written(hf, store, "/a/1", "/a/b/2", "/ab/3", "/a.md", "/A/1")
+
+        assert hf.memory_stores.memories.delete_under(store.id, "/a") == 2
+        assert [each.path for each in hf.memory_stores.memories.list(store.id)] == [
+            "/A/1",
+            "/a.md",
+            "/ab/3",
+        ]
+
+    def test_each_deleted_memory_leaves_a_version(self, hf: Holdfast, store: Store) -> None:
+        written(hf, store, "/a/1", "/a/2", "/b")
+
+        hf.memory_stores.memories.delete_under(store.id, "/a")
+
+        deleted = hf.memory_stores.memory_versions.list(store.id, operation="deleted")
+        assert {each.path for each in deleted} == {"/a/1", "/a/2"}
+
+    def test_what_was_deleted_is_found_no_more(self, hf: Holdfast, store: Store) -> None:
+        written(hf, store, "/a/1", "/a/2", content="tabs")
+
+        hf.memory_stores.memories.delete_under(store.id, "/a")
+
+        assert hf.memory_stores.memories.search(store.id, "tabs") == []
+
+    def test_it_makes_room(self, hf: Holdfast, store: Store) -> None:
+        hf.memory_stores.configure(memories_cap=2)
+        written(hf, store, "/a/1", "/a/2")
+
+        hf.memory_stores.memories.delete_under(store.id, "/a")
+
+        assert len(written(hf, store, "/b", "/c")) == 2
+
+    def test_it_works_in_an_archived_store(self, hf: Holdfast, store: Store) -> None:
+        written(hf, store, "/a/1", "/a/2")
+        hf.memory_stores.archive(store.id)
+
+        assert hf.memory_stores.memories.delete_under(store.id, "/a") == 2
+
+    def test_an_unknown_store_is_not_found(self, hf: Holdfast) -> None:
+        with pytest.raises(NotFound):
+            hf.memory_stores.memories.delete_under("memstore_" + "0" * 24, "/a")
+
+
+class SearchContract(GivenAStore):
+    """Subclass it, and give it `hf` and `clock` fixtures."""
+
+    def found(self, hf: Holdfast, store: Store, query: str) -> list[str]:
+        """Return the paths of what *query* finds, best first."""
+        return [match.memory.path for match in hf.memory_stores.memories.search(store.id, query)]
+
+    def test_a_memory_is_found_by_a_word_of_its_content(self, hf: Holdfast, store: Store) -> None:
+        (memory,) = written(hf, store, "/a", content="We indent with tabs, always.")
+        written(hf, store, "/b", content="We indent with spaces.")
+
+        (match,) = hf.memory_stores.memories.search(store.id, "tabs")
+
+        assert (match.type, match.memory) == ("memory_match", memory)
+        assert "tabs" in match.snippet
+
+    def test_a_memory_is_found_by_a_word_of_its_path(self, hf: Holdfast, store: Store) -> None:
+        written(hf, store, "/projects/holdfast/style-guide.md", "/other")
+
+        for word in ("projects", "holdfast", "style", "guide"):
+            assert self.found(hf, store, word) == ["/projects/holdfast/style-guide.md"]
+
+    def test_what_holds_no_word_of_the_query_is_not_found(self, hf: Holdfast, store: Store) -> None:
+        written(hf, store, "/a", content="tabs")
+
+        assert hf.memory_stores.memories.search(store.id, "zebra") == []
+
+    @pytest.mark.parametrize("query", ["cafe", "CAFE", "Café", "CAFÉ", "cafe\u0301"])
+    def test_case_and_accents_are_folded(self, hf: Holdfast, store: Store, query: str) -> None:
+        written(hf, store, "/a", content="the Café at the corner")
+        written(hf, store, "/b", content="THE CAFE")
+
+        assert sorted(self.found(hf, store, query)) == ["/a", "/b"]
+
+    def test_more_of_the_distinct_words_come_first(self, hf: Holdfast, store: Store) -> None:
+        written(hf, store, "/often", content="tabs " * 50)
+        written(hf, store, "/both", content="tabs and spaces " + "filler " * 200)
+
+        assert self.found(hf, store, "tabs spaces") == ["/both", "/often"]
+        assert self.found(hf, store, "tabs tabs tabs spaces") == ["/both", "/often"]
+
+    def test_what_ranks_equal_comes_in_the_order_of_paths(self, hf: Holdfast, store: Store) -> None:
+        written(hf, store, "/c", "/a", "/b", content="tabs")
+
+        assert self.found(hf, store, "tabs") == ["/a", "/b", "/c"]
+
+    def test_a_phrase_is_found_as_it_stands(self, hf: Holdfast, store: Store) -> None:
+        written(hf, store, "/a", content="tabs before spaces")
+        written(hf, store, "/b", content="spaces before tabs")
+
+        assert self.found(hf, store, '"before tabs"') == ["/b"]
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "tabs AND",
+            "NOT tabs",
+            "tabs OR zebra",
+            "NEAR(tabs, 2)",
+            "tabs*",
+            "-tabs",
+            "+tabs",
+            "^tabs",
+            "content:tabs",
+            "path : tabs",
+            '"tabs',
+            'tabs"',
+            "(tabs",
+            "tabs)",
+            "tabs'; drop table memories; --",
+            "tabs & | ! <-> :*",
+            "tabs \\ % _",
+            "{tabs}",
+            "tabs\x00",
+            "tabs \U0001f600",
+        ],
+    )
+    def test_a_query_is_plain_text_without_operators(
+        self, hf: Holdfast, store: Store, query: str
+    ) -> None:
+        written(hf, store, "/a", content="tabs")
+
+        assert self.found(hf, store, query) == ["/a"]
+
+    @pytest.mark.parametrize("query", ["***", '"', '""', "-", "\U0001f600"])
+    def test_a_query_without_words_finds_nothing(
+        self, hf: Holdfast, store: Store, query: str
+    ) -> None:
+        written(hf, store, "/a", content="tabs")
+
+        assert self.found(hf, store, query) == []
+
+    @pytest.mark.parametrize("query", ["", " ", "\n\t "])
+    def test_a_blank_query_is_refused(self, hf: Holdfast, store: Store, query: str) -> None:
+        with pytest.raises(InvalidInput):
+            hf.memory_stores.memories.search(store.id, query)
+
+    def test_an_update_is_found_when_it_returns_and_what_it_replaced_is_not(
+        self, hf: Holdfast, store: Store
+    ) -> None:
+        (memory,) = written(hf, store, "/a", content="tabs")
+
+        hf.memory_stores.memories.update(memory.id, memory_store_id=store.id, content="spaces")
+
+        assert self.found(hf, store, "spaces") == ["/a"]
+        assert self.found(hf, store, "tabs") == []
+
+    def test_a_deleted_memory_is_found_no_more(self, hf: Holdfast, store: Store) -> None:
+        (memory,) = written(hf, store, "/a", content="tabs")
+
+        hf.memory_stores.memories.delete(memory.id, memory_store_id=store.id)
+
+        assert self.found(hf, store, "tabs") == []
+
+    def test_only_the_store_that_was_asked_is_searched(self, hf: Holdfast, store: Store) -> None:
+        written(hf, hf.memory_stores.create(name="Other"), "/a", content="tabs")
+
+        assert self.found(hf, store, "tabs") == []
+
+    @pytest.mark.parametrize(
+        ("prefix", "expected"), [("/", ["/a/x", "/ab/x", "/b"]), ("/a/", ["/a/x"]), ("/%/", [])]
+    )
+    def test_a_prefix_narrows_by_whole_segments(
+        self, hf: Holdfast, store: Store, prefix: str, expected: list[str]
+    ) -> None:
+        written(hf, store, "/a/x", "/ab/x", "/b", content="tabs")
+
+        matches = hf.memory_stores.memories.search(store.id, "tabs", path_prefix=prefix)
+
+        assert sorted(match.memory.path for match in matches) == expected
+
+    def test_ten_come_unless_told(self, hf: Holdfast, store: Store) -> None:
+        written(hf, store, *(f"/{n:02}" for n in range(12)), content="tabs")
+        search = hf.memory_stores.memories.search
+
+        assert len(search(store.id, "tabs")) == 10
+        assert len(search(store.id, "tabs", limit=3)) == 3
+        assert len(search(store.id, "tabs", limit=12)) == 12
+
+    def test_a_limit_below_1_is_refused(self, hf: Holdfast, store: Store) -> None:
+        with pytest.raises(InvalidInput):
+            hf.memory_stores.memories.search(store.id, "tabs", limit=0)
+
+    def test_a_snippet_is_short_and_around_the_hit(self, hf: Holdfast, store: Store) -> None:
+        content = "filler " * 500 + "the needle is here " + "straw " * 500
+        written(hf, store, "/a", content=content)
+
+        (match,) = hf.memory_stores.memories.search(store.id, "needle")
+
+        assert "needle" in match.snippet
+        assert len(match.snippet) <= 160
+
+    def test_a_snippet_is_cut_between_characters(self, hf: Holdfast, store: Store) -> None:
+        written(hf, store, "/a", content="\U0001f600" * 400 + " needle " + "\U0001f600" * 400)
+
+        (match,) = hf.memory_stores.memories.search(store.id, "needle")
+
+        assert "needle" in match.snippet
+        assert len(match.snippet) <= 160
+
+    def test_content_with_zero_bytes_is_searched_to_its_end(
+        self, hf: Holdfast, store: Store
+    ) -> None:
+        written(hf, store, "/a", content="tabs\x00spaces\x00 zebra")
+
+        for word in ("tabs", "spaces", "zebra"):
+            assert self.found(hf, store, word) == ["/a"]
+
+    def test_a_very_long_word_does_no_harm(self, hf: Holdfast, store: Store) -> None:
+        written(hf, store, "/a", content="x" * 100_000 + " tabs")
+
+        assert self.found(hf, store, "tabs") == ["/a"]
+
+    def test_an_unknown_store_is_not_found(self, hf: Holdfast) -> None:
+        with pytest.raises(NotFound):
+            hf.memory_stores.memories.search("memstore_" + "0" * 24, "tabs")

@@ -82,9 +82,14 @@ from contracts.memories import (
     MemoryUpdatesContract,
     PreconditionsContract,
 )
-from contracts.moves import DeleteUnderContract, RenameContract
 from contracts.network_runs import NetworkRunsContract
-from contracts.paths import ExclusivityContract, PathsContract
+from contracts.paths import (
+    DeleteUnderContract,
+    ExclusivityContract,
+    PathsContract,
+    RenameContract,
+    SearchContract,
+)
 from contracts.redaction import RedactionContract
 from contracts.run_filters import (
     RunFiltersContract,
@@ -115,7 +120,6 @@ from contracts.run_tools import (
 )
 from contracts.runs import RunControlContract, RunsContract
 from contracts.saved_runs import SavedRunsContract
-from contracts.search import SearchContract
 from contracts.sessions import SessionListsContract, SessionsContract
 from contracts.shapes import ShapesContract
 from contracts.stores import (

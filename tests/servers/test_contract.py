@@ -6,9 +6,7 @@ from contracts.changes import ChangesContract, SnapshotContract
 from contracts.edits import EditsContract, SavesContract
 from contracts.lists import CursorsContract, ListingContract, StoreSettingsContract
 from contracts.memories import ContentsContract, PreconditionsContract
-from contracts.moves import DeleteUnderContract, RenameContract
-from contracts.paths import ExclusivityContract
-from contracts.search import SearchContract
+from contracts.paths import DeleteUnderContract, ExclusivityContract, RenameContract, SearchContract
 from contracts.stores import DeletedStoresContract
 from contracts.suites import suites_of
 from contracts.version_history import RestoreContract
