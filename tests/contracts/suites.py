@@ -90,7 +90,6 @@ from contracts.paths import (
     RenameContract,
     SearchContract,
 )
-from contracts.redaction import RedactionContract
 from contracts.run_filters import (
     RunFiltersContract,
     RunRenderingContract,
@@ -131,8 +130,7 @@ from contracts.stores import (
 )
 from contracts.threads import ThreadsContract, ThreadTurnsContract
 from contracts.threads_forgetting import ThreadForgettingContract
-from contracts.version_history import DiffContract, RestoreContract
-from contracts.versions import VersionsContract
+from contracts.versions import DiffContract, RedactionContract, RestoreContract, VersionsContract
 from contracts.waiting import WaitingContract
 from contracts.workspaces import WorkspacesContract
 

@@ -9,7 +9,7 @@ from contracts.memories import ContentsContract, PreconditionsContract
 from contracts.paths import DeleteUnderContract, ExclusivityContract, RenameContract, SearchContract
 from contracts.stores import DeletedStoresContract
 from contracts.suites import suites_of
-from contracts.version_history import RestoreContract
+from contracts.versions import RestoreContract
 from contracts.waiting import WaitingContract
 
 WRITTEN = (
