@@ -42,8 +42,7 @@ from contracts.durable_writes import (
     DurableReplaysContract,
     DurableWritingContract,
 )
-from contracts.edits import EditsContract, SavesContract
-from contracts.edits_once import OnceContract, RefusedEditsContract
+from contracts.edits import EditsContract, OnceContract, RefusedEditsContract, SavesContract
 from contracts.events import EventsContract
 from contracts.keys import KeysContract
 from contracts.lists import (
