@@ -1,11 +1,24 @@
 """What holds of a store that is taken whole, and of what changed in it since."""
 
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from itertools import count
+
 import pytest
 
-from contracts.stores import GivenAStore, invalid, written
-from holdfast.ground.errors import CursorExpired, NotFound
+from contracts.attachments import attached
+from contracts.stores import GivenAStore, invalid, still, written
+from holdfast.ground.errors import (
+    CursorExpired,
+    NotAuthenticated,
+    NotFound,
+    PathTaken,
+    PreconditionFailed,
+)
+from holdfast.ground.events import Event
+from holdfast.ground.scope import LOCAL
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.edits import Move, Moved, Save
+from holdfast.memories.stores.edits import Move, Moved, Remove, Save
 from holdfast.memories.stores.records import ChangesPage, Memory, Store
 
 LONG = 30.0
@@ -225,3 +238,206 @@ class ChangesContract(GivenAStore):
         for id, number in ((theirs.id, 0), ("memstore_" + "0" * 24, -1), ("x", 0)):
             with pytest.raises(NotFound):
                 hf.memory_stores.memories.changes(id, number, wait=LONG)
+
+
+ATTEMPTS = 20
+HEAD_START, PATIENCE = 0.05, 3.0
+"""Seconds for a waiting call to begin, and to return."""
+
+
+class WaitingContract(GivenAStore):
+    """Subclass it, and give it an `hf` fixture."""
+
+    def met(
+        self, hf: Holdfast, store: Store, act: Callable[[], object], *, by: Holdfast | None = None
+    ) -> ChangesPage:
+        """Return the result of a wait for changes, as *by*, during *act*."""
+        after = hf.memory_stores.memories.snapshot(store.id).seq
+        with ThreadPoolExecutor(1) as pool:
+            waiting: Future[ChangesPage] = pool.submit(
+                (by or hf).memory_stores.memories.changes, store.id, after, wait=LONG
+            )
+            act()
+            return waiting.result(2 * LONG)
+
+    def woken_by(self, hf: Holdfast, act: Callable[[Store], object]) -> ChangesPage:
+        """Return the result of a wait during *act*, which changes no memory.
+
+        It only counts if the wait had begun, so it is tried with one store after another.
+        """
+        for _ in range(ATTEMPTS):
+            store = hf.memory_stores.create(name="Notes")
+            after = hf.memory_stores.memories.snapshot(store.id).seq
+            with ThreadPoolExecutor(1) as pool:
+                waiting = pool.submit(hf.memory_stores.memories.changes, store.id, after, wait=LONG)
+                wait([waiting], timeout=HEAD_START)
+                act(store)
+                if wait([waiting], timeout=PATIENCE).done:
+                    return waiting.result()
+                hf.memory_stores.delete(store.id)
+        pytest.fail("nobody was told")
+
+    def test_it_waits_for_a_change(self, hf: Holdfast, store: Store) -> None:
+        made: list[Memory] = []
+
+        changes = self.met(hf, store, lambda: made.extend(written(hf, store, "/a")))
+
+        assert [each.memory_id for each in changes.changes] == [made[0].id]
+
+    def test_it_waits_on_when_another_store_changes(self, hf: Holdfast, store: Store) -> None:
+        other = hf.memory_stores.create(name="Other")
+
+        def act() -> None:
+            written(hf, other, "/theirs")
+            written(hf, store, "/ours")
+
+        (change,) = self.met(hf, store, act).changes
+
+        assert change.memory is not None
+        assert change.memory.path == "/ours"
+
+    def test_it_ends_without_a_change_when_the_time_is_over(
+        self, hf: Holdfast, store: Store
+    ) -> None:
+        after = hf.memory_stores.memories.snapshot(store.id).seq
+
+        changes = hf.memory_stores.memories.changes(store.id, after, wait=0.05)
+
+        assert (changes.seq, changes.changes) == (after, ())
+
+    def test_it_ends_when_the_store_is_archived(self, hf: Holdfast) -> None:
+        changes = self.woken_by(hf, lambda store: hf.memory_stores.archive(store.id))
+
+        assert changes.changes == ()
+        assert changes.archived_at is not None
+
+    def test_it_ends_when_the_store_is_updated(self, hf: Holdfast) -> None:
+        changes = self.woken_by(hf, lambda store: hf.memory_stores.update(store.id, name="New"))
+
+        assert changes.changes == ()
+
+    def test_it_ends_when_the_cap_is_changed(self, hf: Holdfast) -> None:
+        caps = count(10)
+
+        changes = self.woken_by(hf, lambda _: hf.memory_stores.configure(memories_cap=next(caps)))
+
+        assert (changes.changes, changes.cap) == ((), next(caps) - 1)
+
+    def test_it_ends_when_the_store_is_deleted(self, hf: Holdfast, store: Store) -> None:
+        with pytest.raises(NotFound):
+            self.met(hf, store, lambda: hf.memory_stores.delete(store.id))
+
+    def test_it_ends_when_the_session_is_archived(self, hf: Holdfast, store: Store) -> None:
+        session = attached(hf, store)
+        with hf.for_session(session.id) as narrowed, pytest.raises(NotAuthenticated):
+            self.met(hf, store, lambda: hf.sessions.archive(session.id), by=narrowed)
+
+    def test_a_removal_that_did_nothing_is_no_change(self, hf: Holdfast, store: Store) -> None:
+        def act() -> None:
+            gone = Remove(memory_id="mem_" + "0" * 24)
+            hf.memory_stores.memories.apply(store.id, [gone], edit_id="edit_1")
+            written(hf, store, "/a")
+
+        assert len(self.met(hf, store, act).changes) == 1
+
+
+class EventsContract(GivenAStore):
+    """Subclass it, and give it `hf` and `clock` fixtures; `hf` must be embedded."""
+
+    @pytest.fixture
+    def events(self, hf: Holdfast, store: Store) -> Iterator[list[Event]]:
+        """Yield the events of the workspace since the store was created, as they come."""
+        events: list[Event] = []
+
+        def listen(event: Event) -> None:
+            if event.workspace == hf.workspace:
+                events.append(event)
+
+        assert store
+        off = hf.events.subscribe(listen)
+        yield events
+        off()
+
+    def test_each_change_to_a_store_is_told(
+        self, hf: Holdfast, events: list[Event], store: Store
+    ) -> None:
+        hf.memory_stores.create(name="Other")
+        hf.memory_stores.update(store.id, name="Letters")
+        hf.memory_stores.archive(store.id)
+        hf.memory_stores.delete(store.id)
+
+        assert [each.type for each in events] == [
+            "store.created",
+            "store.updated",
+            "store.archived",
+            "store.deleted",
+        ]
+        assert {each.ids["memory_store_id"] for each in events[1:]} == {store.id}
+
+    def test_each_version_is_told_with_its_ids_and_its_actor(
+        self, hf: Holdfast, events: list[Event], store: Store
+    ) -> None:
+        (memory,) = written(hf, store, "/a", content="x")
+        hf.memory_stores.memories.update(memory.id, memory_store_id=store.id, content="y")
+        hf.memory_stores.memories.delete(memory.id, memory_store_id=store.id)
+
+        assert [each.type for each in events] == [
+            "memory.created",
+            "memory.modified",
+            "memory.deleted",
+        ]
+        assert {each.ids["memory_id"] for each in events} == {memory.id}
+        assert {each.actor for each in events} == {LOCAL}
+
+    def test_a_redaction_is_told(self, hf: Holdfast, events: list[Event], store: Store) -> None:
+        (memory,) = written(hf, store, "/a")
+        hf.memory_stores.memories.delete(memory.id, memory_store_id=store.id)
+
+        hf.memory_stores.memory_versions.redact(memory.memory_version_id, memory_store_id=store.id)
+
+        assert events[-1].type == "version.redacted"
+        assert events[-1].ids["memory_version_id"] == memory.memory_version_id
+
+    def test_sessions_and_keys_are_told(self, hf: Holdfast, events: list[Event]) -> None:
+        session = hf.sessions.create(agent="coder", environment_id="laptop")
+        hf.sessions.archive(session.id)
+        hf.sessions.delete(session.id)
+        hf.keys.revoke(hf.keys.create("ci").id)
+
+        assert [each.type for each in events] == [
+            "session.created",
+            "session.archived",
+            "session.deleted",
+            "key.created",
+            "key.revoked",
+        ]
+
+    def test_what_failed_or_changed_nothing_is_not_told(
+        self, hf: Holdfast, events: list[Event], store: Store
+    ) -> None:
+        (memory,) = written(hf, store, "/a")
+        events.clear()
+
+        with pytest.raises(PathTaken):
+            written(hf, store, "/a/b")
+        with pytest.raises(PreconditionFailed):
+            hf.memory_stores.memories.update(
+                memory.id, memory_store_id=store.id, content="y", precondition=still("z")
+            )
+        hf.memory_stores.memories.update(memory.id, memory_store_id=store.id, content="x")
+        hf.memory_stores.update(store.id, name="Notes")
+
+        assert events == []
+
+    def test_a_listener_that_raises_is_not_felt_by_the_write(
+        self, hf: Holdfast, store: Store
+    ) -> None:
+        def listen(event: Event) -> None:
+            raise ValueError(event.type)
+
+        off = hf.events.subscribe(listen)
+
+        (memory,) = written(hf, store, "/a")
+
+        off()
+        assert memory.path == "/a"

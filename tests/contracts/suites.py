@@ -10,7 +10,7 @@ from contracts.attachments import (
     MountPathsContract,
     NotesContract,
 )
-from contracts.changes import ChangesContract, SnapshotContract
+from contracts.changes import ChangesContract, EventsContract, SnapshotContract, WaitingContract
 from contracts.durable_eviction import DurableEvictionContract
 from contracts.durable_expiry import DurableExpiryContract, DurableOrderContract
 from contracts.durable_forget import (
@@ -43,7 +43,6 @@ from contracts.durable_writes import (
     DurableWritingContract,
 )
 from contracts.edits import EditsContract, OnceContract, RefusedEditsContract, SavesContract
-from contracts.events import EventsContract
 from contracts.keys import KeysContract
 from contracts.lists import (
     CursorsContract,
@@ -130,7 +129,6 @@ from contracts.stores import (
 from contracts.threads import ThreadsContract, ThreadTurnsContract
 from contracts.threads_forgetting import ThreadForgettingContract
 from contracts.versions import DiffContract, RedactionContract, RestoreContract, VersionsContract
-from contracts.waiting import WaitingContract
 from contracts.workspaces import WorkspacesContract
 
 STORES: Final = (

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from contracts.events import EventsContract
+from contracts.changes import EventsContract
 from contracts.keys import KeysContract
 from contracts.suites import STORES, suites_of
 

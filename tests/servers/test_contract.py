@@ -2,7 +2,7 @@
 
 from contracts.access import SessionTokensContract
 from contracts.attachments import AttachmentsContract
-from contracts.changes import ChangesContract, SnapshotContract
+from contracts.changes import ChangesContract, SnapshotContract, WaitingContract
 from contracts.edits import EditsContract, SavesContract
 from contracts.lists import CursorsContract, ListingContract, StoreSettingsContract
 from contracts.memories import ContentsContract, PreconditionsContract
@@ -10,7 +10,6 @@ from contracts.paths import DeleteUnderContract, ExclusivityContract, RenameCont
 from contracts.stores import DeletedStoresContract
 from contracts.suites import suites_of
 from contracts.versions import RestoreContract
-from contracts.waiting import WaitingContract
 
 WRITTEN = (
     AttachmentsContract,
