@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from contracts.attachments import attached
+from contracts.sessions import attached
 from contracts.stores import GivenAStore, written
 from holdfast.ground.errors import (
     NotAuthenticated,

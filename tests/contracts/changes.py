@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from contracts.attachments import attached
+from contracts.sessions import attached
 from contracts.stores import GivenAStore, invalid, still, written
 from holdfast.ground.errors import (
     CursorExpired,

@@ -2,7 +2,7 @@
 
 import re
 
-from contracts.attachments import attached
+from contracts.sessions import attached
 from contracts.stores import GivenAStore, written
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Store, record_to_wire

@@ -4,12 +4,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from contracts.access import NarrowingContract, SessionTokensContract
-from contracts.agents import AgentsContract, EnvironmentsContract
-from contracts.attachments import (
-    AttachmentsContract,
-    MountPathsContract,
-    NotesContract,
-)
 from contracts.changes import ChangesContract, EventsContract, SnapshotContract, WaitingContract
 from contracts.durable_eviction import DurableEvictionContract
 from contracts.durable_expiry import DurableExpiryContract, DurableOrderContract
@@ -117,7 +111,15 @@ from contracts.run_tools import (
 )
 from contracts.runs import RunControlContract, RunsContract
 from contracts.saved_runs import SavedRunsContract
-from contracts.sessions import SessionListsContract, SessionsContract
+from contracts.sessions import (
+    AgentsContract,
+    AttachmentsContract,
+    EnvironmentsContract,
+    MountPathsContract,
+    NotesContract,
+    SessionListsContract,
+    SessionsContract,
+)
 from contracts.shapes import ShapesContract
 from contracts.stores import (
     ArchivedStoresContract,

@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.access import READS, WRITES, Act
-from contracts.attachments import attached
+from contracts.sessions import attached
 from contracts.stores import GivenAStore, written
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast

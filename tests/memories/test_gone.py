@@ -9,7 +9,7 @@ from threading import Event as Signal
 
 import psycopg
 import pytest
-from contracts.attachments import attached
+from contracts.sessions import attached
 from psycopg import sql
 
 import holdfast
