@@ -1,12 +1,15 @@
 """What a session may and may not do to the stores of its workspace."""
 
+import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from contracts.sessions import attached
-from contracts.stores import GivenAStore, written
+from contracts.stores import GivenAStore, invalid, written
 from holdfast.ground.errors import (
+    InvalidInput,
     NotAuthenticated,
     NotFound,
     NotPermitted,
@@ -16,7 +19,121 @@ from holdfast.ground.errors import (
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.edits import Save
-from holdfast.memories.stores.records import Memory, SessionRecord, Store
+from holdfast.memories.stores.records import Memory, SessionRecord, Store, record_to_wire
+from holdfast.testing.fakes import FrozenClock
+
+
+class KeysContract:
+    """Subclass it, and give it `hf` and `clock` fixtures."""
+
+    def test_a_new_key_holds_what_was_given(self, hf: Holdfast, clock: FrozenClock) -> None:
+        key = hf.keys.create("ci", scope="admin")
+
+        assert (key.type, key.name, key.scope) == ("api_key", "ci", "admin")
+        assert (key.workspace, key.agent, key.user) == (hf.workspace, None, None)
+        assert (key.created_at, key.last_used_at, key.revoked_at) == (clock.now(), None, None)
+        assert key.id.startswith("apikey_")
+
+    def test_a_key_may_write_unless_told(self, hf: Holdfast) -> None:
+        assert hf.keys.create("ci").scope == "write"
+
+    def test_a_secret_is_shown_once(self, hf: Holdfast) -> None:
+        key = hf.keys.create("ci")
+
+        (listed,) = [each for each in hf.keys.list() if each.id == key.id]
+
+        assert key.secret is not None
+        assert (key.secret[:3], len(key.secret)) == ("hf_", 46)
+        assert (listed.secret, listed.name) == (None, "ci")
+
+    def test_no_two_secrets_are_alike(self, hf: Holdfast) -> None:
+        secrets = {hf.keys.create("ci").secret for _ in range(5)}
+
+        assert len(secrets) == 5
+
+    def test_a_key_may_be_bound_to_an_agent_and_a_user(self, hf: Holdfast) -> None:
+        key = hf.keys.create("ci", agent="agent_7", user="ada")
+
+        assert (key.agent, key.user) == ("agent_7", "ada")
+
+    def test_a_bad_scope_is_refused(self, hf: Holdfast) -> None:
+        bad: Any = "root"
+
+        with invalid("scope"):
+            hf.keys.create("ci", scope=bad)
+
+    def test_a_revoked_key_says_when(self, hf: Holdfast, clock: FrozenClock) -> None:
+        key = hf.keys.create("ci")
+        now = clock.tick()
+
+        revoked = hf.keys.revoke(key.id)
+
+        assert (revoked.id, revoked.revoked_at, revoked.secret) == (key.id, now, None)
+
+    def test_an_unknown_key_is_not_found(self, hf: Holdfast) -> None:
+        with pytest.raises(NotFound):
+            hf.keys.revoke("apikey_" + "0" * 24)
+
+
+INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+
+STORE = "type id name description metadata created_at updated_at archived_at"
+MEMORY = (
+    "type id memory_store_id memory_version_id path content content_sha256 content_size_bytes"
+    " created_at updated_at"
+)
+VERSION = (
+    "type id memory_store_id memory_id operation path content content_size_bytes content_sha256"
+    " created_at created_by redacted_at redacted_by"
+)
+SESSION = (
+    "type id status title environment_id agent resources vault_ids metadata outcome_evaluations"
+    " usage stats budget deployment_id created_at updated_at archived_at"
+)
+RESOURCE = "type memory_store_id access name description instructions mount_path"
+
+
+class ShapesContract(GivenAStore):
+    """Subclass it, and give it `hf` and `clock` fixtures."""
+
+    def test_a_store(self, hf: Holdfast, store: Store) -> None:
+        wire = record_to_wire(hf.memory_stores.retrieve(store.id))
+
+        assert list(wire) == STORE.split()
+        assert wire["archived_at"] is None
+        assert INSTANT.fullmatch(wire["created_at"])
+
+    def test_a_memory(self, hf: Holdfast, store: Store) -> None:
+        (memory,) = written(hf, store, "/a")
+
+        wire = record_to_wire(memory)
+
+        assert list(wire) == MEMORY.split()
+        assert wire["content"] is None
+        assert re.fullmatch("[0-9a-f]{64}", wire["content_sha256"])
+
+    def test_a_version(self, hf: Holdfast, store: Store) -> None:
+        written(hf, store, "/a")
+
+        wire = record_to_wire(hf.memory_stores.memory_versions.list(store.id).data[0])
+
+        assert list(wire) == VERSION.split()
+        assert wire["created_by"] == {"type": "api_actor", "api_key_id": "apikey_local"}
+        assert (wire["redacted_at"], wire["redacted_by"]) == (None, None)
+
+    def test_a_session(self, hf: Holdfast, store: Store) -> None:
+        wire = record_to_wire(attached(hf, store))
+
+        assert list(wire) == SESSION.split()
+        assert list(wire["resources"][0]) == RESOURCE.split()
+        assert (wire["vault_ids"], wire["outcome_evaluations"]) == ([], [])
+
+    def test_what_was_deleted(self, hf: Holdfast, store: Store) -> None:
+        assert record_to_wire(hf.memory_stores.delete(store.id)) == {
+            "id": store.id,
+            "type": "memory_store_deleted",
+        }
+
 
 Act = Callable[[Holdfast, Memory], object]
 
@@ -260,3 +377,79 @@ class SessionTokensContract(GivenAStore):
 
         with pytest.raises(NotFound):
             hf.sessions.revoke_token("sestok_" + "0" * 24, session_id=session.id)
+
+
+class WorkspacesContract(GivenAStore):
+    """A subclass provides `hf`, `clock`, and `elsewhere` in another workspace."""
+
+    def test_each_has_its_own_stores(self, hf: Holdfast, elsewhere: Holdfast, store: Store) -> None:
+        theirs = elsewhere.memory_stores.create(name="Theirs")
+
+        assert list(hf.memory_stores.list()) == [store]
+        assert list(elsewhere.memory_stores.list()) == [theirs]
+
+    @pytest.mark.parametrize("act", [*READS.values(), *WRITES.values()], ids=[*READS, *WRITES])
+    def test_anothers_memories_are_not_found(
+        self, hf: Holdfast, elsewhere: Holdfast, store: Store, act: Act
+    ) -> None:
+        (memory,) = written(hf, store, "/a")
+
+        with pytest.raises(NotFound):
+            act(elsewhere, memory)
+
+        found = hf.memory_stores.memories.retrieve(
+            memory.id, memory_store_id=store.id, view="basic"
+        )
+        assert found == memory
+
+    def test_anothers_store_cannot_be_changed(
+        self, hf: Holdfast, elsewhere: Holdfast, store: Store
+    ) -> None:
+        with pytest.raises(NotFound):
+            elsewhere.memory_stores.update(store.id, name="Mine")
+        with pytest.raises(NotFound):
+            elsewhere.memory_stores.archive(store.id)
+        with pytest.raises(NotFound):
+            elsewhere.memory_stores.delete(store.id)
+        with pytest.raises(NotFound):
+            attached(elsewhere, store)
+
+        assert hf.memory_stores.retrieve(store.id) == store
+
+    def test_a_memory_is_not_found_through_a_store_of_ones_own(
+        self, hf: Holdfast, elsewhere: Holdfast, store: Store
+    ) -> None:
+        (memory,) = written(hf, store, "/a")
+        own = elsewhere.memory_stores.create(name="Own")
+
+        with pytest.raises(NotFound):
+            elsewhere.memory_stores.memories.retrieve(memory.id, memory_store_id=own.id)
+        with pytest.raises(NotFound):
+            elsewhere.memory_stores.memory_versions.redact(
+                memory.memory_version_id, memory_store_id=own.id
+            )
+
+    def test_anothers_sessions_and_agents_are_not_found(
+        self, hf: Holdfast, elsewhere: Holdfast, store: Store
+    ) -> None:
+        session = attached(hf, store)
+        agent = hf.agents.create({"name": "Coder", "model": "claude-x"})
+
+        with pytest.raises(NotFound):
+            elsewhere.sessions.retrieve(session.id)
+        with pytest.raises(NotFound):
+            elsewhere.for_session(session.id)
+        with pytest.raises(NotFound):
+            elsewhere.agents.retrieve(agent["id"])
+        assert list(elsewhere.sessions.list()) == []
+        assert list(elsewhere.agents.list()) == []
+
+    def test_each_has_its_own_settings(self, hf: Holdfast, elsewhere: Holdfast) -> None:
+        hf.memory_stores.configure(memories_cap=1)
+
+        assert elsewhere.memory_stores.settings().memories_cap == 10_000
+
+    @pytest.mark.parametrize("name", ["*", "a b", "a/b", "-a", "x" * 129, "a\n", "\u00fc"])
+    def test_what_is_no_name_is_refused(self, hf: Holdfast, name: str) -> None:
+        with pytest.raises(InvalidInput):
+            hf.acting(workspace=name).memory_stores.list()

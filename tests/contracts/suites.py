@@ -3,7 +3,13 @@
 from collections.abc import Iterable
 from typing import Final
 
-from contracts.access import NarrowingContract, SessionTokensContract
+from contracts.access import (
+    KeysContract,
+    NarrowingContract,
+    SessionTokensContract,
+    ShapesContract,
+    WorkspacesContract,
+)
 from contracts.changes import ChangesContract, EventsContract, SnapshotContract, WaitingContract
 from contracts.durable_eviction import DurableEvictionContract
 from contracts.durable_expiry import DurableExpiryContract, DurableOrderContract
@@ -37,7 +43,6 @@ from contracts.durable_writes import (
     DurableWritingContract,
 )
 from contracts.edits import EditsContract, OnceContract, RefusedEditsContract, SavesContract
-from contracts.keys import KeysContract
 from contracts.lists import (
     CursorsContract,
     ListingContract,
@@ -120,7 +125,6 @@ from contracts.sessions import (
     SessionListsContract,
     SessionsContract,
 )
-from contracts.shapes import ShapesContract
 from contracts.stores import (
     ArchivedStoresContract,
     DeletedStoresContract,
@@ -131,7 +135,6 @@ from contracts.stores import (
 from contracts.threads import ThreadsContract, ThreadTurnsContract
 from contracts.threads_forgetting import ThreadForgettingContract
 from contracts.versions import DiffContract, RedactionContract, RestoreContract, VersionsContract
-from contracts.workspaces import WorkspacesContract
 
 STORES: Final = (
     AgentsContract,

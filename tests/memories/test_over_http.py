@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from contracts.access import KeysContract
 from contracts.changes import EventsContract
-from contracts.keys import KeysContract
 from contracts.suites import STORES, suites_of
 
 import holdfast
