@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contracts.durable_given import GivenAnAgent, keys_of, listed, refused
+from contracts.durable_writes import GivenAnAgent, keys_of, listed, refused
 from holdfast.ground.errors import MemoryFull
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from contracts.durable_given import (
+from contracts.durable_writes import (
     DAILY,
     MILLISECOND,
     GivenAnAgent,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contracts.durable_given import GivenAnAgent, bad, listed, refused, seen
+from contracts.durable_writes import GivenAnAgent, bad, listed, refused, seen
 from holdfast.ground.errors import Forgotten, NotFound, StaleRun
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory

@@ -4,7 +4,7 @@ from hashlib import sha256
 
 import pytest
 
-from contracts.durable_given import GivenAnAgent, bad, refused
+from contracts.durable_writes import GivenAnAgent, bad, refused
 from holdfast.ground.errors import NotFound
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.testing.fakes import FrozenClock

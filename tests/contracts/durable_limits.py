@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contracts.durable_given import (
+from contracts.durable_writes import (
     GivenAnAgent,
     bad,
     keys_of,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contracts.durable_given import GivenAnAgent, bad, keys_of, listed
+from contracts.durable_writes import GivenAnAgent, bad, keys_of, listed
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.testing.fakes import FrozenClock
 

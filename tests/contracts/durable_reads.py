@@ -4,7 +4,7 @@ from hashlib import sha256
 
 import pytest
 
-from contracts.durable_given import DAILY, GivenAnAgent, bad, keys_of, seen
+from contracts.durable_writes import DAILY, GivenAnAgent, bad, keys_of, seen
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.testing.fakes import FrozenClock
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contracts.durable_given import (
+from contracts.durable_writes import (
     DAILY,
     GivenAnAgent,
     bad,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.durable_given import GivenAnAgent, bad, keys_of, listed, seen
+from contracts.durable_writes import GivenAnAgent, bad, keys_of, listed, seen
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory
 

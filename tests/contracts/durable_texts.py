@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contracts.durable_given import WIDTHS, GivenAnAgent, bad, listed, text_of
+from contracts.durable_writes import WIDTHS, GivenAnAgent, bad, listed, text_of
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory

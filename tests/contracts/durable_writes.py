@@ -1,14 +1,276 @@
 """What holds when an entry of durable memory is written."""
 
-from datetime import UTC
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from datetime import UTC, timedelta
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
-from contracts.durable_given import GivenAnAgent, bad, listed, refused
-from holdfast.ground.errors import IdempotencyMismatch, PreconditionFailed
+from holdfast.ground.errors import (
+    HoldfastError,
+    IdempotencyMismatch,
+    InvalidInput,
+    MemoryFull,
+    NotFound,
+    PreconditionFailed,
+)
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.records import DurableEntry, Gone
+from holdfast.memories.run.memory import RunMemory
 from holdfast.testing.fakes import FrozenClock
+
+DAILY = timedelta(hours=72)
+MILLISECOND = timedelta(milliseconds=1)
+WIDTHS = ("a", "é", "語", "🦀")
+"""A character of each length in UTF-8, 1 to 4 bytes."""
+
+
+class GivenAnAgent:
+    """Gives the memories of two agents, made through the subclass's `hf`."""
+
+    @pytest.fixture
+    def durable(self, hf: Holdfast) -> DurableMemory:
+        """Give the memory of one agent."""
+        return hf.durable("agent_7")
+
+    @pytest.fixture
+    def other(self, hf: Holdfast) -> DurableMemory:
+        """Give the memory of another agent of the same workspace."""
+        return hf.durable("agent_8")
+
+
+def text_of(size: int, char: str = "a") -> str:
+    """Return a text of exactly *size* UTF-8 bytes, of *char* as far as it goes."""
+    whole, rest = divmod(size, len(char.encode()))
+    return char * whole + "b" * rest
+
+
+def keys_of(entries: Iterable[DurableEntry | Gone]) -> list[str]:
+    """Return the keys of *entries*, in their order."""
+    return [each.key for each in entries]
+
+
+def listed(durable: DurableMemory) -> list[str]:
+    """Return the keys that *durable* lists, newest first."""
+    return keys_of(durable.list(limit=1000).all())
+
+
+def seen(hydration: Hydration) -> list[str]:
+    """Return the keys that *hydration* took, in their order."""
+    return keys_of(hydration.entries)
+
+
+@contextmanager
+def refused(kind: type[HoldfastError], code: str) -> Generator[pytest.ExceptionInfo[HoldfastError]]:
+    """Expect a refusal of *kind* that carries the durable *code*."""
+    with pytest.raises(kind) as caught:
+        yield caught
+    assert (caught.value.code, type(caught.value)) == (f"HF-MEM-{code}", kind)
+    assert caught.value.message
+    assert caught.value.next
+
+
+@contextmanager
+def bad(field: str) -> Generator[pytest.ExceptionInfo[HoldfastError]]:
+    """Expect InvalidInput that names *field*, or something within it."""
+    with refused(InvalidInput, "004") as caught:
+        yield caught
+    error = caught.value
+    assert isinstance(error, InvalidInput)
+    assert error.field.split("[", maxsplit=1)[0].split(".", maxsplit=1)[0] == field
+
+
+def item(key: str, content: str = "x", category: str = "core") -> dict[str, Any]:
+    """Return what `set_many` is given for one entry."""
+    return {"key": key, "content": content, "category": category}
+
+
+class DurableManyContract(GivenAnAgent):
+    """Subclass it, and give it `hf` and `clock` fixtures."""
+
+    def test_all_are_written_in_their_order(self, durable: DurableMemory) -> None:
+        many = durable.set_many([item("a"), item("b"), {**item("c"), "tags": ["u", "t"]}])
+
+        assert keys_of(many.stored) == ["a", "b", "c"]
+        assert [each.outcome for each in many.stored] == ["created"] * 3
+        assert many.stored[2].tags == ("t", "u")
+        assert many.refused == ()
+        assert listed(durable) == ["c", "b", "a"]
+
+    def test_entries_may_be_given_as_they_were_read(
+        self, durable: DurableMemory, other: DurableMemory
+    ) -> None:
+        durable.set("a", "x", category="core", tags=("t",))
+
+        other.set_many(durable.list().data)
+
+        entry = other.get("a")
+        assert entry is not None
+        assert (entry.content, entry.category, entry.tags) == ("x", "core", ("t",))
+
+    def test_none_at_all_may_be_given(self, durable: DurableMemory) -> None:
+        assert durable.set_many([]).stored == ()
+
+    def test_the_same_key_twice_is_written_twice(self, durable: DurableMemory) -> None:
+        many = durable.set_many([item("a"), item("a", "y")])
+
+        assert [each.outcome for each in many.stored] == ["created", "replaced"]
+
+    def test_the_first_bad_item_raises_and_nothing_is_written(self, durable: DurableMemory) -> None:
+        with refused(InvalidInput, "004") as refusal:
+            durable.set_many([item("a"), item("b", "\0"), item("", "y")])
+
+        error: Any = refusal.value
+        assert error.index == 1
+        assert listed(durable) == []
+
+    def test_a_bad_item_that_only_the_store_can_tell_carries_its_index(
+        self, durable: DurableMemory
+    ) -> None:
+        durable.set_limits(cap=1)
+        durable.set("a", "x", category="core")
+
+        with refused(MemoryFull, "005") as refusal:
+            durable.set_many([item("a", "y"), item("b", category="note")])
+
+        error: Any = refusal.value
+        assert error.index == 1
+        assert durable.get("a").content == "x"  # pyright: ignore[reportOptionalMemberAccess]
+
+    def test_bad_items_are_skipped_when_asked(self, durable: DurableMemory) -> None:
+        durable.set_limits(cap=2)
+
+        many = durable.set_many(
+            [item("a"), item("b", "\0"), item("c"), item("d", category="note"), item(" e")],
+            on_error="skip",
+        )
+
+        assert keys_of(many.stored) == ["a", "c"]
+        assert [(each.index, each.key) for each in many.refused] == [
+            (1, "b"),
+            (3, "d"),
+            (4, " e"),
+        ]
+        assert [each.error.code for each in many.refused] == [
+            "HF-MEM-004",
+            "HF-MEM-005",
+            "HF-MEM-004",
+        ]
+        assert all(each.error.message and each.error.next for each in many.refused)
+        assert listed(durable) == ["c", "a"]
+
+    def test_in_a_run_conversation_entries_go_in_with_the_others(
+        self, durable: DurableMemory
+    ) -> None:
+        items = [item("a"), item("b", category="conversation"), item("c", category="workspace")]
+
+        with durable.run() as run:
+            many = run.set_many(items)
+
+        assert [each.scope for each in many.stored] == ["agent", "run", "workspace"]
+        assert listed(durable) == ["c", "a"]
+
+    def test_an_eviction_is_told_with_the_entry_that_brought_it(
+        self, durable: DurableMemory
+    ) -> None:
+        durable.set_limits(cap=2)
+        durable.set("cold", "x", category="note")
+
+        many = durable.set_many([item("a"), item("b"), item("a", "y")])
+
+        assert [keys_of(each.evicted) for each in many.stored] == [[], ["cold"], []]
+
+    def test_without_refresh_what_is_the_same_stays_as_it_is(self, durable: DurableMemory) -> None:
+        first = durable.set("a", "x", category="core")
+
+        many = durable.set_many([item("a"), item("b")], refresh=False)
+
+        assert [each.outcome for each in many.stored] == ["unchanged", "created"]
+        assert many.stored[0].seq == first.seq
+
+    def test_a_thousand_are_taken_and_one_more_is_not(self, durable: DurableMemory) -> None:
+        most = [item(f"k{number}") for number in range(1000)]
+
+        with bad("items"):
+            durable.set_many([*most, item("one more")])
+        assert len(durable.set_many(most).stored) == 1000
+
+    @pytest.mark.parametrize("on_error", ["stop", "", None])
+    def test_another_way_with_errors_is_refused(
+        self, durable: DurableMemory, on_error: Any
+    ) -> None:
+        with bad("on_error"):
+            durable.set_many([item("a")], on_error=on_error)
+
+
+LONGEST = "shared:" + "k" * 480
+"""As long as a key of a run's memory may be."""
+
+
+class Value(Struct, frozen=True):
+    """A value as a run's memory gives it."""
+
+    value: object
+    kind: str = "shared"
+    source: str | None = None
+
+
+class DurablePromotingContract(GivenAnAgent):
+    """Subclass it, and give it an `hf` fixture."""
+
+    def test_a_value_becomes_an_entry_that_says_where_it_is_from(
+        self, durable: DurableMemory
+    ) -> None:
+        values = {"shared:owner": Value({"name": "Ada", "at": [1, 2]})}
+
+        stored = durable.promote(values, "shared:owner", category="core", tags=["team"])
+
+        assert (stored.key, stored.content) == ("owner", '{"at":[1,2],"name":"Ada"}')
+        assert (stored.category, stored.tags, stored.outcome) == ("core", ("team",), "created")
+        assert durable.history("owner").data[0].cause == {"promoted_from": "shared:owner"}
+
+    def test_the_log_tells_of_which_run_by_whom_and_in_which_version(
+        self, durable: DurableMemory
+    ) -> None:
+        memory = RunMemory(run_id="run_42")
+        memory.set("shared:owner", "Ada", source="scout")
+        memory.set("shared:owner", "Bob", source="research")
+
+        durable.promote(memory, "shared:owner", category="core")
+
+        assert durable.history("owner").data[0].cause == {
+            "promoted_from": "shared:owner",
+            "run_id": "run_42",
+            "source": "research",
+            "version": "2",
+        }
+
+    def test_the_longest_key_of_a_run_may_be_where_it_is_from(self, durable: DurableMemory) -> None:
+        stored = durable.promote({LONGEST: Value("x")}, LONGEST, category="core", as_key="a")
+
+        assert stored.key == "a"
+        assert durable.history("a").data[0].cause == {"promoted_from": LONGEST}
+
+    def test_a_key_too_long_for_an_entry_needs_another(self, durable: DurableMemory) -> None:
+        with bad("key"):
+            durable.promote({LONGEST: Value("x")}, LONGEST, category="core")
+
+    def test_a_longer_key_than_any_of_a_run_is_refused(self, durable: DurableMemory) -> None:
+        longer = f"{LONGEST}k"
+
+        with bad("promoted_from"):
+            durable.promote({longer: Value("x")}, longer, category="core", as_key="a")
+
+    def test_where_nothing_is_there_is_nothing_to_promote(self, durable: DurableMemory) -> None:
+        nothing: dict[str, Value] = {}
+
+        with refused(NotFound, "002"):
+            durable.promote(nothing, "shared:owner", category="core")
+        assert durable.history().data == []
 
 
 class DurableWritingContract(GivenAnAgent):

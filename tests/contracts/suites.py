@@ -23,8 +23,6 @@ from contracts.durable_history import (
     DurableRedactionContract,
 )
 from contracts.durable_limits import DurableLimitsContract
-from contracts.durable_many import DurableManyContract
-from contracts.durable_promoting import DurablePromotingContract
 from contracts.durable_reading import DurableListingContract, DurablePagesContract
 from contracts.durable_reads import (
     DurableExplanationsContract,
@@ -38,7 +36,9 @@ from contracts.durable_runs import (
 from contracts.durable_scopes import DurableScopesContract
 from contracts.durable_texts import DurableCategoriesContract, DurableTextsContract
 from contracts.durable_writes import (
+    DurableManyContract,
     DurablePreconditionsContract,
+    DurablePromotingContract,
     DurableReplaysContract,
     DurableWritingContract,
 )

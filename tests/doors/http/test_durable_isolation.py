@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
-from contracts.durable_given import keys_of
+from contracts.durable_writes import keys_of
 from doors.http.asking import Asker, Said
 from memories.durable.beneath import everything
 from msgspec import Struct
