@@ -23,17 +23,18 @@ from contracts.durable_history import (
     DurableRedactionContract,
 )
 from contracts.durable_limits import DurableLimitsContract
-from contracts.durable_reading import DurableListingContract, DurablePagesContract
 from contracts.durable_reads import (
     DurableExplanationsContract,
     DurableHydrationContract,
+    DurableListingContract,
+    DurablePagesContract,
+    DurableScopesContract,
 )
 from contracts.durable_runs import (
     DurableCaptureContract,
     DurableConversationsContract,
     DurableRunsContract,
 )
-from contracts.durable_scopes import DurableScopesContract
 from contracts.durable_texts import DurableCategoriesContract, DurableTextsContract
 from contracts.durable_writes import (
     DurableManyContract,
