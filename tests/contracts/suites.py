@@ -11,7 +11,6 @@ from contracts.access import (
     WorkspacesContract,
 )
 from contracts.changes import ChangesContract, EventsContract, SnapshotContract, WaitingContract
-from contracts.durable_eviction import DurableEvictionContract
 from contracts.durable_expiry import DurableExpiryContract, DurableOrderContract
 from contracts.durable_forget import (
     DurableForgettingContract,
@@ -22,7 +21,12 @@ from contracts.durable_history import (
     DurableHistoryContract,
     DurableRedactionContract,
 )
-from contracts.durable_limits import DurableLimitsContract
+from contracts.durable_limits import (
+    DurableCategoriesContract,
+    DurableEvictionContract,
+    DurableLimitsContract,
+    DurableTextsContract,
+)
 from contracts.durable_reads import (
     DurableExplanationsContract,
     DurableHydrationContract,
@@ -35,7 +39,6 @@ from contracts.durable_runs import (
     DurableConversationsContract,
     DurableRunsContract,
 )
-from contracts.durable_texts import DurableCategoriesContract, DurableTextsContract
 from contracts.durable_writes import (
     DurableManyContract,
     DurablePreconditionsContract,
