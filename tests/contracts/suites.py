@@ -11,10 +11,11 @@ from contracts.access import (
     WorkspacesContract,
 )
 from contracts.changes import ChangesContract, EventsContract, SnapshotContract, WaitingContract
-from contracts.durable_expiry import DurableExpiryContract, DurableOrderContract
 from contracts.durable_forget import (
+    DurableExpiryContract,
     DurableForgettingContract,
     DurableForgottenAgentContract,
+    DurableOrderContract,
     DurableRevivalContract,
 )
 from contracts.durable_history import (
