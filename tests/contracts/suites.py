@@ -18,10 +18,6 @@ from contracts.durable_forget import (
     DurableOrderContract,
     DurableRevivalContract,
 )
-from contracts.durable_history import (
-    DurableHistoryContract,
-    DurableRedactionContract,
-)
 from contracts.durable_limits import (
     DurableCategoriesContract,
     DurableEvictionContract,
@@ -38,6 +34,8 @@ from contracts.durable_reads import (
 from contracts.durable_runs import (
     DurableCaptureContract,
     DurableConversationsContract,
+    DurableHistoryContract,
+    DurableRedactionContract,
     DurableRunsContract,
 )
 from contracts.durable_writes import (
