@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contracts.longterm_given import GivenAUser, bad, memory_of, said, turns
+from contracts.longterm_items import GivenAUser, bad, memory_of, said, turns
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import Recorded, Skipped, Turn

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contracts.longterm_given import GivenAUser, capped, kept, said
+from contracts.longterm_items import GivenAUser, capped, kept, said
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.memory import LongTermMemory

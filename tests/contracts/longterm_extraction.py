@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from contracts.longterm_given import items, kept, memory_of, turns
+from contracts.longterm_items import items, kept, memory_of, turns
 from contracts.longterm_vectors import SECONDS, jobs, until
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast

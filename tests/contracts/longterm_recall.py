@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contracts.longterm_given import (
+from contracts.longterm_items import (
     GivenAUser,
     bad,
     kept,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contracts.longterm_given import GivenAUser, bad, items, kept, memory_of
+from contracts.longterm_items import GivenAUser, bad, items, kept, memory_of
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions

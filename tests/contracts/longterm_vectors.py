@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from contracts.longterm_given import items, kept, memory_of, said, texts
+from contracts.longterm_items import items, kept, memory_of, said, texts
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.memory import LongTermMemory

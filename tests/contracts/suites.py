@@ -52,13 +52,13 @@ from contracts.lists import (
     StoreListsContract,
     StoreSettingsContract,
 )
-from contracts.longterm_caps import LongTermCapsContract
 from contracts.longterm_conversing import LongTermConversationContract
 from contracts.longterm_events import LongTermEventsContract
-from contracts.longterm_forgetting import LongTermForgettingContract
 from contracts.longterm_items import (
+    LongTermCapsContract,
     LongTermChangingContract,
     LongTermDuplicatesContract,
+    LongTermForgettingContract,
     LongTermRememberingContract,
 )
 from contracts.longterm_reads import (

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from contracts.longterm_given import kept, memory_of, said, texts
+from contracts.longterm_items import kept, memory_of, said, texts
 from library.upkeep.meddling import Ask, checks, opened
 
 from holdfast.library.holdfast import Holdfast

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from contracts.longterm_given import kept, memory_of, texts
+from contracts.longterm_items import kept, memory_of, texts
 from contracts.longterm_vectors import SECONDS
 
 import holdfast

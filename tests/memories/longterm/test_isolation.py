@@ -6,7 +6,7 @@ from typing import Any, LiteralString, cast
 
 import psycopg
 import pytest
-from contracts.longterm_given import kept, memory_of, said
+from contracts.longterm_items import kept, memory_of, said
 from psycopg import errors, sql
 
 import holdfast

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from contracts.longterm_given import (
+from contracts.longterm_items import (
     items,
     kept,
     memory_of,

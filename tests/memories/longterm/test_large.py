@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from contracts.longterm_given import kept, memory_of, said, texts
+from contracts.longterm_items import kept, memory_of, said, texts
 
 import holdfast
 from holdfast.engines.base import Engine

@@ -1,7 +1,7 @@
 """What a handle that closed left half done, as a server finds it, on both engines."""
 
 import pytest
-from contracts.longterm_given import memory_of
+from contracts.longterm_items import memory_of
 
 import holdfast
 from holdfast.ground.clock import to_microseconds

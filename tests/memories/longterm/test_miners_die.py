@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from contracts.longterm_extraction import Scripted
-from contracts.longterm_given import items, memory_of
+from contracts.longterm_items import items, memory_of
 from contracts.longterm_vectors import SECONDS, until
 from memories.longterm.model_servers import model_server
 

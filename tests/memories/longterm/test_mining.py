@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from contracts.longterm_extraction import LongTermMiningContract, Scripted, told
-from contracts.longterm_given import items, memory_of
+from contracts.longterm_items import items, memory_of
 from contracts.longterm_vectors import SECONDS
 from memories.longterm.model_servers import model_server
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart

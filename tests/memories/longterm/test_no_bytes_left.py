@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from contracts.longterm_given import capped, kept, memory_of, said
+from contracts.longterm_items import capped, kept, memory_of, said
 from contracts.longterm_vectors import SECONDS, until
 
 import holdfast

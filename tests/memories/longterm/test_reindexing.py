@@ -5,7 +5,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from contracts.longterm_given import kept, memory_of, said, texts
+from contracts.longterm_items import kept, memory_of, said, texts
 from library.upkeep.meddling import Ask, asking
 
 import holdfast

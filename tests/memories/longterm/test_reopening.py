@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from contracts.longterm_given import items, kept, memory_of, said, texts
+from contracts.longterm_items import items, kept, memory_of, said, texts
 
 import holdfast
 from holdfast.engines.base import Dialect

@@ -1,7 +1,7 @@
 """The memory that caches share."""
 
 import pytest
-from contracts.longterm_given import kept, memory_of
+from contracts.longterm_items import kept, memory_of
 
 import holdfast
 from holdfast.ground.errors import InvalidInput

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from contracts.longterm_given import kept, memory_of, texts
+from contracts.longterm_items import kept, memory_of, texts
 from contracts.longterm_vectors import SECONDS
 
 import holdfast
