@@ -52,7 +52,6 @@ from contracts.lists import (
     StoreListsContract,
     StoreSettingsContract,
 )
-from contracts.longterm_conversing import LongTermConversationContract
 from contracts.longterm_events import LongTermEventsContract
 from contracts.longterm_items import (
     LongTermCapsContract,
@@ -66,11 +65,12 @@ from contracts.longterm_reads import (
     LongTermListingContract,
 )
 from contracts.longterm_recall import (
+    LongTermConversationContract,
     LongTermMarksContract,
     LongTermOptionsContract,
     LongTermRecallingContract,
+    LongTermRecordingContract,
 )
-from contracts.longterm_recording import LongTermRecordingContract
 from contracts.longterm_scopes import (
     LongTermScopesContract,
     LongTermSwitchContract,
