@@ -52,7 +52,6 @@ from contracts.lists import (
     StoreListsContract,
     StoreSettingsContract,
 )
-from contracts.longterm_events import LongTermEventsContract
 from contracts.longterm_items import (
     LongTermCapsContract,
     LongTermChangingContract,
@@ -61,8 +60,11 @@ from contracts.longterm_items import (
     LongTermRememberingContract,
 )
 from contracts.longterm_reads import (
+    LongTermEventsContract,
     LongTermExportContract,
     LongTermListingContract,
+    LongTermScopesContract,
+    LongTermSwitchContract,
 )
 from contracts.longterm_recall import (
     LongTermConversationContract,
@@ -70,10 +72,6 @@ from contracts.longterm_recall import (
     LongTermOptionsContract,
     LongTermRecallingContract,
     LongTermRecordingContract,
-)
-from contracts.longterm_scopes import (
-    LongTermScopesContract,
-    LongTermSwitchContract,
 )
 from contracts.memories import (
     ContentsContract,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from contracts.longterm_events import LongTermEventsContract
+from contracts.longterm_reads import LongTermEventsContract
 from contracts.longterm_recall import (
     LongTermMarksContract,
     LongTermRecallingContract,
