@@ -80,7 +80,6 @@ from contracts.memories import (
     MemoryUpdatesContract,
     PreconditionsContract,
 )
-from contracts.network_runs import NetworkRunsContract
 from contracts.paths import (
     DeleteUnderContract,
     ExclusivityContract,
@@ -133,8 +132,12 @@ from contracts.stores import (
     StoresContract,
     StoreUpdatesContract,
 )
-from contracts.threads import ThreadsContract, ThreadTurnsContract
-from contracts.threads_forgetting import ThreadForgettingContract
+from contracts.threads import (
+    NetworkRunsContract,
+    ThreadForgettingContract,
+    ThreadsContract,
+    ThreadTurnsContract,
+)
 from contracts.versions import DiffContract, RedactionContract, RestoreContract, VersionsContract
 
 STORES: Final = (
