@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.runs_given import GivenARun, Show
+from contracts.runs import GivenARun, Show
 from contracts.stores import invalid
 from holdfast.ground.errors import NotFound
 from holdfast.ground.json_values import JSON

@@ -114,8 +114,7 @@ from contracts.run_tools import (
     RunToolsContract,
     RunWriteToolContract,
 )
-from contracts.runs import RunControlContract, RunsContract
-from contracts.saved_runs import SavedRunsContract
+from contracts.runs import RunControlContract, RunsContract, SavedRunsContract
 from contracts.sessions import (
     AgentsContract,
     AttachmentsContract,

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from contracts.runs_given import Held
+from contracts.runs import Held
 from doors.http.asking import Asker, Said
 
 from holdfast.ground.events import Event
