@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from contracts.run_given import GivenARun, NewMemory, invalid, keys_of, refusal
+from contracts.run_memory import GivenARun, NewMemory, invalid, keys_of, refusal
 from holdfast.ground.errors import InvalidInput, LimitExceeded
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import RunLimits

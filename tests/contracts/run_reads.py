@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from contracts.run_given import GivenARun, NewMemory, invalid, refusal
+from contracts.run_memory import GivenARun, NewMemory, invalid, refusal
 from holdfast.ground.errors import LimitExceeded, PreconditionFailed, WaitTimeout
 from holdfast.ground.events import Event as BusEvent
 from holdfast.ground.events import EventBus

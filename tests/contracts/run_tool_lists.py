@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from contracts.run_asked import AT, Listed, call, listed_keys, mistake
-from contracts.run_given import GivenARun, NewMemory, keys_of
+from contracts.run_memory import GivenARun, NewMemory, keys_of
 from holdfast.memories.run import keys
 from holdfast.memories.run.memory import RunMemory
 from holdfast.testing.fakes import FrozenClock

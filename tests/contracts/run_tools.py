@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from contracts.run_asked import AT, Answer, call, mistake
-from contracts.run_given import GivenARun, NewMemory, invalid
+from contracts.run_memory import GivenARun, NewMemory, invalid
 from holdfast import tools
 from holdfast.memories.run.entry import RunLimits
 from holdfast.memories.run.memory import RunMemory

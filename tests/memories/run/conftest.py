@@ -1,7 +1,7 @@
 """A clock that stands still, and memories of runs by it."""
 
 import pytest
-from contracts.run_given import NewMemory
+from contracts.run_memory import NewMemory
 
 from holdfast.ground.events import EventBus
 from holdfast.memories.run.entry import UNLESS_SAID, RunLimits
