@@ -87,11 +87,6 @@ from contracts.paths import (
     RenameContract,
     SearchContract,
 )
-from contracts.run_filters import (
-    RunFiltersContract,
-    RunRenderingContract,
-    RunRestoringContract,
-)
 from contracts.run_memory import (
     RunKeysContract,
     RunLimitsContract,
@@ -100,7 +95,10 @@ from contracts.run_memory import (
 )
 from contracts.run_reads import (
     RunEventsContract,
+    RunFiltersContract,
     RunListenersContract,
+    RunRenderingContract,
+    RunRestoringContract,
     RunWaitingContract,
 )
 from contracts.run_records import (
