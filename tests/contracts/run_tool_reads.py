@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from contracts.run_asked import Answer, call, length, listed_keys
 from contracts.run_memory import GivenARun, keys_of, milliseconds
+from contracts.run_tools import Answer, call, length, listed_keys
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.memories.run.listeners import RunMemoryEvent

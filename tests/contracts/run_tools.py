@@ -1,14 +1,53 @@
 """Contract of the tools of run memory: names, errors, writes, and prompts."""
 
-from typing import Any, cast
+import json
+from typing import Any, Protocol, cast
 
 import pytest
 
-from contracts.run_asked import AT, Answer, call, mistake
-from contracts.run_memory import GivenARun, NewMemory, invalid
+from contracts.run_memory import GivenARun, NewMemory, invalid, keys_of
 from holdfast import tools
+from holdfast.memories.run import keys
 from holdfast.memories.run.entry import RunLimits
 from holdfast.memories.run.memory import RunMemory
+from holdfast.testing.fakes import FrozenClock
+
+Answer = dict[str, Any]
+AT = "2026-01-01T00:00:00.000Z"
+"""The instant at which the test's clock stands."""
+
+
+class Listed(Protocol):
+    """List the entries of a memory; a subclass may override the interface it uses."""
+
+    def __call__(self, memory: RunMemory, **arguments: object) -> Answer:
+        """Return the result for *arguments*."""
+        ...
+
+
+def call(memory: RunMemory, tool: int, arguments: object, **options: Any) -> Answer:
+    """Return the result of tool number *tool* of *memory* for *arguments*."""
+    return cast("Answer", tools.run(memory, **options)[tool].call(arguments))
+
+
+def length(answer: object) -> int:
+    """Return the length of *answer* as compact JSON, in characters."""
+    return len(json.dumps(answer, ensure_ascii=False, separators=(",", ":")))
+
+
+def listed_keys(answer: Answer) -> list[str]:
+    """Return the keys of the entries in *answer*, a result of the list tool."""
+    return [each["key"] for each in answer["entries"]]
+
+
+def mistake(answer: Answer, field: str | None, type: str = "invalid_input") -> Answer:
+    """Check that *answer* is an error about *field* with a next step, and return it."""
+    assert set(answer) == {"error"}
+    error: Answer = answer["error"]
+    assert (error["type"], error["field"]) == (type, field)
+    assert error["message"]
+    assert error["next"].endswith(".")
+    return error
 
 
 class RunToolsContract(GivenARun):
@@ -225,3 +264,178 @@ class RunPromptContract(GivenARun):
 
     def test_nothing_to_read_is_no_hint(self, memory: RunMemory) -> None:
         assert tools.run_hint(memory, []) == tools.run_hint(memory, ["step:no"]) == ""
+
+
+class RunListToolContract(GivenARun):
+    """A subclass provides `new` and `clock`, and `listed` for another interface."""
+
+    @pytest.fixture
+    def listed(self) -> Listed:
+        """Return a function that calls the tool itself."""
+        return lambda memory, **arguments: call(memory, 0, arguments)
+
+    def test_a_list_has_all_but_the_value(self, memory: RunMemory, listed: Listed) -> None:
+        memory.set(
+            "task:research",
+            {"findings": ["alpha"]},
+            source="research",
+            title="Research\nfindings",
+            description="Top three sources.",
+        )
+
+        assert listed(memory) == {
+            "total": 1,
+            "returned": 1,
+            "truncated": False,
+            "next_page": None,
+            "entries": [
+                {
+                    "key": "task:research",
+                    "kind": "task_result",
+                    "title": "Research findings",
+                    "description": "Top three sources.",
+                    "source": "research",
+                    "valueBytes": 22,
+                    "createdAt": AT,
+                    "updatedAt": AT,
+                    "version": 1,
+                }
+            ],
+        }
+
+    def test_what_is_null_is_left_out_and_failed_is_there_when_true(
+        self, memory: RunMemory, listed: Listed
+    ) -> None:
+        memory.set("step:a", None, failed=True)
+        memory.set("step:b", None)
+
+        second, first = listed(memory)["entries"]
+
+        required = {"key", "kind", "valueBytes", "createdAt", "updatedAt", "version"}
+        assert set(first) == required | {"failed"}
+        assert set(second) == required
+
+    def test_a_long_description_is_cut(self, memory: RunMemory, listed: Listed) -> None:
+        memory.set("step:a", 1, description="x" * 241)
+        memory.set("step:b", 1, description="x" * 240)
+
+        assert [each["description"] for each in listed(memory)["entries"]] == [
+            "x" * 240,
+            "x" * 240 + "…",
+        ]
+
+    def test_the_latest_write_comes_first_unless_the_oldest_is_asked_for(
+        self, memory: RunMemory, listed: Listed, clock: FrozenClock
+    ) -> None:
+        for name in "abc":
+            memory.set(keys.shared(name), 1)
+        clock.tick()
+        memory.set("shared:a", 2)
+
+        assert listed_keys(listed(memory)) == ["shared:a", "shared:c", "shared:b"]
+        assert listed_keys(listed(memory, order="oldest")) == ["shared:b", "shared:c", "shared:a"]
+
+    def test_what_was_restored_stands_where_its_time_is(
+        self, memory: RunMemory, listed: Listed, clock: FrozenClock
+    ) -> None:
+        memory.set("shared:old", 1)
+        clock.tick()
+        kept = memory.snapshot()
+        memory.set("shared:new", 1)
+
+        memory.restore(kept)
+
+        assert listed_keys(listed(memory)) == ["shared:new", "shared:old"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "found"),
+        [
+            ({"kind": ["step_result"]}, ["step:a"]),
+            ({"kind": "step_result"}, ["step:a"]),
+            ({"kind": []}, []),
+            ({"key_prefix": "s"}, ["shared:b", "step:a"]),
+            ({"sources": ["x"]}, ["step:a"]),
+            ({"kind": None, "key_prefix": None, "sources": None, "limit": None}, None),
+        ],
+    )
+    def test_a_filter_narrows_and_null_is_none(
+        self, memory: RunMemory, listed: Listed, arguments: dict[str, Any], found: list[str] | None
+    ) -> None:
+        memory.set("step:a", 1, source="x")
+        memory.set("input:c", 1, source="y")
+        memory.set("shared:b", 1)
+
+        answer = listed(memory, **arguments)
+
+        assert listed_keys(answer) == (
+            ["shared:b", "input:c", "step:a"] if found is None else found
+        )
+        assert answer["total"] == len(listed_keys(answer))
+
+    @pytest.mark.parametrize("order", ["newest", "oldest"])
+    def test_pages_lead_through_everything_once(
+        self, memory: RunMemory, listed: Listed, clock: FrozenClock, order: str
+    ) -> None:
+        for number in range(250):
+            memory.set(keys.shared(str(number)), 1)
+            if number % 3 == 0:
+                clock.tick()
+        first = listed(memory, order=order)
+        second = listed(memory, page=first["next_page"])
+
+        assert (first["total"], first["returned"], first["truncated"]) == (250, 200, True)
+        assert (second["total"], second["returned"], second["truncated"]) == (250, 50, False)
+        every = keys_of(memory)
+        assert listed_keys(first) + listed_keys(second) == (
+            every if order == "oldest" else every[::-1]
+        )
+
+    def test_what_is_written_between_pages_neither_repeats_nor_hides_others(
+        self, memory: RunMemory, listed: Listed
+    ) -> None:
+        for name in "abcdef":
+            memory.set(keys.shared(name), 1)
+        first = listed(memory, limit=2)
+        memory.set("shared:g", 1)
+        memory.delete("shared:e")
+        memory.set("shared:a", 2)
+
+        second = listed(memory, limit=10, page=first["next_page"])
+
+        assert listed_keys(first) == ["shared:f", "shared:e"]
+        assert listed_keys(second) == ["shared:d", "shared:c", "shared:b"]
+
+    def test_a_cursor_carries_its_filter_and_refuses_another(
+        self, memory: RunMemory, listed: Listed
+    ) -> None:
+        for name in "abc":
+            memory.set(keys.shared(name), 1)
+            memory.set(keys.step(name), 1)
+        arguments = {"kind": ["shared"], "order": "oldest", "limit": 1}
+        cursor = listed(memory, **arguments)["next_page"]
+
+        assert listed_keys(listed(memory, page=cursor)) == ["shared:b", "shared:c"]
+        assert listed_keys(listed(memory, **arguments, page=cursor)) == ["shared:b"]
+        for other in ({"kind": ["step_result"]}, {"key_prefix": "s"}, {"order": "newest"}):
+            mistake(listed(memory, page=cursor, **other), "page")
+
+    @pytest.mark.parametrize("bad", ["", "page_", "nonsense", "page_AAAA"])
+    def test_a_bad_cursor_is_a_mistake(self, memory: RunMemory, listed: Listed, bad: str) -> None:
+        mistake(listed(memory, page=bad), "page")
+
+    def test_a_cursor_of_another_run_is_a_mistake(self, new: NewMemory, listed: Listed) -> None:
+        one, other = new(), new()
+        for memory in (one, other):
+            memory.set("shared:a", 1)
+            memory.set("shared:b", 1)
+
+        mistake(listed(other, page=listed(one, limit=1)["next_page"]), "page")
+
+    @pytest.mark.parametrize(
+        ("field", "bad"),
+        [("kind", ["facts"]), ("limit", 0), ("limit", 201), ("order", "random")],
+    )
+    def test_a_mistake_names_its_field(
+        self, memory: RunMemory, listed: Listed, field: str, bad: object
+    ) -> None:
+        mistake(listed(memory, **{field: bad}), field)

@@ -105,9 +105,9 @@ from contracts.run_records import (
     RunRecordEntriesContract,
     RunRecordEventsContract,
 )
-from contracts.run_tool_lists import RunListToolContract
 from contracts.run_tool_reads import RunPiecesContract, RunReadToolContract
 from contracts.run_tools import (
+    RunListToolContract,
     RunPromptContract,
     RunToolsContract,
     RunWriteToolContract,
