@@ -8,23 +8,21 @@ import pytest
 
 from contracts.files_cases import ABC, CREATES, EDITS, VIEWS
 from contracts.files_commands import (
+    READ_ONLY,
     Case,
+    Clear,
+    Run,
     create,
     delete,
     insert,
     listed,
+    named_by_command,
     numbered,
+    read_files,
     rename,
     str_replace,
-    view,
-)
-from contracts.files_given import (
-    READ_ONLY,
-    Clear,
-    Run,
-    named_by_command,
-    read_files,
     versions,
+    view,
     write_files,
 )
 from contracts.files_moves import ARGUMENTS, DELETES, ILLEGAL, PATHS, RENAMES, TWO, WRITES

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from contracts.files import FilesContract
-from contracts.files_commands import view
-from contracts.files_given import Clear, Run
+from contracts.files_commands import Clear, Run, view
 
 import holdfast
 from holdfast.ground.errors import ToolRefused

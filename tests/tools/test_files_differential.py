@@ -12,11 +12,11 @@ from contracts.files_commands import (
     create,
     delete,
     insert,
+    read_files,
     rename,
     str_replace,
     view,
 )
-from contracts.files_given import read_files
 from hypothesis import given
 from hypothesis import strategies as st
 

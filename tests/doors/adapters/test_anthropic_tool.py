@@ -10,8 +10,7 @@ import pytest
 from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
 from anthropic.types.beta import BetaMemoryTool20250818ViewCommand
 from contracts.files import FilesContract
-from contracts.files_commands import create, view
-from contracts.files_given import Clear, Run
+from contracts.files_commands import Clear, Run, create, view
 
 import holdfast.aio
 from holdfast.doors.adapters.anthropic_tool import AsyncHoldfastMemoryTool, HoldfastMemoryTool
