@@ -6,7 +6,19 @@ from typing import Any, cast
 
 import pytest
 
-from contracts.files_cases import ABC, CREATES, EDITS, VIEWS
+from contracts.files_cases import (
+    ABC,
+    ARGUMENTS,
+    CREATES,
+    DELETES,
+    EDITS,
+    ILLEGAL,
+    PATHS,
+    RENAMES,
+    TWO,
+    VIEWS,
+    WRITES,
+)
 from contracts.files_commands import (
     READ_ONLY,
     Case,
@@ -25,7 +37,6 @@ from contracts.files_commands import (
     view,
     write_files,
 )
-from contracts.files_moves import ARGUMENTS, DELETES, ILLEGAL, PATHS, RENAMES, TWO, WRITES
 from holdfast.ground.errors import InvalidInput, NotFound, ToolRefused
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory
