@@ -229,9 +229,9 @@ class ChangesContract(GivenAStore):
     ) -> None:
         with invalid("after"):
             hf.memory_stores.memories.changes(store.id, -1)
-        for wait in (-1.0, 30.1):
+        for seconds in (-1.0, 30.1):
             with invalid("wait"):
-                hf.memory_stores.memories.changes(store.id, after, wait=wait)
+                hf.memory_stores.memories.changes(store.id, after, wait=seconds)
 
     def test_an_unknown_store_has_none(self, hf: Holdfast, elsewhere: Holdfast) -> None:
         theirs = elsewhere.memory_stores.create(name="Theirs")
