@@ -150,7 +150,6 @@ LOCAL_IMPORTS = {
     "holdfast/doors/cli/upkeep.py": 10,
     "holdfast/doors/http/own/networks.py": 1,
     "holdfast/doors/http/state.py": 2,
-    "holdfast/doors/mount/process/mount.py": 3,
     "holdfast/library/holdfast.py": 21,
     "holdfast/library/open.py": 4,
     "holdfast/library/remote/handle.py": 7,

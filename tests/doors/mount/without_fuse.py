@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import holdfast
-from holdfast.doors.mount.process.mount import MountPlan, live
+from holdfast.doors.mount.process.lifecycle import MountPlan, live
 from holdfast.doors.mount.process.setup import asked
 from holdfast.doors.mount.process.system import Machine
 from holdfast.ground.errors import HoldfastError

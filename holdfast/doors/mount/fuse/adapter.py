@@ -9,25 +9,26 @@ import ctypes
 import logging
 import os
 import threading
-from collections.abc import Callable
-from errno import EINVAL, ERANGE, ESTALE
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from errno import EINVAL, EIO, ERANGE, ESTALE
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from holdfast.doors.mount.fuse import protocol
-from holdfast.doors.mount.fuse.dispatch import FuseDispatcher, Requests, errno_of
-from holdfast.doors.mount.fuse.handles import Listing, OpenFiles
+from holdfast.doors.mount.fuse.dispatch import FuseDispatcher
 from holdfast.doors.mount.fuse.invalidation import (
+    CachedPages,
     Directories,
     Forgetting,
     KernelInvalidator,
     Touched,
     after,
 )
-from holdfast.doors.mount.fuse.kernel import Attributes, Operations
+from holdfast.doors.mount.fuse.kernel import Attributes, DirectoryEntry, Operations
 from holdfast.doors.mount.fuse.libfuse import FuseSession, MountFailed, bindings, packing
-from holdfast.doors.mount.fuse.protocol import CurrentRequest
+from holdfast.doors.mount.fuse.protocol import CurrentRequest, UnlinkedFiles
 from holdfast.doors.mount.process.system import at, source_of
 from holdfast.doors.mount.process.unmount import detach
 
@@ -39,6 +40,11 @@ NOTICES_SINCE = 12
 """First minor version of the protocol with invalidation notices."""
 LINGER = 1.0
 """Seconds that open handles have after a stop, and threads after the end."""
+SETTLE = 0.1
+"""Seconds that a failed save waits at most for its notices to reach the kernel.
+
+A program that sees the save fail then also sees the current content.
+"""
 OPTIONS = ("subtype=holdfast", "nosuid", "nodev")
 FOR_OTHERS = ("allow_other", "default_permissions")
 
@@ -60,16 +66,45 @@ def text(path: bytes | None) -> str:
     return path.decode("utf-8", "surrogateescape") if path else ""
 
 
+class Listing:
+    """An open directory: its names at the first read, with their current entries."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._names: list[str] = []
+        self._entries: Sequence[DirectoryEntry | None] = ()
+        self._as_of = -1
+
+    def entries(
+        self, core: Operations, touched: Touched, *, anew: bool
+    ) -> Sequence[DirectoryEntry | None]:
+        """Return the entries in the order of the first read; None for a removed one.
+
+        *anew* starts a new read.
+        """
+        if not anew and self._as_of == touched.last:
+            return self._entries
+        self._as_of = touched.last
+        present = core.readdir(self.path)
+        if anew:
+            self._names = [entry.name for entry in present]
+            self._entries = present
+        else:
+            known = {entry.name: entry for entry in present}
+            self._entries = [known.get(name) for name in self._names]
+        return self._entries
+
+
 class Adapter:
     """Callbacks for libfuse: one method for each function of its table, on *core*.
 
     Pointers are numbers. A path is None where libfuse passes a handle.
     """
 
-    def __init__(self, core: Operations) -> None:
+    def __init__(self, core: Operations, notices: KernelInvalidator) -> None:
         self.present, self.touched = CurrentRequest(), Touched()
-        self.directories, self.opening = Directories(), OpenFiles(core, self.touched)
-        self._core = core
+        self.directories, self.unlinked = Directories(), UnlinkedFiles()
+        self._core, self._notices, self._pages = core, notices, CachedPages()
         self._listings: dict[int, Listing] = {}
         self._numbers = count(1)
         self._callbacks: list[object] = []
@@ -181,17 +216,64 @@ class Adapter:
         opened, name = self._structures.fuse_file_info.from_address(info), text(path)
         request = self.present.request
         try:
-            opened.fh, opened.keep_cache = self.opening.opened(name, opened.flags, request)
+            handle = opened.fh = self._core.open(name, opened.flags)
         except FileNotFoundError as gone:
             raise OSError(ESTALE, os.strerror(ESTALE)) from gone
-        self.opening.learn(request.node, name)
+        self.unlinked.opened(handle, name, request)
+        if opened.flags & os.O_TRUNC:
+            self.touched()
+        with suppress(OSError):  # the file is open nevertheless
+            opened.keep_cache = self._pages.are_of(request.node, self._core.getattr(name, handle))
 
     def _create(self, path: bytes, _mode: int, info: int) -> None:
         request = self.present.request
         if request.opcode == protocol.MKNOD:  # libfuse makes plain files by create
             self._core.mknod(text(path))
         opened = self._structures.fuse_file_info.from_address(info)
-        opened.fh = self.opening.created(text(path), opened.flags, request)
+        opened.fh = self._core.create(text(path), opened.flags)
+        self.unlinked.opened(opened.fh, text(path), request)
+        self.touched()
+
+    def _read(self, _path: None, into: int, size: int, offset: int, info: int) -> int:
+        handle = self._used(info)
+        data = self._core.read(handle, size, offset)
+        ctypes.memmove(into, data, len(data))
+        return len(data)
+
+    def _write(self, _path: None, data: int, size: int, offset: int, info: int) -> int:
+        handle = self._used(info)
+        try:
+            return self._core.write(handle, ctypes.string_at(data, size), offset)
+        finally:
+            self.touched()
+
+    def _flush(self, _path: None, info: int) -> None:
+        self._save(self._core.flush, info)
+
+    def _fsync(self, _path: None, _data: int, info: int) -> None:
+        self._save(self._core.fsync, info)
+
+    def _save(self, save: Callable[[int], None], info: int) -> None:
+        handle = self._used(info)
+        try:
+            save(handle)
+        except BaseException:
+            self._core.kernel.step_aside()
+            self._notices.settle(SETTLE)
+            raise
+        finally:
+            self.touched()
+
+    def _used(self, info: int) -> int:
+        """Return the handle, and record its node."""
+        handle = self._handle(info)
+        self.unlinked.used(handle, self.present.request.node)
+        return handle
+
+    def _release(self, _path: None, info: int) -> None:
+        handle = self._handle(info)
+        self.unlinked.released(handle)
+        self._core.release(handle)
 
     def _truncate(self, path: bytes | None, length: int, info: int | None) -> None:
         self._core.truncate(text(path), length, self._handle(info) if info else None)
@@ -199,14 +281,14 @@ class Adapter:
 
     def _unlink(self, path: bytes) -> None:
         self._core.unlink(text(path))
-        self.opening.removed(text(path))
+        self.unlinked.removed(text(path))
         self.touched()
 
     def _rename(self, old: bytes, new: bytes, flags: int) -> None:
         names = text(old), text(new)
         self._core.rename(*names, flags)
         self.directories.moved(*names)
-        self.opening.moved(*names)
+        self.unlinked.moved(*names)
         for listing in [*self._listings.values()]:
             listing.path = after(listing.path, *names)
         self.touched()
@@ -256,6 +338,14 @@ class Adapter:
 
     def _removexattr(self, path: bytes, name: bytes) -> None:
         self._core.removexattr(text(path), text(name))
+
+
+def errno_of(error: BaseException, operation: str) -> int:
+    """Return the errno of *error*; log it and return EIO if it has none."""
+    if isinstance(error, OSError) and error.errno:
+        return error.errno
+    logger.error("%s failed", operation, exc_info=error)
+    return EIO
 
 
 def plainly(kind: Any) -> Any:
@@ -316,11 +406,11 @@ def serve(
     """
     # Its path in the mount table, resolved while the mount still answers.
     place = Path(os.path.realpath(directory))
-    adapter, notices = Adapter(core), KernelInvalidator()
+    notices = KernelInvalidator()
+    adapter = Adapter(core, notices)
     options = [f"fsname={source_of(os.getpid())}", *OPTIONS, *(FOR_OTHERS if allow_other else ())]
     session = FuseSession(adapter.operations(), directory.absolute(), options)
-    direct = Requests(core, adapter.opening, touched=adapter.touched, notices=notices)
-    loop = FuseDispatcher(session.fd, session.process_at, adapter.present, direct.table())
+    loop = FuseDispatcher(session.fd, session.process_at, adapter.present, adapter.unlinked)
     core.kernel = Forgetting(
         loop.step_aside,
         session.drop_content,

@@ -1,5 +1,6 @@
-"""Receive kernel requests and dispatch them, with fast paths.
+"""Receive kernel requests and dispatch them to libfuse.
 
+libfuse's own loop hides what its path interface leaves out: the node of a request, and its handle.
 The thread that holds the token receives a request, answers it and continues, so work without waits
 runs on one thread without switches. A handler that is about to wait releases the token
 (`step_aside`), answers from its own thread, and queues for the token afterwards.
@@ -10,15 +11,11 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from threading import get_ident
 
 from holdfast.doors.mount.fuse import protocol
-from holdfast.doors.mount.fuse.handles import OpenFiles
-from holdfast.doors.mount.fuse.invalidation import KernelInvalidator, Touched
-from holdfast.doors.mount.fuse.kernel import Operations
-from holdfast.doors.mount.fuse.protocol import HEADER_BYTES, CurrentRequest, Process, Request
+from holdfast.doors.mount.fuse.protocol import CurrentRequest, Process, Request, UnlinkedFiles
 
 logger = logging.getLogger(__name__)
 
@@ -39,19 +36,14 @@ NAMELESS = frozenset(
 """Requests for which libfuse locks no name: they never wait for such a lock."""
 
 
-Direct = Callable[[Request], bool]
-"""Answer a request without libfuse, or prepare it for libfuse and return False."""
-
-
 def _ignore() -> None:
     """Do nothing."""
 
 
 class FuseDispatcher:
-    """Receive requests from *fd* and answer them, by *direct* or through libfuse.
+    """Receive requests from *fd* and answer them through libfuse.
 
-    *direct* has handlers by opcode. *process_at* returns, for the address of a buffer, the
-    function that answers requests in it.
+    *process_at* returns, for the address of a buffer, the function that answers requests in it.
     """
 
     def __init__(
@@ -59,10 +51,10 @@ class FuseDispatcher:
         fd: int,
         process_at: Callable[[int], Process],
         present: CurrentRequest,
-        direct: Mapping[int, Direct],
+        unlinked: UnlinkedFiles,
     ) -> None:
         self._fd, self._process_at, self._present = fd, process_at, present
-        self._direct = direct
+        self._unlinked = unlinked
         self._token = threading.Lock()
         self._leader = 0
         self._mutex = threading.Lock()
@@ -158,14 +150,15 @@ class FuseDispatcher:
         self._on_end()
 
     def _answer(self, request: Request) -> None:
-        """Answer *request*, directly or through libfuse."""
+        """Answer *request* through libfuse, but for INTERRUPT: all end by the deadline."""
         opcode = request.opcode
         if self._closed:
             request.refuse(errno.ENOTCONN)
             return
-        direct = self._direct.get(opcode)
-        if direct is not None and direct(request):
+        if opcode == protocol.INTERRUPT:
             return
+        if opcode in (protocol.GETATTR, protocol.SETATTR):
+            self._unlinked.give_handle(request)
         if opcode in EXCLUSIVE:
             self._answer_exclusive(request)
             return
@@ -185,112 +178,3 @@ class FuseDispatcher:
         finally:
             with self._mutex:
                 self._exclusive -= 1
-
-
-# These requests need no look-up by libfuse, which would take as long again as the core does.
-
-CAPABILITY = b"security.capability\0"
-SETTLE = 0.1
-"""Seconds that a failed save waits at most for its notices to reach the kernel.
-
-A program that sees the save fail then also sees the current content.
-"""
-
-
-def errno_of(error: BaseException, operation: str) -> int:
-    """Return the errno of *error*; log it and return EIO if it has none."""
-    if isinstance(error, OSError) and error.errno:
-        return error.errno
-    logger.error("%s failed", operation, exc_info=error)
-    return errno.EIO
-
-
-def answered(operation: str, direct: Direct) -> Direct:
-    """Wrap *direct* for *operation* so that any exception is answered with an errno."""
-
-    def call(request: Request) -> bool:
-        try:
-            return direct(request)
-        except BaseException as error:  # noqa: BLE001 - the kernel waits for a reply
-            request.refuse(errno_of(error, operation))
-            return True
-
-    return call
-
-
-class Requests:
-    """Answer requests directly from *core*, without libfuse."""
-
-    def __init__(
-        self, core: Operations, opening: OpenFiles, *, touched: Touched, notices: KernelInvalidator
-    ) -> None:
-        self._core, self._opening = core, opening
-        self._touched, self._notices = touched, notices
-        self._used = opening.nameless.used
-
-    def table(self) -> dict[int, Direct]:
-        """Return the handlers by opcode."""
-        return {
-            protocol.OPEN: answered("open", self._opening.open),
-            protocol.READ: answered("read", self._read),
-            protocol.WRITE: answered("write", self._write),
-            protocol.FLUSH: answered("flush", partial(self._save, self._core.flush)),
-            protocol.FSYNC: answered("fsync", partial(self._save, self._core.fsync)),
-            protocol.RELEASE: answered("release", self._opening.release),
-            protocol.GETATTR: answered("getattr", self._opening.nameless.getattr),
-            protocol.SETATTR: answered("setattr", self._opening.nameless.setattr),
-            protocol.GETXATTR: answered("getxattr", self._getxattr),
-            protocol.IOCTL: answered("ioctl", self._ioctl),
-            protocol.INTERRUPT: answered("interrupt", self._interrupt),
-        }
-
-    def _read(self, request: Request) -> bool:
-        handle, offset, size = protocol.PIECE.unpack_from(request.buffer, HEADER_BYTES)
-        self._used(handle, request.node)
-        request.answer(self._core.read(handle, size, offset))
-        return True
-
-    def _write(self, request: Request) -> bool:
-        handle, offset, size = protocol.PIECE.unpack_from(request.buffer, HEADER_BYTES)
-        self._used(handle, request.node)
-        with memoryview(request.buffer) as view:
-            data = bytes(view[protocol.WRITTEN_AT : protocol.WRITTEN_AT + size])
-        try:
-            wrote = self._core.write(handle, data, offset)
-        finally:
-            self._touched()
-        request.answer(protocol.WROTE.pack(wrote, 0))
-        return True
-
-    def _save(self, save: Callable[[int], None], request: Request) -> bool:
-        (handle,) = protocol.HANDLE.unpack_from(request.buffer, HEADER_BYTES)
-        self._used(handle, request.node)
-        try:
-            save(handle)
-        except BaseException:
-            self._core.kernel.step_aside()
-            self._notices.settle(SETTLE)
-            raise
-        finally:
-            self._touched()
-        request.answer()
-        return True
-
-    def _getxattr(self, request: Request) -> bool:
-        """Answer ENODATA to `security.capability`, requested before each write.
-
-        libfuse 3.14 cannot switch that request off.
-        """
-        if not request.buffer.startswith(CAPABILITY, protocol.ATTRIBUTE_AT):
-            return False
-        request.refuse(errno.ENODATA)
-        return True
-
-    def _ioctl(self, request: Request) -> bool:
-        """Answer ENOTTY: Python checks each file that it opens for a terminal."""
-        request.refuse(errno.ENOTTY)
-        return True
-
-    def _interrupt(self, _request: Request) -> bool:
-        """Do nothing: every request is answered within the deadline."""
-        return True

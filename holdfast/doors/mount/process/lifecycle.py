@@ -1,4 +1,4 @@
-"""Signals and main loop of a mount process.
+"""Run a mount in this process until it is stopped: signals and main loop.
 
 The main thread only waits, so that it handles a signal even while the storage hangs. Slow work
 runs on daemon threads, which may be abandoned.
@@ -11,21 +11,35 @@ import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from threading import Event, Lock, Thread
 from time import monotonic
 from types import FrameType
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from holdfast.doors.mount.filesystem.filesystem import StoreFilesystem
 from holdfast.doors.mount.fuse.adapter import serve
-from holdfast.doors.mount.fuse.libfuse import MountFailed
-from holdfast.doors.mount.process.registry import Facts, Register, report
-from holdfast.doors.mount.process.setup import Assembled, cleared, taken
+from holdfast.doors.mount.fuse.libfuse import MountFailed, binding
+from holdfast.doors.mount.names import MIB, MountOptions
+from holdfast.doors.mount.process.registry import Facts, Mode, Register, report
+from holdfast.doors.mount.process.setup import (
+    Assembled,
+    MountRequest,
+    assemble,
+    claim,
+    cleared,
+    taken,
+)
+from holdfast.doors.mount.process.system import HERE, Machine, lacking_for_fuse, mounts, require
+from holdfast.doors.mount.storage.spool import default_root
 from holdfast.doors.mount.sync.sync import SyncedDirectory
-from holdfast.ground.errors import Refused, Unavailable
+from holdfast.ground.clock import to_rfc3339
+from holdfast.ground.errors import InvalidInput, Refused, Unavailable
 from holdfast.memories.stores.records import JSONObject
 
 # A signal that arrives just before a thread blocks on a lock is handled only when that thread wakes
@@ -406,3 +420,88 @@ class ThroughSync:
             _log.warning(
                 "the status of %s could not be written: %s", self._directory, error.strerror
             )
+
+
+class MountPlan(Struct, frozen=True, kw_only=True):
+    """Options of `holdfast mount`; every path is absolute."""
+
+    directory: Path
+    mode: Literal["auto", "fuse", "sync"] = "auto"
+    read_only: bool = False
+    deadline: float = 5.0
+    grace: float = 3.0
+    spool: Path | None = None
+    cache_mib: int = 64
+    allow_other: bool = False
+
+    def options(self, session_id: str | None) -> MountOptions:
+        """Return the options for the filesystem core."""
+        return MountOptions(
+            spool=self.spool or default_root(),
+            deadline=self.deadline,
+            grace=self.grace,
+            cache_bytes=self.cache_mib * MIB,
+            read_only=self.read_only,
+            session_id=session_id,
+        )
+
+
+def live(
+    request: MountRequest,
+    plan: MountPlan,
+    *,
+    tell: Callable[[JSONObject], None],
+    warn: Callable[[str], None],
+    machine: Machine = HERE,
+) -> End:
+    """Mount the stores of *request* by *plan* until unmounted or signalled.
+
+    *tell* is called with the status once the first `ls` works, *warn* with each warning before
+    that. An error that prevents the mount is raised, and nothing is mounted.
+    """
+    options = plan.options(request.session_id)
+    _keep_apart(plan.directory, options.spool)
+    mode, reason = _chosen(plan, machine)
+    register = Register()
+    cleared = claim(plan.directory, register, may_hold_files=mode == "sync")
+    for warning in (*([cleared] if cleared else []), *request.said):
+        warn(warning)
+    facts = Facts(
+        dir=str(plan.directory),
+        mode=mode,
+        binding=binding() if mode == "fuse" else f"watchfiles {version('watchfiles')}",
+        pid=os.getpid(),
+        session_id=request.session_id,
+        since=to_rfc3339(datetime.now(UTC)),
+        spool=str(options.spool),
+        resources=tuple(part.resource for part in request.parts),
+        reason=reason,
+    )
+    if reason is not None and plan.mode == "auto":
+        warn(f"{reason}: a synced directory takes the place of a mount.")
+    assembled = assemble(request, options)
+    running: RunningMount = (
+        ThroughFuse(assembled, facts, register, allow_other=plan.allow_other)
+        if mode == "fuse"
+        else ThroughSync(assembled, facts, register)
+    )
+    return Life(running, tell=tell).run()
+
+
+def _chosen(plan: MountPlan, machine: Machine) -> tuple[Mode, str | None]:
+    """Return the mode, and for a synced directory the reason."""
+    if plan.mode == "sync":
+        require(machine, fuse=False)
+        return "sync", "requested by --mode sync"
+    lacking = lacking_for_fuse(machine) if plan.mode == "auto" else None
+    require(machine, fuse=lacking is None, allow_other=plan.allow_other)
+    return ("fuse", None) if lacking is None else ("sync", lacking.says.rstrip("."))
+
+
+def _keep_apart(directory: Path, spool: Path) -> None:
+    """Raise InvalidInput if the spool is inside a mount: it must work when that fails."""
+    ours = [each.directory for each in mounts() if each.ours]
+    for mount in (directory, *ours):
+        if spool == mount or mount in spool.parents:
+            reason = f"must not be inside the mount {mount}"
+            raise InvalidInput("--spool", reason, given=str(spool), next="Choose another folder.")
