@@ -24,7 +24,7 @@ from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage, user_messag
 from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.context import Context, ToolContext
 from holdfast.runtime.history import History, HistoryContext, asked, has_any
-from holdfast.runtime.inference.agent_loop import AgentCall
+from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import (
     MAX_ITER,

@@ -7,7 +7,7 @@ from typing import cast
 from holdfast.ground.errors import HoldfastError, NoAgentEnabled, NoRouter
 from holdfast.memories.state.run_records import RunRecord
 from holdfast.runtime.inference.agent import Agent, HistoryFailed
-from holdfast.runtime.inference.agent_loop import AgentCall
+from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import RunEnd, StopReason, no_model
 from holdfast.runtime.mcp import require

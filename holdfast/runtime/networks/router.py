@@ -22,7 +22,7 @@ from holdfast.runtime.agent import (
 )
 from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.inference.agent_loop import AgentCall
+from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import MAX_ITER, MAX_TOOL_ERRORS, RunEnd
 from holdfast.runtime.networks.queue import AgentOrName, AgentRoster, Interrupted

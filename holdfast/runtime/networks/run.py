@@ -21,7 +21,7 @@ from holdfast.memories.state.thread import checked_id_or_none
 from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent, Remembering, as_state
-from holdfast.runtime.inference.agent_loop import AgentCall, working
+from holdfast.runtime.inference.call import AgentCall, working
 from holdfast.runtime.inference.run_types import RunEnd, check_max_iter
 from holdfast.runtime.metrics import (
     AGENT_CALLS,

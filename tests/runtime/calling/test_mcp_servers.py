@@ -16,7 +16,7 @@ from runtime.calling.asked import Among, Heard, agent, error_of, model_of
 from holdfast.ground.errors import InvalidInput, NotRunnable, ToolNameTaken
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import Agent, Context, McpServer
-from holdfast.runtime.inference.agent_loop import AgentCall
+from holdfast.runtime.inference.call import AgentCall
 from holdfast.testing.scripted import ScriptedModel, call
 
 pytestmark = pytest.mark.anyio

@@ -20,7 +20,7 @@ from holdfast.memories.state.message import Message, TextMessage
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import Agent, UserMessage
-from holdfast.runtime.inference.agent_loop import AgentCall
+from holdfast.runtime.inference.call import AgentCall
 from holdfast.testing.scripted import ScriptedModel, call, thought
 
 pytestmark = pytest.mark.anyio
