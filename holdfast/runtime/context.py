@@ -8,6 +8,7 @@ from weakref import WeakSet
 
 from msgspec import Struct
 from opentelemetry import trace
+from pydantic_ai import RunContext
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.usage import RequestUsage, RunUsage
 
@@ -409,3 +410,27 @@ class ToolContext(Struct, frozen=True, kw_only=True):
     network: Any = None
     context: Context | None = None
     memory: RunMemory | None = None
+
+
+def tool_context(
+    ctx: RunContext[Any],
+    agent: AgentSpec,
+    state: NetworkState,
+    *,
+    run_id: str,
+    network: Any = None,
+    context: Context | None = None,
+) -> ToolContext:
+    """Return the context of the tool call *ctx*, with *state* on its behalf."""
+    call_id, name = ctx.tool_call_id or "", ctx.tool_name or ""
+    return ToolContext(
+        agent=agent,
+        state=state.on_behalf(agent=agent.name, run_id=run_id, tool=name, call_id=call_id),
+        run_id=run_id,
+        call_id=call_id,
+        tool_name=name,
+        usage=ctx.usage,
+        network=network,
+        context=context,
+        memory=context.memory if context else None,
+    )

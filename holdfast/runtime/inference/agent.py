@@ -22,7 +22,7 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import ThreadMessage, checked_id_or_none, message_id
 from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage, user_message
 from holdfast.runtime.concurrency import awaited
-from holdfast.runtime.context import Context, ToolContext
+from holdfast.runtime.context import Context, ToolContext, tool_context
 from holdfast.runtime.history import History, HistoryContext, asked, has_any
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
@@ -36,7 +36,7 @@ from holdfast.runtime.inference.run_types import (
 )
 from holdfast.runtime.mcp import close, connect, kept
 from holdfast.runtime.run_events import OnEvent, RunEvent, RunEventType, Sink, Telling, followed
-from holdfast.runtime.tools import ContextOf, equipped
+from holdfast.runtime.tools import equipped
 
 
 class HistoryFailed(Exception):
@@ -152,44 +152,24 @@ class Remembering:
             raise HistoryFailed(method) from error
 
 
-def context_of(agent: AgentSpec, context: Context) -> ContextOf:
-    """Return what makes the `ToolContext` of *agent*'s calls in *context*.
-
-    They share one new state.
-    """
-    state = NetworkState(clock=context.clock)
-
-    def tool_context(ctx: RunContext[Any]) -> ToolContext:
-        call_id, name = ctx.tool_call_id or "", ctx.tool_name or ""
-        return ToolContext(
-            agent=agent,
-            state=state.on_behalf(
-                agent=agent.name, run_id=context.run_id, tool=name, call_id=call_id
-            ),
-            run_id=context.run_id,
-            call_id=call_id,
-            tool_name=name,
-            usage=ctx.usage,
-            context=context,
-            memory=context.memory,
-        )
-
-    return tool_context
-
-
 def bare_agent(agent: AgentSpec, context: Context) -> ModelAgent[Any, str]:
-    """Return *agent* as a pydantic-ai agent whose tools get *context*."""
+    """Return *agent* as a pydantic-ai agent; its tools get *context* and a new state."""
 
     async def instructions() -> str:
         text = agent.instructions
         return text if isinstance(text, str) else await awaited(text(context))
+
+    state = NetworkState(clock=context.clock)
+
+    def context_of(ctx: RunContext[Any]) -> ToolContext:
+        return tool_context(ctx, agent, state, run_id=context.run_id, context=context)
 
     toolsets = [kept(each) for each in agent.toolsets]
     return ModelAgent[Any, str](
         agent.model or context.model,
         name=agent.name,
         instructions=instructions,
-        toolsets=[equipped(agent.tools, toolsets, context_of=context_of(agent, context))],
+        toolsets=[equipped(agent.tools, toolsets, context_of=context_of)],
         model_settings=agent.model_settings,
     )
 

@@ -345,9 +345,11 @@ async def deltas(stream: AsyncIterable[Any]) -> AsyncIterator[Delta]:
             yield found
 
 
-def whole(response: ModelResponse) -> list[Delta]:
-    """Return *response* as one piece of reasoning and one of text, where it has them."""
+async def whole(response: ModelResponse) -> AsyncIterator[Delta]:
+    """Yield *response* as one piece of reasoning and one of text, where it has them."""
     thoughts = "".join(p.content for p in response.parts if isinstance(p, ThinkingPart))
     text = "".join(p.content for p in response.parts if isinstance(p, TextPart))
-    found: list[Delta] = [("reasoning.delta", thoughts), ("text.delta", text)]
-    return [each for each in found if each[1]]
+    if thoughts:
+        yield "reasoning.delta", thoughts
+    if text:
+        yield "text.delta", text

@@ -22,7 +22,7 @@ from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent, Remembering, as_state
 from holdfast.runtime.inference.call import AgentCall, working
-from holdfast.runtime.inference.run_types import RunEnd, check_max_iter
+from holdfast.runtime.inference.run_types import RunEnd, check_max_iter, usage_of
 from holdfast.runtime.metrics import (
     AGENT_CALLS,
     EVENT_ERRORS,
@@ -110,14 +110,7 @@ class NetworkProgress:
         """Return the usage of agents and router together."""
         if self.recorded_usage is not None:
             return self.recorded_usage
-        usage = self.usage
-        return Usage(
-            requests=usage.requests,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            tool_calls=usage.tool_calls,
-            details={name: count for name, count in usage.details.items() if count > 0},
-        )
+        return usage_of(self.usage)
 
 
 class NetworkRun:

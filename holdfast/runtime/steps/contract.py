@@ -59,9 +59,9 @@ class Sizes:
         """Return the larger of the last reported tokens and a quarter of the characters."""
         # The last one measured may have grown since, by texts put before its request.
         del self._messages[-1:]
-        self._messages += [_characters(each) for each in messages[len(self._messages) :]]
-        characters = self._instructions + sum(self._messages) + sum(map(self._schema, tools))
-        return max(_reported(messages), -(-characters // CHARACTERS))
+        self._messages += [characters(each) for each in messages[len(self._messages) :]]
+        size = self._instructions + sum(self._messages) + sum(map(self._schema, tools))
+        return max(_reported(messages), -(-size // CHARACTERS))
 
     def _schema(self, tool: ToolDefinition) -> int:
         if tool.name not in self._tools:
@@ -77,7 +77,8 @@ def _reported(messages: Sequence[ModelMessage]) -> int:
     return 0
 
 
-def _characters(message: ModelMessage) -> int:
+def characters(message: ModelMessage) -> int:
+    """Return the number of characters in *message*."""
     return sum(map(_of_part, message.parts))
 
 

@@ -37,7 +37,7 @@ from holdfast.runtime.steps.contract import (
     upstream_keys,
     wait_after,
 )
-from holdfast.runtime.steps.policy import StepAttempt, check_names, memory_tools
+from holdfast.runtime.steps.policy import StepPolicy, check_names, memory_tools
 from holdfast.tools.run import run_hint
 
 TITLE: Final = 80
@@ -268,17 +268,14 @@ class StepExecutor:
             raise Stopped("hook", message) from failed
 
     async def _attempted(self, inbox: Inbox) -> Any:
-        attempt = StepAttempt(
-            self._assignment,
-            system=await self._system_text(),
-            message=await self._message(),
-            inbox=inbox,
-        )
+        policy = StepPolicy(self._assignment, await self._system_text())
+        message = await self._message()
+        loop, toolbox = policy.loop()
         try:
-            return await attempt.made()
+            return await policy.run(loop, toolbox, message, inbox)
         finally:
-            self.messages = attempt.messages
-            self.iterations += attempt.stage.requests
+            self.messages = loop.messages
+            self.iterations += policy.stage.requests
 
     async def _system_text(self) -> str:
         agent = self._assignment.agent

@@ -7,10 +7,11 @@ does not allow, and a call after the result was accepted. Results too long for a
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
 from inspect import isawaitable
-from typing import Any, Final, Literal, Protocol, Self, TypeAlias, cast
+from typing import Any, Final, Literal, Self, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
@@ -22,29 +23,27 @@ from pydantic_ai.messages import (
     AgentStreamEvent,
     FunctionToolCallEvent,
     FunctionToolResultEvent,
-    ModelMessage,
-    ModelResponseStreamEvent,
     OutputToolCallEvent,
     OutputToolResultEvent,
-    PartDeltaEvent,
-    PartStartEvent,
-    TextPart,
-    TextPartDelta,
-    ThinkingPart,
-    ThinkingPartDelta,
     ToolCallPart,
     ToolReturn,
     ToolReturnPart,
     is_multi_modal_content,
 )
-from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 
 from holdfast.ground.errors import HoldfastError, ToolNameTaken
-from holdfast.runtime.context import Context
-from holdfast.runtime.events import Chunk, ToolCallUpdate, ToolResultUpdate
+from holdfast.memories.state.state import NetworkState
+from holdfast.runtime.agent import AgentSpec, AnyTool, AnyToolset, name_of
+from holdfast.runtime.context import Context, ToolContext, tool_context
+from holdfast.runtime.events import Chunk, LogUpdate, ToolCallUpdate, ToolResultUpdate
+from holdfast.runtime.inference.agent_loop import settings_of
 from holdfast.runtime.inference.messages import json_form
-from holdfast.runtime.mcp import PROBLEMS, seen_to
-from holdfast.runtime.tools import OURS
+from holdfast.runtime.inference.request import Delta
+from holdfast.runtime.mcp import PROBLEMS, kept, reach, seen_to
+from holdfast.runtime.tools import OURS, equipped, in_thread
 from holdfast.tools.base import JSON, Schema, Tool
 
 READ_RESULT: Final = "read_result"
@@ -171,53 +170,100 @@ class Unchecked:
 _unchecked: Final = Unchecked()
 
 
-class Box(Protocol):
-    """The tools offered now, and the outcomes of calls by id.
+Severity: TypeAlias = Literal["info", "warning", "error"]
+Concludes: TypeAlias = Callable[[RunContext[Any], Sequence[ToolDefinition]], Awaitable[bool]]
+"""Returns whether the request with these tools concludes the loop, so that none is offered."""
 
-    `threaded` are the tools that run in threads.
+
+@dataclass(eq=False)
+class Toolbox:
+    """The tools of one loop of *agent*: those offered now, and outcomes by call id.
+
+    *own* are ours, which page their results themselves; those of the others are paged beyond
+    *limit* characters, and only *allowed* ones are offered, if given. *log* makes a log event.
     """
 
-    answers: dict[str, ToolCallOutcome]
-    offered: Mapping[str, ToolsetTool[Any]]
-    threaded: set[str]
+    agent: AgentSpec
+    context: Context
+    _: KW_ONLY
+    own: Sequence[Tool]
+    tools: Sequence[AnyTool]
+    toolsets: Sequence[AnyToolset]
+    limit: int
+    log: Callable[[Severity, str], LogUpdate]
+    allowed: Collection[str] | None = None
+    answers: dict[str, ToolCallOutcome] = field(
+        default_factory=dict[str, ToolCallOutcome], init=False
+    )
+    offered: Mapping[str, ToolsetTool[Any]] = field(
+        default_factory=dict[str, ToolsetTool[Any]], init=False
+    )
 
-    @property
-    def finished(self) -> bool:
-        """Whether no tool runs any more."""
-        ...
+    def __post_init__(self) -> None:
+        self.pages = ResultPages(self.limit)
+        self.threaded = {name_of(tool) for tool in self.tools if in_thread(tool)}
+        self._own = {READ_RESULT, *(tool.name for tool in self.own)}
 
-    async def offer(
-        self, tools: Mapping[str, ToolsetTool[Any]], messages: Sequence[ModelMessage]
-    ) -> Mapping[str, ToolsetTool[Any]]:
-        """Return those of *tools* to offer in the request with *messages*."""
-        ...
+    def toolset(
+        self,
+        *,
+        concludes: Concludes | None = None,
+        finished: Callable[[], bool] = lambda: False,
+    ) -> "StepTools":
+        """Return all tools as one toolset.
+
+        None is offered in a request that *concludes*, and none runs once the loop is *finished*.
+        """
+        tools = [*self.tools, *self.own, self.pages.tool()]
+        toolsets = [kept(each) for each in self.toolsets]
+        equipment = equipped(tools, toolsets, context_of=self._context_of)
+        return StepTools(equipment, self, concludes, finished)
+
+    @cached_property
+    def _state(self) -> NetworkState:
+        return NetworkState()
+
+    def _context_of(self, ctx: RunContext[Any]) -> ToolContext:
+        context = self.context
+        return tool_context(ctx, self.agent, self._state, run_id=context.run_id, context=context)
+
+    def allows(self, name: str) -> bool:
+        """Return whether *name* may be offered now."""
+        if name == READ_RESULT:
+            return len(self.pages) > 0
+        return name in self._own or self.allowed is None or name in self.allowed
 
     def pages_of(self, name: str) -> ResultPages | None:
         """Return the pages for long results of *name*; None if it pages itself."""
-        ...
+        return None if name in self._own else self.pages
 
-    async def sleep(self, seconds: float) -> None:
-        """Wait, by the run's own clock."""
-        ...
+    def settings(self, ctx: RunContext[Any]) -> ModelSettings:
+        """Return the settings of a request."""
+        return settings_of(self.agent, ctx, self.offered)
 
-    async def left_behind(self, name: str) -> None:
-        """Emit that the tool *name* did not stop and is abandoned."""
-        ...
-
-    async def reach(self, toolset: AbstractToolset[Any]) -> None:
-        """Connect the servers in *toolset*; emit a warning for each unreachable one."""
-        ...
+    async def warn(self, message: str) -> None:
+        """Emit a warning."""
+        await self.context.tell(self.log("warning", message))
 
 
 @dataclass
 class StepTools(WrapperToolset[Any]):
     """The tools of one try of a step, as far as they are offered now."""
 
-    toolbox: Box
+    toolbox: Toolbox
+    concludes: Concludes | None
+    finished: Callable[[], bool]
 
     async def __aenter__(self) -> Self:
-        """Connect the servers; a failed one is not retried in this run."""
-        await self.toolbox.reach(self.wrapped)
+        """Connect the servers; a failed one is not retried in this run.
+
+        Emit a warning for each unreachable one; raise NotRunnable if it is required.
+        """
+        unreached = await reach([self.wrapped], self.toolbox.context.servers_down)
+        for name, error in unreached.items():
+            await self.toolbox.warn(
+                f"the MCP server {name} cannot be reached, its tools are not offered: {error}"
+            )
         token = seen_to.set(True)
         try:
             await super().__aenter__()
@@ -230,7 +276,11 @@ class StepTools(WrapperToolset[Any]):
         tools = await super().get_tools(ctx)
         if FINISH in tools:
             raise ToolNameTaken(FINISH, "step.finish", tools[FINISH].toolset.label)
-        offered = await self.toolbox.offer(tools, ctx.messages)
+        offered = {name: tool for name, tool in tools.items() if self.toolbox.allows(name)}
+        if self.concludes is not None:
+            definitions = [tool.tool_def for tool in offered.values()]
+            offered = {} if await self.concludes(ctx, definitions) else offered
+        self.toolbox.offered = offered
         return {name: _shown(tool) for name, tool in offered.items()}
 
     async def call_tool(
@@ -242,7 +292,7 @@ class StepTools(WrapperToolset[Any]):
     ) -> Any:
         """Return the result of the call for the model."""
         toolbox, call_id = self.toolbox, ctx.tool_call_id or ""
-        if toolbox.finished:
+        if self.finished():
             toolbox.answers[call_id] = ToolCallOutcome(ok=False, characters=len(NOT_RUN))
             return NOT_RUN
         real = toolbox.offered[name]
@@ -275,11 +325,11 @@ class StepTools(WrapperToolset[Any]):
             raise
 
     async def _wait_for(self, work: "asyncio.Future[Any]", name: str) -> None:
-        grace = asyncio.ensure_future(self.toolbox.sleep(GRACE))
+        grace = asyncio.ensure_future(self.toolbox.context.sleep(GRACE))
         await asyncio.wait([work, grace], return_when=asyncio.FIRST_COMPLETED)
         grace.cancel()
         if not work.done():
-            await self.toolbox.left_behind(name)
+            await self.toolbox.warn(f"the tool {name} did not stop with the run and is left behind")
         elif not work.cancelled():
             work.exception()
 
@@ -409,14 +459,13 @@ class StepEvents:
         self._answers, self._step, self._task = answers, step, task
         self._tell = context.tell
 
-    async def chunks(self, stream: AsyncIterable[Any]) -> None:
-        """Emit a response in pieces, to its end."""
+    async def chunks(self, pieces: AsyncIterable[Delta]) -> None:
+        """Emit a response in *pieces*, to its end."""
         step, said = self._step, False
-        async for event in stream:
-            content, thinking = _piece(event)
-            if content:
-                said = True
-                await self._tell(Chunk(step_id=step, content=content, thinking=thinking))
+        async for kind, content in pieces:
+            said = True
+            thinking = kind == "reasoning.delta"
+            await self._tell(Chunk(step_id=step, content=content, thinking=thinking))
         if said:
             await self._tell(Chunk(step_id=step, done=True))
 
@@ -458,18 +507,6 @@ class StepEvents:
                 paged=known.paged,
             )
         )
-
-
-def _piece(event: ModelResponseStreamEvent) -> tuple[str, bool]:
-    """Return the text that *event* adds, and whether it is a thought."""
-    if isinstance(event, PartStartEvent):
-        if isinstance(event.part, TextPart | ThinkingPart):
-            return event.part.content, isinstance(event.part, ThinkingPart)
-    elif isinstance(event, PartDeltaEvent) and isinstance(
-        event.delta, TextPartDelta | ThinkingPartDelta
-    ):
-        return event.delta.content_delta or "", isinstance(event.delta, ThinkingPartDelta)
-    return "", False
 
 
 def _arguments(call: ToolCallPart) -> Any:

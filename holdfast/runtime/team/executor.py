@@ -12,6 +12,7 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, TeamUpdate
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.steps.tools import Toolbox
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.bus import Mailbox, MessageBus
 from holdfast.runtime.team.prompts import Strategy, TeamPlan, occasion_text, titled
@@ -24,7 +25,7 @@ from holdfast.runtime.team.result import (
     settled_as,
     why_undone,
 )
-from holdfast.runtime.team.tools import Equipment, Seat, TurnToolbox, seat_tools
+from holdfast.runtime.team.tools import Seat, member_toolbox, seat_tools
 from holdfast.runtime.team.turn import Member, TurnScheduler
 from holdfast.tools.run import run as memory_tools
 
@@ -270,7 +271,7 @@ class TeamExecutor:
         self._tools, self._toolsets = tuple(tools), tuple(toolsets)
         for agent in agents:
             self._model_of(agent)
-            self._equipment(agent, self._mailbox(agent))
+            self._toolbox(agent, Mailbox(self.bus, agent.name))
 
     @property
     def name(self) -> str:
@@ -348,17 +349,14 @@ class TeamExecutor:
         return inbox.end
 
     def _member(self, agent: Agent) -> Member:
-        mailbox = self._mailbox(agent)
+        mailbox = Mailbox(self.bus, agent.name)
         return Member(
             agent=agent,
             model=self._model_of(agent),
-            toolbox=TurnToolbox(self._equipment(agent, mailbox), self.context),
+            toolbox=self._toolbox(agent, mailbox),
             mailbox=mailbox,
             board=self.board,
         )
-
-    def _mailbox(self, agent: Agent) -> Mailbox:
-        return Mailbox(self.bus, agent.name)
 
     def _model_of(self, agent: Agent) -> AnyModel:
         model = agent.model or self._model or self.context.model
@@ -370,7 +368,7 @@ class TeamExecutor:
             )
         return model
 
-    def _equipment(self, agent: Agent, mailbox: Mailbox) -> Equipment:
+    def _toolbox(self, agent: Agent, mailbox: Mailbox) -> Toolbox:
         """Return all tools of *agent*; raise ToolNameTaken on a clash."""
         coordinator = self._agents[0].name
         sole = self._plan.strategy == "coordinator" and agent.name != coordinator
@@ -388,14 +386,13 @@ class TeamExecutor:
             writer=agent.name,
             budget=MEMORY_BUDGET,
         )
-        equipment = Equipment(
+        return member_toolbox(
             agent,
+            self.context,
             own=[*seat_tools(seat), *memory],
-            tools=[*self._tools, *agent.tools],
-            toolsets=[*self._toolsets, *agent.toolsets],
+            tools=self._tools,
+            toolsets=self._toolsets,
         )
-        equipment.check()
-        return equipment
 
 
 def _left_to(coordinator: str) -> NotPermitted:

@@ -1,25 +1,18 @@
 """Tools of the members of a team."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
 from msgspec import Struct, field
-from pydantic_ai import RunContext
-from pydantic_ai.messages import ModelMessage
-from pydantic_ai.settings import ModelSettings
-from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.memories.run import keys
-from holdfast.memories.state.state import NetworkState
-from holdfast.runtime.agent import AnyTool, AnyToolset, name_of, named
-from holdfast.runtime.context import Context, ToolContext
+from holdfast.runtime.agent import AnyTool, AnyToolset, named
+from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.mcp import kept, reach
-from holdfast.runtime.steps.tools import READ_RESULT, ResultPages, StepTools, ToolCallOutcome
+from holdfast.runtime.steps.tools import Toolbox
 from holdfast.runtime.team.board import TaskBoard, no_task
 from holdfast.runtime.team.bus import TYPES, Message, MessageBus, MessageType
 from holdfast.runtime.team.task import (
@@ -30,7 +23,6 @@ from holdfast.runtime.team.task import (
     Status,
     Subtask,
 )
-from holdfast.runtime.tools import equipped, in_thread
 from holdfast.tools.base import JSON, Schema, Tool, is_error, told, wording
 from holdfast.tools.durable import read
 
@@ -440,95 +432,26 @@ RESULT_LIMIT: Final = 25_000
 """Characters of a tool's result in a prompt; a longer one is paged."""
 
 
-@dataclass(frozen=True)
-class Equipment:
-    """The tools of one agent; *own* are those of team and memory.
+def member_toolbox(
+    agent: Agent,
+    context: Context,
+    *,
+    own: Sequence[Tool],
+    tools: Sequence[AnyTool],
+    toolsets: Sequence[AnyToolset],
+) -> Toolbox:
+    """Return the tools of *agent*; *own* are those of team and memory.
 
-    The own tools page their results themselves.
+    Raise ToolNameTaken when two tools have one name.
     """
-
-    agent: Agent
-    own: Sequence[Tool]
-    tools: Sequence[AnyTool]
-    toolsets: Sequence[AnyToolset]
-
-    def check(self) -> None:
-        """Raise ToolNameTaken when two tools have one name."""
-        named([*self.own, ResultPages(1).tool()], self.tools)
-
-
-class TurnToolbox:
-    """The tools of one agent, and outcomes by call id."""
-
-    def __init__(self, equipment: Equipment, context: Context) -> None:
-        self._equipment, self._context = equipment, context
-        self._pages = ResultPages(RESULT_LIMIT)
-        self._own = {tool.name for tool in equipment.own}
-        self._state = NetworkState()
-        self.answers: dict[str, ToolCallOutcome] = {}
-        self.offered: Mapping[str, ToolsetTool[Any]] = {}
-        self.threaded = {name_of(tool) for tool in equipment.tools if in_thread(tool)}
-        self.finished = False
-
-    def toolset(self) -> StepTools:
-        """Return all tools as one toolset."""
-        equipment = self._equipment
-        tools = [*equipment.own, self._pages.tool(), *equipment.tools]
-        toolsets = [kept(each) for each in equipment.toolsets]
-        return StepTools(equipped(tools, toolsets, context_of=self._context_of), self)
-
-    async def offer(
-        self,
-        tools: Mapping[str, ToolsetTool[Any]],
-        messages: Sequence[ModelMessage],  # noqa: ARG002 - offered whatever was said
-    ) -> Mapping[str, ToolsetTool[Any]]:
-        """Return all tools, without `read_result` while no result is paged."""
-        self.offered = {
-            name: tool for name, tool in tools.items() if name != READ_RESULT or len(self._pages)
-        }
-        return self.offered
-
-    def pages_of(self, name: str) -> ResultPages | None:
-        """Return the pages for long results of *name*; None if it pages itself."""
-        return None if name in self._own or name == READ_RESULT else self._pages
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait, by the run's own clock."""
-        await self._context.sleep(seconds)
-
-    async def left_behind(self, name: str) -> None:
-        """Emit that the tool *name* did not stop and is abandoned."""
-        message = f"the tool {name} did not stop with the run and is left behind"
-        await self._context.tell(LogUpdate(severity="warning", content=message))
-
-    async def reach(self, toolset: AbstractToolset[Any]) -> None:
-        """Connect the servers in *toolset*; emit a warning for each unreachable one."""
-        for name, error in (await reach([toolset], self._context.servers_down)).items():
-            message = f"the MCP server {name} cannot be reached, its tools are not offered: {error}"
-            await self._context.tell(LogUpdate(severity="warning", content=message))
-
-    def settings(self, ctx: RunContext[Any]) -> ModelSettings:
-        """Return the settings of a request; only the first one forces the tool choice."""
-        agent = self._equipment.agent
-        settings = ModelSettings(**(agent.model_settings or {}))
-        choice = agent.tool_choice
-        if ctx.run_step > 1 or choice == "auto" or (choice != "any" and choice not in self.offered):
-            return settings
-        forced = ModelSettings(tool_choice="required" if choice == "any" else [choice])
-        return settings | forced
-
-    def _context_of(self, ctx: RunContext[Any]) -> ToolContext:
-        agent, context = self._equipment.agent, self._context
-        call_id, name = ctx.tool_call_id or "", ctx.tool_name or ""
-        return ToolContext(
-            agent=agent,
-            state=self._state.on_behalf(
-                agent=agent.name, run_id=context.run_id, tool=name, call_id=call_id
-            ),
-            run_id=context.run_id,
-            call_id=call_id,
-            tool_name=name,
-            usage=ctx.usage,
-            context=context,
-            memory=context.memory,
-        )
+    toolbox = Toolbox(
+        agent,
+        context,
+        own=own,
+        tools=[*tools, *agent.tools],
+        toolsets=[*toolsets, *agent.toolsets],
+        limit=RESULT_LIMIT,
+        log=lambda severity, content: LogUpdate(severity=severity, content=content),
+    )
+    named([*own, toolbox.pages.tool()], tools, agent.tools)
+    return toolbox

@@ -1,96 +1,42 @@
 """One turn of a member in the loop of its agent."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from msgspec import Struct
-from opentelemetry.trace import Span, get_current_span
+from opentelemetry.trace import Span
 from pydantic_ai import Agent as ModelAgent
-from pydantic_ai import CallToolsNode, ModelRequestNode, RunContext, UsageLimits
-from pydantic_ai.agent import AgentRun
-from pydantic_ai.capabilities import AbstractCapability, Instrumentation
 from pydantic_ai.messages import (
-    InstructionPart,
     ModelMessage,
     ModelRequest,
-    ModelRequestPart,
     ModelResponse,
-    ModelResponsePart,
-    ToolCallPart,
-    ToolReturnPart,
     UserPromptPart,
     repair_messages,
 )
-from pydantic_ai.models import ModelRequestContext
-from pydantic_ai.models.instrumented import InstrumentationSettings
-from pydantic_graph import End
 
 from holdfast.ground.errors import Conflict
+from holdfast.memories.state import history as messages
+from holdfast.memories.state.message import Message
 from holdfast.runtime.agent import AnyModel
-from holdfast.runtime.concurrency import NOTING, none_left
 from holdfast.runtime.context import Context
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.inference.request import HookFailed, is_enabled, system_text
+from holdfast.runtime.inference.agent_loop import AgentLoop, LoopScope, capabilities, instruments
+from holdfast.runtime.inference.request import HookFailed, Sent, is_enabled, system_text
+from holdfast.runtime.inference.run_types import StopReason
 from holdfast.runtime.metrics import TEAM_TURNS
-from holdfast.runtime.steps.contract import Stopped
-from holdfast.runtime.steps.hooks import LoopScope, Rewritten, StepHooks
-from holdfast.runtime.steps.tools import StepEvents
+from holdfast.runtime.steps.contract import CHARACTERS, Stopped, characters
+from holdfast.runtime.steps.policy import with_contract
+from holdfast.runtime.steps.tools import StepEvents, Toolbox
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.bus import Mailbox
 from holdfast.runtime.team.prompts import TeamPlan, member_text, turn_text
 from holdfast.runtime.team.result import TeamEvents, Workforce
 from holdfast.runtime.team.task import HELD, BoardTask
-from holdfast.runtime.team.tools import TurnToolbox
-
-
-@dataclass
-class TurnRewrite(AbstractCapability[Any]):
-    """Replaces the *prompt* and system text of a turn by those of *hooks*."""
-
-    hooks: StepHooks
-    prompt: str
-
-    async def before_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002
-        request_context: ModelRequestContext,
-    ) -> ModelRequestContext:
-        """Return the request as the hook changed it; earlier turns stay as they are."""
-        rewritten = self.hooks.rewritten
-        if rewritten is None:
-            return request_context
-        instructions = [InstructionPart(rewritten.system)] if rewritten.system else None
-        return replace(
-            request_context,
-            messages=list(self._sent(request_context.messages, rewritten)),
-            model_request_parameters=replace(
-                request_context.model_request_parameters, instruction_parts=instructions
-            ),
-        )
-
-    def _sent(
-        self, messages: Sequence[ModelMessage], rewritten: Rewritten
-    ) -> Iterator[ModelMessage]:
-        for message in messages:
-            before = [part for part in message.parts if not self._opens(part)]
-            if len(before) == len(message.parts):
-                yield message
-                continue
-            # Parts beside the prompt are results of the turn before, and go first.
-            if before and isinstance(message, ModelRequest):
-                yield replace(message, parts=before)
-            yield from rewritten.messages
-
-    def _opens(self, part: object) -> bool:
-        return isinstance(part, UserPromptPart) and part.content == self.prompt
-
 
 TOKENS: Final = 60_000
 """Limit of tokens in stored turns; beyond it the oldest are dropped."""
-CHARACTERS: Final = 4
-"""Characters per token."""
 
 
 class TurnHistory:
@@ -106,7 +52,7 @@ class TurnHistory:
         """Store the messages of one more *turn*; return the number of dropped old turns."""
         kept = _answered(turn)
         if kept:
-            self._turns.append((sum(map(_characters, kept)), kept))
+            self._turns.append((sum(map(characters, kept)), kept))
         gone = 0
         while len(self._turns) > 1 and sum(size for size, _ in self._turns) > self._most:
             del self._turns[0]
@@ -131,19 +77,6 @@ def _answered(turn: Sequence[ModelMessage]) -> list[ModelMessage]:
     if not any(isinstance(message, ModelResponse) for message in turn):
         return []
     return repair_messages(turn)
-
-
-def _characters(message: ModelMessage) -> int:
-    return sum(map(_of_part, message.parts))
-
-
-def _of_part(part: ModelRequestPart | ModelResponsePart) -> int:
-    if isinstance(part, ToolCallPart):
-        return len(part.tool_name) + len(part.args_as_json_str())
-    if isinstance(part, ToolReturnPart):
-        return len(part.model_response_str())
-    content: Any = getattr(part, "content", None)
-    return len(content) if isinstance(content, str) else 0
 
 
 PATIENCE = 3
@@ -176,7 +109,7 @@ class Member:
 
     agent: Agent
     model: AnyModel
-    toolbox: TurnToolbox
+    toolbox: Toolbox
     mailbox: Mailbox
     board: TaskBoard
     history: TurnHistory = field(default_factory=TurnHistory)
@@ -266,13 +199,6 @@ def _is_new(tasks: tuple[BoardTask, ...], known: Versions) -> bool:
     return bool(tasks) and _versions(tasks) != known
 
 
-ToModel: TypeAlias = ModelRequestNode[Any, str]
-ToTools: TypeAlias = CallToolsNode[Any, str]
-
-MOST_RETRIES: Final = 1_000
-"""High enough that the number of replies limits a turn, not retries of a tool."""
-
-
 class Taken(Struct, frozen=True):
     """A finished turn: its messages, its last text, and its failure, if any.
 
@@ -285,138 +211,82 @@ class Taken(Struct, frozen=True):
     cut: bool = False
 
 
-class Beginning(Struct, frozen=True):
-    """The start of a turn: the agent's *own* text, the *contract*, and the *prompt*.
+class TurnPolicy:
+    """The rules of a turn of *member*: its *contract*, and at most *rounds* requests."""
 
-    The first two are its system text.
-    """
+    def __init__(self, member: Member, contract: str, *, rounds: int, context: Context) -> None:
+        self._member, self._contract = member, contract
+        self._left, self._context = rounds, context
+        self._history = member.history.messages()
 
-    own: str
-    contract: str
-    prompt: str
+    async def may_request(self) -> StopReason | None:
+        """Count one more request; return a reason if none is left."""
+        if not self._left:
+            return "max_steps"
+        self._left -= 1
+        return None
 
-    @property
-    def system(self) -> str:
-        """The system text."""
-        return "\n\n".join(filter(None, (self.own, self.contract)))
+    def sent(self, prompt: Sequence[Message], history: Sequence[Message]) -> Sent:
+        """Return the earlier turns, and then a hook's *history* and *prompt*."""
+        sent = with_contract(prompt, history, self._contract)
+        return Sent(sent.system, [*self._history, *sent.messages])
 
-
-class MemberTurn:
-    """A turn of *member*, which starts with *beginning*, in at most *rounds* requests."""
-
-    def __init__(
-        self, member: Member, beginning: Beginning, *, rounds: int, context: Context
-    ) -> None:
-        self._member, self._beginning = member, beginning
-        self._context, self._rounds = context, rounds
-        self._events = StepEvents(context, member.toolbox.answers, step=member.name)
-        loop = LoopScope(
-            agent=member.agent,
-            context=context,
-            input=beginning.prompt,
-            contract=beginning.contract,
-            gives_text=True,
-        )
-        self._hooks = StepHooks(loop, system=beginning.system, message=beginning.prompt)
-        self._requests, self._replies, self._text = 0, 0, ""
-        self._given: list[ModelMessage] = []
-
-    async def taken(self) -> Taken:
-        """Take the turn; a failure is part of the result."""
-        run: AgentRun[Any, str] | None = None
-        try:
-            loop = self._model_agent().iter(
-                self._beginning.prompt,
-                message_history=self._member.history.messages(),
-                usage_limits=UsageLimits(request_limit=None),
-                infer_name=False,
-            )
-            async with none_left(), loop as run:
-                await self._drive(run)
-                said = run.new_messages()
-                text = await self._hooks.finishing(said, self._text, reason="done")
-        except Exception as error:  # noqa: BLE001 - providers and their clients raise what they like
-            return Taken(self._whole(run.new_messages()) if run else (), self._text, error)
-        return Taken([*said, *self._given], text, cut=bool(self._given))
-
-    def _model_agent(self) -> ModelAgent[Any, str]:
-        member = self._member
-        return ModelAgent[Any, str](
-            member.model,
-            name=member.name,
-            instructions=self._beginning.system,
-            toolsets=[member.toolbox.toolset()],
-            model_settings=member.toolbox.settings,
-            capabilities=[
-                NOTING,
-                TurnRewrite(self._hooks, self._beginning.prompt),
-                *self._instruments(),
-            ],
-            retries={"tools": MOST_RETRIES, "output": MOST_RETRIES},
-        )
-
-    async def _drive(self, run: AgentRun[Any, str]) -> None:
-        node: Any = run.next_node
-        while not isinstance(node, End):
-            if ModelAgent.is_model_request_node(node):
-                if not await self._may_ask():
-                    # The last tool results stand at the head of the next turn.
-                    self._given = [node.request]
-                    return
-                node = await self._request(run, node)
-            elif ModelAgent.is_call_tools_node(node):
-                node = await self._worked(run, node)
-            else:
-                node = await run.next(node)
-
-    async def _may_ask(self) -> bool:
-        """Return whether one more request is to be made; raise Stopped before the first."""
-        if self._requests == self._rounds:
-            return False
-        try:
-            await self._hooks.starting(self._requests + 1)
-        except Stopped:
-            if not self._requests:
-                raise
-            return False
-        return True
-
-    async def _request(self, run: AgentRun[Any, str], node: ToModel) -> Any:
-        """Make the request of *node*; acknowledge the shown messages after the reply."""
-        self._requests += 1
-        if self._context.stream:
-            async with node.stream(run.ctx) as stream:
-                await self._events.chunks(stream)
-        after = await run.next(node)
-        self._replies += 1
+    def replied(self, response: ModelResponse) -> None:
+        """Acknowledge the messages that the request showed."""
         self._member.mailbox.answered()
-        if isinstance(after, CallToolsNode):
-            response = after.model_response
-            self._context.spend(response.usage)
-            await self._hooks.on_response(response, run.new_messages())
-            self._text = response.text or ""
-        return after
+        self._context.spend(response.usage)
 
-    def _whole(self, said: Sequence[ModelMessage]) -> list[ModelMessage]:
-        """Return *said* without an incomplete reply of a failed request."""
-        replies = [each for each in said if isinstance(each, ModelResponse)][self._replies :]
-        return [each for each in said if not any(each is reply for reply in replies)]
+    async def taken(self, own: str, prompt: str) -> Taken:
+        """Take the turn that begins with *prompt*; a failure is part of the result.
 
-    async def _worked(self, run: AgentRun[Any, str], node: ToTools) -> Any:
-        """Run the tools that *node* calls, and emit each call."""
-        async with node.stream(run.ctx) as stream:
-            await self._events.calls(stream)
-        return await run.next(node)
-
-    def _instruments(self) -> list[Instrumentation]:
-        """Return the tracing of requests and tools below the turn's span, if any."""
-        if not get_current_span().is_recording():
-            return []
-        context = self._context
-        settings = InstrumentationSettings(
-            tracer_provider=context.tracer_provider, include_content=context.trace_content
+        The system text is the agent's *own* text, and then the contract.
+        """
+        member, context = self._member, self._context
+        events = StepEvents(context, member.toolbox.answers, step=member.name)
+        scope = LoopScope(
+            agent=member.agent,
+            run=context,
+            run_id=context.run_id,
+            input=prompt,
+            clock=context.clock,
+            emit=events.chunks if context.stream else None,
+            calls=events.calls,
         )
-        return [Instrumentation(settings=settings)]
+        loop = AgentLoop(scope, self)
+        system = "\n\n".join(filter(None, (own, self._contract)))
+        try:
+            reason = await loop.run(
+                ModelAgent[Any, str](member.model, name=member.name),
+                (messages.system(system), messages.user(prompt)),
+                user_prompt=prompt,
+                message_history=self._history,
+                instructions=system,
+                toolsets=[member.toolbox.toolset()],
+                model_settings=member.toolbox.settings,
+                capabilities=[*capabilities(member.agent), *instruments(context)],
+            )
+            if reason == "hook_stop" and not loop.requests:
+                return Taken(failure=Stopped("hook", "the hook on_start stopped it"))
+            text = await loop.finished(_text(_said(loop)))
+        except Exception as error:  # noqa: BLE001 - providers and their clients raise what they like
+            said = _said(loop)
+            return Taken(said, _text(said), error)
+        # At the limit, the last tool results stand at the head of the next turn.
+        given = [loop.unsent] if reason == "max_steps" and loop.unsent else []
+        return Taken([*_said(loop), *given], text, cut=bool(given))
+
+
+def _said(loop: AgentLoop) -> list[ModelMessage]:
+    """Return the messages of a turn, without an incomplete reply of a failed request."""
+    said = loop.messages[loop.base - 1 :] if loop.base else []
+    replies = [each for each in said if isinstance(each, ModelResponse)][loop.replies :]
+    return [each for each in said if not any(each is reply for reply in replies)]
+
+
+def _text(said: Sequence[ModelMessage]) -> str:
+    """Return the text of the last reply in *said*."""
+    replies = [each for each in said if isinstance(each, ModelResponse)]
+    return (replies[-1].text or "") if replies else ""
 
 
 class TurnScheduler:
@@ -484,9 +354,9 @@ class TurnScheduler:
         except Exception as error:  # noqa: BLE001 - instructions may be a function of the user's
             return Taken(failure=error)
         prompt = turn_text(member.mailbox.show(), seen.held, seen.claimable, occasion)
-        beginning = Beginning(said.strip(), contract, prompt)
-        turn = MemberTurn(member, beginning, rounds=self._plan.tool_rounds, context=self._context)
-        return await turn.taken()
+        rounds = self._plan.tool_rounds
+        policy = TurnPolicy(member, contract, rounds=rounds, context=self._context)
+        return await policy.taken(said.strip(), prompt)
 
     async def _follow(self, member: Member, seen: Sight, taken: Taken) -> None:
         gone = member.history.add(taken.messages)

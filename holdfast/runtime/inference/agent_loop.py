@@ -1,0 +1,370 @@
+"""The loop of requests and tool calls of an agent, by the policy of its user."""
+
+from collections.abc import AsyncIterable, Awaitable, Callable, Container, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, Final, Protocol, TypeAlias
+
+from msgspec import Struct
+from opentelemetry.trace import get_current_span
+from pydantic_ai import Agent as ModelAgent
+from pydantic_ai import CallToolsNode, ModelRequestNode, RunContext, UsageLimits
+from pydantic_ai.agent import AgentRun
+from pydantic_ai.capabilities import AbstractCapability, Instrumentation
+from pydantic_ai.messages import (
+    InstructionPart,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+)
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.models.instrumented import InstrumentationSettings
+from pydantic_ai.settings import ModelSettings, ToolChoice
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.usage import RunUsage
+from pydantic_graph import End
+
+from holdfast.ground.clock import Clock
+from holdfast.ground.json_values import JSON
+from holdfast.memories.state.message import Message
+from holdfast.memories.state.result import InferenceResult, result_id, text_of
+from holdfast.runtime.agent import AgentSpec, AgentStart, AnyRun
+from holdfast.runtime.concurrency import NOTING, none_left
+from holdfast.runtime.context import Context, Inbox
+from holdfast.runtime.inference.messages import Answers, texts, tool_results
+from holdfast.runtime.inference.request import (
+    Delta,
+    Sent,
+    answered,
+    can_stream,
+    deltas,
+    finished,
+    retell,
+    started,
+    whole,
+)
+from holdfast.runtime.inference.run_types import StopReason, usage_of
+from holdfast.tools.base import Schema
+
+NO_LIMITS: Final = UsageLimits(request_limit=None)
+RETRIES: Final = 1_000_000
+"""Mistakes of a model; so many that the limit of requests ends the loop first."""
+
+Emit: TypeAlias = Callable[[AsyncIterable[Delta]], Awaitable[None]]
+EmitCalls: TypeAlias = Callable[[AsyncIterable[Any]], Awaitable[None]]
+
+
+class LoopScope(Struct, frozen=True, kw_only=True):
+    """The facts of one loop: that of *agent* in *run*, as hooks and results have them.
+
+    *emit* receives a reply in pieces, *calls* the events of its tool calls; None if nobody listens.
+    *index* is the number of the result in the run. *result_schema* are the parameters of the tool
+    that ends the loop, if there is one. *answers* has facts of tool calls for results.
+    """
+
+    agent: AgentSpec
+    run: AnyRun
+    run_id: str
+    input: str
+    clock: Clock
+    index: int | None = None
+    emit: Emit | None = None
+    calls: EmitCalls | None = None
+    result_schema: Schema | None = None
+    answers: Answers = {}
+
+
+class LoopPolicy(Protocol):
+    """The rules of one loop: its budget, its end, and the form of its requests."""
+
+    async def may_request(self) -> StopReason | None:
+        """Return the reason to end before the next request, or None. It may raise instead."""
+        ...
+
+    def sent(self, prompt: Sequence[Message], history: Sequence[Message]) -> Sent:
+        """Return the messages to send for a hook's *prompt* and *history*."""
+        ...
+
+    def replied(self, response: ModelResponse) -> None:
+        """Record a reply, before hooks see it and its tools run."""
+        ...
+
+
+class AgentLoop:
+    """The requests and tool calls of *scope*, as long as *policy* allows.
+
+    It is the `deps` of its tools. *usage* is added to in place. `requests` counts those that were
+    begun, `replies` those that were answered; `requesting` is true while one is at work.
+    """
+
+    def __init__(
+        self, scope: LoopScope, policy: LoopPolicy, *, usage: RunUsage | None = None
+    ) -> None:
+        self.scope, self.policy = scope, policy
+        self.requests = self.replies = 0
+        self.requesting = False
+        self.rewritten: Sent | None = None
+        self.base = 0
+        self.unsent: ModelRequest | None = None
+        self._usage = RunUsage() if usage is None else usage
+        self._before = RunUsage() if usage is None else deepcopy(usage)
+        self._created_at = scope.clock.now()
+        self._prompt: tuple[Message, ...] = ()
+        self._history: tuple[Message, ...] = ()
+        self._graph: AgentRun[Any, Any] | None = None
+        self._messages: list[ModelMessage] = []
+
+    @property
+    def messages(self) -> list[ModelMessage]:
+        """The messages so far, with those before the loop."""
+        return self._graph.all_messages() if self._graph else self._messages
+
+    def exchanged(self) -> list[ModelMessage]:
+        """Return the messages after the prompt, with tool results that are not sent yet."""
+        if not self.requests:
+            return []
+        found = self.messages[self.base :]
+        if self.unsent is not None and not any(each is self.unsent for each in found):
+            found.append(self.unsent)
+        return found
+
+    def enqueue(self, text: str) -> None:
+        """Put *text* before the next request."""
+        if self._graph is not None:
+            self._graph.enqueue(text)
+
+    async def run(
+        self,
+        runner: ModelAgent[Any, Any],
+        prompt: Sequence[Message],
+        history: Sequence[Message] = (),
+        *,
+        inbox: Inbox | None = None,
+        steered: Callable[[str], None] | None = None,
+        usage_limits: UsageLimits = NO_LIMITS,
+        **options: Any,
+    ) -> StopReason:
+        """Run to the end, by *runner* with *options* of pydantic-ai; return the reason.
+
+        *prompt* and *history* are what hooks see of the first request. Texts sent to *inbox* go
+        before the next request; *steered* emits them.
+        """
+        self._prompt, self._history = tuple(prompt), tuple(history)
+        started = runner.iter(
+            deps=self,
+            usage=self._usage,
+            usage_limits=usage_limits,
+            retries={"tools": RETRIES, "output": RETRIES},
+            infer_name=False,
+            **options,
+        )
+        async with none_left(), started as graph:
+            self._graph = graph
+            if inbox is not None:
+                inbox.deliver_to(_delivery(graph, steered))
+            try:
+                return await self._drive(graph)
+            finally:
+                if inbox is not None:
+                    inbox.wait()
+                # The graph refers to this object, so drop the graph to avoid a reference cycle.
+                self._messages, self._graph = graph.all_messages(), None
+
+    async def _drive(self, graph: AgentRun[Any, Any]) -> StopReason:
+        opening = self._prompt, self._history
+        node = graph.next_node
+        while not isinstance(node, End):
+            if ModelAgent.is_model_request_node(node):
+                if self.requests:
+                    self.unsent = node.request
+                else:
+                    self.base = len(graph.all_messages()) + 1
+                if reason := await self.policy.may_request():
+                    return reason
+                if not await self._starts(*opening):
+                    return "hook_stop"
+                node = await self._request(graph, node)
+            elif ModelAgent.is_call_tools_node(node):
+                if self.scope.calls is not None:
+                    async with node.stream(graph.ctx) as stream:
+                        await self.scope.calls(stream)
+                node = await graph.next(node)
+            else:
+                node = await graph.next(node)
+        return "done"
+
+    async def _starts(self, prompt: tuple[Message, ...], history: tuple[Message, ...]) -> bool:
+        """Run `on_start` before a request; return False if it stops the loop."""
+        scope = self.scope
+        if scope.agent.hooks is None or scope.agent.hooks.on_start is None:
+            return True
+        changed = await started(
+            AgentStart(
+                agent=scope.agent,
+                run=scope.run,
+                input=scope.input,
+                prompt=prompt,
+                history=history,
+                step=self.requests + 1,
+            )
+        )
+        if changed.stop:
+            return False
+        same = changed.prompt == prompt and changed.history == history
+        self.rewritten = None if same else self.policy.sent(changed.prompt, changed.history)
+        if not self.requests:
+            self._prompt, self._history = changed.prompt, changed.history
+        return True
+
+    async def _request(self, graph: AgentRun[Any, Any], node: ModelRequestNode[Any, Any]) -> Any:
+        """Make the request of *node*, emit pieces on arrival, return the next node."""
+        self.requests, self.requesting = self.requests + 1, True
+        emit = self.scope.emit
+        streams = emit is not None and can_stream(graph.ctx.deps.model)
+        if emit is not None and streams:
+            async with node.stream(graph.ctx) as stream:
+                await emit(deltas(stream))
+        after = await graph.next(node)
+        self.requesting = False
+        if isinstance(after, CallToolsNode):
+            self.replies += 1
+            response = after.model_response
+            if emit is not None and not streams:
+                await emit(whole(response))
+            self.policy.replied(response)
+            await self._on_response(response)
+        return after
+
+    async def _on_response(self, response: ModelResponse) -> None:
+        """Let the agent's hook change the text of *response*."""
+        agent = self.scope.agent
+        if agent.hooks and agent.hooks.on_response:
+            before = self.result("done")
+            retell(response, before, await answered(agent, before, self.scope.run))
+
+    async def finished(self, text: str) -> str:
+        """Return the final *text* as changed by `on_finish`."""
+        agent = self.scope.agent
+        if agent.hooks is None or agent.hooks.on_finish is None:
+            return text
+        before = self.result("done")
+        after = await finished(agent, before, self.scope.run)
+        said = text_of(after.output[-1]) if after.output else text
+        return text if before.output and said == text_of(before.output[-1]) else said
+
+    def result(
+        self,
+        reason: str,
+        *,
+        error: dict[str, JSON] | None = None,
+        exchanged: Sequence[ModelMessage] | None = None,
+    ) -> InferenceResult:
+        """Return the result of the *exchanged* messages, or of those so far, at *reason*."""
+        scope, name = self.scope, self.scope.agent.name
+        bare = [_bare(each) for each in (self.exchanged() if exchanged is None else exchanged)]
+        identity: dict[str, Any] = {}
+        if scope.index is not None:
+            identity = {
+                "id": result_id(scope.run_id, scope.index),
+                "raw": ModelMessagesTypeAdapter.dump_json(bare).decode() if bare else "",
+            }
+        names = [each.model_name for each in bare if isinstance(each, ModelResponse)]
+        return InferenceResult(
+            agent=name,
+            input=scope.input,
+            prompt=list(self._prompt),
+            history=list(self._history),
+            output=texts(bare, name),
+            tool_calls=tool_results(bare, name, scope.answers),
+            created_at=self._created_at,
+            stop_reason=reason,
+            usage=usage_of(self._usage - self._before),
+            run_id=scope.run_id,
+            index=scope.index,
+            model=names[-1] if names else None,
+            error=error,
+            **identity,
+        )
+
+
+def _delivery(
+    graph: AgentRun[Any, Any], steered: Callable[[str], None] | None
+) -> Callable[[str], None]:
+    def deliver(text: str) -> None:
+        graph.enqueue(text, priority="asap")
+        if steered is not None:
+            steered(text)
+
+    return deliver
+
+
+def _bare(message: ModelMessage) -> ModelMessage:
+    """Return *message* without the system text, which each result has in its prompt."""
+    if isinstance(message, ModelRequest) and message.instructions is not None:
+        return replace(message, instructions=None)
+    return message
+
+
+class RequestRewrite(AbstractCapability[Any]):
+    """Sends the changes of a hook, and the schema of the result, in a request."""
+
+    async def prepare_output_tools(
+        self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]
+    ) -> list[ToolDefinition]:
+        """Return the tool that ends the loop with the schema of this loop."""
+        loop: AgentLoop = ctx.deps
+        shown = loop.scope.result_schema
+        if shown is None:
+            return tool_defs
+        return [replace(each, parameters_json_schema=shown) for each in tool_defs]
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Return the request as the hook changed it."""
+        loop: AgentLoop = ctx.deps
+        if loop.rewritten is None:
+            return request_context
+        system, messages = loop.rewritten.system, loop.rewritten.messages
+        return replace(
+            request_context,
+            messages=[*messages, *request_context.messages[loop.base :]],
+            model_request_parameters=replace(
+                request_context.model_request_parameters,
+                instruction_parts=[InstructionPart(system)] if system else None,
+            ),
+        )
+
+
+def capabilities(agent: AgentSpec, *, rewrite: bool = False) -> list[AbstractCapability[Any]]:
+    """Return what changes the requests of *agent*; with *rewrite* also without hooks.
+
+    pydantic-ai calls each at every request, so only the needed ones are returned.
+    """
+    rewrite = rewrite or bool(agent.hooks and agent.hooks.on_start)
+    return [NOTING, RequestRewrite()] if rewrite else [NOTING]
+
+
+def instruments(context: Context) -> list[AbstractCapability[Any]]:
+    """Return the tracing of requests and tools below the current span, if recorded."""
+    if not get_current_span().is_recording():
+        return []
+    settings = InstrumentationSettings(
+        tracer_provider=context.tracer_provider, include_content=context.trace_content
+    )
+    return [Instrumentation(settings=settings)]
+
+
+def settings_of(
+    agent: AgentSpec, ctx: RunContext[Any], offered: Container[str] | None
+) -> ModelSettings:
+    """Return the settings of a request; only the first one forces the tool choice."""
+    settings = ModelSettings(**(agent.model_settings or {}))
+    choice = agent.tool_choice
+    if ctx.run_step > 1 or not offered or choice == "auto":
+        return settings
+    if choice != "any" and choice not in offered:
+        return settings
+    forced: ToolChoice = "required" if choice == "any" else [choice]
+    return settings | ModelSettings(tool_choice=forced)
