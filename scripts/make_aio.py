@@ -167,7 +167,17 @@ class Source:
     def words(self, node: ast.expr) -> str:
         """Return *node* as it is written, on one line and without quotes around a type."""
         text = ast.get_source_segment(self.text, node) or ""
-        return re.sub(r"\s+", " ", text).strip("\"'")
+        plain = re.sub(r"\s+", " ", text).strip("\"'")
+        return re.sub(r"\b(?:library|memories)\.(\w+)", self._from_package, plain)
+
+    def _from_package(self, dotted: re.Match[str]) -> str:
+        """Return the name in *dotted*, and note the module that the package's stub gives it."""
+        package, name = dotted[0].split(".")
+        stub = (ROOT / "holdfast" / package / "__init__.pyi").read_text(encoding="utf-8")
+        home = re.search(rf"^from (\S+) import {name} as", stub, re.MULTILINE)
+        assert home  # noqa: S101 - the stub has each name
+        self.origins[name] = home[1]
+        return name
 
 
 class Imports:

@@ -1,1 +1,14 @@
+from holdfast.library.bridges import Saved as Saved
+from holdfast.library.bridges import save_run as save_run
 from holdfast.library.holdfast import Holdfast as Holdfast
+from holdfast.library.longterm import LongTermSpec as LongTermSpec
+from holdfast.library.longterm import collection_context as collection_context
+from holdfast.library.longterm import open_longterm as open_longterm
+from holdfast.library.longterm import open_longterm_data as open_longterm_data
+from holdfast.library.remote.handle import open_remote as open_remote
+from holdfast.library.spans import DURABLE as DURABLE
+from holdfast.library.spans import traced as traced
+from holdfast.library.upkeep.backup import BackupReport as BackupReport
+from holdfast.library.upkeep.backup import backup as backup
+from holdfast.library.upkeep.verify import VerifyReport as VerifyReport
+from holdfast.library.upkeep.verify import verify as verify

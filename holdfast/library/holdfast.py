@@ -1,39 +1,36 @@
 """Holdfast: one engine, with the memories on it."""
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from holdfast import library, memories
 from holdfast.engines.base import Engine
 from holdfast.ground.errors import NotAuthenticated
 from holdfast.ground.events import EventBus
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor, Scope, checked_actor, checked_name
-from holdfast.library.erasure import ForgetReport
+from holdfast.library.erasure import ForgetReport, forget_agent, forget_user
 from holdfast.library.settings import HandleTarget
-from holdfast.memories.durable.records import AgentSummary, DurableLimits, LimitsChanged, Swept
+from holdfast.memories.durable.records import (
+    AgentSummary,
+    DurableLimits,
+    LimitsChanged,
+    Swept,
+    coded,
+)
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
 from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 from holdfast.memories.stores.stores import MemoryStores
 
-if TYPE_CHECKING:
-    from holdfast.library.bridges import Saved
-    from holdfast.library.upkeep.backup import BackupReport
-    from holdfast.library.upkeep.verify import VerifyReport
-    from holdfast.memories.durable.memory import DurableMemory
-    from holdfast.memories.longterm.context import Shared
-    from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
-    from holdfast.memories.run.memory import RunMemory
-    from holdfast.memories.run.records.mirror import Attachments
-    from holdfast.memories.run.records.runs import Runs
-    from holdfast.memories.state.threads import NetworkRuns, Threads
-    from holdfast.memories.stores.agents import Agents, Environments
-    from holdfast.memories.stores.credentials import Keys
-    from holdfast.memories.stores.sessions import Sessions
+EVERY = "*"
+"""Wildcard for every agent in a scope of upkeep."""
+
+# `memories` and `library` load what they name on first use.
 
 
 class Holdfast:
@@ -45,111 +42,98 @@ class Holdfast:
     def __init__(
         self,
         engine: Engine,
-        caller: StoresContext,
+        context: StoresContext,
         *,
         root: "Holdfast | None" = None,
         opened: HandleTarget | None = None,
     ) -> None:
-        self.engine, self._caller, self._root = engine, caller, root
+        self.engine, self._context, self._root = engine, context, root
         self.opened = opened
-        self._longterm: Shared | None = None
-        self._attachments: Attachments | None = None
+        self._longterm: memories.Shared | None = None
+        self._attachments: memories.Attachments | None = None
         self._making = Lock()
         self.events: EventBus = engine.events
-        self.memory_stores = MemoryStores(caller)
+        self.memory_stores = MemoryStores(context)
 
     @cached_property
-    def sessions(self) -> "Sessions":
-        """Sessions: the stores that a running agent may access.
-
-        Like the properties below, it is loaded on first use.
-        """
-        from holdfast.memories.stores.sessions import Sessions
-
-        return Sessions(self._caller)
+    def sessions(self) -> "memories.Sessions":
+        """Sessions: the stores that a running agent may access."""
+        return memories.Sessions(self._context)
 
     @cached_property
-    def agents(self) -> "Agents":
+    def agents(self) -> "memories.Agents":
         """Agents that sessions refer to."""
-        from holdfast.memories.stores.agents import Agents
-
-        return Agents(self._caller)
+        return memories.Agents(self._context)
 
     @cached_property
-    def environments(self) -> "Environments":
+    def environments(self) -> "memories.Environments":
         """Environments that sessions refer to."""
-        from holdfast.memories.stores.agents import Environments
-
-        return Environments(self._caller)
+        return memories.Environments(self._context)
 
     @cached_property
-    def keys(self) -> "Keys":
+    def keys(self) -> "memories.Keys":
         """API keys of a server."""
-        from holdfast.memories.stores.credentials import Keys
-
-        return Keys(self._caller)
+        return memories.Keys(self._context)
 
     @cached_property
-    def threads(self) -> "Threads":
+    def threads(self) -> "memories.Threads":
         """Threads: messages to networks of agents and their results, over many runs."""
-        from holdfast.library.threads import threads
-
-        return threads(self._caller)
+        return memories.Threads(self._threads_context())
 
     @cached_property
-    def network_runs(self) -> "NetworkRuns":
+    def network_runs(self) -> "memories.NetworkRuns":
         """Records of network runs."""
-        from holdfast.library.threads import network_runs
-
-        return network_runs(self._caller)
+        return memories.NetworkRuns(self._threads_context())
 
     @property
-    def run_attachments(self) -> "Attachments":
+    def run_attachments(self) -> "memories.Attachments":
         """Runs attached through any handle on this engine, in this process."""
-        from holdfast.memories.run.records.mirror import Attachments
-
         if self._root is not None:
             return self._root.run_attachments
         with self._making:
-            self._attachments = self._attachments or Attachments()
+            self._attachments = self._attachments or memories.Attachments()
         return self._attachments
 
     @cached_property
-    def runs(self) -> "Runs":
+    def runs(self) -> "memories.Runs":
         """Runs of agents, visible to other clients during and after the run."""
-        from holdfast.library.runs import runs
+        context = memories.RunsContext(
+            engine=self._context.engine,
+            workspace=self.workspace,
+            clock=self._context.clock,
+            demand=partial(refuse_narrowed, self._context),
+        )
+        return memories.Runs(context, self.run_attachments)
 
-        return runs(self._caller, self.run_attachments)
-
-    def save_run(self, memory: "RunMemory", store_id: str, *, prefix: str = "/runs/") -> "Saved":
+    def save_run(
+        self, memory: "memories.RunMemory", store_id: str, *, prefix: str = "/runs/"
+    ) -> "library.Saved":
         """Save the results of a run's tasks as memories of the store *store_id*.
 
         The path of each is *prefix*, the run's id and the task's; text is stored as it is, other
         values as JSON. `skipped` lists results that break a limit of the store, with the error.
         """
-        from holdfast.library.bridges import save_run
+        return library.save_run(self.memory_stores, memory, store_id, prefix=prefix)
 
-        return save_run(self.memory_stores, memory, store_id, prefix=prefix)
-
-    def durable(self, agent: str) -> "DurableMemory":
+    def durable(self, agent: str) -> "memories.DurableMemory":
         """Return the durable memory of *agent*; InvalidInput for a bad name."""
-        from holdfast.library.durable import durable
-
-        return durable(self._caller, agent, trace_content=self._trace_content)
+        with coded():
+            refuse_narrowed(self._context, "write")
+            checked_name("agent", agent)
+        memory = memories.DurableMemory(self._agent_context(agent, agent))
+        return library.traced(memory, library.DURABLE, store=agent, content=self._trace_content)
 
     def durable_agents(
         self, limit: int | None = 100, page: str | None = None
     ) -> Page[AgentSummary]:
         """Return the agents of the workspace that have durable memory, by name."""
-        from holdfast.library.durable import durable_agents
-
-        return durable_agents(self._caller, limit, page)
+        with coded():
+            return memories.list_agents(self._every_agent("read"), limit=limit, page=page)
 
     def durable_limits(self) -> DurableLimits:
         """Return the default limits of the workspace's agents, and of shared entries."""
-        from holdfast.library.durable import durable_limits
-
-        return durable_limits(self._caller)
+        with coded():
+            return memories.limits_of(self._every_agent("read"))
 
     def set_durable_limits(self, *, evict: bool = False, **limits: int | None) -> LimitsChanged:
         """Set limits for the whole workspace; None restores the default.
@@ -157,35 +141,32 @@ class Holdfast:
         A cap below the entries of an agent raises MemoryFull with the number to evict; with
         *evict* they are evicted, coldest first.
         """
-        from holdfast.library.durable import set_durable_limits
-
-        return set_durable_limits(self._caller, limits, evict=evict)
+        with coded():
+            context = self._every_agent("admin")
+        return memories.set_workspace_limits(context, limits, evict=evict)
 
     def sweep(self) -> Swept:
         """Remove expired entries, lapsed runs and old changes of every agent."""
-        from holdfast.library.durable import sweep
-
-        return sweep(self._caller)
+        with coded():
+            return memories.sweep_all(self._every_agent("admin"))
 
     def forget_agent(self, agent: str) -> ForgetReport:
         """Forget all data of *agent*, and its name.
 
         Its open runs are refused from then on.
         """
-        from holdfast.library.durable import forget_agent
-
-        return forget_agent(self._caller, agent)
+        with coded():
+            context = self._every_agent("admin")
+        return forget_agent(context, agent)
 
     @property
-    def longterm_shared(self) -> "Shared":
+    def longterm_shared(self) -> "memories.Shared":
         """State that the long-term memories of all handles on this engine share."""
-        from holdfast.memories.longterm.context import Shared
-
         if self._root is not None:
             return self._root.longterm_shared
         with self._making:
             budget = self.opened.cache_bytes if self.opened else CACHE_BYTES
-            self._longterm = self._longterm or Shared(budget)
+            self._longterm = self._longterm or memories.Shared(budget)
         return self._longterm
 
     def longterm(
@@ -198,15 +179,13 @@ class Holdfast:
         embedder: Any = None,
         extractor: Any = None,
         options: LongTermOptions | None = None,
-    ) -> "LongTermMemory | None":
+    ) -> "memories.LongTermMemory | None":
         """Return the long-term memory of the user *user_id*; None if it is disabled.
 
         It is enabled if *enabled* or HOLDFAST_LTM_ENABLED enables it and neither disables it.
         *namespace* and *workspace_id* separate collections of the same user.
         """
-        from holdfast.library.longterm import LongTermSpec, longterm
-
-        spec = LongTermSpec(
+        spec = library.LongTermSpec(
             user_id=user_id,
             namespace=namespace,
             workspace_id=workspace_id,
@@ -215,24 +194,22 @@ class Holdfast:
             extractor=extractor,
             options=options or LongTermOptions(),
         )
-        return longterm(self._caller, self.longterm_shared, spec, trace_content=self._trace_content)
+        return library.open_longterm(
+            self._context, self.longterm_shared, spec, trace_content=self._trace_content
+        )
 
     def longterm_data(
         self, user_id: str, *, namespace: str = "chat", workspace_id: str | None = None
-    ) -> "LongTermData":
+    ) -> "memories.LongTermData":
         """Return a user's data to list and to forget, also while memory is disabled."""
-        from holdfast.library.longterm import LongTermSpec, longterm_data
-
-        spec = LongTermSpec(user_id=user_id, namespace=namespace, workspace_id=workspace_id)
-        return longterm_data(
-            self._caller, self.longterm_shared, spec, trace_content=self._trace_content
+        spec = library.LongTermSpec(user_id=user_id, namespace=namespace, workspace_id=workspace_id)
+        return library.open_longterm_data(
+            self._context, self.longterm_shared, spec, trace_content=self._trace_content
         )
 
     def forget_user(self, user_id: str) -> ForgetReport:
         """Forget all data of the user *user_id*, in every collection, and the name."""
-        from holdfast.library.longterm import forget_user
-
-        return forget_user(self._caller, self.longterm_shared, user_id)
+        return forget_user(self._context, self.longterm_shared, user_id)
 
     @property
     def _trace_content(self) -> bool:
@@ -241,12 +218,12 @@ class Holdfast:
     @property
     def workspace(self) -> str:
         """The workspace of this handle."""
-        return self._caller.workspace
+        return self._context.workspace
 
     @property
     def actor(self) -> Actor:
         """The actor of its writes."""
-        return self._caller.actor
+        return self._context.actor
 
     def acting(
         self,
@@ -261,17 +238,17 @@ class Holdfast:
         *through* wraps the scoped engine, for an entry point with awaited writes. Raises
         InvalidInput for an invalid workspace name, and for an agent as the actor.
         """
-        caller = self._caller
-        workspace = checked_name("workspace", workspace) if workspace else caller.workspace
+        context = self._context
+        workspace = checked_name("workspace", workspace) if workspace else context.workspace
         engine = self.engine.scoped(Scope(workspace=workspace))
         return Holdfast(
             self.engine,
             StoresContext(
                 engine=through(engine) if through else engine,
                 workspace=workspace,
-                actor=checked_actor(actor or caller.actor),
-                clock=caller.clock,
-                ids=caller.ids,
+                actor=checked_actor(actor or context.actor),
+                clock=context.clock,
+                ids=context.ids,
                 session_id=session_id,
             ),
             root=self._root or self,
@@ -289,19 +266,38 @@ class Holdfast:
             raise NotAuthenticated
         return self.acting(actor=Actor.session(session_id), session_id=session_id)
 
-    def backup(self, path: str | Path, *, force: bool = False) -> "BackupReport":
+    def backup(self, path: str | Path, *, force: bool = False) -> "library.BackupReport":
         """Write a snapshot of the whole database to one file; see `holdfast backup`."""
-        from holdfast.library.upkeep.backup import backup
+        refuse_narrowed(self._context, "admin")
+        return library.backup(self.engine, path, force=force)
 
-        refuse_narrowed(self._caller, "admin")
-        return backup(self.engine, path, force=force)
-
-    def verify(self, *, quick: bool = False) -> "VerifyReport":
+    def verify(self, *, quick: bool = False) -> "library.VerifyReport":
         """Check the integrity of the whole database; see `holdfast verify`."""
-        from holdfast.library.upkeep.verify import verify
+        refuse_narrowed(self._context, "admin")
+        return library.verify(self.engine, quick=quick)
 
-        refuse_narrowed(self._caller, "admin")
-        return verify(self.engine, quick=quick)
+    def _threads_context(self) -> "memories.ThreadsContext":
+        return memories.ThreadsContext(
+            engine=self._context.engine,
+            workspace=self.workspace,
+            clock=self._context.clock,
+            demand=partial(refuse_narrowed, self._context),
+        )
+
+    def _every_agent(self, needed: str) -> "memories.AgentContext":
+        refuse_narrowed(self._context, needed)
+        return self._agent_context(memories.SHARED, EVERY)
+
+    def _agent_context(self, agent: str, reach: str) -> "memories.AgentContext":
+        context = self._context
+        return memories.AgentContext(
+            engine=context.engine.scoped(Scope(workspace=context.workspace, agent=reach)),
+            workspace=context.workspace,
+            agent=agent,
+            actor=context.actor,
+            clock=context.clock,
+            ids=context.ids,
+        )
 
     def close(self) -> None:
         """Finish pending writes and release the database; repeating it does nothing.

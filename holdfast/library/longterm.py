@@ -9,9 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.ground.scope import Scope
-from holdfast.library.erasure import ForgetReport
 from holdfast.library.spans import LONGTERM, traced
-from holdfast.memories.longterm import forget
 from holdfast.memories.longterm.background.extractor import mines_with
 from holdfast.memories.longterm.background.schedule import PendingWork
 from holdfast.memories.longterm.context import (
@@ -22,7 +20,6 @@ from holdfast.memories.longterm.context import (
     cap_in,
     is_on,
 )
-from holdfast.memories.longterm.context import CollectionContext as LongTermCaller
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.read import collection_id
 from holdfast.memories.longterm.records import MAX_ITEMS, LongTermOptions
@@ -36,30 +33,30 @@ from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 # used is left out and the reason reported; no call fails for it.
 
 
-def opens(caller: CollectionContext) -> Callable[[str | None], ProviderChoice]:
+def opens(context: CollectionContext) -> Callable[[str | None], ProviderChoice]:
     """Return a function that opens a vector provider by name; None: the default."""
-    where = _where(caller)
-    return lambda name: caller.shared.keepers.get(name, caller.engine, caller.workspace, where)
+    where = _where(context)
+    return lambda name: context.shared.keepers.get(name, context.engine, context.workspace, where)
 
 
-def equip(caller: CollectionContext, embedder: object, extractor: object) -> CollectionContext:
-    """Return *caller* with its embedder, extractor and vector provider."""
-    keys = keys_of(caller)
-    choice = choose(embedder, os.environ, keys, caller.shared.models)
-    mining = mines_with(extractor, keys, caller.shared.models)
+def equip(context: CollectionContext, embedder: object, extractor: object) -> CollectionContext:
+    """Return *context* with its embedder, extractor and vector provider."""
+    keys = keys_of(context)
+    choice = choose(embedder, os.environ, keys, context.shared.models)
+    mining = mines_with(extractor, keys, context.shared.models)
     equipped = replace(
-        caller,
+        context,
         background=PendingWork(),
         degraded=choice.reason,
         extractor=mining.extractor,
-        mines=mining.extractor is not None and caller.options.mine,
+        mines=mining.extractor is not None and context.options.mine,
         miner=extractor if isinstance(extractor, str) else None,
     )
     if mining.reason is not None:
         degraded(equipped, mining.reason)
     if choice.embedder is not None:
-        name = caller.options.vector_provider or provider_in(os.environ.get(PROVIDER))
-        keeper = opens(caller)(name)
+        name = context.options.vector_provider or provider_in(os.environ.get(PROVIDER))
+        keeper = opens(context)(name)
         equipped = replace(
             equipped, embedder=choice.embedder, vectors=keeper.vectors, degraded=keeper.reason
         )
@@ -73,20 +70,20 @@ def configured_embedder() -> str | None:
     return configured(os.environ, os.environ.get)
 
 
-def keys_of(caller: CollectionContext) -> Keys:
+def keys_of(context: CollectionContext) -> Keys:
     """Return the lookup of API keys: the caller's credentials, or the environment."""
-    credentials = caller.options.credentials
+    credentials = context.options.credentials
     if credentials is None:
         return os.environ.get
-    user = caller.user
+    user = context.user
     return lambda name: credentials(user, name)
 
 
-def _where(caller: CollectionContext) -> Callable[[], Where]:
+def _where(context: CollectionContext) -> Callable[[], Where]:
     def find() -> Where:
         from platformdirs import user_data_path
 
-        database = caller.engine.status().target
+        database = context.engine.status().target
         return Where(
             database=database,
             data=user_data_path("holdfast") / "vectors",
@@ -113,37 +110,28 @@ class LongTermSpec(Struct, frozen=True, kw_only=True):
     options: LongTermOptions = LongTermOptions()
 
 
-def longterm(
-    caller: StoresContext, shared: Shared, spec: LongTermSpec, *, trace_content: bool = False
+def open_longterm(
+    context: StoresContext, shared: Shared, spec: LongTermSpec, *, trace_content: bool = False
 ) -> LongTermMemory | None:
     """Return the memory that *spec* names, or None if it is not enabled.
 
     With *trace_content* its spans record texts.
     """
-    refuse_narrowed(caller, "write")
-    context = _of(caller, shared, spec)
+    refuse_narrowed(context, "write")
+    collection = collection_context(context, shared, spec)
     if not is_on(spec.enabled, os.environ.get(ENABLED)):
         return None
-    equipped = equip(context, spec.embedder, spec.extractor)
+    equipped = equip(collection, spec.embedder, spec.extractor)
     equipped.tend()
     return _traced(LongTermMemory(equipped), content=trace_content)
 
 
-def longterm_data(
-    caller: StoresContext, shared: Shared, spec: LongTermSpec, *, trace_content: bool = False
+def open_longterm_data(
+    context: StoresContext, shared: Shared, spec: LongTermSpec, *, trace_content: bool = False
 ) -> LongTermData:
     """Return a user's data, also where long-term memory is disabled."""
-    refuse_narrowed(caller, "read")
-    return _traced(LongTermData(_of(caller, shared, spec)), content=trace_content)
-
-
-def forget_user(caller: StoresContext, shared: Shared, user_id: str) -> ForgetReport:
-    """Forget all data of *user_id* in the caller's workspace, and the name."""
-    refuse_narrowed(caller, "admin")
-    whole = _of(caller, shared, LongTermSpec(user_id=user_id))
-    shared.marks.flush()
-    counts = forget.forget_user(whole)
-    return ForgetReport(counts=counts, pending=whole.engine.scrub().pending)
+    refuse_narrowed(context, "read")
+    return _traced(LongTermData(collection_context(context, shared, spec)), content=trace_content)
 
 
 def _traced(data: D, *, content: bool) -> D:
@@ -151,7 +139,10 @@ def _traced(data: D, *, content: bool) -> D:
     return traced(data, LONGTERM, store=partial(collection_id, data.caller), content=content)
 
 
-def _of(caller: StoresContext, shared: Shared, spec: LongTermSpec) -> LongTermCaller:
+def collection_context(
+    context: StoresContext, shared: Shared, spec: LongTermSpec
+) -> CollectionContext:
+    """Return the context of the collection that *spec* names, without its models."""
     user = checked_user(spec.user_id)
     namespace = checked_name("namespace", spec.namespace)
     workspace_id = (
@@ -160,17 +151,17 @@ def _of(caller: StoresContext, shared: Shared, spec: LongTermSpec) -> LongTermCa
     cap = spec.options.max_items
     if cap is None:
         cap = cap_in(os.environ.get(MAX_ITEMS_VARIABLE))
-    context = LongTermCaller(
-        engine=caller.engine.scoped(Scope(workspace=caller.workspace, user=user)),
-        workspace=caller.workspace,
+    collection = CollectionContext(
+        engine=context.engine.scoped(Scope(workspace=context.workspace, user=user)),
+        workspace=context.workspace,
         user=user,
         namespace=namespace,
         workspace_id=workspace_id,
-        actor=caller.actor,
-        clock=caller.clock,
-        ids=caller.ids,
+        actor=context.actor,
+        clock=context.clock,
+        ids=context.ids,
         shared=shared,
         options=spec.options,
         max_items=MAX_ITEMS if cap is None else cap,
     )
-    return replace(context, opens=opens(context))
+    return replace(collection, opens=opens(collection))

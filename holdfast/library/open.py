@@ -1,15 +1,18 @@
-"""Open a target: a database or a server."""
+"""Open a target, a database or a server, and resume work that was left undone."""
 
+from datetime import datetime
 from pathlib import Path
 
+from holdfast import engines, library, memories
 from holdfast.engines.base import Engine
-from holdfast.ground.clock import Clock, SystemClock
+from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import LOCAL, Actor, Scope, checked_actor, checked_name
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.settings import HandleTarget
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
+from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.memories.stores.rows import StoresContext
 
 
@@ -42,9 +45,7 @@ def open(
         raise InvalidInput("cache_bytes", "must be a whole number of at least 0", given=cache_bytes)
     text = None if target is None else str(target)
     if text is not None and text.startswith(("http://", "https://")):
-        from holdfast.library.remote.handle import open_remote
-
-        return open_remote(
+        return library.open_remote(
             text,
             workspace=workspace,
             actor=actor,
@@ -67,12 +68,31 @@ def open(
 def _engine(target: str | None, clock: Clock, *, migrate: bool, create: bool) -> tuple[Engine, str]:
     """Return the engine on *target*, and the target as an absolute name."""
     if target is not None and target.startswith(("postgresql://", "postgres://")):
-        from holdfast.engines.postgres import PostgresEngine
+        found = engines.PostgresEngine.open(target, clock=clock, migrate=migrate, create=create)
+        return found, target
+    engine = engines.SQLiteEngine.open(target, clock=clock, migrate=migrate, create=create)
+    return engine, engines.resolve(target).path
 
-        return PostgresEngine.open(target, clock=clock, migrate=migrate, create=create), target
-    from holdfast.engines.sqlite import SQLiteEngine
-    from holdfast.engines.sqlite.database import resolve
 
-    return SQLiteEngine.open(target, clock=clock, migrate=migrate, create=create), resolve(
-        target
-    ).path
+def resume_work(hf: Holdfast, now: datetime) -> int:
+    """Resume mining and embedding that a crashed or closed process left undone.
+
+    Work overdue at *now* runs in the background of *hf*, with the models it was queued for, as far
+    as this process has their keys, and not at all where long-term memory is off. Return the number
+    of collections. Raises Unavailable.
+    """
+    found = memories.left_over(hf.engine, to_microseconds(now))
+    return sum(_resumed(hf, each) for each in found)
+
+
+def _resumed(hf: Holdfast, left: "memories.LeftOver") -> bool:
+    memory = hf.acting(workspace=left.workspace).longterm(
+        left.user_id,
+        namespace=left.namespace,
+        workspace_id=left.workspace_id or None,
+        enabled=True,
+        embedder=left.embedder or False,
+        extractor=left.miner,
+        options=LongTermOptions(vector_provider=left.vector_provider),
+    )
+    return memory is not None

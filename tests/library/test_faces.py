@@ -76,6 +76,7 @@ LATE: dict[str, Any] = {
     "Promotes": Promotes,
     "LongTermOptions | None": LongTermOptions | None,
     "RunMemory": RunMemory,
+    "memories.RunMemory": RunMemory,
     "Saved": Saved,
 }
 """Types that a module of ours names without loading them."""

@@ -21,8 +21,8 @@ from holdfast.ground.errors import Conflict, HoldfastError, InvalidInput, NotFou
 from holdfast.ground.events import Event, Listener
 from holdfast.ground.ids import ALPHABET, COUNT, RANDOM, TIME, Ids, base62
 from holdfast.ground.scope import EVERYBODY, LOCAL
-from holdfast.library.backlog import take_up
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.open import resume_work
 from holdfast.memories.durable.context import AgentContext as DurableCaller
 from holdfast.memories.durable.retention import sweep_all
 from holdfast.memories.stores.credentials import Credentials
@@ -440,7 +440,7 @@ class House:
         await asyncio.gather(
             self._repeat(self.sweep, SWEEP_EVERY),
             self._repeat(self.sweep_durable, DURABLE_SWEEP_EVERY),
-            self._repeat(self.take_up, TAKE_UP_EVERY),
+            self._repeat(self.resume_work, TAKE_UP_EVERY),
             self._end_runs(),
         )
 
@@ -472,10 +472,10 @@ class House:
         except Unavailable as error:
             _log.warning("durable memory could not be swept: %s", error.reason)
 
-    def take_up(self) -> None:
+    def resume_work(self) -> None:
         """Resume jobs that were left unfinished; log Unavailable and retry next time."""
         try:
-            take_up(self.hf, self.clock.now())
+            resume_work(self.hf, self.clock.now())
         except Unavailable as error:
             _log.warning("work that was left over could not be taken up: %s", error.reason)
 

@@ -11,7 +11,7 @@ from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground.clock import Clock, from_microseconds
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import EVERYBODY, LOCAL, Actor, ActorKind, Scope
-from holdfast.library.forgetting import elsewhere
+from holdfast.library.erasure import outside_durable
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.tombstones import Named, NameTombstone, NameTombstones
 from holdfast.library.upkeep.verify_durable import StoredTombstone, Tombstones, changes, entries
@@ -322,7 +322,7 @@ def _forget_agents(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> 
         grave = buried.over_agent(owner.workspace, owner.agent, 0)
         if grave is not None:
             caller = _agent_context(engine, grave)
-            also = elsewhere(caller.engine, owner.workspace, owner.agent)
+            also = outside_durable(caller.engine, owner.workspace, owner.agent)
             forget_agent(caller, owner.agent, also)
             count += 1
     return count

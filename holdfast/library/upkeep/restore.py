@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from msgspec import Struct
 
+from holdfast import engines
 from holdfast.engines.base import Transaction
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.engines.sqlite.database import resolve
@@ -261,12 +262,10 @@ def _into_sqlite(
 def _into_postgres(
     path: Path, url: str, part: Path, replace: bool, progress: Callable[[int], None]
 ) -> RestoreReport:
-    from holdfast.engines.postgres import PostgresEngine
-
     redone, forgotten = Redone(), 0
     source, left_out = _opened(path, part)
     try:
-        engine = PostgresEngine.open(url, clock=SystemClock())
+        engine = engines.PostgresEngine.open(url, clock=SystemClock())
         try:
             all_owners = engine.scoped(EVERYBODY)
             sql, shown = all_owners.queries("holdfast.library.upkeep"), engine.status().target

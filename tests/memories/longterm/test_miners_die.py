@@ -15,7 +15,7 @@ from contracts.longterm_vectors import SECONDS, until
 from memories.longterm.model_servers import model_server
 
 import holdfast
-from holdfast.library.backlog import take_up
+from holdfast.library.open import resume_work
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.testing.fakes import FrozenClock
 
@@ -98,11 +98,11 @@ def test_a_server_takes_up_what_a_killed_process_was_mining(
     with model_server() as model, holdfast.open(sqlite_file, clock=late) as hf:
         model.says = '[{"text": "Ana planted 0 trees"}]'
         monkeypatch.setenv("OLLAMA_BASE_URL", f"{model.url}/v1")
-        assert take_up(hf, late.now()) == 1
+        assert resume_work(hf, late.now()) == 1
         until(lambda: bool(items(memory_of(hf, "ada", embedder=False))))
 
         assert items(memory_of(hf, "ada", embedder=False)) == ["Ana planted 0 trees"]
-        assert take_up(hf, late.now()) == 0
+        assert resume_work(hf, late.now()) == 0
 
 
 def test_what_only_a_function_can_mine_is_left_to_whoever_has_it(
@@ -113,5 +113,5 @@ def test_what_only_a_function_can_mine_is_left_to_whoever_has_it(
     late = FrozenClock(datetime.now(UTC) + timedelta(seconds=7))
 
     with holdfast.open(sqlite_file, clock=late) as hf:
-        assert take_up(hf, late.now()) == 0
+        assert resume_work(hf, late.now()) == 0
         assert memory_of(hf, "ada", embedder=False).status().pending_extraction == 1
