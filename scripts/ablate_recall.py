@@ -13,9 +13,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.library.evaluation.locomo import UNANSWERABLE, Conversation, Sample, read
-from holdfast.library.evaluation.measures import LocomoOutcome, answered, figures
-from holdfast.library.evaluation.rows import ConversationRows
+from holdfast.library.evaluation import UNANSWERABLE, Conversation, Sample, read
+from holdfast.library.evaluation_measures import LocomoOutcome, answered, figures
+from holdfast.library.evaluation_rows import ConversationRows
 from holdfast.memories.longterm.recall.score import CUES, Cues
 
 MEASURES = ("recall@5", "recall@10", "recall@20", "mrr")

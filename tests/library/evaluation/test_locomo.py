@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.library.evaluation.locomo import LONGEST, Conversation, read
+from holdfast.library.evaluation import LONGEST, Conversation, read
 
 WHEN = "1:56 pm on 8 May, 2023"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.library.evaluation.locomo import Conversation, read
-from holdfast.library.evaluation.remembered import remembered
-from holdfast.library.evaluation.rows import ConversationRows
+from holdfast.library.evaluation import Conversation, read
+from holdfast.library.evaluation_remembered import remembered
+from holdfast.library.evaluation_rows import ConversationRows
 
 TEXTS = [
     "I bought a kettle yesterday",

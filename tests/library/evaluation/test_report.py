@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.library.evaluation.evaluate import evaluate, foreign_questions
-from holdfast.library.evaluation.locomo import Sample, read
-from holdfast.library.evaluation.report import report
-from holdfast.library.evaluation.rows import ConversationRows
+from holdfast.library.evaluation import Sample, read
+from holdfast.library.evaluation_evaluate import evaluate, foreign_questions
+from holdfast.library.evaluation_report import report
+from holdfast.library.evaluation_rows import ConversationRows
 
 OVERALL = [
     "n", "recall@1", "recall@5", "recall@10", "recall@20", "recall@50",

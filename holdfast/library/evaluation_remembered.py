@@ -8,8 +8,8 @@ from typing import cast
 from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.library.evaluation.locomo import Conversation, Id
-from holdfast.library.evaluation.rows import ALONE
+from holdfast.library.evaluation import Conversation, Id
+from holdfast.library.evaluation_rows import ALONE
 from holdfast.library.open import open
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions, Recalled, Role, Turn

@@ -7,7 +7,7 @@ from typing import cast
 
 import apsw
 
-from holdfast.library.evaluation.locomo import Conversation, Id
+from holdfast.library.evaluation import Conversation, Id
 from holdfast.memories.longterm.recall.analyze import WORDS
 
 _WORD = re.compile(r"[^\W_]+")

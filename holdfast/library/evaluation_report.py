@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from holdfast.library.evaluation.evaluate import Outcome
-from holdfast.library.evaluation.locomo import UNANSWERABLE, Sample
-from holdfast.library.evaluation.measures import Figures, LocomoOutcome, figures, mean
+from holdfast.library.evaluation import UNANSWERABLE, Sample
+from holdfast.library.evaluation_evaluate import Outcome
+from holdfast.library.evaluation_measures import Figures, LocomoOutcome, figures, mean
 
 Report = dict[str, object]
 

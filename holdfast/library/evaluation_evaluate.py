@@ -6,9 +6,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from holdfast.library.evaluation.baseline import full_text
-from holdfast.library.evaluation.locomo import Conversation, Id, Sample
-from holdfast.library.evaluation.measures import DEEPEST, LocomoOutcome, answered
+from holdfast.library.evaluation import Conversation, Id, Sample
+from holdfast.library.evaluation_baseline import full_text
+from holdfast.library.evaluation_measures import DEEPEST, LocomoOutcome, answered
 
 FOREIGN_STEP = 9
 """Every ninth question of another conversation is asked as a foreign one."""

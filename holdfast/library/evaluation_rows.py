@@ -1,7 +1,7 @@
 """Recall over the bare postings of a conversation, to measure single cues."""
 
 from holdfast.ground.clock import to_microseconds
-from holdfast.library.evaluation.locomo import Conversation, Id
+from holdfast.library.evaluation import Conversation, Id
 from holdfast.memories.longterm.recall.analyze import analyze, flags_of
 from holdfast.memories.longterm.recall.index import LENT, Postings, Row
 from holdfast.memories.longterm.recall.query import read

@@ -5,7 +5,7 @@ from math import log2
 
 from msgspec import Struct
 
-from holdfast.library.evaluation.locomo import Id, LocomoQuestion
+from holdfast.library.evaluation import Id, LocomoQuestion
 
 DEPTHS = (1, 5, 10, 20, 50)
 FEW, DEEPEST = 10, 50

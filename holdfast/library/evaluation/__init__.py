@@ -1,1 +1,0 @@
-"""Evaluate recall on conversations with questions and evidence."""
