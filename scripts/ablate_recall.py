@@ -13,10 +13,24 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.library.evaluation import UNANSWERABLE, Conversation, Sample, read
-from holdfast.library.evaluation_measures import LocomoOutcome, answered, figures
-from holdfast.library.evaluation_rows import ConversationRows
+from holdfast.ground.clock import to_microseconds
+from holdfast.library.evaluation import (
+    ALONE,
+    UNANSWERABLE,
+    Conversation,
+    Id,
+    LocomoOutcome,
+    Sample,
+    answered,
+    figures,
+    read,
+)
+from holdfast.memories.longterm.recall.analyze import analyze, flags_of
+from holdfast.memories.longterm.recall.index import LENT, Postings, Row
+from holdfast.memories.longterm.recall.query import read as read_query
+from holdfast.memories.longterm.recall.rank import rank
 from holdfast.memories.longterm.recall.score import CUES, Cues
+from holdfast.memories.longterm.records import RecallOptions
 
 MEASURES = ("recall@5", "recall@10", "recall@20", "mrr")
 DEPTH = 50
@@ -33,6 +47,65 @@ NONE = Cues(
     machine_asked=0.0,
     link=0.0,
 )
+
+
+class ConversationRows:
+    """Turns of one conversation, recalled with any cues.
+
+    Without *names* the participants are unknown.
+    """
+
+    mode = "lexical"
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        cues: Cues = CUES,
+        lent: tuple[float, float, float] = LENT,
+        *,
+        names: bool = True,
+    ) -> None:
+        self._ids = {f"turn_{seq:09}": turn.id for seq, turn in enumerate(conversation.turns)}
+        self._now, self._cues = to_microseconds(conversation.ends), cues
+        self._postings = Postings(_rows(conversation), lent=lent)
+        self._participants = self._postings.participants if names else ()
+
+    def ranked(self, question: str, k: int) -> list[Id | None]:
+        """Return the turns of the best similarity, however low."""
+        return self._recall(
+            question, RecallOptions(k=k, what="turns", weights=ALONE, min_relevance=0)
+        )
+
+    def as_shipped(self, question: str, k: int) -> list[Id | None]:
+        """Return the turns of a recall with default options."""
+        return self._recall(question, RecallOptions(k=k, what="turns"))
+
+    def _recall(self, question: str, options: RecallOptions) -> list[Id | None]:
+        postings = self._postings
+        query = read_query(question, self._participants)
+        found = rank(postings, query, options, now=self._now, cues=self._cues)
+        return [self._ids[each.id] for each in found]
+
+
+def _rows(conversation: Conversation) -> list[Row]:
+    rows: list[Row] = []
+    for seq, turn in enumerate(conversation.turns):
+        flags = flags_of(turn.text, turn.caption)
+        row = Row(
+            id=f"turn_{seq:09}",
+            seq=seq,
+            body=" ".join(analyze(f"{turn.text} {turn.caption or ''}")),
+            at=to_microseconds(turn.at),
+            role=turn.role,
+            speaker=turn.speaker,
+            session=turn.session,
+            question=flags.question,
+            first_person=flags.first_person,
+            time=flags.time,
+        )
+        rows.append(row)
+    return rows
+
 
 Make = Callable[[Conversation], ConversationRows]
 

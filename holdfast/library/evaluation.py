@@ -1,4 +1,4 @@
-"""Read conversations with questions and evidence in LoCoMo's JSON.
+"""Evaluate recall on conversations with questions and evidence: `holdfast eval locomo`.
 
 Files of other origin use the same format loosely, so all usable parts are read, and the unusable
 questions are counted.
@@ -6,18 +6,24 @@ questions are counted.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
+from math import log2
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
+import apsw
 from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.text import to_nfc
-from holdfast.memories.longterm.recall.analyze import MONTHS
+from holdfast.library.open import open
+from holdfast.memories.longterm.memory import LongTermMemory
+from holdfast.memories.longterm.recall.analyze import MONTHS, WORDS
 from holdfast.memories.longterm.recall.index import MACHINES
+from holdfast.memories.longterm.records import LongTermOptions, Recalled, Role, Turn, Weights
 from holdfast.memories.longterm.validation import CAPTION_BYTES, NAME_BYTES, TURN_BYTES
 
 LONGEST, LONGEST_CAPTION, LONGEST_NAME = TURN_BYTES, CAPTION_BYTES, NAME_BYTES
@@ -217,3 +223,337 @@ def _instant(year: str, month: str, day: str, hour: int, minute: int) -> datetim
         return datetime(int(year), number, int(day), hour, minute, tzinfo=UTC)
     except ValueError:
         return None
+
+
+DEPTHS = (1, 5, 10, 20, 50)
+FEW, DEEPEST = 10, 50
+"""Depth of most measures, and depth of the reciprocal rank."""
+
+Figures = dict[str, float]
+
+
+class LocomoOutcome(Struct, frozen=True, kw_only=True):
+    """Outcome of one question."""
+
+    conversation: int
+    category: str
+    evidence: int
+    """Number of turns of evidence."""
+    ranks: tuple[int, ...]
+    """Ranks of the evidence, from 1."""
+    found: int
+    """Number of turns recalled."""
+
+
+def answered(
+    conversation: int, question: LocomoQuestion, ranking: Sequence[Id | None]
+) -> LocomoOutcome:
+    """Return the ranks of the evidence in *ranking*."""
+    ranks: dict[Id, int] = {}
+    for rank, id in enumerate(ranking, 1):
+        if id in question.evidence:
+            ranks.setdefault(id, rank)
+    return LocomoOutcome(
+        conversation=conversation,
+        category=question.category,
+        evidence=len(question.evidence),
+        ranks=tuple(ranks.values()),
+        found=len(ranking),
+    )
+
+
+def figures(every: Sequence[LocomoOutcome], k: int | None = None) -> Figures:
+    """Return the measures of *every*, each the mean over questions, to 4 places."""
+    measured: dict[str, Callable[[LocomoOutcome], float]] = {
+        f"recall@{depth}": _recall_at(depth) for depth in sorted({*DEPTHS, k or DEEPEST})
+    }
+    few = _recall_at(FEW)
+    measured["any@10"] = lambda each: few(each) > 0
+    measured["all@10"] = lambda each: few(each) == 1
+    measured["ndcg@10"] = ndcg
+    measured["mrr"] = reciprocal_rank
+    return {"n": len(every)} | {name: mean(map(of, every)) for name, of in measured.items()}
+
+
+def _recall_at(depth: int) -> Callable[[LocomoOutcome], float]:
+    """Return the measure of the share of evidence in the first *depth*."""
+    return lambda each: sum(rank <= depth for rank in each.ranks) / each.evidence
+
+
+def reciprocal_rank(each: LocomoOutcome) -> float:
+    """Return 1 / rank of the first evidence; 0 beyond the deepest rank."""
+    return 1 / each.ranks[0] if each.ranks and each.ranks[0] <= DEEPEST else 0.0
+
+
+def ndcg(each: LocomoOutcome) -> float:
+    """Return nDCG@10: discounted gain as a share of the best possible."""
+    gained = sum(1 / log2(rank + 1) for rank in each.ranks if rank <= FEW)
+    return gained / sum(1 / log2(rank + 1) for rank in range(1, min(each.evidence, FEW) + 1))
+
+
+def mean(values: Iterable[float]) -> float:
+    """Return the mean to 4 places; 0 of none."""
+    every = list(values)
+    return round(sum(every) / len(every), 4) if every else 0.0
+
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+Execute = Callable[[str, Sequence[object]], Iterable[tuple[int]]]
+
+
+class FullText:
+    """Turns of one conversation, ranked by SQLite's bm25."""
+
+    def __init__(self, execute: Execute, conversation: Conversation) -> None:
+        self._execute, self._turns = execute, conversation.turns
+        execute("create virtual table said using fts5(body, tokenize = 'porter')", ())
+        for number, turn in enumerate(conversation.turns):
+            body = f"{turn.text} {turn.caption or ''}"
+            execute("insert into said (rowid, body) values (?, ?)", (number, body))
+
+    def recall(self, question: str, k: int) -> list[Id | None]:
+        """Return the turns with any of the words of *question*, best first."""
+        words = [word for word in _WORD.findall(question.lower()) if word not in WORDS.stop]
+        if not words:
+            return []
+        found = self._execute(
+            "select rowid from said where said match ? order by bm25(said), rowid limit ?",
+            (" OR ".join(f'"{word}"' for word in dict.fromkeys(words)), k),
+        )
+        return [self._turns[number].id for (number,) in found]
+
+
+@contextmanager
+def full_text(conversation: Conversation) -> Generator[FullText]:
+    """Yield the full text search of *conversation*."""
+    database = apsw.Connection(":memory:")
+    try:
+        execute = cast("Execute", database.execute)  # pyright: ignore[reportUnknownMemberType]
+        yield FullText(execute, conversation)
+    finally:
+        database.close()
+
+
+FOREIGN_STEP = 9
+"""Every ninth question of another conversation is asked as a foreign one."""
+MOST_FOREIGN = 5_000
+"""Most foreign questions in all, evenly chosen from more."""
+
+Progress = Callable[[int], None]
+"""Progress callback with the number of questions done so far."""
+Watch = Callable[[], float]
+"""Timer in seconds, from any origin."""
+
+
+class Subject(Protocol):
+    """A conversation that answers questions."""
+
+    mode: str
+
+    def ranked(self, question: str, k: int) -> Sequence[Id | None]:
+        """Return the turns of the best similarity, however low."""
+        ...
+
+    def as_shipped(self, question: str, k: int) -> Sequence[Id | None]:
+        """Return the turns of a recall with default options."""
+        ...
+
+
+Open = Callable[[Conversation], AbstractContextManager[Subject]]
+"""Context manager that records a conversation, and forgets it on exit."""
+
+
+class Outcome(Struct, kw_only=True):
+    """Outcomes of all questions, in the order of the file."""
+
+    mode: str = "lexical"
+    ranked: list[LocomoOutcome]
+    shipped: list[LocomoOutcome]
+    plain: list[LocomoOutcome]
+    foreign: list[bool]
+    """For each foreign question, whether its result was empty."""
+    inserting: float = 0.0
+    asking: list[float]
+    """Seconds for inserting all turns, and for each question."""
+
+
+def evaluate(sample: Sample, open: Open, *, k: int, watch: Watch, progress: Progress) -> Outcome:
+    """Evaluate every question of *sample*, at least *k* deep, and foreign questions.
+
+    Calls *progress* with the number of questions done so far.
+    """
+    outcome = Outcome(ranked=[], shipped=[], plain=[], foreign=[], asking=[])
+    foreign = foreign_questions(sample, MOST_FOREIGN)
+    for number, conversation in enumerate(sample.conversations):
+        began = watch()
+        with open(conversation) as subject:
+            outcome.inserting += watch() - began
+            outcome.mode = subject.mode
+            for each in conversation.questions:
+                began = watch()
+                ranking = subject.ranked(each.question, max(k, DEEPEST))
+                outcome.asking.append(watch() - began)
+                outcome.ranked.append(answered(number, each, ranking))
+                shipped = subject.as_shipped(each.question, max(k, DEEPEST))
+                outcome.shipped.append(answered(number, each, shipped))
+                progress(len(outcome.ranked))
+            outcome.foreign += [not subject.as_shipped(each, 1) for each in foreign(number)]
+        with full_text(conversation) as plain:
+            outcome.plain += [
+                answered(number, each, plain.recall(each.question, DEEPEST))
+                for each in conversation.questions
+            ]
+    return outcome
+
+
+def foreign_questions(sample: Sample, most: int) -> Callable[[int], Iterator[str]]:
+    """Return a function from a conversation's number to the foreign questions there.
+
+    They are questions of the other conversations, about *most* in all.
+    """
+    chosen = [each.questions[::FOREIGN_STEP] for each in sample.conversations]
+    step = -(-sum(map(len, chosen)) * (len(chosen) - 1) // most) or 1
+
+    def others(here: int) -> Iterator[str]:
+        every = (each for number, each in enumerate(chosen) if number != here)
+        flat = (one.question for questions in every for one in questions)
+        return (question for number, question in enumerate(flat) if (number + here) % step == 0)
+
+    return others
+
+
+AT_ONCE = 500
+"""Turns recorded in one call."""
+ALONE = Weights(1, 0, 0)
+"""Similarity only, without freshness and importance."""
+_OPTIONS = LongTermOptions(secrets="redact")
+"""Turns with a suspected secret are redacted, and still evaluated."""
+
+
+class FixedClock(Struct, frozen=True):
+    """A clock with a fixed time."""
+
+    at: datetime
+
+    def now(self) -> datetime:
+        """Return the fixed instant."""
+        return self.at
+
+
+class RecalledConversation:
+    """Turns of one conversation, recalled with the library's own call."""
+
+    def __init__(self, memory: LongTermMemory, conversation: Conversation) -> None:
+        self._memory = memory
+        self._ids: dict[str, Id | None] = {}
+        turns = conversation.turns
+        for start in range(0, len(turns), AT_ONCE):
+            batch = turns[start : start + AT_ONCE]
+            recorded = memory.record(
+                Turn(
+                    role=cast("Role", each.role),
+                    speaker=each.speaker,
+                    text=each.text,
+                    caption=each.caption,
+                    session=each.session,
+                    at=each.at,
+                )
+                for each in batch
+            )
+            left_out = {each.index for each in recorded.skipped}
+            recorded_turns = (each for index, each in enumerate(batch) if index not in left_out)
+            for stored, each in zip(recorded.turns, recorded_turns, strict=True):
+                self._ids[stored.id] = each.id
+        self.mode = memory.status().mode
+
+    def ranked(self, question: str, k: int) -> list[Id | None]:
+        """Return the turns of the best similarity, however low."""
+        return self._among(
+            self._memory.recall(
+                question, k, what="turns", weights=ALONE, min_relevance=0, touch=False
+            )
+        )
+
+    def as_shipped(self, question: str, k: int) -> list[Id | None]:
+        """Return the turns of a recall with default options."""
+        return self._among(self._memory.recall(question, k, what="turns", touch=False))
+
+    def _among(self, recalled: list[Recalled]) -> list[Id | None]:
+        return [self._ids[each.id] for each in recalled]
+
+
+@contextmanager
+def remembered(conversation: Conversation) -> Generator[RecalledConversation]:
+    """Yield *conversation* as one user's long-term memory, in its own engine.
+
+    Raises InvalidInput if an environment variable disables long-term memory.
+    """
+    with open(":memory:", clock=FixedClock(conversation.ends)) as hf:
+        memory = hf.longterm("user", enabled=True, embedder=False, options=_OPTIONS)
+        if memory is None:
+            next = "Unset it for this command."
+            raise InvalidInput("HOLDFAST_LTM_ENABLED", "switches recall off", next=next)
+        yield RecalledConversation(memory, conversation)
+
+
+Report = dict[str, object]
+
+
+def report(sample: Sample, outcome: Outcome, *, k: int | None, version: str) -> Report:
+    """Return the measures of *outcome*; with *k*, also recall at that depth."""
+    every, shipped = sample.conversations, _main(outcome.shipped)
+    plain = figures(_main(outcome.plain))
+    categories = sorted({each.category for each in outcome.ranked})
+    return {
+        "file": sample.path,
+        "sha256": sample.sha256,
+        "version": version,
+        "mode": outcome.mode,
+        "conversations": len(every),
+        "turns": sum(len(each.turns) for each in every),
+        "questions": len(outcome.ranked),
+        "skipped": sum(each.skipped for each in every),
+        "overall": figures(_main(outcome.ranked), k),
+        "categories": {
+            name: figures([each for each in outcome.ranked if each.category == name], k)
+            for name in categories
+        },
+        "by_conversation": _by_conversation(sample, outcome),
+        "as_shipped": figures(shipped, k) | {"empty": mean(not each.found for each in shipped)},
+        "foreign": {"n": len(outcome.foreign), "empty": mean(outcome.foreign)},
+        "baseline": {name: plain[name] for name in ("recall@5", "recall@10", "mrr")},
+        "ms": _milliseconds(sample, outcome),
+    }
+
+
+def _main(every: Sequence[LocomoOutcome]) -> list[LocomoOutcome]:
+    return [each for each in every if each.category != UNANSWERABLE]
+
+
+def _by_conversation(sample: Sample, outcome: Outcome) -> list[Report]:
+    """Return the recall of each conversation, in the order of the file."""
+    answers: list[list[LocomoOutcome]] = [[] for _ in sample.conversations]
+    for each in _main(outcome.ranked):
+        answers[each.conversation].append(each)
+    return [
+        {
+            "sample_id": conversation.sample_id,
+            "n": len(its),
+            "recall@10": figures(its)["recall@10"],
+        }
+        for conversation, its in zip(sample.conversations, answers, strict=True)
+    ]
+
+
+def _milliseconds(sample: Sample, outcome: Outcome) -> Figures:
+    """Return milliseconds per inserted turn and per question (p50, p95)."""
+    turns = sum(len(each.turns) for each in sample.conversations)
+    asking = sorted(outcome.asking) or [0.0]
+
+    def at(share: float) -> float:
+        return round(1_000 * asking[min(len(asking) - 1, int(share * len(asking)))], 4)
+
+    insert = round(1_000 * outcome.inserting / max(turns, 1), 4)
+    return {"insert": insert, "query_p50": at(0.5), "query_p95": at(0.95)}

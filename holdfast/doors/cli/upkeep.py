@@ -188,10 +188,7 @@ def locomo(
     ] = None,
 ) -> None:
     """Measure recall on conversations with questions about them; no network, no model."""
-    from holdfast.library.evaluation import read
-    from holdfast.library.evaluation_evaluate import evaluate
-    from holdfast.library.evaluation_remembered import remembered
-    from holdfast.library.evaluation_report import report
+    from holdfast.library.evaluation import evaluate, read, remembered, report
 
     with bar("Asking") as progress:
         sample = read(file)

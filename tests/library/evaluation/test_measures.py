@@ -4,8 +4,7 @@ from math import log2
 
 import pytest
 
-from holdfast.library.evaluation import LocomoQuestion
-from holdfast.library.evaluation_measures import LocomoOutcome, answered, figures
+from holdfast.library.evaluation import LocomoOutcome, LocomoQuestion, answered, figures
 
 
 def answer(*ranking: int, evidence: tuple[int, ...] = (1,)) -> LocomoOutcome:

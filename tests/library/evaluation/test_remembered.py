@@ -1,15 +1,15 @@
 """A conversation recorded by the library's own call, and what it recalls."""
 
 import json
+import runpy
 from pathlib import Path
 
 import pytest
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.library.evaluation import Conversation, read
-from holdfast.library.evaluation_remembered import remembered
-from holdfast.library.evaluation_rows import ConversationRows
+from holdfast.library.evaluation import Conversation, read, remembered
 
+SCRIPT = Path(__file__).parents[3] / "scripts" / "ablate_recall.py"
 TEXTS = [
     "I bought a kettle yesterday",
     "",
@@ -34,7 +34,7 @@ def conversation(tmp_path: Path) -> Conversation:
 
 @pytest.mark.parametrize("query", ["Who bought a kettle?", "What did Bo look like?", "soup", "the"])
 def test_an_engine_recalls_what_the_bare_rule_does(conversation: Conversation, query: str) -> None:
-    bare = ConversationRows(conversation)
+    bare = runpy.run_path(str(SCRIPT))["ConversationRows"](conversation)
     with remembered(conversation) as subject:
         assert subject.ranked(query, 50) == bare.ranked(query, 50)
         assert subject.as_shipped(query, 50) == bare.as_shipped(query, 50)

@@ -1,16 +1,19 @@
 """What an evaluation prints: its shape, and what is counted where."""
 
 import json
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.library.evaluation import Sample, read
-from holdfast.library.evaluation_evaluate import evaluate, foreign_questions
-from holdfast.library.evaluation_report import report
-from holdfast.library.evaluation_rows import ConversationRows
+from holdfast.library.evaluation import (
+    Sample,
+    evaluate,
+    foreign_questions,
+    read,
+    remembered,
+    report,
+)
 
 OVERALL = [
     "n", "recall@1", "recall@5", "recall@10", "recall@20", "recall@50",
@@ -50,10 +53,10 @@ def measured(given: Sample, k: int | None = None) -> dict[str, Any]:
     ticks = iter(range(1_000))
     outcome = evaluate(
         given,
-        lambda each: nullcontext(ConversationRows(each)),
+        remembered,
         k=k or 1,
         watch=lambda: next(ticks) / 1_000,
-        told=lambda _: None,
+        progress=lambda _: None,
     )
     return report(given, outcome, k=k, version="1.2.3")
 
