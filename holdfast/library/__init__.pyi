@@ -1,3 +1,4 @@
+from holdfast.library import evaluation as evaluation
 from holdfast.library.bridges import Saved as Saved
 from holdfast.library.bridges import save_run as save_run
 from holdfast.library.holdfast import Holdfast as Holdfast

@@ -1,4 +1,4 @@
-"""Evaluate recall on conversations with questions and evidence: `holdfast eval locomo`.
+"""Evaluate recall on conversations with questions: `holdfast eval locomo`.
 
 Files of other origin use the same format loosely, so all usable parts are read, and the unusable
 questions are counted.

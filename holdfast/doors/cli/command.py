@@ -14,6 +14,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import typer
 
+import holdfast
 from holdfast.doors.cli.output import CommandOutput, bar
 from holdfast.ground.errors import NotFound
 from holdfast.ground.ids import KINDS
@@ -59,13 +60,10 @@ class CommandContext:
             )
 
     def _open(self, *, migrate: bool) -> Holdfast:
-        import holdfast
-        from holdfast.ground.scope import Actor
-
         return holdfast.open(
             self.db,
             workspace=self.workspace or "default",
-            actor=None if is_server(self.db) else Actor.user(f"user_{login()}"),
+            actor=None if is_server(self.db) else holdfast.Actor.user(f"user_{login()}"),
             api_key=self.api_key,
             migrate=migrate,
             create=self.creates,

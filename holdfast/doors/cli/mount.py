@@ -16,6 +16,7 @@ from holdfast.doors.cli.terminal import one_line, printable
 from holdfast.doors.mount.process.lifecycle import MountPlan, live
 from holdfast.doors.mount.process.registry import STALE, Register, note_of, ready_line, status_of
 from holdfast.doors.mount.process.setup import absolute, asked
+from holdfast.doors.mount.process.unmount import unmount as unmount_directory
 from holdfast.memories.stores.records import JSONObject
 
 mount_app = typer.Typer(rich_markup_mode=None)
@@ -198,9 +199,5 @@ def unmount(
     ] = 30.0,
 ) -> None:
     """Unmount a directory, and wait until its process has exited."""
-    from holdfast.doors.mount.process.registry import Register
-    from holdfast.doors.mount.process.setup import absolute
-    from holdfast.doors.mount.process.unmount import unmount as end
-
-    message = end(absolute(directory), Register(), lazy=lazy, timeout=timeout)
+    message = unmount_directory(absolute(directory), Register(), lazy=lazy, timeout=timeout)
     put_bytes(f"{one_line(message)}\n".encode())

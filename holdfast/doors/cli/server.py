@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.doors import http
 from holdfast.doors.cli.command import is_server
 
 serve_app = typer.Typer(rich_markup_mode=None)
@@ -78,9 +79,7 @@ def serve(
     """Serve a database over HTTP, until interrupted."""
     if is_server(db):
         raise typer.BadParameter("serve a database, not a server's URL", param_hint="--db")
-    from holdfast.doors.http.server import serve as run
-
-    code = run(
+    code = http.serve(
         db,
         host=host,
         port=port,

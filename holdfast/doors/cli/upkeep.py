@@ -9,8 +9,11 @@ import msgspec
 import typer
 from msgspec import Struct
 
+from holdfast import library
 from holdfast.doors.cli.command import CommandContext, command
-from holdfast.doors.cli.output import Wire, bar, brief, put_json
+from holdfast.doors.cli.output import Wire, bar, brief, print_fields, print_table, put_json
+from holdfast.doors.mount import process
+from holdfast.library import upkeep
 from holdfast.memories.durable.wire import entry_to_wire
 
 backup_app = typer.Typer(rich_markup_mode=None)
@@ -24,10 +27,8 @@ def backup(
 ) -> None:
     """Copy everything, at one moment, into a file. Writers go on meanwhile."""
     hf = call.database(migrate=False)
-    from holdfast.library.upkeep.backup import backup as copy
-
     with bar("Backing up") as progress:
-        report = copy(hf.engine, file, force=force, told=progress)
+        report = upkeep.backup.backup(hf.engine, file, force=force, told=progress)
     call.answer.one(msgspec.to_builtins(report))
 
 
@@ -46,10 +47,8 @@ def restore(
     call.needs_database()
     if call.db is None:
         raise typer.BadParameter("say which database to restore into", param_hint="--db")
-    from holdfast.library.upkeep.restore import restore as bring
-
     with bar("Restoring") as progress:
-        report = bring(file, call.db, replace=replace, told=progress)
+        report = upkeep.restore.restore(file, call.db, replace=replace, told=progress)
     call.answer.one(msgspec.to_builtins(report))
 
 
@@ -92,10 +91,8 @@ def verify(
 ) -> None:
     """Check that everything stored is whole; exit 1 with what is not."""
     hf = call.database(migrate=repair)
-    from holdfast.library.upkeep.verify import verify as check
-
     with bar("Verifying"):
-        report = check(hf.engine, quick=quick, repair=repair, head=head)
+        report = upkeep.verify.verify(hf.engine, quick=quick, repair=repair, head=head)
     wire: Wire = msgspec.to_builtins(report)
     if call.answer.as_json:
         call.answer.one(wire)
@@ -128,11 +125,8 @@ def doctor(call: CommandContext) -> None:
     What a mount lacks is shown, and does not change the exit code.
     """
     hf = call.database(migrate=False)
-    from holdfast.doors.mount.process.system import look
-    from holdfast.library.upkeep.doctor import doctor as examine
-
     with bar("Examining"):
-        checks, seen = examine(hf), look()
+        checks, seen = upkeep.doctor.doctor(hf), process.look()
     rows: list[Wire] = [
         {"name": each.name, "ok": each.ok, "says": each.says} for each in (*checks, *seen)
     ]
@@ -188,12 +182,12 @@ def locomo(
     ] = None,
 ) -> None:
     """Measure recall on conversations with questions about them; no network, no model."""
-    from holdfast.library.evaluation import evaluate, read, remembered, report
-
     with bar("Asking") as progress:
-        sample = read(file)
-        outcome = evaluate(sample, remembered, k=k or 1, watch=perf_counter, told=progress)
-    found = report(sample, outcome, k=k, version=version("holdfast"))
+        sample = library.evaluation.read(file)
+        outcome = library.evaluation.evaluate(
+            sample, library.evaluation.remembered, k=k or 1, watch=perf_counter, progress=progress
+        )
+    found = library.evaluation.report(sample, outcome, k=k, version=version("holdfast"))
     if call.answer.as_json:
         put_json(found)
     else:
@@ -202,8 +196,6 @@ def locomo(
 
 def _show(found: dict[str, Any]) -> None:
     """Print the report *found*: its source, its figures, then recall by conversation."""
-    from holdfast.doors.cli.output import print_fields, print_table
-
     groups = {
         "main": found["overall"],
         "shipped": found["as_shipped"],

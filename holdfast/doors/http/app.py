@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
 from time import perf_counter
-from typing import TYPE_CHECKING
 
+from holdfast.doors import http
 from holdfast.doors.http.auth import (
     LOOPBACK_HOSTS,
     WORKSPACE,
@@ -56,9 +56,6 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.records import give_code
 from holdfast.memories.durable.transaction import REFUSED
 
-if TYPE_CHECKING:
-    from holdfast.runtime import Network
-
 
 def make_app(
     hf: Holdfast,
@@ -69,7 +66,7 @@ def make_app(
     clock: Clock | None = None,
     ids: Ids | None = None,
     limits: RequestLimits = LIMITS,
-    networks: "Mapping[str, Network] | None" = None,
+    networks: "Mapping[str, http.Network] | None" = None,
     models: Iterable[str] = (),
 ) -> "App":
     """Return the ASGI app that serves *hf*.

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from time import gmtime, monotonic, sleep
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import (
@@ -26,6 +26,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from holdfast.doors import http
 from holdfast.doors.http.app import App
 from holdfast.doors.http.auth import HostPolicy, host_policy, is_loopback
 from holdfast.doors.http.response import HeadTooLarge, RequestTimeout
@@ -41,10 +42,6 @@ try:
     from holdfast.doors.http.app import App, make_app
 except ImportError as error:
     raise MissingExtra("server") from error
-
-if TYPE_CHECKING:
-    from holdfast.runtime import Network
-
 
 # A response's head and body are sent together, in one system call and one packet. uvicorn writes
 # the head as soon as it has the status, and uvloop makes a system call for each write. For a small
@@ -375,7 +372,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
 
     strict: bool
     migrate: bool
-    networks: "Mapping[str, Network]"
+    networks: "Mapping[str, http.Network]"
     models: Sequence[str]
     access_log: bool
     policy: HostPolicy

@@ -8,10 +8,11 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mappi
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import msgspec
 
+from holdfast.doors import http
 from holdfast.doors.http.auth import Gate
 from holdfast.doors.http.metrics import METHODS, UNKNOWN, Metrics, gauges
 from holdfast.doors.http.request import HandleShelf, Lanes, RouteTable
@@ -27,10 +28,6 @@ from holdfast.memories.durable.context import AgentContext as DurableCaller
 from holdfast.memories.durable.retention import sweep_all
 from holdfast.memories.stores.credentials import Credentials
 from holdfast.memories.stores.edits import drop_edits
-
-if TYPE_CHECKING:
-    from holdfast.runtime import Network, NetworkRun, RunEvent, UserMessage
-
 
 # Request ids ascend with time, as other ids do. A random tail, drawn once, distinguishes processes;
 # a count distinguishes the ids of one process.
@@ -184,11 +181,11 @@ class Going:
     def __init__(self) -> None:
         self.frames: list[tuple[str, bytes]] = []
         self.over = False
-        self.run: NetworkRun | None = None
+        self.run: http.NetworkRun | None = None
         self.watcher: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
 
-    def hear(self, event: "RunEvent") -> None:
+    def hear(self, event: "http.RunEvent") -> None:
         """Store *event* for the followers of the run."""
         self.frames.append((event.type, _encode(event.to_dict())))
         self._wake()
@@ -205,7 +202,7 @@ class Going:
         except TimeoutError:
             return
 
-    async def waited(self) -> "NetworkRun":
+    async def waited(self) -> "http.NetworkRun":
         """Wait for the end of the run, and return it.
 
         Raise the error that kept it from starting; NotFound if there is no run.
@@ -223,10 +220,10 @@ class Served:
     """Networks by name, and their runs in this process by workspace and id."""
 
     def __init__(self) -> None:
-        self.networks: dict[str, Network] = {}
+        self.networks: dict[str, http.Network] = {}
         self._going: dict[tuple[str, str], Going] = {}
 
-    def network(self, name: str) -> "Network":
+    def network(self, name: str) -> "http.Network":
         """Return the network of that name; NotFound if none is served."""
         found = self.networks.get(name)
         if found is None:
@@ -234,14 +231,16 @@ class Served:
         return found
 
     def start(
-        self, network: "Network", hf: Holdfast, message: "UserMessage", options: Mapping[str, Any]
+        self,
+        network: "http.Network",
+        hf: Holdfast,
+        message: "http.UserMessage",
+        options: Mapping[str, Any],
     ) -> Going:
         """Start a run of *network* with *message*, in the workspace of *hf*.
 
         Raise Conflict if its `run_id` is active.
         """
-        from holdfast.runtime import EngineHistory
-
         run_id = options.get("run_id")
         if run_id and (hf.workspace, run_id) in self._going:
             raise Conflict(
@@ -250,7 +249,7 @@ class Served:
                 next="Follow its events, or give another run_id.",
             )
         going = Going()
-        history = network.history or EngineHistory(hf)
+        history = network.history or http.EngineHistory(hf)
         run = network.start(message, history=history, raises=False, on_event=going.hear, **options)
         going.run = run
         key = (hf.workspace, run.id)
@@ -274,7 +273,7 @@ class Served:
         """Cancel the active runs; wait `END_MOST` seconds for their ends to be stored."""
         runs = [going for going in self._going.values() if going.run is not None]
         for going in runs:
-            cast("NetworkRun", going.run).cancel("the server stops")
+            cast("http.NetworkRun", going.run).cancel("the server stops")
         ends = asyncio.gather(*(going.waited() for going in runs), return_exceptions=True)
         await asyncio.wait([ends], timeout=END_MOST)
 
@@ -300,13 +299,13 @@ async def followed(
             yield None
 
 
-def load(names: Iterable[str]) -> dict[str, "Network"]:
+def load(names: Iterable[str]) -> dict[str, "http.Network"]:
     """Import networks, each named as `package.module:attribute`; return them by name.
 
     Raise InvalidInput for one that cannot be found or is not a network; MissingExtra without the
     extra for agents.
     """
-    found: dict[str, Network] = {}
+    found: dict[str, http.Network] = {}
     for name in names:
         for network in _loaded(name):
             if network.name in found:
@@ -315,9 +314,8 @@ def load(names: Iterable[str]) -> dict[str, "Network"]:
     return found
 
 
-def _loaded(name: str) -> "Iterable[Network]":
-    from holdfast.runtime import Network
-
+def _loaded(name: str) -> "Iterable[http.Network]":
+    kind = http.Network
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
         raise InvalidInput("networks", "must be package.module:attribute", given=name)
@@ -330,9 +328,9 @@ def _loaded(name: str) -> "Iterable[Network]":
         raise InvalidInput("networks", f"cannot be found: {error}", given=name) from error
     every = list(cast("dict[str, object]", given).values()) if isinstance(given, dict) else [given]
     for each in every:
-        if not isinstance(each, Network):
+        if not isinstance(each, kind):
             raise InvalidInput("networks", "must be a Network or a dict of them", given=name)
-    return cast("list[Network]", every)
+    return cast("list[http.Network]", every)
 
 
 requests_log = logging.getLogger("holdfast.access")

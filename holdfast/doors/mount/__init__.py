@@ -1,5 +1,5 @@
 """Memory stores as directories of files, through FUSE or as a synced directory."""
 
-from holdfast.doors.mount.process.process import Mount, mounted
+from holdfast.ground.lazy import lazy_names
 
-__all__ = ["Mount", "mounted"]
+__getattr__, __dir__ = lazy_names(__name__)

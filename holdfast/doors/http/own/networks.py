@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from holdfast.doors import http
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.streams import BEAT, STILL_HERE, lines
 from holdfast.doors.http.params import WIDE, Body, integer
@@ -115,10 +116,8 @@ async def cancel(call: Call) -> Response:
 
 
 def _started(call: Call, network: Any) -> Going:
-    from holdfast.runtime import UserMessage
-
     body = call.body(Make, WIDE)
-    message = UserMessage(body.input, system_prompt=body.system_prompt)
+    message = http.UserMessage(body.input, system_prompt=body.system_prompt)
     options: dict[str, Any] = {
         name: value
         for name in ("thread_id", "data", "run_id")

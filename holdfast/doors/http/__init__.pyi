@@ -1,0 +1,6 @@
+from holdfast.doors.http.server import serve as serve
+from holdfast.runtime import EngineHistory as EngineHistory
+from holdfast.runtime import Network as Network
+from holdfast.runtime import NetworkRun as NetworkRun
+from holdfast.runtime import RunEvent as RunEvent
+from holdfast.runtime import UserMessage as UserMessage

@@ -1,0 +1,1 @@
+from holdfast.doors.mount.process.system import look as look
