@@ -1,4 +1,4 @@
-"""The storage port: Reader, Transaction, Engine and Feed protocols; the change feed.
+"""The storage port: Reader, Transaction, Engine and Feed; the change feed.
 
 Single reads go to the engine; `read` gives several reads one snapshot. `write` takes a function, so
 that waiting writes share one commit.

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.output import brief, put_bytes, put_json
-from holdfast.doors.cli.terminal import one_line
 from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.ground.text import one_line
 from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import RANGES, DurableEntry, EntryChange

@@ -12,10 +12,10 @@ from msgspec import UNSET
 from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.durable import preview
 from holdfast.doors.cli.output import brief, put_bytes, put_json
-from holdfast.doors.cli.terminal import one_line
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
 from holdfast.ground.permissions import create_file
+from holdfast.ground.text import one_line
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.read import LISTED, MOST_LISTED
 from holdfast.memories.longterm.records import Item, Recalled, Turn, What, to_wire

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
 
-from holdfast.doors.cli.terminal import one_line
 from holdfast.ground.errors import HoldfastError, MissingExtra
+from holdfast.ground.text import one_line
 
 DONE, FAILED, WRONG_USAGE = 0, 1, 2
 

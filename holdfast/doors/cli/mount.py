@@ -12,11 +12,11 @@ import typer
 from holdfast.doors.cli.command import CommandContext, command, is_server
 from holdfast.doors.cli.main import told
 from holdfast.doors.cli.output import put_bytes, put_json
-from holdfast.doors.cli.terminal import one_line, printable
 from holdfast.doors.mount.process.lifecycle import MountPlan, live
 from holdfast.doors.mount.process.registry import STALE, Register, note_of, ready_line, status_of
 from holdfast.doors.mount.process.setup import absolute, asked
 from holdfast.doors.mount.process.unmount import unmount as unmount_directory
+from holdfast.ground.text import one_line, printable
 from holdfast.memories.stores.records import JSONObject
 
 mount_app = typer.Typer(rich_markup_mode=None)

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.doors.cli.terminal import one_line, printable
 from holdfast.ground.errors import NotFound
+from holdfast.ground.text import one_line, printable
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.settings import location
 from holdfast.memories.stores.records import Memory, Record, View, record_to_wire

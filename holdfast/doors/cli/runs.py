@@ -8,7 +8,7 @@ import typer
 
 from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.output import put_bytes, put_json
-from holdfast.doors.cli.terminal import one_line, printable
+from holdfast.ground.text import one_line, printable
 from holdfast.memories.run.model_view import described
 from holdfast.memories.run.records.read import (
     GAP,

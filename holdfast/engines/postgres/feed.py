@@ -1,4 +1,4 @@
-"""Notify and wake the change feeds of a PostgreSQL database, with LISTEN and NOTIFY."""
+"""Wake the change feeds of a PostgreSQL database by LISTEN and NOTIFY."""
 
 import logging
 import threading

@@ -77,7 +77,7 @@ def schema_of(dialect: Dialect) -> dict[_Key, str]:
 
 
 def objects_in(reader: Reader, sql: SimpleNamespace) -> dict[_Key, str]:
-    """Return the objects of the database that *reader* reads, each with its definition."""
+    """Return the objects of the database of *reader*, each with its definition."""
     return {each.key: _plain(each.text) for each in reader.all(SchemaObject, sql.schema_objects)}
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.doors.cli.terminal import one_line, printable
+from holdfast.ground.text import one_line, printable
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from doors.cli.lines import Run
 
 from holdfast.doors.cli.main import main
-from holdfast.doors.cli.terminal import printable
+from holdfast.ground.text import printable
 
 HOLDFAST = (sys.executable, "-m", "holdfast.doors.cli.main")
 
