@@ -24,14 +24,14 @@ LIMITS = {
 
 CEILINGS = {
     # What is left to do. These figures only fall; the target of each stands beside it.
-    "files under 100 lines": 64,  # 25
-    "files with one importer": 102,  # 60
-    "folders with too many files": 6,  # 2
+    "files under 100 lines": 37,  # 25
+    "files with one importer": 77,  # 60
+    "folders with too many files": 4,  # 2
     "circles of imports": 0,  # 0
     "files in circles of imports": 0,  # 0
-    "own imports below TYPE_CHECKING": 21,  # 0
+    "own imports below TYPE_CHECKING": 4,  # 0
     "public class names in more than one file": 0,  # 0
-    "files named by a gerund or participle": 11,  # 0
+    "files named by a gerund or participle": 4,  # 0
     "long first lines of docstrings": 0,  # 0
 }
 
@@ -143,17 +143,8 @@ MANY_METHODS = {
 LOCAL_IMPORTS = {
     # Statements in functions, by file. Reasons: a command or a handle loads what it uses when it
     # is used; an engine, an interface or an extra is optional.
-    "holdfast/doors/cli/command.py": 2,
     "holdfast/doors/cli/main.py": 1,
-    "holdfast/doors/cli/mount.py": 3,
-    "holdfast/doors/cli/server.py": 1,
-    "holdfast/doors/cli/upkeep.py": 10,
-    "holdfast/doors/http/own/networks.py": 1,
-    "holdfast/doors/http/state.py": 2,
-    "holdfast/library/holdfast.py": 21,
-    "holdfast/library/open.py": 4,
     "holdfast/library/remote/handle.py": 7,
-    "holdfast/library/upkeep/restore.py": 1,
     "holdfast/memories/longterm/vectors/registry.py": 2,
 }
 
