@@ -94,7 +94,7 @@ def _fill_one(hf: Holdfast) -> Store:
     session = hf.sessions.create(
         agent=str(agent["id"]), environment_id=str(environment["id"]), resources=[attached]
     )
-    hf.sessions.create_token(session.id, expires_in=60)
+    hf.sessions.create_token(session.id, expires_in=3_600)
     hf.sessions.archive(hf.sessions.create(agent="a", environment_id="e", title="t").id)
     hf.keys.create("k", scope="read")
     hf.keys.revoke(hf.keys.create("gone").id)

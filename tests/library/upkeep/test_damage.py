@@ -77,8 +77,8 @@ class TestDamage:
 
 class TestDamageOnAServer:
     @pytest.fixture
-    def target(self, fresh_postgres_url: str) -> str:
-        return fresh_postgres_url
+    def engine_name(self) -> str:
+        return "postgres"
 
     def test_a_row_that_the_primary_key_misses_is_a_finding(self, hf: Holdfast, ask: Ask) -> None:
         ready = (

@@ -67,8 +67,8 @@ class TestOfDurableMemory:
 
 class TestOfAFile:
     @pytest.fixture
-    def target(self, sqlite_file: Path) -> str:
-        return str(sqlite_file)
+    def engine_name(self) -> str:
+        return "sqlite"
 
     def test_every_row_that_is_promised_is_there(self, hf: Holdfast) -> None:
         assert {
@@ -156,8 +156,8 @@ class TestOfAFile:
 
 class TestOfAServer:
     @pytest.fixture
-    def target(self, fresh_postgres_url: str) -> str:
-        return fresh_postgres_url
+    def engine_name(self) -> str:
+        return "postgres"
 
     def test_every_row_that_is_promised_is_there(self, hf: Holdfast) -> None:
         found = said(hf)

@@ -218,8 +218,8 @@ def _marked(hf: Holdfast, store: Store) -> list[str]:
 
 class TestIntoAFile:
     @pytest.fixture
-    def target(self, sqlite_file: Path) -> str:
-        return str(sqlite_file)
+    def engine_name(self) -> str:
+        return "sqlite"
 
     def test_the_old_file_is_kept_whole_and_said_where(
         self, hf: Holdfast, target: str, backup: Path
@@ -350,8 +350,8 @@ def _bytes(path: Path) -> str:
 
 class TestOverADamagedFile:
     @pytest.fixture
-    def target(self, sqlite_file: Path) -> str:
-        return str(sqlite_file)
+    def engine_name(self) -> str:
+        return "sqlite"
 
     @pytest.fixture(params=["first page", "a page within", "no database"])
     def damaged(
@@ -391,8 +391,8 @@ class TestOverADamagedFile:
 
 class TestWhatIsNoBackup:
     @pytest.fixture
-    def target(self, sqlite_file: Path) -> str:
-        return str(sqlite_file)
+    def engine_name(self) -> str:
+        return "sqlite"
 
     def test_nothing_empty_damaged_or_strange_replaces_a_database(
         self, hf: Holdfast, target: str, backup: Path, tmp_path: Path

@@ -15,7 +15,7 @@ from holdfast.testing.contracts.history import THREAD, began, made, said
 @pytest.fixture
 def filled(hf: Holdfast) -> Holdfast:
     hf.threads.append(THREAD, [said(), made(0), made(1, agent="editor")])
-    hf.network_runs.put(began())
+    hf.network_runs.put(began("run_3"))
     return hf
 
 
@@ -90,7 +90,7 @@ def test_a_thread_deleted_since_a_backup_stays_deleted_when_it_is_restored(
     with holdfast.open(target) as hf:
         hf.threads.append(THREAD, [said(), made(0)])
         hf.threads.append("thread_kept", [said()])
-        hf.network_runs.put(began())
+        hf.network_runs.put(began("run_3"))
         hf.backup(older)
         hf.threads.delete(THREAD)
         hf.backup(newer)
