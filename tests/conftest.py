@@ -1,5 +1,6 @@
 """How every test runs, and the databases and servers that tests share."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -22,6 +23,16 @@ _BASE = settings(deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.register_profile("quick", _BASE, max_examples=25, stateful_step_count=15)
 settings.register_profile("full", _BASE, max_examples=300, stateful_step_count=50)
 settings.load_profile(os.environ.get("HOLDFAST_EXAMPLES", "quick"))
+
+
+def pytest_collection() -> None:
+    """Spare the garbage collector the modules and tests, which stay until the end of the run."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
