@@ -160,10 +160,12 @@ create table holdfast.session_tokens (
 
 create index tokens_of_session on holdfast.session_tokens (session_id);
 
--- One row a version; created_at and archived_at are the agent's and the same in all of them.
-create table holdfast.agents (
+-- Agents and environments. One row a version; created_at and archived_at are the object's and the
+-- same in all of them. An environment has one version.
+create table holdfast.stored_objects (
   id text collate "C" not null,
   workspace text collate "C" not null,
+  kind text collate "C" not null check (kind in ('agent', 'env')),
   version bigint not null,
   newest bigint not null check (newest in (0, 1)),
   parts text collate "C" not null,
@@ -173,18 +175,8 @@ create table holdfast.agents (
   primary key (id, version)
 );
 
-create index agents_by_age on holdfast.agents (workspace, created_at, id) where newest = 1;
-
-create table holdfast.environments (
-  id text collate "C" not null primary key,
-  workspace text collate "C" not null,
-  parts text collate "C" not null,
-  created_at bigint not null,
-  updated_at bigint not null,
-  archived_at bigint
-);
-
-create index environments_by_age on holdfast.environments (workspace, created_at, id);
+create index stored_objects_by_age on holdfast.stored_objects (workspace, kind, created_at, id)
+  where newest = 1;
 
 create table holdfast.api_keys (
   id text collate "C" not null primary key,
@@ -834,8 +826,7 @@ alter table holdfast.session_stores
 alter table holdfast.sessions
   alter column title set statistics 0, alter column agent set statistics 0,
   alter column metadata set statistics 0;
-alter table holdfast.agents alter column parts set statistics 0;
-alter table holdfast.environments alter column parts set statistics 0;
+alter table holdfast.stored_objects alter column parts set statistics 0;
 alter table holdfast.durable_entries
   alter column key set statistics 0, alter column category set statistics 0,
   alter column tags set statistics 0, alter column created_by set statistics 0,

@@ -158,10 +158,12 @@ create table session_tokens (
 
 create index tokens_of_session on session_tokens (session_id);
 
--- One row a version; created_at and archived_at are the agent's and the same in all of them.
-create table agents (
+-- Agents and environments. One row a version; created_at and archived_at are the object's and the
+-- same in all of them. An environment has one version.
+create table stored_objects (
   id text not null,
   workspace text not null,
+  kind text not null check (kind in ('agent', 'env')),
   version integer not null,
   newest integer not null check (newest in (0, 1)),
   parts text not null,
@@ -171,18 +173,8 @@ create table agents (
   primary key (id, version)
 ) strict, without rowid;
 
-create index agents_by_age on agents (workspace, created_at, id) where newest = 1;
-
-create table environments (
-  id text not null primary key,
-  workspace text not null,
-  parts text not null,
-  created_at integer not null,
-  updated_at integer not null,
-  archived_at integer
-) strict, without rowid;
-
-create index environments_by_age on environments (workspace, created_at, id);
+create index stored_objects_by_age on stored_objects (workspace, kind, created_at, id)
+  where newest = 1;
 
 create table api_keys (
   id text not null primary key,

@@ -1,11 +1,13 @@
-"""Agents and environments of the wire contract."""
+"""Agents and environments of the wire contract: one table of stored JSON objects."""
 
+from collections.abc import Callable
 from datetime import datetime
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none, to_rfc3339
@@ -13,7 +15,7 @@ from holdfast.ground.errors import Conflict, InvalidInput, NotFound
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.ground.text import within
 from holdfast.memories.stores.records import JSONObject
-from holdfast.memories.stores.rows import StoresContext, missing, refuse_narrowed, shaped
+from holdfast.memories.stores.rows import KINDS, StoresContext, missing, refuse_narrowed, shaped
 from holdfast.memories.stores.session_input import (
     AgentChoice,
     as_json,
@@ -31,8 +33,11 @@ from holdfast.memories.stores.validation import (
     patched_metadata,
 )
 
+ObjectKind = Literal["agent", "env"]
+"""Prefix of an object's id."""
 
-class _AgentRow(Struct, frozen=True, kw_only=True):
+
+class _ObjectRow(Struct, frozen=True, kw_only=True):
     id: str
     version: int
     parts: str
@@ -43,12 +48,12 @@ class _AgentRow(Struct, frozen=True, kw_only=True):
     def decoded(self) -> JSONObject:
         return msgspec.json.decode(self.parts, type=JSONObject)
 
-    def wire(self) -> JSONObject:
+    def wire(self, kind: ObjectKind) -> JSONObject:
         archived_at = from_microseconds_or_none(self.archived_at)
         return {
-            "type": "agent",
+            "type": KINDS[kind],
             "id": self.id,
-            "version": self.version,
+            **({"version": self.version} if kind == "agent" else {}),
             **self.decoded(),
             "created_at": to_rfc3339(from_microseconds(self.created_at)),
             "updated_at": to_rfc3339(from_microseconds(self.updated_at)),
@@ -56,20 +61,28 @@ class _AgentRow(Struct, frozen=True, kw_only=True):
         }
 
 
-class Agents:
-    """The agents of a workspace, as JSON objects with every wire key."""
+class _StoredObjects:
+    """Objects of one kind. *changed*(parts, body) returns new parts, or raises InvalidInput.
 
-    def __init__(self, context: StoresContext) -> None:
-        self._context = context
+    Each update of an agent makes a version; an environment has one, which updates replace.
+    """
+
+    def __init__(
+        self,
+        context: StoresContext,
+        kind: ObjectKind,
+        changed: Callable[[JSONObject, JSONObject], JSONObject],
+    ) -> None:
+        self._context, self._changed = context, changed
+        self._kind: ObjectKind = kind
         self._sql = context.engine.queries("holdfast.memories.stores")
 
-    def create(self, body: JSONObject) -> JSONObject:
-        """Return the new agent that *body* describes, version 1."""
+    def create(self, new: Callable[[], JSONObject]) -> JSONObject:
+        """Store and return the object whose parts *new* returns."""
         refuse_narrowed(self._context, "write")
-        parts = new_agent(body)
-        now = self._context.now()
-        row = _AgentRow(
-            id=self._context.ids.new("agent", now),
+        parts, now = new(), self._context.now()
+        row = _ObjectRow(
+            id=self._context.ids.new(self._kind, now),
             version=1,
             parts=msgspec.json.encode(parts).decode(),
             created_at=now,
@@ -78,17 +91,129 @@ class Agents:
         )
 
         def work(tx: Transaction) -> JSONObject:
-            self._insert(tx, row)
-            return row.wire()
+            tx.run(self._sql.insert_object, kind=self._kind, **asdict(row))
+            return row.wire(self._kind)
 
         return self._context.engine.write(work)
 
-    def retrieve(self, id: str, *, version: int | None = None) -> JSONObject:
-        """Return the agent in its newest version, or in *version*."""
+    def retrieve(self, id: str, version: int | None = None) -> JSONObject:
+        """Return the object in its newest version, or in *version*."""
         refuse_narrowed(self._context, "read")
         if version is not None:
             checked_version("version", version)
-        return _found(self._context.engine, self._sql, shaped("agent", id), version).wire()
+        id = shaped(self._kind, id)
+        return _found(self._context.engine, self._sql, id, self._kind, version).wire(self._kind)
+
+    def update(self, id: str, body: JSONObject) -> JSONObject:
+        """Apply *body* and return the object; a body without changes writes nothing."""
+        refuse_narrowed(self._context, "write")
+        now = self._context.now()
+
+        def work(tx: Transaction) -> JSONObject:
+            present = self._locked(tx, id)
+            if self._kind == "agent":
+                _check_current(present, body.get("version"))
+            parts = self._changed(present.decoded(), body)
+            if parts == present.decoded():
+                return present.wire(self._kind)
+            row = replace(
+                present,
+                version=present.version + (self._kind == "agent"),
+                parts=msgspec.json.encode(parts).decode(),
+                updated_at=max(now, present.updated_at),
+            )
+            if self._kind == "agent":
+                tx.run(self._sql.object_is_no_longer_newest, id=id)
+                tx.run(self._sql.insert_object, kind=self._kind, **asdict(row))
+            else:
+                tx.run(self._sql.replace_object, id=id, parts=row.parts, updated_at=row.updated_at)
+            return row.wire(self._kind)
+
+        return self._context.engine.write(work)
+
+    def page(
+        self,
+        limit: int | None,
+        page: str | None,
+        more: Callable[[str], Page[JSONObject]],
+        *,
+        include_archived: bool,
+        created_at_gte: datetime | None = None,
+        created_at_lte: datetime | None = None,
+    ) -> Page[JSONObject]:
+        """Return a page of the objects, newest first; *more* returns the one at a cursor."""
+        refuse_narrowed(self._context, "read")
+        most, title = checked_limit(limit), KINDS[self._kind]
+        since, until = bounds(gte=created_at_gte, lte=created_at_lte)
+        mark = digest(self._context.workspace, since, until, include_archived)
+        at, after = after_age(page, title, mark, until)
+        rows = self._context.engine.all(
+            _ObjectRow,
+            self._sql.list_objects,
+            kind=self._kind,
+            since=since,
+            until=until,
+            at=at,
+            after=after,
+            include_archived=int(include_archived),
+            rows=most + 1,
+        )
+        end = rows[most - 1] if len(rows) > most else None
+        return Page(
+            [row.wire(self._kind) for row in rows[:most]],
+            end and write_cursor(title, mark, [end.created_at, end.id]),
+            more=more,
+        )
+
+    def versions(self, id: str, limit: int | None, page: str | None) -> Page[JSONObject]:
+        """Return a page of the object's versions, newest first."""
+        refuse_narrowed(self._context, "read")
+        _found(self._context.engine, self._sql, shaped(self._kind, id), self._kind, None)
+        most, mark = checked_limit(limit), digest(self._context.workspace, id)
+        before = _version_in(read_cursor("versions", mark, page)[0]) if page else END
+        rows = self._context.engine.all(
+            _ObjectRow, self._sql.list_object_versions, id=id, before=before, rows=most + 1
+        )
+        end = rows[most - 1] if len(rows) > most else None
+        return Page(
+            [row.wire(self._kind) for row in rows[:most]],
+            end and write_cursor("versions", mark, [end.version]),
+            more=lambda cursor: self.versions(id, limit, cursor),
+        )
+
+    def archive(self, id: str) -> JSONObject:
+        """Archive the object and return it; a repeat changes nothing."""
+        refuse_narrowed(self._context, "write")
+        now = self._context.now()
+
+        def work(tx: Transaction) -> JSONObject:
+            present = self._locked(tx, id)
+            if present.archived_at is not None:
+                return present.wire(self._kind)
+            at = max(now, present.updated_at)
+            tx.run(self._sql.archive_object, id=id, now=at)
+            return replace(present, archived_at=at, updated_at=at).wire(self._kind)
+
+        return self._context.engine.write(work)
+
+    def _locked(self, tx: Transaction, id: str) -> _ObjectRow:
+        tx.first(dict[str, str], self._sql.lock_object, id=shaped(self._kind, id))
+        return _found(tx, self._sql, id, self._kind, None)
+
+
+class Agents:
+    """The agents of a workspace, as JSON objects with every wire key."""
+
+    def __init__(self, context: StoresContext) -> None:
+        self._objects = _StoredObjects(context, "agent", changed_agent)
+
+    def create(self, body: JSONObject) -> JSONObject:
+        """Return the new agent that *body* describes, version 1."""
+        return self._objects.create(lambda: new_agent(body))
+
+    def retrieve(self, id: str, *, version: int | None = None) -> JSONObject:
+        """Return the agent in its newest version, or in *version*."""
+        return self._objects.retrieve(id, version)
 
     def update(self, id: str, body: JSONObject) -> JSONObject:
         """Apply *body* to the agent and return its next version.
@@ -96,32 +221,7 @@ class Agents:
         A body without changes makes no version. Raises Conflict when *body* names a `version` that
         is not the current one.
         """
-        refuse_narrowed(self._context, "write")
-        now = self._context.now()
-
-        def work(tx: Transaction) -> JSONObject:
-            present = self._locked(tx, id)
-            version = body.get("version")
-            if version is not None and checked_version("version", version) != present.version:
-                raise Conflict(
-                    f"The agent {id} is at version {present.version}, not {version}.",
-                    reason="version",
-                    next="Retrieve it, look at what changed, then update it again.",
-                )
-            parts = changed_agent(present.decoded(), body)
-            if parts == present.decoded():
-                return present.wire()
-            row = msgspec.structs.replace(
-                present,
-                version=present.version + 1,
-                parts=msgspec.json.encode(parts).decode(),
-                updated_at=max(now, present.updated_at),
-            )
-            tx.run(self._sql.agent_is_no_longer_newest, id=id)
-            self._insert(tx, row)
-            return row.wire()
-
-        return self._context.engine.write(work)
+        return self._objects.update(id, body)
 
     def list(
         self,
@@ -133,73 +233,64 @@ class Agents:
         created_at_lte: datetime | None = None,
     ) -> Page[JSONObject]:
         """Return a page of the agents, newest first."""
-        refuse_narrowed(self._context, "read")
-        most = checked_limit(limit)
-        since, until = bounds(gte=created_at_gte, lte=created_at_lte)
-        mark = digest(self._context.workspace, since, until, include_archived)
-        at, after = after_age(page, "agents", mark, until)
-        rows = self._context.engine.all(
-            _AgentRow,
-            self._sql.list_agents,
-            since=since,
-            until=until,
-            at=at,
-            after=after,
-            include_archived=int(include_archived),
-            rows=most + 1,
-        )
-        end = rows[most - 1] if len(rows) > most else None
-        return Page(
-            [row.wire() for row in rows[:most]],
-            end and write_cursor("agents", mark, [end.created_at, end.id]),
-            more=lambda cursor: self.list(
+        return self._objects.page(
+            limit,
+            page,
+            lambda cursor: self.list(
                 limit=limit,
                 page=cursor,
                 include_archived=include_archived,
                 created_at_gte=created_at_gte,
                 created_at_lte=created_at_lte,
             ),
+            include_archived=include_archived,
+            created_at_gte=created_at_gte,
+            created_at_lte=created_at_lte,
         )
 
     def versions(
         self, id: str, *, limit: int | None = None, page: str | None = None
     ) -> Page[JSONObject]:
         """Return a page of the agent's versions, newest first."""
-        refuse_narrowed(self._context, "read")
-        _found(self._context.engine, self._sql, shaped("agent", id), None)
-        most, mark = checked_limit(limit), digest(self._context.workspace, id)
-        before = _version_in(read_cursor("agent versions", mark, page)[0]) if page else END
-        rows = self._context.engine.all(
-            _AgentRow, self._sql.list_agent_versions, id=id, before=before, rows=most + 1
-        )
-        end = rows[most - 1] if len(rows) > most else None
-        return Page(
-            [row.wire() for row in rows[:most]],
-            end and write_cursor("agent versions", mark, [end.version]),
-            more=lambda cursor: self.versions(id, limit=limit, page=cursor),
-        )
+        return self._objects.versions(id, limit, page)
 
     def archive(self, id: str) -> JSONObject:
         """Archive the agent and return it; a repeat changes nothing. It keeps its version."""
-        refuse_narrowed(self._context, "write")
-        now = self._context.now()
+        return self._objects.archive(id)
 
-        def work(tx: Transaction) -> JSONObject:
-            present = self._locked(tx, id)
-            if present.archived_at is not None:
-                return present.wire()
-            at = max(now, present.updated_at)
-            tx.run(self._sql.archive_agent, id=id, now=at)
-            return msgspec.structs.replace(present, archived_at=at, updated_at=at).wire()
 
-        return self._context.engine.write(work)
+class Environments:
+    """The environments of a workspace, as JSON objects with every wire key."""
 
-    def _locked(self, tx: Transaction, id: str) -> _AgentRow:
-        tx.first(dict[str, str], self._sql.lock_agent, id=shaped("agent", id))
-        return _found(tx, self._sql, id, None)
+    def __init__(self, context: StoresContext) -> None:
+        self._objects = _StoredObjects(context, "env", changed_environment)
 
-    def _insert(self, tx: Transaction, row: _AgentRow) -> None:
-        tx.run(self._sql.insert_agent, **msgspec.structs.asdict(row))
+    def create(self, body: JSONObject) -> JSONObject:
+        """Return the new environment that *body* describes."""
+        return self._objects.create(lambda: new_environment(body))
+
+    def retrieve(self, id: str) -> JSONObject:
+        """Return the environment, an archived one too."""
+        return self._objects.retrieve(id)
+
+    def update(self, id: str, body: JSONObject) -> JSONObject:
+        """Apply *body* to the environment and return it; absent keys stay as they are."""
+        return self._objects.update(id, body)
+
+    def list(
+        self, *, limit: int | None = None, page: str | None = None, include_archived: bool = False
+    ) -> Page[JSONObject]:
+        """Return a page of the environments, newest first."""
+        return self._objects.page(
+            limit,
+            page,
+            lambda cursor: self.list(limit=limit, page=cursor, include_archived=include_archived),
+            include_archived=include_archived,
+        )
+
+    def archive(self, id: str) -> JSONObject:
+        """Archive the environment and return it; a repeat changes nothing."""
+        return self._objects.archive(id)
 
 
 def agent_for_session(
@@ -209,15 +300,42 @@ def agent_for_session(
 
     An agent that is unknown here is taken as external; with *strict* it raises NotFound.
     """
-    known = reader.first(_AgentRow, sql.newest_agent, id=choice.id)
-    if known is None:
+    row = reader.first(_ObjectRow, sql.newest_object, id=choice.id, kind="agent")
+    if row is None:
         if strict:
             raise missing("agent", choice.id)
         return {**external_agent(choice.id, choice.version), **choice.overrides}
-    row = known
-    if choice.version not in (None, known.version):
-        row = _found(reader, sql, choice.id, choice.version)
+    if choice.version not in (None, row.version):
+        row = _found(reader, sql, choice.id, "agent", choice.version)
     return {**session_agent(row.id, row.version, row.decoded()), **choice.overrides}
+
+
+def require_environment(reader: Reader, sql: SimpleNamespace, id: str) -> None:
+    """Raise NotFound if there is no environment *id*."""
+    _found(reader, sql, id, "env", None)
+
+
+def _found(
+    reader: Reader, sql: SimpleNamespace, id: str, kind: ObjectKind, version: int | None
+) -> _ObjectRow:
+    newest = reader.first(_ObjectRow, sql.newest_object, id=id, kind=kind)
+    if newest is None:
+        raise missing(kind, id)
+    if version in (None, newest.version):
+        return newest
+    row = reader.first(_ObjectRow, sql.object_version, id=id, version=version)
+    if row is None:
+        raise NotFound("agent version", f"{id} {version}", next="List the agent's versions.")
+    return row
+
+
+def _check_current(present: _ObjectRow, version: object) -> None:
+    if version is not None and checked_version("version", version) != present.version:
+        raise Conflict(
+            f"The agent {present.id} is at version {present.version}, not {version}.",
+            reason="version",
+            next="Retrieve it, look at what changed, then update it again.",
+        )
 
 
 def _version_in(key: Key) -> int:
@@ -228,164 +346,11 @@ def _version_in(key: Key) -> int:
         raise InvalidInput("page", "is not a cursor of this list") from None
 
 
-def _found(reader: Reader, sql: SimpleNamespace, id: str, version: int | None) -> _AgentRow:
-    if version is None:
-        row = reader.first(_AgentRow, sql.newest_agent, id=id)
-    else:
-        row = reader.first(_AgentRow, sql.agent_version, id=id, version=version)
-    if row is not None:
-        return row
-    if version is not None and reader.first(_AgentRow, sql.newest_agent, id=id) is not None:
-        raise NotFound("agent version", f"{id} {version}", next="List the agent's versions.")
-    raise missing("agent", id)
-
-
 MOST_ENVIRONMENT_NAME, MOST_ENVIRONMENT_DESCRIPTION = 256, 2_048
 """Code points."""
 
 _PARTS = ("name", "description", "config", "metadata", "scope")
 _PACKAGES = ("apt", "cargo", "gem", "go", "npm", "pip")
-_LIST = "environments"
-
-
-class _EnvironmentRow(Struct, frozen=True, kw_only=True):
-    id: str
-    parts: str
-    created_at: int
-    updated_at: int
-    archived_at: int | None
-
-    def decoded(self) -> JSONObject:
-        return msgspec.json.decode(self.parts, type=JSONObject)
-
-    def wire(self) -> JSONObject:
-        archived_at = from_microseconds_or_none(self.archived_at)
-        return {
-            "type": "environment",
-            "id": self.id,
-            **self.decoded(),
-            "created_at": to_rfc3339(from_microseconds(self.created_at)),
-            "updated_at": to_rfc3339(from_microseconds(self.updated_at)),
-            "archived_at": None if archived_at is None else to_rfc3339(archived_at),
-        }
-
-
-class Environments:
-    """The environments of a workspace, as JSON objects with every wire key."""
-
-    def __init__(self, context: StoresContext) -> None:
-        self._context = context
-        self._sql = context.engine.queries("holdfast.memories.stores")
-
-    def create(self, body: JSONObject) -> JSONObject:
-        """Return the new environment that *body* describes."""
-        refuse_narrowed(self._context, "write")
-        parts = new_environment(body)
-        now = self._context.now()
-        row = _EnvironmentRow(
-            id=self._context.ids.new("env", now),
-            parts=msgspec.json.encode(parts).decode(),
-            created_at=now,
-            updated_at=now,
-            archived_at=None,
-        )
-
-        def work(tx: Transaction) -> JSONObject:
-            tx.run(self._sql.insert_environment, id=row.id, parts=row.parts, now=now)
-            return row.wire()
-
-        return self._context.engine.write(work)
-
-    def retrieve(self, id: str) -> JSONObject:
-        """Return the environment, an archived one too."""
-        refuse_narrowed(self._context, "read")
-        row = self._context.engine.first(
-            _EnvironmentRow, self._sql.get_environment, id=shaped("env", id)
-        )
-        if row is None:
-            raise missing("env", id)
-        return row.wire()
-
-    def update(self, id: str, body: JSONObject) -> JSONObject:
-        """Apply *body* to the environment and return it; absent keys stay as they are."""
-        refuse_narrowed(self._context, "write")
-        now = self._context.now()
-
-        def work(tx: Transaction) -> JSONObject:
-            present = self._locked(tx, id)
-            parts = changed_environment(present.decoded(), body)
-            if parts == present.decoded():
-                return present.wire()
-            row = msgspec.structs.replace(
-                present,
-                parts=msgspec.json.encode(parts).decode(),
-                updated_at=max(now, present.updated_at),
-            )
-            self._change(tx, row)
-            return row.wire()
-
-        return self._context.engine.write(work)
-
-    def list(
-        self, *, limit: int | None = None, page: str | None = None, include_archived: bool = False
-    ) -> Page[JSONObject]:
-        """Return a page of the environments, newest first."""
-        refuse_narrowed(self._context, "read")
-        most, mark = checked_limit(limit), digest(self._context.workspace, include_archived)
-        at, after = after_age(page, _LIST, mark, END)
-        rows = self._context.engine.all(
-            _EnvironmentRow,
-            self._sql.list_environments,
-            at=at,
-            after=after,
-            include_archived=int(include_archived),
-            rows=most + 1,
-        )
-        end = rows[most - 1] if len(rows) > most else None
-        return Page(
-            [row.wire() for row in rows[:most]],
-            end and write_cursor(_LIST, mark, [end.created_at, end.id]),
-            more=lambda cursor: self.list(
-                limit=limit, page=cursor, include_archived=include_archived
-            ),
-        )
-
-    def archive(self, id: str) -> JSONObject:
-        """Archive the environment and return it; a repeat changes nothing."""
-        refuse_narrowed(self._context, "write")
-        now = self._context.now()
-
-        def work(tx: Transaction) -> JSONObject:
-            present = self._locked(tx, id)
-            if present.archived_at is not None:
-                return present.wire()
-            at = max(now, present.updated_at)
-            row = msgspec.structs.replace(present, archived_at=at, updated_at=at)
-            self._change(tx, row)
-            return row.wire()
-
-        return self._context.engine.write(work)
-
-    def _locked(self, tx: Transaction, id: str) -> _EnvironmentRow:
-        row = tx.first(_EnvironmentRow, self._sql.lock_environment, id=shaped("env", id))
-        if row is None:
-            raise missing("env", id)
-        return row
-
-    def _change(self, tx: Transaction, row: _EnvironmentRow) -> None:
-        tx.run(
-            self._sql.change_environment,
-            id=row.id,
-            parts=row.parts,
-            now=row.updated_at,
-            archived_at=row.archived_at,
-        )
-
-
-def require_environment(reader: Reader, sql: SimpleNamespace, id: str) -> None:
-    """Raise NotFound if there is no environment *id*."""
-    if reader.first(_EnvironmentRow, sql.get_environment, id=id) is None:
-        raise missing("env", id)
 
 
 def new_environment(body: JSONObject) -> JSONObject:

@@ -640,80 +640,54 @@ select id, workspace, session_id, secret_hash, expires_at
 from session_tokens
 where secret_hash = :secret_hash and revoked_at is null
 
--- insert_agent --
-insert into agents (id, workspace, version, newest, parts, created_at, updated_at, archived_at)
-values (:id, :workspace, :version, 1, :parts, :created_at, :updated_at, :archived_at)
+-- insert_object --
+insert into stored_objects
+  (id, workspace, kind, version, newest, parts, created_at, updated_at, archived_at)
+values (:id, :workspace, :kind, :version, 1, :parts, :created_at, :updated_at, :archived_at)
 
--- newest_agent --
+-- newest_object --
 select id, version, parts, created_at, updated_at, archived_at
-from agents
-where id = :id and workspace = :workspace and newest = 1
+from stored_objects
+where id = :id and workspace = :workspace and kind = :kind and newest = 1
 
--- lock_agent (sqlite) --
-select id from agents where id = :id and workspace = :workspace and version = 1
+-- lock_object (sqlite) --
+select id from stored_objects where id = :id and workspace = :workspace and version = 1
 
--- lock_agent (postgres) --
--- The first version stays for good, so it is what two changes of one agent meet at.
-select id from agents where id = :id and workspace = :workspace and version = 1 for update
+-- lock_object (postgres) --
+-- The first version stays for good, so two changes of one object meet at it.
+select id from stored_objects where id = :id and workspace = :workspace and version = 1 for update
 
--- agent_version --
+-- object_version --
 select id, version, parts, created_at, updated_at, archived_at
-from agents
+from stored_objects
 where id = :id and workspace = :workspace and version = :version
 
--- agent_is_no_longer_newest --
-update agents set newest = 0 where id = :id and workspace = :workspace and newest = 1
+-- object_is_no_longer_newest --
+update stored_objects set newest = 0 where id = :id and workspace = :workspace and newest = 1
 
--- archive_agent --
-update agents set archived_at = :now, updated_at = case when newest = 1 then :now else updated_at end
+-- replace_object --
+update stored_objects set parts = :parts, updated_at = :updated_at
+where id = :id and workspace = :workspace and newest = 1
+
+-- archive_object --
+update stored_objects
+set archived_at = :now, updated_at = case when newest = 1 then :now else updated_at end
 where id = :id and workspace = :workspace and archived_at is null
 
--- list_agents --
+-- list_objects --
 select id, version, parts, created_at, updated_at, archived_at
-from agents
-where workspace = :workspace and newest = 1
+from stored_objects
+where workspace = :workspace and kind = :kind and newest = 1
     and created_at >= :since and created_at <= :until and (created_at, id) < (:at, :after)
     and (archived_at is null or :include_archived = 1)
 order by created_at desc, id desc
 limit :rows
 
--- list_agent_versions --
+-- list_object_versions --
 select id, version, parts, created_at, updated_at, archived_at
-from agents
+from stored_objects
 where id = :id and workspace = :workspace and version < :before
 order by version desc
-limit :rows
-
--- insert_environment --
-insert into environments (id, workspace, parts, created_at, updated_at)
-values (:id, :workspace, :parts, :now, :now)
-
--- get_environment --
-select id, parts, created_at, updated_at, archived_at
-from environments
-where id = :id and workspace = :workspace
-
--- lock_environment (sqlite) --
-select id, parts, created_at, updated_at, archived_at
-from environments
-where id = :id and workspace = :workspace
-
--- lock_environment (postgres) --
-select id, parts, created_at, updated_at, archived_at
-from environments
-where id = :id and workspace = :workspace
-for update
-
--- change_environment --
-update environments set parts = :parts, updated_at = :now, archived_at = :archived_at
-where id = :id and workspace = :workspace
-
--- list_environments --
-select id, parts, created_at, updated_at, archived_at
-from environments
-where workspace = :workspace and (created_at, id) < (:at, :after)
-    and (archived_at is null or :include_archived = 1)
-order by created_at desc, id desc
 limit :rows
 
 -- insert_key --
