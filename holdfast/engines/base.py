@@ -264,7 +264,7 @@ class EngineMetrics:
 TRIMMED = "feed.trimmed"
 """Type of the row that stands for all changes trimmed up to and including it."""
 
-_PREFIX = "chg_"
+CURSOR_PREFIX = "chg_"
 _PAGE = 1000
 _NUMBER = re.compile("[0-9]{1,19}")
 """What fits into 64 bits."""
@@ -275,14 +275,14 @@ Position = tuple[int, ...]
 
 def cursor_at(*position: int) -> str:
     """Return the cursor after the change at *position*."""
-    return _PREFIX + "_".join(map(str, position))
+    return CURSOR_PREFIX + "_".join(map(str, position))
 
 
 def position_of(cursor: str, length: int) -> Position:
     """Parse *cursor*; InvalidInput if it is not a cursor of *length* numbers."""
-    parts = cursor.removeprefix(_PREFIX).split("_")
+    parts = cursor.removeprefix(CURSOR_PREFIX).split("_")
     numbers = [part for part in parts if _NUMBER.fullmatch(part)]
-    if cursor.startswith(_PREFIX) and len(parts) == len(numbers) == length:
+    if cursor.startswith(CURSOR_PREFIX) and len(parts) == len(numbers) == length:
         return tuple(map(int, numbers))
     raise InvalidInput("cursor", "is not a cursor of the change feed", given=cursor)
 

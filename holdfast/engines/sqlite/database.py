@@ -264,7 +264,7 @@ class Database:
         self.path, self.clock, self.events, self.read_only = path, clock, events, read_only
         self.in_memory = path == MEMORY
         self.turn = threading.Lock()
-        self._inside: dict[int, Inside] = {}
+        self.inside: dict[int, Inside] = {}
         self._stopped: Unavailable | None = None
         self._next_check = 0.0
         self._noted: deque[Event] = deque()
@@ -279,31 +279,22 @@ class Database:
         connection.noticed = self.noticed
         return connection
 
-    def check_outside(self) -> None:
-        """Raise EngineFault if this thread is already inside `work`."""
-        if self._inside and (inside := self._inside.get(threading.get_ident())):
-            raise EngineFault(f"An engine was called inside a {inside}; use what work was given.")
-
-    def check_outside_write(self) -> None:
-        """Raise EngineFault if this thread is inside `work`, for writes."""
-        if self._inside and (inside := self._inside.get(threading.get_ident())):
-            raise EngineFault(f"write inside a {inside}")
-
-    def enter(self, inside: Inside) -> None:
-        """Mark this thread as inside `work`."""
-        self._inside[threading.get_ident()] = inside
-
-    def leave(self) -> None:
-        """Mark this thread as outside `work`."""
-        self._inside.pop(threading.get_ident(), None)
+    def check_outside(self, *, write: bool = False) -> None:
+        """Raise EngineFault if this thread, which reads or writes, is inside `work`."""
+        if inside := self.inside.get(threading.get_ident()):
+            raise EngineFault(
+                f"write inside a {inside}"
+                if write
+                else f"An engine was called inside a {inside}; use what work was given."
+            )
 
     def check_writable(self) -> None:
         """Raise the reason why writes are refused: read-only, deleted, damaged.
 
         A file that showed damage passes when it is due to be checked.
         """
-        if not self._check_due:
-            self.check_sound()
+        if self._stopped is not None and not self._check_due:
+            raise self._error()
         if self.read_only:
             raise Unavailable(
                 f"{self.path} is open for reading only.",
@@ -334,7 +325,7 @@ class Database:
         The check reads the whole file on a new connection, which has no page of the failed read
         in its cache. Writes resume if the file is sound.
         """
-        if not self._check_due:
+        if self._stopped is None or not self._check_due:
             return
         begun = monotonic()
         sound = self._is_sound()
@@ -344,8 +335,11 @@ class Database:
             self._stopped = None
             self.note("recovered", writes=0)
 
-    def look_for_file(self) -> None:
-        """Stop further writes if the file is not the one that was opened."""
+    def look_for_file(self) -> bool:
+        """Stop further writes if the file is not the one that was opened.
+
+        Return whether writes may go on.
+        """
         if (
             (self._stopped is None or isinstance(self._stopped, Corrupt))
             and not self.in_memory
@@ -356,10 +350,11 @@ class Database:
                 reason="replaced",
                 next="Open the database again.",
             )
+        return self._stopped is None
 
     def left_behind(self) -> None:
         """Adapt to a fork in the child: a database in memory stays with the parent."""
-        self._inside.clear()
+        self.inside.clear()
         if self.in_memory:
             self._stopped = Unavailable(
                 "A database in memory stays with the process that opened it.",

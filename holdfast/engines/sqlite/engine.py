@@ -81,20 +81,21 @@ class SQLiteCore:
 
     def take(self) -> Connection:
         """Return a connection to read with; EngineFault inside `work`."""
-        self.database.check_outside()
+        if self.database.inside:
+            self.database.check_outside()
         return self.readers.take()
 
     @contextmanager
     def moment(self) -> Generator[Connection]:
         """Return a connection with all statements in one snapshot."""
         connection = self.take()
-        self.database.enter("read")
+        self.database.inside[threading.get_ident()] = "read"
         self.readers.begin(connection)
         try:
             connection.do("begin")
             yield connection
         finally:
-            self.database.leave()
+            self.database.inside.pop(threading.get_ident(), None)
             self.readers.end(connection)
             try:
                 if connection.raw.in_transaction:
@@ -102,17 +103,17 @@ class SQLiteCore:
             finally:
                 self.readers.give(connection)
 
-    def put(self, slot: Slot) -> None:
-        """Queue *slot* for the writer; raises at once if it cannot run."""
-        self.database.check_outside_write()
+    def put(self, slot: Slot, *, waits: bool = False) -> None:
+        """Queue *slot* for the writer; raises at once if it cannot run.
+
+        With *waits* the caller waits for it: EngineFault on the writer's thread.
+        """
+        if waits and self.writer.on_its_thread:
+            raise EngineFault("write inside a write: the writer would wait for itself")
+        if self.database.inside:
+            self.database.check_outside(write=True)
         self.database.check_writable()
         self.writer.put(slot)
-
-    def put_and_wait(self, slot: Slot) -> None:
-        """Queue *slot* for a caller that waits; EngineFault on the writer's thread."""
-        if self.writer.on_its_thread:
-            raise EngineFault("write inside a write: the writer would wait for itself")
-        self.put(slot)
 
     def look(self, sql: str, params: Params) -> list[SimpleNamespace]:
         """Return every row of one statement, of all owners."""
@@ -277,9 +278,6 @@ def _metrics(core: SQLiteCore) -> dict[str, float]:
     }
 
 
-TIMEOUT = 30.0
-"""Default seconds that a write may wait."""
-
 _SCRUB_EVERY = 0.05
 
 
@@ -394,10 +392,10 @@ class SQLiteEngine:
         """
         gate = threading.Lock()
         gate.acquire()
-        slot = Slot(work, self._owner, _seconds(timeout), lambda _: gate.release())
+        slot = Slot(work, self._owner, timeout, gate.release)
         queue = self.core.writer.queue
         try:
-            self.core.put_and_wait(slot)
+            self.core.put(slot, waits=True)
             arrived = gate.acquire(timeout=max(0.0, slot.deadline - monotonic()))
             if not arrived:
                 if queue.withdraw(slot):
@@ -406,7 +404,9 @@ class SQLiteEngine:
         except KeyboardInterrupt:
             queue.withdraw(slot)
             raise
-        return _outcome(slot)
+        if slot.error is not None:
+            raise slot.error
+        return cast("T", slot.value)
 
     def submit(
         self, work: Callable[[Transaction], T], *, timeout: float | None = None
@@ -414,14 +414,15 @@ class SQLiteEngine:
         """Queue *work* as `write` does; cancelling the future withdraws it if it can."""
         future: Future[T] = Future()
 
-        def finish(slot: Slot) -> None:
+        def finish() -> None:
             if slot.error is not None:
                 future.set_exception(slot.error)
             else:
                 future.set_result(cast("T", slot.value))
 
         claimed = future.set_running_or_notify_cancel
-        self.core.put(Slot(work, self._owner, _seconds(timeout), finish, claimed=claimed))
+        slot = Slot(work, self._owner, timeout, finish, claimed=claimed)
+        self.core.put(slot)
         return future
 
     def submit_to_loop(
@@ -437,13 +438,8 @@ class SQLiteEngine:
         The loop is woken once for a whole group. Returns a function that withdraws the work and
         returns whether it could.
         """
-        slot = Slot(
-            work,
-            self._owner,
-            _seconds(timeout),
-            lambda done: finish(done.value, done.error),
-            loop=loop,
-        )
+        done = lambda: finish(slot.value, slot.error)  # noqa: E731 - one expression
+        slot = Slot(work, self._owner, timeout, done, loop=loop)
         self.core.put(slot)
         return lambda: self.core.writer.queue.withdraw(slot)
 
@@ -481,7 +477,7 @@ class SQLiteEngine:
             return
         self.core.writer.log.erasing = True
         if not self.core.writer.on_its_thread:
-            self.core.put(Chore(lambda _: None, {}, TIMEOUT, lambda _: None))
+            self.core.put(Chore(lambda _: None, {}, None, lambda: None))
 
     def scrub_full(self) -> Scrubbed:
         """Scrub and rewrite the file: slow, and needs disk space for a copy."""
@@ -489,8 +485,8 @@ class SQLiteEngine:
             return Scrubbed(done=True)
         gate = threading.Lock()
         gate.acquire()
-        chore = Chore(rewrite, {}, TIMEOUT, lambda _: gate.release())
-        self.core.put_and_wait(chore)
+        chore = Chore(rewrite, {}, None, gate.release)
+        self.core.put(chore, waits=True)
         gate.acquire()
         _outcome(chore)
         return self.scrub()
@@ -511,15 +507,11 @@ class SQLiteEngine:
     def _empty_log(self, until: float) -> bool:
         gate = threading.Lock()
         gate.acquire()
-        chore = Chore(empty, {}, TIMEOUT, lambda _: gate.release())
-        self.core.put_and_wait(chore)
+        chore = Chore(empty, {}, None, gate.release)
+        self.core.put(chore, waits=True)
         if not gate.acquire(timeout=max(_SCRUB_EVERY, until - monotonic())):
             return False
         return bool(_outcome(chore))
-
-
-def _seconds(timeout: float | None) -> float:
-    return TIMEOUT if timeout is None else timeout
 
 
 def _outcome(slot: Slot) -> Any:

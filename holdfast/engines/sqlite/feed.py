@@ -20,37 +20,37 @@ class CommitWatcher:
 
     def __init__(self, connect: Callable[[], Connection] | None) -> None:
         self._connect = connect
-        self._listening: set[threading.Event] = set()
+        self.listening: set[threading.Event] = set()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stop, self._called = threading.Event(), threading.Event()
 
     def listen(self, wake: threading.Event) -> None:
         """Set *wake* whenever something may have changed."""
-        if wake in self._listening:
+        if wake in self.listening:
             return
         with self._lock:
-            self._listening = {*self._listening, wake}
+            self.listening = {*self.listening, wake}
             self._called.set()
             self._begin()
 
     def unlisten(self, wake: threading.Event) -> None:
         """Stop setting *wake*; without another listener the polling soon ends."""
         with self._lock:
-            self._listening = self._listening - {wake}
-            if not self._listening:
+            self.listening = self.listening - {wake}
+            if not self.listening:
                 self._called.clear()
 
     def tell(self) -> None:
         """Notify all listeners of a commit in this process."""
-        for wake in self._listening:
+        for wake in self.listening:
             wake.set()
 
     def close(self) -> None:
         """Notify and remove all listeners."""
         with self._lock:
             self.tell()
-            self._listening = set()
+            self.listening = set()
             thread = self._thread
             self._end()
         if thread is not None and thread is not threading.current_thread():
@@ -67,7 +67,7 @@ class CommitWatcher:
     def resume(self) -> None:
         """Poll again if there are listeners."""
         with self._lock:
-            if self._listening:
+            if self.listening:
                 self._begin()
 
     def _begin(self) -> None:

@@ -6,6 +6,7 @@ the small ones beside it.
 """
 
 import secrets
+from threading import get_ident
 from time import monotonic, perf_counter, sleep
 
 import apsw
@@ -15,7 +16,7 @@ from holdfast.engines.sqlite.connection import Connection
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.transaction import SQLiteTransaction
 from holdfast.engines.sqlite.write_queue import WAITING, Slot, WriteQueue, deliver, refusal
-from holdfast.ground.errors import Corrupt, HoldfastError, Unavailable
+from holdfast.ground.errors import Corrupt, EngineFault, HoldfastError, Unavailable
 
 LONGEST = 0.020
 """Seconds of work after which a group is committed, so that other processes get the lock."""
@@ -79,41 +80,47 @@ class GroupCommit:
             return self._refuse(entering, error)
         try:
             connection = self.connection()
-            base = self._begin(connection, entering, failed)
+            self._begin(connection, entering, failed)
+            base = connection.number(_SEQ) if entering else 0
         except Corrupt as error:
             return failed + self._after_damage(entering, error)
         except HoldfastError as error:
+            if self._connection is not None:
+                self._roll_back(self._connection)
             return failed + self._refuse(entering, error)
-        return failed + self._run_and_commit(connection, entering, base) if entering else failed
-
-    def _run_and_commit(
-        self, connection: Connection, entering: list[Slot], base: int
-    ) -> list[Slot]:
-        """Run *entering* in the open transaction; return the completed slots."""
-        alone = len(entering) == 1
-        ran, left, seq = self._run_all(connection, entering, base, alone=alone)
+        if not entering:
+            return failed
+        ran, left, seq = self._run_all(connection, entering, base)
         # An acknowledged write is in the file that other processes open by this name.
-        self._database.look_for_file()
+        if not self._database.look_for_file():
+            done = self._stopped(connection, ran + left)
+        elif not connection.raw.in_transaction and len(entering) > 1:
+            self.metrics.retries.add(_ALONE)
+            done = self._each_alone(ran + left)
+        else:
+            if left:
+                self._queue.put_back(left)
+            done = self._commit(connection, ran, base, seq)
+        return failed + done
+
+    def _stopped(self, connection: Connection, slots: list[Slot]) -> list[Slot]:
+        """Complete *slots* of a file that was damaged or replaced while they ran."""
         try:
             self._database.check_sound()
         except Corrupt as error:
-            return self._after_damage(ran + left, error)
+            return self._after_damage(slots, error)
         except Unavailable as error:
             self._roll_back(connection)
-            return self._refuse(ran + left, error)
-        if not connection.raw.in_transaction and not alone:
-            self.metrics.retries.add(_ALONE)
-            return self._each_alone(ran + left)
-        self._queue.put_back(left)
-        return self._commit(connection, ran, base, seq)
+            return self._refuse(slots, error)
+        raise EngineFault("The file was stopped without a reason.")
 
     def _adopt(self, connection: Connection) -> Connection:
         connection.patience.meanwhile = self._meanwhile
         self._connection = connection
         return connection
 
-    def _begin(self, connection: Connection, entering: list[Slot], failed: list[Slot]) -> int:
-        """Take the lock and return the engine's number; move expired slots to *failed*."""
+    def _begin(self, connection: Connection, entering: list[Slot], failed: list[Slot]) -> None:
+        """Take the lock, unless all of *entering* expire first and move to *failed*."""
         tried = False
         while True:
             now = monotonic()
@@ -125,8 +132,8 @@ class GroupCommit:
                 failed += [slot for slot in entering if self._fail(slot, refusal("closed"))]
                 entering.clear()
             if not entering:
-                return 0
-            connection.patience.until = min(self.give_up_at, *(one.deadline for one in entering))
+                return
+            connection.patience.until = min([self.give_up_at, *[one.deadline for one in entering]])
             for slot in entering:
                 slot.at_the_door = True
             try:
@@ -139,15 +146,7 @@ class GroupCommit:
                 continue
             for slot in entering:
                 slot.at_the_door = False
-            return self._number(connection)
-
-    def _number(self, connection: Connection) -> int:
-        """Return the engine's number; on an error, roll back first."""
-        try:
-            return connection.number(_SEQ)
-        except HoldfastError:
-            self._roll_back(connection)
-            raise
+            return
 
     def _refuse_late(self, slot: Slot, failed: list[Slot]) -> None:
         if not self._fail(slot, refusal("busy" if slot.at_the_door else "timeout")):
@@ -178,21 +177,27 @@ class GroupCommit:
         return True
 
     def _run_all(
-        self, connection: Connection, entering: list[Slot], base: int, *, alone: bool
+        self, connection: Connection, entering: list[Slot], base: int
     ) -> tuple[list[Slot], list[Slot], int]:
+        """Run *entering*; return those that ran, the others, and the last number drawn."""
         ran: list[Slot] = []
         left = entering[::-1]
         begun, bound, seq = monotonic(), 0, base
-        while left and bound < LARGEST and (not ran or monotonic() - begun < LONGEST):
-            slot = left.pop()
-            if not self._queue.claim(slot):
-                continue
-            ran.append(slot)
-            tx = self._run(connection, slot, seq, alone=alone)
-            if not connection.raw.in_transaction:
-                break
-            if slot.error is None:
-                seq, bound = seq + tx.used, bound + tx.bound
+        inside, me = self._database.inside, get_ident()
+        inside[me] = "write"
+        try:
+            while left and bound < LARGEST and (not ran or monotonic() - begun < LONGEST):
+                slot = left.pop()
+                if not self._queue.claim(slot):
+                    continue
+                ran.append(slot)
+                tx = self._run(connection, slot, seq, alone=len(entering) == 1)
+                if not connection.raw.in_transaction:
+                    break
+                if slot.error is None:
+                    seq, bound = seq + tx.used, bound + tx.bound
+        finally:
+            inside.pop(me, None)
         return ran, left[::-1], seq
 
     def _run(
@@ -205,11 +210,7 @@ class GroupCommit:
         try:
             if not alone:
                 connection.do("savepoint one")
-            self._database.enter("write")
-            try:
-                slot.value = slot.work(tx)
-            finally:
-                self._database.leave()
+            slot.value = slot.work(tx)
             tx.finish()
             if not alone:
                 connection.do("release one")

@@ -1,14 +1,14 @@
 """Readers and transactions of the SQLite engine, passed to `work`."""
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import perf_counter
 from typing import LiteralString, NoReturn, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.engines.base import Make, Row, cursor_at
+from holdfast.engines.base import CURSOR_PREFIX, Make, Row
 from holdfast.engines.queries import name_of
 from holdfast.engines.sqlite.connection import Connection, Params
 from holdfast.ground.clock import to_microseconds
@@ -28,10 +28,11 @@ values (:seq, :at, :workspace, :owner, :type, :ids, :data, :actor)
 
 _NO_IDS = "{}"
 """Encoded form of no ids."""
+_encode = msgspec.json.Encoder().encode
 
 
 class _Ended:
-    """Replaces the connection once `work` has returned."""
+    """Replaces the connection once `work` has returned, or *why* ended it."""
 
     def __init__(self, why: HoldfastError | None = None) -> None:
         self._why = why
@@ -44,8 +45,7 @@ class _Ended:
         raise self._why or EngineFault("A reader or transaction was used after its work ended.")
 
 
-def _ended(why: HoldfastError | None = None) -> Connection:
-    return cast("Connection", _Ended(why))
+_RETURNED = cast("Connection", _Ended())
 
 
 class SQLiteReader:
@@ -74,25 +74,25 @@ class SQLiteReader:
 
     def end(self) -> None:
         """Refuse further use."""
-        self._connection = _ended()
+        self._connection = _RETURNED
 
 
 class SQLiteTransaction:
     """One write of a group.
 
     `used` is how many numbers after `base` it drew, `bound` how many bytes and characters it bound
-    to writing statements, `slowest` the statement with the longest duration.
+    to writing statements, `calls` run after the commit.
     """
 
     __slots__ = (
         "_base",
-        "_calls",
         "_connection",
+        "_longest",
         "_owner",
         "_slowest",
         "bound",
+        "calls",
         "noted",
-        "slowest",
         "used",
     )
 
@@ -100,8 +100,13 @@ class SQLiteTransaction:
         self._connection, self._owner, self._base = connection, owner, base
         self.used, self.bound = 0, 0
         self.noted: list[Event] = []
-        self._calls: list[Callable[[], None]] = []
-        self.slowest, self._slowest = "", 0.0
+        self.calls: list[Callable[[], None]] = []
+        self._slowest, self._longest = "", 0.0
+
+    @property
+    def slowest(self) -> str:
+        """The name of the statement with the longest duration."""
+        return name_of(self._slowest)
 
     @property
     def seq(self) -> int:
@@ -138,16 +143,16 @@ class SQLiteTransaction:
 
     def run(self, sql: LiteralString, /, **params: object) -> int:
         """Run a statement; return how many rows changed."""
-        self._weigh(params)
-        return self._timed(self._connection.run, sql, self._owner | params)
+        return self._timed(self._connection.run, sql, self._weighed(self._owner, params))
 
     def send(self, sql: LiteralString, /, **params: object) -> None:
         """Run a statement and discard its row count."""
-        self.run(sql, **params)
+        self._timed(self._connection.run, sql, self._weighed(self._owner, params))
 
     def run_many(self, sql: LiteralString, rows: Iterable[Mapping[str, object]], /) -> int:
         """Run one statement for each of *rows*; return the total of changed rows."""
-        return self._run_each(sql, ({**self._owner, **row} for row in rows))
+        each = map(partial(self._weighed, self._owner), rows)
+        return self._timed(self._connection.run_each, sql, each)
 
     def note(self, event: Event) -> None:
         """Write *event* to the change feed with this transaction.
@@ -157,17 +162,12 @@ class SQLiteTransaction:
         self._check()
         self.used += 1 if self.noted or not self.used else 0
         seq = self._base + self.used
-        self.noted.append(replace(event, seq=seq, cursor=cursor_at(seq)))
+        self.noted.append(replace(event, seq=seq, cursor=f"{CURSOR_PREFIX}{seq}"))
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Run *call* once this transaction is durable, in order of registration."""
         self._check()
-        self._calls.append(call)
-
-    @property
-    def calls(self) -> list[Callable[[], None]]:
-        """The callbacks to run after the commit."""
-        return self._calls
+        self.calls.append(call)
 
     def finish(self) -> None:
         """Write the noted events, and refuse further use.
@@ -175,30 +175,26 @@ class SQLiteTransaction:
         Raises the error with which SQLite ended the transaction, even if `work` suppressed it.
         """
         if self.noted:
-            self._run_each(_INSERT_CHANGE, map(_row_of, self.noted))
+            each = map(self._weighed, map(_row_of, self.noted))
+            self._timed(self._connection.run_each, _INSERT_CHANGE, each)
         self._check()
-        self.end()
+        self._connection = _RETURNED
 
     def end(self) -> None:
         """Refuse further use."""
-        self._connection = _ended()
+        self._connection = _RETURNED
 
     def _check(self) -> None:
         if isinstance(self._connection, _Ended):
             self._connection.refuse()
 
-    def _run_each(self, sql: LiteralString, rows: Iterable[Params]) -> int:
-        return self._timed(self._connection.run_each, sql, map(self._weighed, rows))
-
-    def _weighed(self, given: Params) -> Params:
-        self._weigh(given)
-        return given
-
-    def _weigh(self, given: Params) -> None:
+    def _weighed(self, *given: Params) -> Params:
+        """Return *given* joined, and count the text and bytes of the last."""
         # Called for each row of each write; `isinstance` takes twice as long.
-        for value in given.values():
+        for value in given[-1].values():
             if type(value) is str or type(value) is bytes:
                 self.bound += len(value)
+        return {**given[0], **given[-1]}
 
     def _timed(
         self,
@@ -212,12 +208,12 @@ class SQLiteTransaction:
             return call(*make, sql, given)
         except HoldfastError as error:
             if not isinstance(self._connection, _Ended) and not self._connection.raw.in_transaction:
-                self._connection = _ended(error)
+                self._connection = cast("Connection", _Ended(error))
             raise
         finally:
             took = perf_counter() - begun
-            if took > self._slowest:
-                self._slowest, self.slowest = took, name_of(sql)
+            if took > self._longest:
+                self._longest, self._slowest = took, sql
 
 
 def _row_of(event: Event) -> Params:
@@ -227,16 +223,12 @@ def _row_of(event: Event) -> Params:
         "workspace": event.workspace,
         "owner": event.owner,
         "type": event.type,
-        "ids": _json(event.ids) if event.ids else _NO_IDS,
-        "data": _json(event.data),
+        "ids": _encode(event.ids).decode() if event.ids else _NO_IDS,
+        "data": _encode(event.data).decode(),
         "actor": None if event.actor is None else _actor(event.actor),
     }
 
 
 @lru_cache(maxsize=256)
 def _actor(actor: Actor) -> str:
-    return _json(actor.to_wire())
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    return _encode(actor.to_wire()).decode()

@@ -10,6 +10,9 @@ from holdfast.engines.sqlite.connection import Connection
 from holdfast.engines.sqlite.transaction import Owner, SQLiteTransaction
 from holdfast.ground.errors import Reason, Unavailable
 
+TIMEOUT = 30.0
+"""Default seconds that a write may wait."""
+
 MOST_WAITING = 4096
 MOST_IN_A_GROUP = 256
 
@@ -35,6 +38,7 @@ class Slot:
     """One pending write, and afterwards its result.
 
     `finish` is called once `value` or `error` is set: on the writer's thread, or on `loop`.
+    Without a *timeout* it waits at most `TIMEOUT` seconds.
     `at_the_door` is set while the write waits for the database's lock.
     """
 
@@ -58,8 +62,8 @@ class Slot:
         self,
         work: Callable[[Any], object],
         owner: Owner,
-        timeout: float,
-        finish: "Callable[[Slot], object]",
+        timeout: float | None,
+        finish: Callable[[], object],
         *,
         loop: EventLoop | None = None,
         claimed: Callable[[], bool] | None = None,
@@ -67,7 +71,7 @@ class Slot:
         self.work, self.owner, self.finish, self.loop = work, owner, finish, loop
         self.claimed = claimed
         self.came = monotonic()
-        self.deadline = self.came + timeout
+        self.deadline = self.came + (TIMEOUT if timeout is None else timeout)
         self.state = WAITING
         self.at_the_door = False
         self.rerun = False
@@ -116,7 +120,9 @@ class WriteQueue:
             if len(self._waiting) >= MOST_WAITING:
                 raise refusal("overloaded")
             self._waiting.append(slot)
-            self._wake()
+            if self._asleep:
+                self._asleep = False
+                self._wakeup.release()
 
     def put_back(self, slots: list[Slot]) -> None:
         """Put taken *slots* back at the front of the queue."""
@@ -174,7 +180,9 @@ class WriteQueue:
         """Refuse further slots."""
         with self._mutex:
             self.closed = True
-            self._wake()
+            if self._asleep:
+                self._asleep = False
+                self._wakeup.release()
 
     def drain(self) -> list[Slot]:
         """Remove and return all pending slots."""
@@ -182,11 +190,6 @@ class WriteQueue:
             left = list(self._waiting)
             self._waiting.clear()
         return left
-
-    def _wake(self) -> None:
-        if self._asleep:
-            self._asleep = False
-            self._wakeup.release()
 
     def _group(self) -> list[Slot]:
         first = self._waiting.popleft()
@@ -208,7 +211,7 @@ def deliver(slots: list[Slot]) -> None:
     for slot in slots:
         slot.state = DONE
         if slot.loop is None:
-            slot.finish(slot)
+            slot.finish()
         else:
             by_loop.setdefault(slot.loop, []).append(slot)
     for loop, theirs in by_loop.items():
@@ -221,4 +224,4 @@ def deliver(slots: list[Slot]) -> None:
 
 def _finish(slots: list[Slot]) -> None:
     for slot in slots:
-        slot.finish(slot)
+        slot.finish()

@@ -134,30 +134,34 @@ class Writer:
 
     def _live(self) -> None:
         while (slots := self.queue.take(self.log.patience)) is not None:
-            if slots:
-                self._serve(slots)
-            self._tend()
+            settled: list[Slot] = []
+            try:
+                with self._database.turn:
+                    if slots and isinstance(slots[0], Chore):
+                        settled = self._do(slots[0])
+                    elif slots:
+                        settled = self.group.settle(slots)
+                for slot in settled:
+                    self._complete(slot)
+                self._database.send()
+            except Exception as error:  # noqa: BLE001 - callers wait
+                # A bug here must not leave callers waiting without end.
+                _log.exception("the writer failed")
+                settled = self._fail(slots, EngineFault(f"The writer failed: {error!r}."))
+            deliver(settled)
+            if monotonic() > self.group.give_up_at:
+                self._refuse_rest()
+            with self._database.turn:
+                self.log.tend(self.group.connection)
+            self._database.send()
         self._finish()
 
-    def _serve(self, slots: list[Slot]) -> None:
-        try:
-            with self._database.turn:
-                if isinstance(slots[0], Chore):
-                    settled = self._do(slots[0])
-                else:
-                    settled = self.group.settle(slots)
-            for slot in settled:
-                self._complete(slot)
-            self._database.send()
-        except Exception as error:  # noqa: BLE001 - callers wait
-            # A bug here must not leave callers waiting without end.
-            _log.exception("the writer failed")
-            settled = [slot for slot in slots if self.queue.claim(slot)]
-            for slot in settled:
-                slot.error = EngineFault(f"The writer failed: {error!r}.")
-        deliver(settled)
-        if monotonic() > self.group.give_up_at:
-            self._refuse_rest()
+    def _fail(self, slots: list[Slot], error: HoldfastError) -> list[Slot]:
+        """Give *slots* that still wait *error*, and return them."""
+        waiting = [slot for slot in slots if self.queue.claim(slot)]
+        for slot in waiting:
+            slot.error = error
+        return waiting
 
     def _do(self, chore: Slot) -> list[Slot]:
         if not self.queue.claim(chore):
@@ -183,19 +187,13 @@ class Writer:
                 _log.exception("a call after the commit failed")
         for event in tx.noted:
             self._database.events.publish(event)
-        if tx.noted:
+        if tx.noted and self._watcher.listening:
             self._watcher.tell()
 
-    def _tend(self) -> None:
-        with self._database.turn:
-            self.log.tend(self.group.connection)
-        self._database.send()
-
     def _refuse_rest(self) -> None:
-        left = [slot for slot in self.queue.drain() if self.queue.claim(slot)]
-        for slot in left:
-            slot.error = refusal("closed")
-        deliver(left)
+        deliver(
+            [each for slot in self.queue.drain() for each in self._fail([slot], refusal("closed"))]
+        )
 
     def _finish(self) -> None:
         with self._database.turn:

@@ -7,6 +7,7 @@ an event, all in one transaction.
 import json
 import secrets
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from types import SimpleNamespace
 
@@ -70,9 +71,13 @@ def next_link(
     sha256(previous ‖ version id ‖ 0 ‖ memory id ‖ 0 ‖ operation ‖ 0 ‖ created_at ‖ 0 ‖ actor ‖
     0 ‖ seal), *created_at* in microseconds as decimal digits, *actor* as canonical JSON.
     """
-    by = _canonical(actor.to_wire())
-    fields = "\0".join((version_id, memory_id, operation, str(created_at), by))
+    fields = "\0".join((version_id, memory_id, operation, str(created_at), _text_of(actor)))
     return sha256(previous + fields.encode() + b"\0" + seal).digest()
+
+
+@lru_cache(maxsize=256)
+def _text_of(actor: Actor) -> str:
+    return _canonical(actor.to_wire())
 
 
 MEMORIES_CAP = 10_000
@@ -263,10 +268,6 @@ class Ledger:
             seal=seal,
             link=self._link,
         )
-        self._note(memory_id, version_id, operation, len(text.content) if text else 0)
-        return version_id
-
-    def _note(self, memory_id: str, version_id: str, operation: Operation, size: int) -> None:
         self._tx.note(
             Event(
                 type=f"memory.{operation}",
@@ -278,9 +279,10 @@ class Ledger:
                     "memory_id": memory_id,
                     "memory_version_id": version_id,
                 },
-                data={"size_bytes": size},
+                data={"size_bytes": len(text.content) if text else 0},
             )
         )
+        return version_id
 
     def _index(self, memory_id: str, words: list[str]) -> None:
         self._words += len(words)

@@ -279,7 +279,7 @@ def just_after(path: str) -> str:
 def lineage(path: str) -> list[str]:
     """Return *path* and every path above it, the shortest first."""
     ends = [i for i, char in enumerate(path) if char == "/"][1:]
-    return [*(path[:end] for end in ends), path]
+    return [*[path[:end] for end in ends], path]
 
 
 BEGINNING, END = 0, 2**63 - 1
