@@ -62,7 +62,7 @@ class _ObjectRow(Struct, frozen=True, kw_only=True):
 
 
 class _StoredObjects:
-    """Objects of one kind. *changed*(parts, body) returns new parts, or raises InvalidInput.
+    """Objects of one kind, which *changed*(parts, body) updates.
 
     Each update of an agent makes a version; an environment has one, which updates replace.
     """
