@@ -103,12 +103,3 @@ def read_cursor(list: str, digest: str, given: object) -> tuple[Key, bool]:
 
 def _bad_cursor(reason: str) -> InvalidInput:
     return InvalidInput("page", reason, next="Start again without page, or send the same filters.")
-
-
-def checked_limit(given: object, *, most: int = 100, default: int = 20) -> int:
-    """Return *given*, or *default* for None; InvalidInput outside 1 to *most*."""
-    if given is None:
-        return default
-    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= most:
-        raise InvalidInput("limit", f"must be 1 to {most}", limit=most, given=given)
-    return given

@@ -69,25 +69,6 @@ def nearest(wanted: str, names: Iterable[str]) -> str | None:
     return folded[near[0]] if near else None
 
 
-def within(field: str, text: object, *, most: int, least: int = 0, part: str = "") -> str:
-    """Return *text* if it is valid and has *least* to *most* code points.
-
-    Raises InvalidInput otherwise.
-
-    *part* names the part of the field for the message, such as "a key ".
-    """
-    if not isinstance(text, str):
-        raise InvalidInput(field, f"{part}must be a string", given=repr(text))
-    if not least <= len(text) <= most:
-        allowed = f"{least} to {most:,}" if least else f"at most {most:,}"
-        reason = f"{part}must have {allowed} characters, has {len(text):,}"
-        raise InvalidInput(field, reason, limit=most)
-    encoded(field, text)
-    if "\0" in text:
-        raise InvalidInput(field, f"{part}must not hold the character U+0000")
-    return text
-
-
 _TEXT = r"[^\x00-\x1f\x7f-\x9f]*"  # up to the next control character, so scanned only once
 _SEQUENCES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, the cursor, modes

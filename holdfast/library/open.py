@@ -6,9 +6,9 @@ from pathlib import Path
 from holdfast import engines, library, memories
 from holdfast.engines.base import Engine
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
-from holdfast.ground.errors import InvalidInput
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import LOCAL, Actor, Scope, checked_actor, checked_name
+from holdfast.ground.validation import check_whole
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.settings import HandleTarget
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
@@ -41,8 +41,7 @@ def open(
     """
     checked_name("workspace", workspace)
     checked_actor(actor or LOCAL)
-    if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:  # pyright: ignore[reportUnnecessaryIsInstance] - what a caller gave
-        raise InvalidInput("cache_bytes", "must be a whole number of at least 0", given=cache_bytes)
+    check_whole("cache_bytes", cache_bytes)
     text = None if target is None else str(target)
     if text is not None and text.startswith(("http://", "https://")):
         return library.open_remote(

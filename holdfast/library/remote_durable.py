@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 from msgspec import to_builtins
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.pages import Page, checked_limit
+from holdfast.ground.pages import Page
 from holdfast.ground.scope import checked_name
+from holdfast.ground.validation import check_limit
 from holdfast.library import remote_durable_acts as acts
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.remote.client import WireClient, route
@@ -148,7 +149,7 @@ class RemoteDurable:
         The newest come first.
         """
         with coded_errors():
-            back, rows = since_of(since), checked_limit(limit, most=MOST_LISTED, default=LISTED)
+            back, rows = since_of(since), check_limit(limit, most=MOST_LISTED, default=LISTED)
         return self._wire.page(
             lambda each: record(EntryChange, each),
             "history",
@@ -250,7 +251,7 @@ class RemoteDurables:
     def agents(self, limit: int | None, page: str | None) -> Page[AgentSummary]:
         """Return the agents that have durable memory, by name."""
         with coded_errors():
-            rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
+            rows = check_limit(limit, most=MOST_LISTED, default=LISTED)
         return self._wire.page(
             lambda each: record(AgentSummary, each), "api", "durable", limit=rows, page=page
         )

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.ground.errors import NotFound
-from holdfast.ground.pages import Page, checked_limit
+from holdfast.ground.pages import Page
+from holdfast.ground.validation import check_limit
 from holdfast.library.remote_durable_wire import (
     DurableWire,
     Sendable,
@@ -81,7 +82,7 @@ def list_entries(
     """Return a page of the entries that pass *filters*, newest first."""
     with coded_errors():
         tags, since = list(checked_tags(filters.tags or ())), since_of(filters.since)
-        rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
+        rows = check_limit(limit, most=MOST_LISTED, default=LISTED)
     return wire.page(
         lambda each: record(DurableEntry, each),
         ENTRIES,

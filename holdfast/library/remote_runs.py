@@ -9,7 +9,8 @@ from msgspec.structs import asdict
 
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import NotFound, Unavailable, Unsupported
-from holdfast.ground.pages import Page, checked_limit
+from holdfast.ground.pages import Page
+from holdfast.ground.validation import check_limit
 from holdfast.library.remote.calls import field_of, paged
 from holdfast.library.remote.client import WireClient, route
 from holdfast.library.remote.streams import PAUSE, PAUSE_MOST, frames
@@ -237,5 +238,5 @@ class RemoteRuns:
     ) -> Page[WatchedRun]:
         """Return the runs of *state*, or all, newest first."""
         self.attachments.flush()
-        query = {"state": checked_state(state), "limit": checked_limit(limit), "page": page}
+        query = {"state": checked_state(state), "limit": check_limit(limit), "page": page}
         return paged(self._client, RUNS, query, run_from_wire)

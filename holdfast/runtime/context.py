@@ -17,6 +17,7 @@ from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput, NoModel, NotFound
 from holdfast.ground.ids import Ids
 from holdfast.ground.text import encoded
+from holdfast.ground.validation import check_one_of
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
@@ -207,8 +208,7 @@ class Context:
         trace_content: bool = False,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        if profile not in get_args(Profile):
-            raise InvalidInput("profile", "must be alone or together", given=profile)
+        check_one_of("profile", profile, get_args(Profile), "must be alone or together")
         self.clock = clock or SystemClock()
         self.ids = ids or _ids
         self.memory = self._new_memory(run_id) if memory is None else memory

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.ground.errors import InvalidInput, RunFailed
 from holdfast.ground.json_values import JSON
+from holdfast.ground.validation import check_one_of
 from holdfast.memories.run import keys
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, Instructions, check_name
@@ -120,9 +121,7 @@ class MultiModeSpec:
     checkpoint: Checkpoints | None = None
 
     def __post_init__(self) -> None:
-        if self.mode not in get_args(Mode):
-            known = ", ".join(get_args(Mode))
-            raise InvalidInput("mode", f"must be one of {known}", given=self.mode)
+        check_one_of("mode", self.mode, get_args(Mode))
         if not self.objective.strip():
             raise InvalidInput("objective", "must not be blank", next="Say what is to be done.")
         if self.mode == "multi-agent" and self.max_sub_agents < self.least_agents:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from holdfast.ground.errors import HoldfastError, InvalidInput, shortened
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
+from holdfast.ground.validation import check_limit, place_of
 from holdfast.library.spans import traced_as
 from holdfast.memories import durable as memories
 from holdfast.memories.durable.records import DurableEntry, Gone, StoredEntry, give_code
@@ -139,14 +140,12 @@ def read(make: type[A], arguments: object) -> A:
     try:
         params = msgspec.convert(arguments, make)
     except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at `$.")
-        raise InvalidInput(where.rstrip("`") or "arguments", _lower(what)) from None
+        what, where = place_of(error)
+        raise InvalidInput(where or "arguments", _lower(what)) from None
     except (UnicodeError, RecursionError):
         reason = "must be text of whole characters, not nested too deep"
         raise InvalidInput("arguments", reason) from None
-    limit = getattr(params, "limit", None)
-    if limit is not None and not 1 <= limit <= MOST_LISTED:
-        raise InvalidInput("limit", f"must be 1 to {MOST_LISTED}", limit=MOST_LISTED, given=limit)
+    check_limit(getattr(params, "limit", None), most=MOST_LISTED)
     return params
 
 

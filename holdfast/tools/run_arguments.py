@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.ground.errors import InvalidInput
+from holdfast.ground.validation import is_whole
 from holdfast.memories.run import keys as run_keys
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.keys import KINDS
@@ -172,7 +173,7 @@ class ToolArguments:
         given = self._given.get(name)
         if given is None:
             return None
-        if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
+        if not is_whole(given, least, most):
             to = f" to {most:,}" if most < 2**63 - 1 else ""
             raise InvalidInput(
                 name,

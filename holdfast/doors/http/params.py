@@ -20,6 +20,7 @@ from msgspec import Struct
 from holdfast.doors.http.response import RequestTimeout
 from holdfast.ground.errors import InvalidInput, TooLarge, Unavailable, shortened
 from holdfast.ground.text import encoded
+from holdfast.ground.validation import check_no_nul
 from holdfast.memories.state.frozen import DEEPEST
 from holdfast.memories.stores.records import JSONObject
 
@@ -163,9 +164,7 @@ def _any_text(_field: str, given: str) -> str:
 
 
 def _text(field: str, given: str) -> str:
-    if "\0" in given:
-        raise InvalidInput(field, "must not hold the character U+0000")
-    return given
+    return check_no_nul(field, given)
 
 
 def _integer(field: str, given: str) -> int:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.ground.pages import checked_limit
+from holdfast.ground.validation import check_limit
 from holdfast.library.operations.base import (
     MIB,
     Operation,
@@ -43,7 +43,7 @@ TURN: Final = WireForm(ThreadTurn.export, ThreadTurn.from_dict)
 RUN: Final = WireForm(RunRecord.export, RunRecord.from_dict)
 
 _ID: Final = {"id": Param(encode=partial(checked_id, "thread_id"))}
-_PAGED: Final = {"limit": Param(encode=partial(checked_limit, most=MOST_LISTED, default=PER_PAGE))}
+_PAGED: Final = {"limit": Param(encode=partial(check_limit, most=MOST_LISTED, default=PER_PAGE))}
 
 
 class PostThreadTurns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,9 +112,7 @@ THREADS: Final = OperationTable(
             scope="read",
             special={
                 **_ID,
-                "limit": Param(
-                    encode=partial(checked_limit, most=MOST_LISTED, default=TURNS_LISTED)
-                ),
+                "limit": Param(encode=partial(check_limit, most=MOST_LISTED, default=TURNS_LISTED)),
                 "kind": Param(encode=checked_kind),
             },
             result=TURN,

@@ -11,7 +11,8 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, RunRequired
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import Actor
-from holdfast.ground.text import first_of_category, within
+from holdfast.ground.text import first_of_category
+from holdfast.ground.validation import check_one_of, check_text
 from holdfast.memories.durable.context import AgentContext, OnBehalf
 from holdfast.memories.durable.idempotency import Replay
 from holdfast.memories.durable.records import By, EntryScope, agent_hash, key_hash
@@ -43,8 +44,8 @@ def forget(
     """
     with refusals(context):
         checked_key(key)
-        if scope is not None and scope not in get_args(EntryScope):
-            raise InvalidInput("scope", "must be agent, workspace or run", given=scope)
+        if scope is not None:
+            check_one_of("scope", scope, get_args(EntryScope), "must be agent, workspace or run")
         if scope == "run" and context.run is None:
             raise RunRequired
         replay = Replay.of(idempotency_key, "forget", key, scope)
@@ -229,7 +230,7 @@ def _checked(agent: str) -> None:
 
     Names that other memories accept are valid here; `*`, which means all agents, is not.
     """
-    within("agent", agent, least=1, most=MOST_NAME)
+    check_text("agent", agent, least=1, most=MOST_NAME)
     if agent == "*" or first_of_category(agent, "Cc") is not None:
         raise InvalidInput("agent", "must name an agent", given=agent)
 

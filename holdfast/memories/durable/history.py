@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput, NotFound
-from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
+from holdfast.ground.pages import Page, digest, read_cursor, write_cursor
+from holdfast.ground.validation import check_limit, check_one_of
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.idempotency import EntryAnswer, Replay, entry_again, kept_of
 from holdfast.memories.durable.read import EVER, LISTED, MOST_LISTED, NEWEST, seq_in
@@ -92,11 +93,11 @@ def history(
     Newest first. With *key*, only the changes of that key, including those from before it was
     forgotten.
     """
-    rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
+    rows = check_limit(limit, most=MOST_LISTED, default=LISTED)
     if key is not None:
         checked_key(key)
-    if op is not None and op not in get_args(Op):
-        raise InvalidInput("op", f"must be one of {', '.join(get_args(Op))}", given=op)
+    if op is not None:
+        check_one_of("op", op, get_args(Op))
     oldest = checked_since(since, now=context.clock.now())
     stamp = digest(context.workspace, context.agent, key, op, since)
     before = NEWEST if page is None else seq_in(read_cursor("durable_changes", stamp, page)[0])

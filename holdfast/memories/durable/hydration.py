@@ -12,9 +12,10 @@ from msgspec import Struct
 
 from holdfast.engines.base import Reader, Row
 from holdfast.ground.clock import from_microseconds
-from holdfast.ground.errors import InvalidInput, shortened
+from holdfast.ground.errors import shortened
 from holdfast.ground.events import Fact
 from holdfast.ground.metrics import REGISTRY, Increment, add_all
+from holdfast.ground.validation import check_whole
 from holdfast.memories.durable.context import AgentContext, pass_fence
 from holdfast.memories.durable.records import (
     CORE,
@@ -192,10 +193,9 @@ def counted(hydration: Hydration) -> Iterator[Increment]:
 def checked_budget(given: object) -> None:
     """Raise InvalidInput unless *given* can be a budget, or is None."""
     least, most = RANGES["budget"]
-    if given is None:
-        return
-    if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
-        raise InvalidInput("budget", f"must be {least} to {most:,} bytes", limit=most, given=given)
+    if given is not None:
+        reason = f"must be {least} to {most:,} bytes"
+        check_whole("budget", given, reason, least=least, most=most, limit=most)
 
 
 def _all(context: AgentContext, reader: Reader) -> list[DurableEntry]:

@@ -11,8 +11,9 @@ from holdfast.engines.base import Reader, Row
 from holdfast.ground.clock import from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.metrics import REGISTRY
-from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
+from holdfast.ground.pages import Key, Page, digest, read_cursor, write_cursor
 from holdfast.ground.text import encoded
+from holdfast.ground.validation import check_limit, check_no_nul
 from holdfast.memories.durable.context import AgentContext, pass_fence
 from holdfast.memories.durable.records import AgentSummary, DurableEntry
 from holdfast.memories.durable.rows import (
@@ -118,7 +119,7 @@ def list_entries(
 
     Shadowed entries are included.
     """
-    rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
+    rows = check_limit(limit, most=MOST_LISTED, default=LISTED)
     wanted = _checked_filters(context, filters)
     before = NEWEST if page is None else seq_in(read_cursor("durable", wanted.stamp, page)[0])
 
@@ -187,9 +188,7 @@ def text_or_none(field: str, given: object) -> str | None:
     if given is None:
         return None
     encoded(field, given)
-    if "\0" in str(given):
-        raise InvalidInput(field, "must not hold the character U+0000")
-    return str(given) or None
+    return check_no_nul(field, str(given)) or None
 
 
 def seq_in(key: list[str | int]) -> int:
@@ -228,7 +227,7 @@ def list_agents(
     context: AgentContext, *, limit: int | None = LISTED, page: str | None = None
 ) -> Page[AgentSummary]:
     """Return the agents of the workspace by name; *context* is of no agent."""
-    rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
+    rows = check_limit(limit, most=MOST_LISTED, default=LISTED)
     stamp = digest(context.workspace)
     after = "" if page is None else _name_in(read_cursor(LIST, stamp, page)[0])
     sql = context.engine.queries("holdfast.memories.durable")

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground.errors import InvalidInput, MemoryFull
+from holdfast.ground.validation import check_whole
 from holdfast.memories.durable.context import LAPSES_AFTER, AgentContext, OnBehalf
 from holdfast.memories.durable.records import (
     CHANGES_KEPT,
@@ -139,9 +140,8 @@ def _checked(given: Mapping[str, object]) -> dict[str, int | None]:
 
 def _within(name: str, value: object) -> int:
     least, most = RANGES[name]
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise InvalidInput(name, f"must be {least:,} to {most:,}", limit=most, given=value)
-    return value
+    reason = f"must be {least:,} to {most:,}"
+    return check_whole(name, value, reason, least=least, most=most, limit=most)
 
 
 def _put(unit: AgentTransaction, changed: Given) -> None:

@@ -12,6 +12,7 @@ from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import InvalidInput, RunRequired, StaleRun
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import checked_name
+from holdfast.ground.validation import check_one_of
 from holdfast.memories.durable.context import LAPSES_AFTER, AgentContext, refuse_stale
 from holdfast.memories.durable.forget import forget
 from holdfast.memories.durable.hydration import (
@@ -145,8 +146,7 @@ def end(context: AgentContext, outcome: Ending, *, idempotency_key: str | None =
     Raises StaleRun if it is no longer live, RunRequired outside a run.
     """
     with refusals(context):
-        if outcome not in get_args(Ending):
-            raise InvalidInput("outcome", "must be ok or failed", given=outcome)
+        check_one_of("outcome", outcome, get_args(Ending), "must be ok or failed")
         if context.run is None:
             raise RunRequired
         run = context.run

@@ -1,16 +1,16 @@
 """Validate the arguments of durable memory."""
 
 import re
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import TypeGuard, cast
+from typing import TypeGuard
 
 from msgspec import Struct
 
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import InvalidInput, shortened
 from holdfast.ground.text import encoded, is_nfc, to_nfc
+from holdfast.ground.validation import check_no_nul, is_list
 from holdfast.memories.durable.records import (
     CATEGORIES,
     CORE,
@@ -75,10 +75,9 @@ def checked_category(given: object) -> str:
 
 def checked_tags(given: object, *, field: str = "tags") -> tuple[str, ...]:
     """Return the distinct tags, sorted: at most 32, each of 1 to 64 bytes."""
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+    if not is_list(given):
         raise InvalidInput(field, "must be a list of strings", given=given)
-    each = cast("Iterable[object]", given)
-    tags = tuple(sorted({_name(field, tag, most=MOST_TAG, part="a tag ") for tag in each}))
+    tags = tuple(sorted({_name(field, tag, most=MOST_TAG, part="a tag ") for tag in given}))
     if len(tags) > MOST_TAGS:
         reason = f"must have at most {MOST_TAGS} distinct tags, has {len(tags)}"
         raise InvalidInput(field, reason, limit=MOST_TAGS)
@@ -138,8 +137,7 @@ def _checked_content(given: object) -> tuple[str, int]:
     content = str(given)
     if not length:
         raise InvalidInput("content", "must not be empty", limit=1)
-    if "\0" in content:
-        raise InvalidInput("content", "must not hold the character U+0000")
+    check_no_nul("content", content)
     if content.isspace():
         raise InvalidInput("content", "must be more than whitespace")
     return content, length

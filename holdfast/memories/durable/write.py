@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import HoldfastError, InvalidInput, NotFound, shortened
+from holdfast.ground.validation import check_one_of, check_whole, is_list
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.idempotency import (
     EntryAnswer,
@@ -101,8 +102,7 @@ def set_many(
     other items are written.
     """
     with refusals(context):
-        if on_error not in get_args(OnError):
-            raise InvalidInput("on_error", "must be abort or skip", given=on_error)
+        check_one_of("on_error", on_error, get_args(OnError), "must be abort or skip")
         given = _checked_items(items)
         reasons = [(index, each.error.message) for index, each in given.refused.items()]
         replay = Replay.of(idempotency_key, "set_many", given.tried, reasons, on_error, refresh)
@@ -185,10 +185,10 @@ def _many(stored: Mapping[int, StoredEntry], refused: Mapping[int, NotStored]) -
 
 
 def _checked_items(items: object) -> _CheckedItems:
-    if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
+    if not is_list(items):
         raise InvalidInput("items", "must be a list of entries")
     given = _CheckedItems({}, {})
-    for index, item in enumerate(cast("Iterable[object]", items)):
+    for index, item in enumerate(items):
         if index >= MOST_BATCH:
             reason = f"must have at most {MOST_BATCH:,} entries"
             raise InvalidInput("items", reason, limit=MOST_BATCH)
@@ -234,9 +234,7 @@ def _checked_expectation(given: object) -> int | None:
     """Return the expected `seq`: 0 for no entry, None for any."""
     if given is UNSET or given is None:
         return None
-    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
-        raise InvalidInput("expected_seq", "must be a whole number, 0 for no entry", given=given)
-    return given
+    return check_whole("expected_seq", given, "must be a whole number, 0 for no entry")
 
 
 PROMOTED_FROM: Final = "promoted_from"

@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
+from holdfast.ground.pages import Page, digest, read_cursor, write_cursor
+from holdfast.ground.validation import check_limit
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.records import Item, LongTermStatus, Mode, Turn
 from holdfast.memories.longterm.rows import Collection, ItemRow, NumberedRow, TurnRow, numbers_text
@@ -82,7 +83,7 @@ def list_rows(
     caller: CollectionContext, filters: ItemFilter, *, limit: int | None, page: str | None
 ) -> Page[Item | Turn]:
     """Return the rows that pass *filters*, newest first; *limit* is 1 to 1,000."""
-    rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
+    rows = check_limit(limit, most=MOST_LISTED, default=LISTED)
     wanted = _wanted(caller, filters)
     before = NEWEST if page is None else _number_in(read_cursor("longterm", wanted.stamp, page)[0])
     found = caller.engine.read(partial(_look, caller, wanted, before, rows + 1))

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import InvalidInput, shortened
+from holdfast.ground.validation import check_whole, is_number
 
 Kind = Literal["fact", "preference", "decision", "event"]
 Origin = Literal["api", "tool", "extraction", "import"]
@@ -379,9 +380,7 @@ class LongTermOptions(Struct, frozen=True, kw_only=True):
 
 def checked_cap(field: str, given: object) -> int:
     """Return *given* if it is a whole number of at least 0; else InvalidInput."""
-    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
-        raise InvalidInput(field, "must be a whole number of at least 0", given=given)
-    return given
+    return check_whole(field, given)
 
 
 def checked_share(field: str, given: object) -> float:
@@ -397,7 +396,7 @@ def _checked(
     most: float = math.inf,
     above: bool = False,
 ) -> float:
-    number = given if isinstance(given, int | float) and not isinstance(given, bool) else math.nan
+    number = given if is_number(given) else math.nan
     if math.isfinite(number) and least <= number <= most and (number or not above):
         return float(number)
     wanted = f"0 to {most:g}" if most < math.inf else "at least 0"

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.errors import InvalidInput
+from holdfast.ground.validation import check_one_of, check_whole
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.read import collection_of
 from holdfast.memories.longterm.records import Imported, Item, RejectedRecord, Turn
@@ -260,7 +261,7 @@ def _ready_item(
             item=new,
             turns=_checked_turns(record.get("turns", ())),
             last_accessed_at=accessed,
-            access_count=_checked_count(record.get("access_count", 0)),
+            access_count=check_whole("access_count", record.get("access_count", 0), most=2**62 - 1),
         )
     ]
 
@@ -279,18 +280,10 @@ def _checked_id(prefix: str, given: object) -> str:
 
 
 def _checked_origin(given: object) -> str:
-    if given not in _ORIGINS:
-        raise InvalidInput("origin", f"must be one of {', '.join(_ORIGINS)}", given=given)
-    return str(given)
+    return str(check_one_of("origin", given, _ORIGINS))
 
 
 def _checked_turns(given: object) -> tuple[str, ...]:
     if not isinstance(given, list | tuple):
         raise InvalidInput("turns", "must be a list of ids of turns", given=given)
     return tuple(_checked_id("turn", each) for each in cast("list[object]", given))
-
-
-def _checked_count(given: object) -> int:
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 2**62:
-        raise InvalidInput("access_count", "must be a whole number of at least 0", given=given)
-    return given

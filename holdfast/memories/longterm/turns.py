@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput
+from holdfast.ground.validation import is_list, nested
 from holdfast.memories.longterm.block import without_blocks
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.records import (
@@ -156,20 +157,14 @@ def read_messages(given: object) -> list[Turn | None]:
     is text, or parts of which those of the type `text` are joined. InvalidInput names the index
     of the first that is neither.
     """
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+    if not is_list(given):
         raise InvalidInput("messages", "must be a list of messages")
     turns: list[Turn | None] = []
-    for index, each in enumerate(cast("Iterable[object]", given)):
+    for index, each in enumerate(given):
         try:
             turns.append(_read(each))
         except InvalidInput as error:
-            raise InvalidInput(
-                f"messages[{index}].{error.field}",
-                error.reason,
-                limit=error.limit,
-                given=error.given,
-                index=index,
-            ) from None
+            raise nested(error, f"messages[{index}]", index=index) from None
     return turns
 
 

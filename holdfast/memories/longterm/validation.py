@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, cast, get_args
 
@@ -10,6 +10,13 @@ from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.scope import EVERYBODY
 from holdfast.ground.text import encoded, is_nfc, to_nfc
+from holdfast.ground.validation import (
+    check_bytes,
+    check_one_of,
+    check_whole,
+    is_list,
+    nested,
+)
 from holdfast.memories.longterm.records import Kind, Role, Turn, What, checked_share
 
 NAME_BYTES: Final = 256
@@ -51,29 +58,22 @@ def checked_user(given: object) -> str:
 def checked_item_text(given: object) -> str:
     """Return *given* as stored in an item: NFC, stripped, "" for blank."""
     encoded("text", given)
-    text = to_nfc(str(given)).strip()
-    _refuse_nul("text", text)
-    _refuse_long("text", text, ITEM_BYTES)
-    return text
+    return check_bytes("text", to_nfc(str(given)).strip(), most=ITEM_BYTES)
 
 
 def checked_kind(given: object) -> Kind:
     """Return *given* if it is a kind of item."""
-    if given not in KINDS:
-        raise InvalidInput("kind", f"must be one of {', '.join(KINDS)}", given=given)
-    return cast("Kind", given)
+    return cast("Kind", check_one_of("kind", given, KINDS))
 
 
 def checked_kinds(given: object) -> frozenset[str] | None:
     """Validate a list of kinds; None for None."""
     if given is None:
         return None
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+    if not is_list(given):
         raise InvalidInput("kinds", "must be a list of kinds", given=given)
-    for each in (kinds := tuple(cast("Iterable[object]", given))):
-        if each not in KINDS:
-            raise InvalidInput("kinds", f"must be among {', '.join(KINDS)}", given=each)
-    return frozenset(cast("tuple[str, ...]", kinds))
+    among = f"must be among {', '.join(KINDS)}"
+    return frozenset(str(check_one_of("kinds", each, KINDS, among)) for each in given)
 
 
 def checked_importance(given: object) -> float:
@@ -83,18 +83,14 @@ def checked_importance(given: object) -> float:
 
 def checked_source(given: object) -> str:
     """Return *given* if it is at most 256 bytes of text."""
-    encoded("source", given)
-    source = str(given)
-    _refuse_nul("source", source)
-    _refuse_long("source", source, NAME_BYTES)
-    return source
+    return check_bytes("source", given, most=NAME_BYTES)
 
 
 def checked_turn_ids(given: object) -> tuple[str, ...]:
     """Return *given*'s distinct ids of turns, in their order."""
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+    if not is_list(given):
         raise InvalidInput("turns", "must be a list of ids of turns", given=given)
-    ids = tuple(dict.fromkeys(cast("Iterable[object]", given)))
+    ids = tuple(dict.fromkeys(given))
     for each in ids:
         if not is_id("turn", each):
             raise InvalidInput("turns", "must be ids of turns", given=each)
@@ -115,16 +111,13 @@ def checked_query(given: object) -> str:
 
 def checked_k(given: object) -> int:
     """Return *given* if it is a whole number from 0 to 100."""
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= MOST_RECALLED:
-        raise InvalidInput("k", f"must be 0 to {MOST_RECALLED}", limit=MOST_RECALLED, given=given)
-    return given
+    reason = f"must be 0 to {MOST_RECALLED}"
+    return check_whole("k", given, reason, most=MOST_RECALLED, limit=MOST_RECALLED)
 
 
 def checked_what(given: object) -> What:
     """Return *given* if it is `all`, `items` or `turns`."""
-    if given not in get_args(What):
-        raise InvalidInput("what", "must be all, items or turns", given=given)
-    return cast("What", given)
+    return cast("What", check_one_of("what", given, get_args(What), "must be all, items or turns"))
 
 
 def checked_turns(given: object) -> list[Turn]:
@@ -132,17 +125,14 @@ def checked_turns(given: object) -> list[Turn]:
 
     `InvalidInput` names the index of the first that breaks a rule.
     """
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise InvalidInput("turns", "must be a list of turns", given=repr(cast("object", given)))
+    if not is_list(given):
+        raise InvalidInput("turns", "must be a list of turns", given=repr(given))
     turns: list[Turn] = []
-    for index, each in enumerate(cast("Iterable[object]", given)):
+    for index, each in enumerate(given):
         try:
             turns.append(checked_turn(each))
         except InvalidInput as error:
-            field = f"turns[{index}].{error.field}"
-            raise InvalidInput(
-                field, error.reason, limit=error.limit, given=error.given, index=index
-            ) from None
+            raise nested(error, f"turns[{index}]", index=index) from None
     return turns
 
 
@@ -200,9 +190,7 @@ def _fields(given: object) -> Mapping[str, object]:
 
 
 def _role(given: object) -> Role:
-    if given not in get_args(Role):
-        raise InvalidInput("role", "must be user or assistant", given=given)
-    return cast("Role", given)
+    return cast("Role", check_one_of("role", given, get_args(Role), "must be user or assistant"))
 
 
 def _said(field: str, given: object, most: int) -> str | None:
@@ -210,20 +198,4 @@ def _said(field: str, given: object, most: int) -> str | None:
         if field == "text":
             raise InvalidInput(field, "is required")
         return None
-    encoded(field, given)
-    text = str(given)
-    _refuse_nul(field, text)
-    _refuse_long(field, text, most)
-    return text or None
-
-
-def _refuse_nul(field: str, text: str) -> None:
-    if "\0" in text:
-        raise InvalidInput(field, "must not hold the character U+0000")
-
-
-def _refuse_long(field: str, text: str, most: int) -> None:
-    length = len(text.encode())
-    if length > most:
-        reason = f"must have at most {most:,} bytes, has {length:,}"
-        raise InvalidInput(field, reason, limit=most)
+    return check_bytes(field, given, most=most) or None

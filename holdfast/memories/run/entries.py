@@ -15,6 +15,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.ground.clock import Clock, milliseconds_of, nanoseconds_of
 from holdfast.ground.errors import InvalidInput, LimitExceeded, PreconditionFailed, shortened
 from holdfast.ground.metrics import REGISTRY
+from holdfast.ground.validation import is_list
 from holdfast.memories.run.entry import (
     EntryFilter,
     RunEntry,
@@ -249,15 +250,14 @@ def checked_entries(given: object) -> list[RunEntry]:
 
     `InvalidInput` has the wrong one's `index`, and its field.
     """
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        kind = type(cast("object", given)).__name__
+    if not is_list(given):
+        kind = type(given).__name__
         raise InvalidInput(
             "entries",
             f"must be a list of entries, is {kind}",
             next="Give what snapshot() gave.",
         )
-    many = cast("Iterable[object]", given)
-    return [_checked(each, index) for index, each in enumerate(many)]
+    return [_checked(each, index) for index, each in enumerate(given)]
 
 
 def text_of(run_id: str, entries: Iterable[RunEntry]) -> str:

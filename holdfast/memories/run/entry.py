@@ -9,6 +9,7 @@ from msgspec import Struct
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import JSON, decode, encode
 from holdfast.ground.text import encoded, to_nfc
+from holdfast.ground.validation import LARGEST, check_whole, is_number
 from holdfast.memories.run.keys import Kind, checked, checked_kind
 
 VALUE_DEPTH: Final = 200
@@ -87,12 +88,14 @@ def checked_description(given: object) -> str | None:
 
 def checked_time(field: str, given: object) -> int:
     """Return *given* if it is milliseconds since 1970; else InvalidInput."""
-    return _whole(field, given, least=0, most=LATEST, of="milliseconds since 1970")
+    reason = "must be milliseconds since 1970, from 0"
+    return check_whole(field, given, reason, most=LATEST, next="Give that.")
 
 
 def checked_version(field: str, given: object, *, least: int = 0) -> int:
     """Return *given* if it is a whole number from *least*; else InvalidInput."""
-    return _whole(field, given, least=least, most=2**63 - 1, of="a whole number")
+    reason = f"must be a whole number, from {least}"
+    return check_whole(field, given, reason, least=least, most=LARGEST, next="Give that.")
 
 
 def checked_seconds(given: object) -> float:
@@ -100,7 +103,7 @@ def checked_seconds(given: object) -> float:
 
     Raise `InvalidInput` if it is not a time.
     """
-    if not isinstance(given, int | float) or isinstance(given, bool) or not given >= 0:
+    if not is_number(given) or not given >= 0:
         raise InvalidInput(
             "timeout", "must be seconds from 0, or None", given=given, next="Give seconds."
         )
@@ -121,12 +124,6 @@ def _text(field: str, given: object, most: int) -> str | None:
     return text
 
 
-def _whole(field: str, given: object, *, least: int, most: int, of: str) -> int:
-    if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
-        raise InvalidInput(field, f"must be {of}, from {least}", given=given, next="Give that.")
-    return given
-
-
 class RunLimits(Struct, frozen=True, kw_only=True):
     """Limits of the memory of one run; sizes are bytes of values as compact JSON.
 
@@ -141,14 +138,8 @@ class RunLimits(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Raise `InvalidInput` for a wrong limit."""
         for name in self.__struct_fields__:
-            limit: object = getattr(self, name)
-            if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
-                raise InvalidInput(
-                    name,
-                    "must be a whole number from 0",
-                    given=limit,
-                    next="Give the most there may be.",
-                )
+            reason, next = "must be a whole number from 0", "Give the most there may be."
+            check_whole(name, getattr(self, name), reason, next=next)
 
 
 UNLESS_SAID: RunLimits = RunLimits()

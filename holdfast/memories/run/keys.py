@@ -6,6 +6,7 @@ from typing import Final, Literal, cast
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.text import encoded, first_of_category, to_nfc
+from holdfast.ground.validation import check_one_of
 
 Kind = Literal["task_result", "step_result", "input", "shared"]
 """Kind of an entry."""
@@ -58,14 +59,8 @@ def checked(key: object) -> str:
 
 def checked_kind(kind: object) -> Kind:
     """Return *kind* if it is one of the four; else InvalidInput."""
-    if kind not in KINDS.values():
-        raise InvalidInput(
-            "kind",
-            f"must be one of {', '.join(KINDS.values())}",
-            given=kind,
-            next="Use one of these four.",
-        )
-    return cast("Kind", kind)
+    kinds = KINDS.values()
+    return cast("Kind", check_one_of("kind", kind, kinds, next="Use one of these four."))
 
 
 def _parted(key: object) -> tuple[str, str]:

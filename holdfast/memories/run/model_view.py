@@ -16,6 +16,7 @@ from holdfast.ground.clock import milliseconds_text
 from holdfast.ground.errors import InvalidInput, shortened
 from holdfast.ground.json_values import JSON, decode
 from holdfast.ground.pages import digest, read_cursor, write_cursor
+from holdfast.ground.validation import check_one_of
 from holdfast.memories.run.entry import EVERYTHING, EntryFilter, filter_of
 from holdfast.memories.run.memory import one_line
 
@@ -166,14 +167,8 @@ def described(entry: Listed) -> dict[str, JSON]:
 
 def checked_order(given: object) -> Order:
     """Return *given* if it is an order of a list; else InvalidInput."""
-    if given not in ORDERS:
-        raise InvalidInput(
-            "order",
-            f"must be {' or '.join(ORDERS)}",
-            given=given,
-            next="Use one of these, or leave order out.",
-        )
-    return given
+    reason, next = f"must be {' or '.join(ORDERS)}", "Use one of these, or leave order out."
+    return cast("Order", check_one_of("order", given, ORDERS, reason, next=next))
 
 
 def _cut(text: str) -> str:

@@ -10,7 +10,8 @@ from msgspec.structs import force_setattr
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import Conflict, InvalidInput, LimitExceeded, NotFound
 from holdfast.ground.json_values import JSON
-from holdfast.ground.pages import Page, checked_limit, digest, write_cursor
+from holdfast.ground.pages import Page, digest, write_cursor
+from holdfast.ground.validation import check_limit
 from holdfast.memories.state import message
 from holdfast.memories.state.frozen import kept
 from holdfast.memories.state.message import from_text, to_milliseconds, to_text
@@ -223,7 +224,7 @@ def list_runs(
     caller: ThreadsContext, filters: RunFilters, limit: int | None, page: str | None
 ) -> Page[RunRecord]:
     """Return a page of the runs that pass *filters*, newest first."""
-    most = checked_limit(limit, most=MOST_LISTED, default=PER_PAGE)
+    most = check_limit(limit, most=MOST_LISTED, default=PER_PAGE)
     stamp = digest(caller.workspace, *msgspec.structs.astuple(filters))
     at, after = by_age(_RUNS, stamp, page)
     params: dict[str, object] = {

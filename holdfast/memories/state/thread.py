@@ -15,7 +15,8 @@ from holdfast.engines.base import Engine, Reader
 from holdfast.ground.clock import Clock, from_microseconds, to_microseconds
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.ids import base62
-from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
+from holdfast.ground.pages import Key, Page, digest, read_cursor, write_cursor
+from holdfast.ground.validation import check_limit
 from holdfast.memories.state import message as checks
 from holdfast.memories.state.message import from_text, to_milliseconds, to_text
 from holdfast.memories.state.result import InferenceResult
@@ -296,7 +297,7 @@ def retrieve_thread(caller: ThreadsContext, thread_id: str) -> Thread:
 
 def list_threads(caller: ThreadsContext, limit: int | None, page: str | None) -> Page[Thread]:
     """Return a page of the threads, newest first."""
-    most, stamp = checked_limit(limit, most=MOST_LISTED, default=PER_PAGE), digest(caller.workspace)
+    most, stamp = check_limit(limit, most=MOST_LISTED, default=PER_PAGE), digest(caller.workspace)
     at, after = by_age(_THREADS, stamp, page)
     rows = caller.engine.all(
         _ThreadRow, queries_of(caller).list_threads, at=at, after=after, rows=most + 1
@@ -320,7 +321,7 @@ def list_turns(
 
     Raise `NotFound` if there is no such thread.
     """
-    most = checked_limit(limit, most=MOST_LISTED, default=TURNS_LISTED)
+    most = check_limit(limit, most=MOST_LISTED, default=TURNS_LISTED)
     thread = checked_id("thread_id", thread_id)
     stamp = digest(caller.workspace, thread, checked_kind(kind))
     after = 0 if page is None else _seq_in(read_cursor(_TURNS, stamp, page)[0])

@@ -17,6 +17,7 @@ from holdfast.engines.base import Engine, Transaction
 from holdfast.ground.errors import InvalidInput, LimitExceeded, ResultDiffers
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.text import sha256_hex
+from holdfast.ground.validation import is_list
 from holdfast.memories.state import message as checks
 from holdfast.memories.state.result import InferenceResult, encoded_result
 from holdfast.memories.state.run_records import RunRecord, body_of, checked_name, record_of
@@ -205,9 +206,9 @@ def append(caller: ThreadsContext, thread_id: str, turns: Iterable[GivenTurn]) -
 
 def turns_of(given: object) -> list[ThreadTurn]:
     """Return *given*, turns in any form, as turns; `InvalidInput` names the wrong one."""
-    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+    if not is_list(given):
         raise InvalidInput("turns", "must be a list of turns")
-    found = checks.items("turns", list(cast("Iterable[object]", given)), _turn)
+    found = checks.items("turns", list(given), _turn)
     if not found:
         raise InvalidInput("turns", "must hold a turn at least")
     return found

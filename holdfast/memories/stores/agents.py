@@ -12,8 +12,8 @@ from msgspec.structs import asdict, replace
 from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none, to_rfc3339
 from holdfast.ground.errors import Conflict, InvalidInput, NotFound
-from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
-from holdfast.ground.text import within
+from holdfast.ground.pages import Key, Page, digest, read_cursor, write_cursor
+from holdfast.ground.validation import check_limit, check_one_of, check_text
 from holdfast.memories.stores.records import JSONObject
 from holdfast.memories.stores.rows import KINDS, StoresContext, missing, refuse_narrowed, shaped
 from holdfast.memories.stores.session_input import (
@@ -143,7 +143,7 @@ class _StoredObjects:
     ) -> Page[JSONObject]:
         """Return a page of the objects, newest first; *more* returns the one at a cursor."""
         refuse_narrowed(self._context, "read")
-        most, title = checked_limit(limit), KINDS[self._kind]
+        most, title = check_limit(limit), KINDS[self._kind]
         since, until = bounds(gte=created_at_gte, lte=created_at_lte)
         mark = digest(self._context.workspace, since, until, include_archived)
         at, after = after_age(page, title, mark, until)
@@ -169,7 +169,7 @@ class _StoredObjects:
         """Return a page of the object's versions, newest first."""
         refuse_narrowed(self._context, "read")
         _found(self._context.engine, self._sql, shaped(self._kind, id), self._kind, None)
-        most, mark = checked_limit(limit), digest(self._context.workspace, id)
+        most, mark = check_limit(limit), digest(self._context.workspace, id)
         before = _version_in(read_cursor("versions", mark, page)[0]) if page else END
         rows = self._context.engine.all(
             _ObjectRow, self._sql.list_object_versions, id=id, before=before, rows=most + 1
@@ -377,22 +377,21 @@ def changed_environment(present: JSONObject, body: JSONObject) -> JSONObject:
             raise InvalidInput(key, "is not a key of an environment", next="Leave it out.")
     parts = dict(present)
     if body.get("name") is not None:
-        parts["name"] = _text("name", body["name"], least=1, most=MOST_ENVIRONMENT_NAME)
+        parts["name"] = check_text("name", body["name"], least=1, most=MOST_ENVIRONMENT_NAME)
     if "description" in body:
         given = body["description"]
         parts["description"] = (
             None
             if given is None
-            else _text("description", given, most=MOST_ENVIRONMENT_DESCRIPTION)
+            else check_text("description", given, most=MOST_ENVIRONMENT_DESCRIPTION)
         )
     if body.get("config") is not None:
         parts["config"] = _config(present["config"], body["config"])
     if body.get("metadata") is not None:
         parts["metadata"] = patched_metadata(present["metadata"], body["metadata"])
     if body.get("scope") is not None:
-        if body["scope"] not in ("organization", "account"):
-            raise InvalidInput("scope", "must be organization or account", given=body["scope"])
-        parts["scope"] = body["scope"]
+        scopes, reason = ("organization", "account"), "must be organization or account"
+        parts["scope"] = check_one_of("scope", body["scope"], scopes, reason)
     return parts
 
 
@@ -427,9 +426,3 @@ def _config(present: JSONObject, given: object) -> JSONObject:
             },
         },
     }
-
-
-def _text(field: str, given: object, *, most: int, least: int = 0) -> str:
-    if not isinstance(given, str):
-        raise InvalidInput(field, "must be a string", given=repr(given))
-    return within(field, given, least=least, most=most)

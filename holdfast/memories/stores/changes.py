@@ -12,6 +12,7 @@ from msgspec import Struct
 from holdfast.engines.base import Reader
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import CursorExpired, InvalidInput
+from holdfast.ground.validation import check_whole, is_number
 from holdfast.memories.stores.records import ChangesPage, Memory, MemoryChange, Operation, Snapshot
 from holdfast.memories.stores.rows import (
     StoresContext,
@@ -160,7 +161,7 @@ def changes(context: StoresContext, store_id: str, after: int, *, wait: float) -
 
 def checked_wait(given: object) -> float:
     """Return *given* if it is a number of seconds from 0 to 30."""
-    if isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= WAIT_MAX:
+    if is_number(given) and 0 <= given <= WAIT_MAX:
         return float(given)
     raise InvalidInput(
         "wait", f"must be 0 to {WAIT_MAX:.0f} seconds", limit=int(WAIT_MAX), given=given
@@ -168,9 +169,7 @@ def checked_wait(given: object) -> float:
 
 
 def _checked_after(given: object) -> int:
-    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given <= _LAST:
-        return given
-    raise InvalidInput("after", "must be the number of a snapshot or of changes", given=given)
+    return check_whole("after", given, "must be the number of a snapshot or of changes", most=_LAST)
 
 
 class _At(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -26,7 +26,8 @@ from holdfast.ground.clock import (
 from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.ground.events import Event
 from holdfast.ground.scope import EVERYBODY, Scope, checked_name
-from holdfast.ground.text import sha256_hex, within
+from holdfast.ground.text import sha256_hex
+from holdfast.ground.validation import check_one_of, check_text, is_number
 from holdfast.memories.stores.records import ApiKey, KeyScope, SessionToken
 from holdfast.memories.stores.rows import (
     SessionRow,
@@ -136,11 +137,10 @@ class SessionTokens:
 
 
 def _microseconds(expires_in: float) -> int:
-    given = expires_in if isinstance(cast("object", expires_in), int | float) else math.nan
-    if isinstance(given, bool) or not 0 < given <= LONGEST_SECONDS:
+    if not is_number(expires_in) or not 0 < expires_in <= LONGEST_SECONDS:
         reason = f"must be a number of seconds, more than 0 and at most {LONGEST_SECONDS:,}"
         raise InvalidInput("expires_in", reason, limit=LONGEST_SECONDS, given=repr(expires_in))
-    return math.ceil(given * 1_000_000)
+    return math.ceil(expires_in * 1_000_000)
 
 
 MOST_NAME = 255
@@ -197,13 +197,12 @@ class Keys:
         refuse_narrowed(self._context, "admin")
         home = self._context.workspace if workspace is None else workspace
         checked_name("workspace", home)
-        if scope not in get_args(KeyScope):
-            raise InvalidInput("scope", "must be read, write or admin", given=scope)
+        check_one_of("scope", scope, get_args(KeyScope), "must be read, write or admin")
         now, secret = self._context.now(), new_secret(KEY_PREFIX)
         row = _ListedKeyRow(
             id=self._context.ids.new("apikey", now),
             workspace=home,
-            name=within("name", name, least=1, most=MOST_NAME),
+            name=check_text("name", name, least=1, most=MOST_NAME),
             scope=scope,
             bound_agent=None if agent is None else checked_name("agent", agent),
             bound_user=None if user is None else checked_name("user", user),

@@ -21,6 +21,7 @@ from holdfast.ground.errors import (
     TooLarge,
 )
 from holdfast.ground.scope import EVERYBODY
+from holdfast.ground.validation import nested
 from holdfast.memories.stores.records import Applied, Memory
 from holdfast.memories.stores.rows import (
     Head,
@@ -164,7 +165,7 @@ def checked_edits(given: object) -> CheckedEdits:
         try:
             checked, statement = _checked(edit)
         except InvalidInput as wrong:
-            raise _at(wrong, index) from None
+            raise nested(wrong, index=index) from None
         valid.append(checked)
         stated.append(statement)
     return CheckedEdits(valid, sha256(msgspec.json.encode(stated)).digest())
@@ -229,17 +230,6 @@ def _id(field: str, given: object) -> str:
         raise InvalidInput(field, "must be a string", given=given)
     # A malformed id is merely not found, but it must be valid text.
     return given.encode("utf-8", "backslashreplace").decode()
-
-
-def _at(wrong: InvalidInput, index: int) -> InvalidInput:
-    return InvalidInput(
-        wrong.field,
-        wrong.reason,
-        limit=wrong.limit,
-        given=wrong.given,
-        index=index,
-        next=wrong.next,
-    )
 
 
 class EditActs:

@@ -7,7 +7,8 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, PreconditionFailed
-from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
+from holdfast.ground.pages import Key, Page, digest, read_cursor, write_cursor
+from holdfast.ground.validation import check_limit
 from holdfast.memories.stores.changes import changes, snapshot
 from holdfast.memories.stores.edits import Edit, apply
 from holdfast.memories.stores.records import (
@@ -269,7 +270,7 @@ class Memories:
         with existence_first(self._context, memory_store_id):
             prefix, level = checked_prefix(path_prefix), checked_depth(depth)
             shown = checked_view(view, "basic")
-            rows = checked_limit(limit)
+            rows = check_limit(limit)
             filters = digest(memory_store_id, prefix, level)
             after = "" if page is None else _path_in(read_cursor("memories", filters, page)[0])
         rows = min(rows, FULL_VIEW_MAX) if shown == "full" else rows

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from holdfast.engines.base import Reader
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.pages import checked_limit
 from holdfast.ground.text import encoded
+from holdfast.ground.validation import check_limit
 from holdfast.memories.stores.records import Match, Memory
 from holdfast.memories.stores.rows import (
     StoresContext,
@@ -54,7 +54,7 @@ def search(
         encoded("q", query)
         if not query.strip():
             raise InvalidInput("q", "must not be blank", next="Send at least one word.")
-        rows, prefix = checked_limit(limit, default=10), checked_prefix(path_prefix)
+        rows, prefix = check_limit(limit, default=10), checked_prefix(path_prefix)
     words, phrases = query_words(query), phrases_of(query)
     sql = context.engine.queries("holdfast.memories.stores")
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.text import within
+from holdfast.ground.validation import check_one_of, check_text, check_whole
 from holdfast.memories.stores.records import Access, JSONObject, Metadata, Resource
 from holdfast.memories.stores.validation import ROOT, checked_metadata, patched_metadata
 
@@ -150,9 +150,7 @@ def external_agent(agent_id: str, version: int | None) -> JSONObject:
 
 def checked_version(field: str, given: object) -> int:
     """Return *given* if it is an agent's version; else raise InvalidInput."""
-    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given < 2**63:
-        raise InvalidInput(field, "must be an integer from 1", given=given)
-    return given
+    return check_whole(field, given, "must be an integer from 1", least=1, most=2**63 - 1)
 
 
 def checked_part(part: str, given: object, *, field: str | None = None) -> object:
@@ -166,23 +164,21 @@ def checked_part(part: str, given: object, *, field: str | None = None) -> objec
     if part == "model":
         return _model(field, given)
     if part == "name":
-        return within(field, _checked_string(field, given), least=1, most=MOST_AGENT_NAME)
+        return check_text(field, given, least=1, most=MOST_AGENT_NAME)
     if part == "multiagent":
         return None if given is None else _object(field, given)
     if part == "execution_identity":
         # The service account has no identifier, so it claims no identity that the client did not.
         return {"type": "service_account"} if given is None else _object(field, given)
     most = MOST_SYSTEM if part == "system" else MOST_AGENT_DESCRIPTION
-    return (
-        None if given is None else within(field, _checked_string(field, given), most=most) or None
-    )
+    return None if given is None else check_text(field, given, most=most) or None
 
 
 def _model(field: str, given: object) -> JSONObject:
     model = {"id": given} if isinstance(given, str) else _object(field, given)
-    within(
+    check_text(
         f"{field}.id",
-        _checked_string(f"{field}.id", model.get("id")),
+        model.get("id"),
         least=1,
         most=MOST_AGENT_NAME,
     )
@@ -201,12 +197,6 @@ def _refuse_unknown_agent_keys(body: JSONObject, known: tuple[str, ...]) -> None
     for key in body:
         if key not in known:
             raise InvalidInput(key, "is not a key of an agent", next="Leave it out.")
-
-
-def _checked_string(field: str, given: object) -> str:
-    if not isinstance(given, str):
-        raise InvalidInput(field, "must be a string", given=repr(given))
-    return given
 
 
 def _object(field: str, given: object) -> dict[str, Any]:
@@ -382,22 +372,22 @@ def _attachment(at: int, given: object) -> Attachment:
     if not isinstance(store_id, str):
         reason = "must be the id of a memory store, a string"
         raise InvalidInput(f"{where}.memory_store_id", reason, given=store_id, index=at)
-    if access is not None and access not in get_args(Access):
+    if access is not None:
         reason = "must be read_write or read_only"
-        raise InvalidInput(f"{where}.access", reason, given=access, index=at)
+        check_one_of(f"{where}.access", access, get_args(Access), reason, index=at)
     instructions = body.get("instructions")
     return Attachment(
         memory_store_id=store_id,
         access="read_write" if access is None else cast("Access", access),
         instructions=None
         if instructions is None
-        else _text(f"{where}.instructions", instructions, most=MOST_INSTRUCTIONS),
+        else check_text(f"{where}.instructions", instructions, most=MOST_INSTRUCTIONS),
     )
 
 
 def checked_title(given: object, *, least: int = 0) -> str:
     """Return *given* if it is a session's title; else raise InvalidInput."""
-    return _text("title", given, least=least, most=MOST_TITLE)
+    return check_text("title", given, least=least, most=MOST_TITLE)
 
 
 def changed(
@@ -420,22 +410,15 @@ def checked_statuses(given: Iterable[Status]) -> frozenset[Status]:
     Raises InvalidInput for an unknown status.
     """
     for status in given:
-        if status not in get_args(Status):
-            reason = f"must be of {', '.join(get_args(Status))}"
-            raise InvalidInput("statuses", reason, given=status)
+        reason = f"must be of {', '.join(get_args(Status))}"
+        check_one_of("statuses", status, get_args(Status), reason)
     return frozenset(given)
 
 
 def _identifier(field: str, given: object) -> str:
     if given is None:
         raise InvalidInput(field, "is required")
-    return _text(field, given, least=1, most=MOST_ID)
-
-
-def _text(field: str, given: object, *, most: int, least: int = 0) -> str:
-    if not isinstance(given, str):
-        raise InvalidInput(field, "must be a string", given=repr(given))
-    return within(field, given, most=most, least=least)
+    return check_text(field, given, least=1, most=MOST_ID)
 
 
 def _refuse_unknown(

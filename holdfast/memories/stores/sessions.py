@@ -19,8 +19,8 @@ from holdfast.ground.errors import (
     StoreArchived,
 )
 from holdfast.ground.events import Event
-from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
-from holdfast.ground.text import within
+from holdfast.ground.pages import Key, Page, digest, read_cursor, write_cursor
+from holdfast.ground.validation import check_limit, check_text
 from holdfast.memories.stores.agents import agent_for_session, require_environment
 from holdfast.memories.stores.credentials import SessionTokens
 from holdfast.memories.stores.records import (
@@ -128,7 +128,7 @@ def window(filters: SessionFilter, workspace: str) -> SessionListFilter:
     if filters.agent_version is not None:
         checked_version("agent_version", filters.agent_version)
     for field in ("agent_id", "memory_store_id"):
-        within(field, getattr(filters, field) or "", most=MOST_ID)
+        check_text(field, getattr(filters, field) or "", most=MOST_ID)
     since, until = bounds(
         gt=filters.created_at_gt,
         gte=filters.created_at_gte,
@@ -177,7 +177,7 @@ def session_page(
     page: str | None,
 ) -> SessionsPage:
     """Return the page of *filters* at the cursor *page*, or the first."""
-    most = checked_limit(limit)
+    most = check_limit(limit)
     key, backward = (None, False) if page is None else read_cursor(_LIST, filters.mark, page)
     if key is not None:
         checked_age(key)

@@ -9,8 +9,9 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event, Fact
-from holdfast.ground.pages import Page, checked_limit, digest, write_cursor
-from holdfast.ground.text import first_of_category, within
+from holdfast.ground.pages import Page, digest, write_cursor
+from holdfast.ground.text import first_of_category
+from holdfast.ground.validation import check_limit, check_text, check_whole
 from holdfast.memories.stores.memories import Memories, heads_under
 from holdfast.memories.stores.records import Deleted, Metadata, Store, StoreSettings
 from holdfast.memories.stores.rows import (
@@ -206,7 +207,7 @@ class MemoryStores:
         *include_archived*; the bounds are inclusive.
         """
         refuse_narrowed(self._context, "read")
-        rows = checked_limit(limit)
+        rows = check_limit(limit)
         oldest, newest = bounds(gte=created_at_gte, lte=created_at_lte)
         filters = digest(self._context.workspace, include_archived, oldest, newest)
         at, last_id = after_age(page, "memory_stores", filters, newest)
@@ -271,8 +272,8 @@ class MemoryStores:
 
 
 def _check_cap(given: object) -> None:
-    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= CAP_MAX:
-        raise InvalidInput("memories_cap", f"must be 1 to {CAP_MAX:,}", limit=CAP_MAX, given=given)
+    reason = f"must be 1 to {CAP_MAX:,}"
+    check_whole("memories_cap", given, reason, least=1, most=CAP_MAX, limit=CAP_MAX)
 
 
 def checked_name(given: object) -> str:
@@ -280,19 +281,15 @@ def checked_name(given: object) -> str:
 
     It has 1 to 255 characters and no control characters.
     """
-    if not isinstance(given, str):
-        raise InvalidInput("name", "must be a string", given=given)
-    within("name", given, least=1, most=NAME_MAX)
-    if (bad := first_of_category(given, "Cc")) is not None:
+    name = check_text("name", given, least=1, most=NAME_MAX)
+    if (bad := first_of_category(name, "Cc")) is not None:
         raise InvalidInput("name", f"must not hold control characters, holds U+{ord(bad):04X}")
-    return given
+    return name
 
 
 def checked_description(given: object) -> str:
     """Return *given* if it is a description of a store: at most 1,024 characters."""
-    if not isinstance(given, str):
-        raise InvalidInput("description", "must be a string", given=given)
-    return within("description", given, most=DESCRIPTION_MAX)
+    return check_text("description", given, most=DESCRIPTION_MAX)
 
 
 def _given_or(default: object, given: object) -> object:

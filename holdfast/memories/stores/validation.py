@@ -10,7 +10,8 @@ from msgspec import UNSET, UnsetType
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Key, read_cursor
-from holdfast.ground.text import encoded, first_of_category, is_nfc, to_nfc, within
+from holdfast.ground.text import encoded, first_of_category, is_nfc, to_nfc
+from holdfast.ground.validation import check_no_nul, check_text
 from holdfast.memories.stores.records import Metadata, View
 
 ROOT = "/mnt/memory"
@@ -69,13 +70,11 @@ def _mapping(given: object) -> Mapping[object, object]:
 def _checked_key(key: object) -> str:
     if not isinstance(key, str):
         raise InvalidInput("metadata", "must have strings as keys", given=key)
-    return within("metadata", key, least=1, most=MOST_KEY, part="a key ")
+    return check_text("metadata", key, least=1, most=MOST_KEY, part="a key ")
 
 
 def _checked_value(key: object, value: object) -> str:
-    if not isinstance(value, str):
-        raise InvalidInput(f"metadata.{key}", "must be a string", given=repr(value))
-    return within(f"metadata.{key}", value, most=MOST_VALUE)
+    return check_text(f"metadata.{key}", value, most=MOST_VALUE)
 
 
 def _counted(pairs: Metadata) -> Metadata:
@@ -246,9 +245,7 @@ def checked_prefix(given: object) -> str:
             next="A prefix matches whole segments: /notes/ finds /notes/a.md.",
         )
     encoded("path_prefix", given)
-    if "\0" in given:
-        raise InvalidInput("path_prefix", "must not hold the character U+0000")
-    return given
+    return check_no_nul("path_prefix", given)
 
 
 def checked_place(given: object, *, field: str) -> str:

@@ -11,9 +11,9 @@ from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import ContentGone, HeadVersion, InvalidInput
 from holdfast.ground.events import Event
-from holdfast.ground.pages import Key, Page, checked_limit, digest, write_cursor
+from holdfast.ground.pages import Key, Page, digest, write_cursor
 from holdfast.ground.scope import Actor, ActorKind
-from holdfast.ground.text import within
+from holdfast.ground.validation import check_limit, check_text
 from holdfast.memories.stores.records import Memory, Operation, Version, View
 from holdfast.memories.stores.rows import (
     Head,
@@ -98,7 +98,7 @@ class Versions:
                 )
             actors = _actors(session_id, api_key_id, service_account_id)
             filters = _VersionFilter(memory_store_id, memory_id, operation, actors, oldest, newest)
-            shown, rows = checked_view(view, "basic"), checked_limit(limit)
+            shown, rows = checked_view(view, "basic"), check_limit(limit)
             key = after_age(page, LIST, filters.digest, newest)
         rows = min(rows, FULL_VIEW_MAX) if shown == "full" else rows
         reach(self._context, self._context.engine, memory_store_id, write=False)
@@ -274,7 +274,7 @@ def _actors(
         ("service_account_id", "service_account", service_account_id),
     )
     return [
-        Actor(kind, within(field, given, most=ACTOR_ID_MAX))
+        Actor(kind, check_text(field, given, most=ACTOR_ID_MAX))
         for field, kind, given in named
         if given is not None
     ]

@@ -7,7 +7,8 @@ from msgspec import Struct
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 from holdfast.ground.clock import Clock
-from holdfast.ground.errors import InvalidInput, NoModel, RunFailed
+from holdfast.ground.errors import NoModel, RunFailed
+from holdfast.ground.validation import check_whole
 from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.result import InferenceResult, Usage
 from holdfast.memories.state.state import NetworkState
@@ -80,12 +81,9 @@ class Run(Protocol):
 
 def check_max_iter(max_iter: object) -> None:
     """Raise InvalidInput unless *max_iter* is None or a whole number from 1."""
-    if max_iter is None:
-        return
-    if isinstance(max_iter, bool) or not isinstance(max_iter, int) or max_iter < 1:
-        raise InvalidInput(
-            "max_iter", "must be a whole number from 1, or None for no limit", given=max_iter
-        )
+    if max_iter is not None:
+        reason = "must be a whole number from 1, or None for no limit"
+        check_whole("max_iter", max_iter, reason, least=1)
 
 
 StopReason = Literal[

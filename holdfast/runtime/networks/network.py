@@ -11,6 +11,7 @@ from pydantic_ai.usage import UsageLimits
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event, EventBus
+from holdfast.ground.validation import check_whole
 from holdfast.memories.state.history import View
 from holdfast.memories.state.run_records import checked_name
 from holdfast.memories.state.state import NetworkState
@@ -155,7 +156,9 @@ class Network(NetworkSpec):
             state=_checked_state(default_state),
             view=_checked_view("view", view or View()),
             views=_checked_views(views or {}, roster),
-            max_tool_errors=_checked_most(max_tool_errors),
+            max_tool_errors=check_whole(
+                "max_tool_errors", max_tool_errors, "must be a whole number from 1", least=1
+            ),
             usage_limits=usage_limits,
         )
 
@@ -268,9 +271,3 @@ def _checked_views(given: Mapping[str, Any], agents: AgentRoster) -> Mapping[str
             there = ", ".join(agents.names) or "none"
             raise InvalidInput("views", f"names no agent; there are: {there}", given=name)
     return MappingProxyType({n: _checked_view(f"views.{n}", each) for n, each in given.items()})
-
-
-def _checked_most(given: object) -> int:
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise InvalidInput("max_tool_errors", "must be a whole number from 1", given=given)
-    return given

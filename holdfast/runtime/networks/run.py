@@ -12,6 +12,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput, RunFailed
 from holdfast.ground.ids import Ids
+from holdfast.ground.validation import is_number
 from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.message import to_milliseconds, to_text
 from holdfast.memories.state.result import InferenceResult, Usage
@@ -444,9 +445,7 @@ class NetworkExecution(NetworkProgress):
 
 
 def _check_timeout(timeout: object) -> None:
-    if timeout is not None and (
-        isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0
-    ):
+    if timeout is not None and not (is_number(timeout) and timeout > 0):
         raise InvalidInput("timeout", "must be seconds, more than 0", given=timeout)
 
 

@@ -21,6 +21,7 @@ from holdfast.ground.errors import (
 )
 from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import encode
+from holdfast.ground.validation import check_one_of
 from holdfast.runtime.events import TeamMoment, TeamUpdate
 from holdfast.runtime.team.bus import BoardNotices, Off
 from holdfast.runtime.team.task import (
@@ -474,8 +475,8 @@ class TaskBoard:
 
     def list(self, status: Status | None = None) -> list[BoardTask]:
         """Return all tasks, or those of one *status*, oldest first."""
-        if status is not None and status not in STATUSES:
-            raise InvalidInput("status", f"must be one of {', '.join(STATUSES)}", given=status)
+        if status is not None:
+            check_one_of("status", status, STATUSES)
         return [task for task in self._now().values() if status in (None, task.status)]
 
     def _now(self) -> dict[str, BoardTask]:

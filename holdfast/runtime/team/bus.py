@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.ids import Ids
+from holdfast.ground.validation import check_one_of
 from holdfast.runtime.agent import check_name
 from holdfast.runtime.events import TeamUpdate
 from holdfast.runtime.team.task import checked_text, checked_title
@@ -274,8 +275,7 @@ def _reaches(message: Message, agent: str) -> bool:
 
 def _draft(sender: str, subject: str, body: str, type: MessageType) -> Message:
     """Return a message without a recipient; raise InvalidInput for an invalid field."""
-    if type not in TYPES:
-        raise InvalidInput("type", f"must be one of {', '.join(TYPES)}", given=type)
+    check_one_of("type", type, TYPES)
     return Message(
         id="",
         sender=checked_text("sender", sender, blank=False),

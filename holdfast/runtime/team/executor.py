@@ -6,6 +6,7 @@ from contextlib import ExitStack, suppress
 from typing import Final, get_args
 
 from holdfast.ground.errors import AgentNameTaken, InvalidInput, NoModel, NotPermitted
+from holdfast.ground.validation import check_one_of, check_whole
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.context import Context
@@ -407,17 +408,13 @@ def _check(plan: TeamPlan, agents: Sequence[Agent]) -> None:
     """Raise the problems of a team before it starts."""
     if not plan.objective.strip():
         raise InvalidInput("objective", "must not be blank")
-    if plan.strategy not in get_args(Strategy):
-        known = ", ".join(get_args(Strategy))
-        raise InvalidInput("strategy", f"must be one of {known}", given=plan.strategy)
+    check_one_of("strategy", plan.strategy, get_args(Strategy))
     least = 1 if plan.strategy == "autonomous" else 2
     if len(agents) < least:
         reason = f"must be at least {least} under the strategy {plan.strategy}"
         raise InvalidInput("agents", reason, given=len(agents))
     for field in ("max_turns", "max_concurrency", "tool_rounds"):
-        given: object = getattr(plan, field)
-        if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-            raise InvalidInput(field, "must be a whole number from 1", given=given)
+        check_whole(field, getattr(plan, field), "must be a whole number from 1", least=1)
     names: set[str] = set()
     for agent in agents:
         if agent.name in names:

@@ -19,7 +19,8 @@ from holdfast.doors.http.params import (
 from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.response import Response, of_json, of_page, of_record
 from holdfast.ground.errors import InvalidInput, Unsupported
-from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
+from holdfast.ground.pages import Key, Page, digest, read_cursor, write_cursor
+from holdfast.ground.validation import check_limit
 from holdfast.memories.stores.records import Resource
 
 SESSIONS = "/v1/sessions"
@@ -125,7 +126,7 @@ def resource_page(
     page: str | None = None,
 ) -> Page[Resource]:
     """Return the page of *resources* that comes after the cursor *page*."""
-    most = checked_limit(limit, most=RESOURCES_MOST, default=RESOURCES_MOST)
+    most = check_limit(limit, most=RESOURCES_MOST, default=RESOURCES_MOST)
     mark = digest(session_id)
     start = 0 if page is None else _start(read_cursor("resources", mark, page)[0])
     end = start + most

@@ -19,6 +19,7 @@ from holdfast.ground.errors import (
     ScopeDenied,
     shortened,
 )
+from holdfast.ground.validation import check_one_of
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.forget import forget_rows
 from holdfast.memories.durable.idempotency import Replay
@@ -365,8 +366,7 @@ def import_files(
     what an import would have done.
     """
     with refusals(context):
-        if how.mode not in get_args(Mode):
-            raise InvalidInput("mode", "must be upsert or replace", given=how.mode)
+        check_one_of("mode", how.mode, get_args(Mode), "must be upsert or replace")
         given = [(path, text) for path, text in files if path.rpartition("/")[2] != MARKER]
         read = _read(context, given, how, passed)
         keyed = None if how.dry_run else how.idempotency_key

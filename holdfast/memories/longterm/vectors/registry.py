@@ -13,6 +13,7 @@ from msgspec import Struct
 from holdfast.engines.base import Engine
 from holdfast.ground.errors import InvalidInput, MissingExtra
 from holdfast.ground.permissions import create_file, create_folder, create_folders
+from holdfast.ground.validation import check_one_of
 from holdfast.memories.longterm.cache_budget import ByteBudget
 from holdfast.memories.longterm.vectors.base import VectorProvider, asked
 from holdfast.memories.longterm.vectors.embedder import EmbeddingFailed
@@ -63,8 +64,8 @@ class Keepers:
         On PostgreSQL without the extension `vector` the default compares in process. Raise
         `InvalidInput` for an unknown name, or one that is not for this engine.
         """
-        if name is not None and name not in NAMES:
-            raise InvalidInput("vector_provider", f"must be one of {', '.join(NAMES)}", given=name)
+        if name is not None:
+            check_one_of("vector_provider", name, NAMES)
         if name in {"sqlite-vec", "chroma"}:
             return self._apart(name, where)
         if name == "pgvector" and engine.dialect != "postgres":
@@ -107,8 +108,8 @@ class Keepers:
 def provider_in(variable: str | None) -> str | None:
     """Return the provider that the environment's *variable* names; None when unset."""
     word = (variable or "").strip()
-    if word and word not in NAMES:
-        raise InvalidInput(PROVIDER, f"must be one of {', '.join(NAMES)}", given=variable)
+    if word:
+        check_one_of(PROVIDER, word, NAMES)
     return word or None
 
 

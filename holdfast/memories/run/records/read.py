@@ -16,7 +16,8 @@ from holdfast.engines.base import Engine, Reader
 from holdfast.ground.clock import from_microseconds, to_microseconds
 from holdfast.ground.errors import EngineFault, InvalidInput, NotFound
 from holdfast.ground.json_values import JSON, decode
-from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
+from holdfast.ground.pages import Key, Page, digest, read_cursor, write_cursor
+from holdfast.ground.validation import check_limit, check_whole
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import EntryFilter, checked_version
 from holdfast.memories.run.keys import Kind
@@ -133,7 +134,7 @@ def list_runs(
     caller: RunsContext, *, state: RunState | None, limit: int | None, page: str | None
 ) -> Page[WatchedRun]:
     """Return the runs of *state*, or all, the latest start first."""
-    wanted, rows, now = checked_state(state), checked_limit(limit), caller.now()
+    wanted, rows, now = checked_state(state), check_limit(limit), caller.now()
     stamp = digest(caller.workspace, wanted)
     before, before_id = (END_OF_TIME, "")
     if page is not None:
@@ -334,7 +335,7 @@ def asked_for(
     return EntryPageRequest(
         among=among if among.told() else None,
         order=None if order is None else checked_order(order),
-        limit=checked_limit(limit, most=PAGE_MOST, default=PAGE_MOST),
+        limit=check_limit(limit, most=PAGE_MOST, default=PAGE_MOST),
         page=page,
     )
 
@@ -510,9 +511,8 @@ def follow(caller: RunsContext, run_id: str, after: int) -> Generator[RecordedRu
 
 def checked_after(given: object) -> int:
     """Return *given* if it can be the number of an event; else InvalidInput."""
-    if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given < 2**62:
-        raise InvalidInput("after", "must be the number of an event, from 0", given=given)
-    return given
+    reason = "must be the number of an event, from 0"
+    return check_whole("after", given, reason, most=2**62 - 1)
 
 
 def _with_gaps(

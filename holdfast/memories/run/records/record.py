@@ -23,7 +23,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event, Fact
 from holdfast.ground.json_values import JSON, decode
 from holdfast.ground.scope import checked_name
-from holdfast.ground.text import within
+from holdfast.ground.validation import check_one_of, check_text
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import (
     checked_description,
@@ -204,21 +204,21 @@ class RunRow(Struct, frozen=True, kw_only=True):
 
 def checked_ending(given: object) -> Ending:
     """Return *given* if it is a final state of a run; else InvalidInput."""
-    if given not in get_args(Ending):
-        raise InvalidInput("state", f"must be {' or '.join(get_args(Ending))}", given=given)
-    return cast("Ending", given)
+    reason = f"must be {' or '.join(get_args(Ending))}"
+    return cast("Ending", check_one_of("state", given, get_args(Ending), reason))
 
 
 def checked_state(given: object) -> RunState | None:
     """Return *given* if it is a state of a run, or None; else InvalidInput."""
-    if given is not None and given not in get_args(RunState):
-        raise InvalidInput("state", f"must be {' or '.join(get_args(RunState))}", given=given)
-    return cast("RunState | None", given)
+    if given is None:
+        return None
+    reason = f"must be {' or '.join(get_args(RunState))}"
+    return cast("RunState", check_one_of("state", given, get_args(RunState), reason))
 
 
 def checked_name_of(field: str, given: object) -> str:
     """Return *given* if it can name a run or its agent; else InvalidInput."""
-    return within(field, given, least=1, most=NAME_MOST)
+    return check_text(field, given, least=1, most=NAME_MOST)
 
 
 def checked_metadata(given: object) -> dict[str, str]:
@@ -230,7 +230,7 @@ def checked_metadata(given: object) -> dict[str, str]:
         reason = f"must have at most {METADATA_MOST} pairs, has {len(pairs)}"
         raise InvalidInput("metadata", reason, limit=METADATA_MOST)
     return {
-        within("metadata", key, least=1, most=64, part="a key "): within(
+        check_text("metadata", key, least=1, most=64, part="a key "): check_text(
             "metadata", value, most=512, part="a value "
         )
         for key, value in pairs.items()
@@ -366,7 +366,7 @@ def checked_opening(opening: RunStart) -> RunStart:
     if opening.agent is not None:
         checked_name_of("agent", opening.agent)
     checked_metadata(opening.metadata)
-    within("place", opening.place, least=1, most=256)
+    check_text("place", opening.place, least=1, most=256)
     checked_time("started_at", opening.started_at)
     return opening
 
@@ -394,10 +394,7 @@ def checked_report(report: RunReport) -> RunReport:
 
 
 def _check_event(index: int, event: ReportedEvent) -> None:
-    if event.type not in EVENT_TYPES:
-        raise InvalidInput(
-            "type", f"must be one of {', '.join(EVENT_TYPES)}", given=event.type, index=index
-        )
+    check_one_of("type", event.type, EVENT_TYPES, index=index)
     checked_time("at", event.at)
 
 
