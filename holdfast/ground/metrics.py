@@ -73,11 +73,15 @@ class Counter(Metric):
         ticks = int(repr(self._ticks[values])[6:-1]) if values in self._ticks else 0
         return self._numbers.get(values, 0) + ticks
 
-    def samples(self) -> Iterator[tuple[str, float]]:
-        """Yield each sample, sorted by the labels' values."""
+    def numbers(self) -> dict[Values, float]:
+        """Return the numbers by the labels' values, sorted."""
         with self._lock:
             known = sorted({*self._numbers, *self._ticks})
-        yield from ((self._sample(values), self.value(*values)) for values in known)
+        return {values: self.value(*values) for values in known}
+
+    def samples(self) -> Iterator[tuple[str, float]]:
+        """Yield each sample, sorted by the labels' values."""
+        yield from ((self._sample(values), number) for values, number in self.numbers().items())
 
 
 Increment = tuple[Counter, Values, int]

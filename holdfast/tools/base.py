@@ -20,7 +20,7 @@ Outcome = Literal["ok", "refused", "error"]
 
 
 _FILE_COMMANDS: Final = ("view", "create", "str_replace", "insert", "delete", "rename")
-_CALLS: Final = REGISTRY.counter(
+CALLS: Final = REGISTRY.counter(
     "tool_calls_total", "Calls of tools.", tool=(), command=(), outcome=()
 ).begin(product(("memory",), _FILE_COMMANDS, get_args(Outcome)))
 
@@ -53,7 +53,7 @@ class Tool(Struct, frozen=True, kw_only=True):
             outcome = "refused"
             raise
         finally:
-            _CALLS.add(self.name, self._command(arguments), outcome)
+            CALLS.add(self.name, self._command(arguments), outcome)
         return answer
 
     def _command(self, arguments: object) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.ground.errors import ToolNameTaken, ToolRefused, Unavailable
 from holdfast.tools import Tool, lay_out
-from holdfast.tools.base import JSON, calls
+from holdfast.tools.base import CALLS, JSON
 
 
 def tool(name: str, *, id: str = "test.tool", commands: tuple[str, ...] = ()) -> Tool:
@@ -50,7 +50,7 @@ def test_every_call_is_counted_by_how_it_ended() -> None:
     with pytest.raises(Unavailable):
         counted.call({"fault": "engine"})
 
-    assert {key[1:]: n for key, n in calls.counts().items() if key[0] == counted.name} == {
+    assert {key[1:]: n for key, n in CALLS.numbers().items() if key[0] == counted.name} == {
         ("", "ok"): 1,
         ("", "refused"): 1,
         ("", "error"): 1,
@@ -65,7 +65,7 @@ def test_a_call_is_counted_by_its_command_when_that_is_a_known_one() -> None:
         counted.call({"command": unknown})
     counted.call("view")
 
-    assert {key[1:]: n for key, n in calls.counts().items() if key[0] == counted.name} == {
+    assert {key[1:]: n for key, n in CALLS.numbers().items() if key[0] == counted.name} == {
         ("view", "ok"): 1,
         ("", "ok"): 4,
     }

@@ -9,7 +9,7 @@ from contracts.files_commands import Clear, Run, view
 import holdfast
 from holdfast.ground.errors import ToolRefused
 from holdfast.tools import Tool, files
-from holdfast.tools.base import calls
+from holdfast.tools.base import CALLS
 from holdfast.tools.files import clear as clear_files
 from holdfast.tools.files_arguments import HoldfastHandle
 
@@ -87,7 +87,7 @@ def test_a_read_only_tool_offers_only_the_view(read_only_tool: Tool) -> None:
 
 
 def test_each_call_is_counted_by_its_command(tool: Tool) -> None:
-    before = calls.counts()
+    before = CALLS.numbers()
 
     tool.call(view("/memories"))
     with pytest.raises(ToolRefused):
@@ -95,7 +95,7 @@ def test_each_call_is_counted_by_its_command(tool: Tool) -> None:
     with pytest.raises(ToolRefused):
         tool.call({"command": "undo"})
 
-    counted = {key: n - before.get(key, 0) for key, n in calls.counts().items()}
+    counted = {key: n - before.get(key, 0) for key, n in CALLS.numbers().items()}
     assert counted["memory", "view", "ok"] == 1
     assert counted["memory", "view", "refused"] == 1
     assert counted["memory", "", "refused"] == 1

@@ -16,7 +16,7 @@ import holdfast.aio
 from holdfast.doors.adapters.anthropic_tool import AsyncHoldfastMemoryTool, HoldfastMemoryTool
 from holdfast.ground.errors import InvalidInput, ToolRefused, Unavailable
 from holdfast.library.holdfast import Holdfast
-from holdfast.tools.base import calls
+from holdfast.tools.base import CALLS
 from holdfast.tools.files_arguments import HoldfastHandle
 
 
@@ -124,14 +124,14 @@ def test_a_subclass_may_step_in_at_a_command(here: Holdfast, store_id: str) -> N
 
 
 def test_a_call_is_counted_once(here: Holdfast, store_id: str) -> None:
-    before = calls.counts()
+    before = CALLS.numbers()
     tool = HoldfastMemoryTool(here, store_id)
 
     tool.call(view("/memories"))
     with pytest.raises(ToolError):
         tool.call({"command": "view"})
 
-    counted = {key: n - before.get(key, 0) for key, n in calls.counts().items()}
+    counted = {key: n - before.get(key, 0) for key, n in CALLS.numbers().items()}
     assert counted["memory", "view", "ok"] == 1
     assert counted["memory", "view", "refused"] == 1
 
