@@ -29,7 +29,7 @@ class Served:
         self.process.send_signal(sig)
 
     def code(self) -> int:
-        return self.process.wait(30)
+        return self.process.wait(60)
 
 
 @contextmanager
@@ -42,4 +42,4 @@ def served(target: Path | str, host: str = "127.0.0.1", workers: int = 1) -> Gen
         finally:
             if process.poll() is None:
                 process.terminate()
-                process.wait(30)
+                process.wait(60)

@@ -20,7 +20,7 @@ from holdfast.testing.serving import serving
 
 pytestmark = pytest.mark.anyio
 
-BOUND = 20
+BOUND = 60
 
 
 @pytest.fixture

@@ -195,7 +195,7 @@ def test_writes_that_wait_for_each_other_are_run_again(engine: PostgresEngine, s
             tx.one(Row, sql.add, key=one)
             if first_time[one]:
                 first_time[one] = False
-                met.wait(10)
+                met.wait(60)
             return tx.one(Row, sql.add, key=other).number
 
         return work

@@ -57,7 +57,7 @@ def test_looking_at_one_row_of_many_does_not_pin_the_log(engine: SQLiteEngine, s
 
     engine.first(Row, sql.list)
 
-    assert engine.scrub(timeout=10).done
+    assert engine.scrub(timeout=60).done
 
 
 def test_reading_before_writing_never_meets_a_moved_snapshot(

@@ -64,7 +64,7 @@ def test_a_reader_keeps_its_moment_and_the_log_is_named_as_pending(
 
     assert engine.read(work) == (1, Scrubbed(done=False, pending=("log",)), 1)
 
-    assert scrubbed.wait(10)
+    assert scrubbed.wait(60)
 
 
 def test_writers_and_readers_go_on_afterwards(engine: SQLiteEngine, sql: Row, path: Path):

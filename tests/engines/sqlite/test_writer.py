@@ -130,9 +130,9 @@ def test_a_write_that_runs_is_waited_for_whatever_the_deadline(engine: SQLiteEng
         return "done"
 
     with ThreadPoolExecutor(1) as pool:
-        caller = pool.submit(lambda: engine.write(work, timeout=0.05))
+        caller = pool.submit(lambda: engine.write(work, timeout=1))
         running.wait()
-        threading.Timer(0.2, go.set).start()
+        threading.Timer(1.1, go.set).start()
 
         assert caller.result() == "done"
     assert keys(engine, sql) == ["a"]

@@ -14,7 +14,7 @@ from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.records import Applied, ChangesPage, Memory, Snapshot
 from holdfast.testing.fakes import FrozenClock
 
-BOUND = 10.0
+BOUND = 60.0
 """Seconds after which a test no longer waits for what never comes."""
 
 LISTEN = 0.2

@@ -15,7 +15,7 @@ from doors.mount.fuse.toy import Toy
 
 from holdfast.doors.mount.fuse.adapter import serve
 
-SECONDS = 20
+SECONDS = 60
 FORCE = 1
 """MNT_FORCE: to end a FUSE connection, even while it is waited for."""
 
@@ -84,7 +84,7 @@ def mounting(toy: Toy, directory: Path, *, allow_other: bool = False) -> Generat
     )
     thread.start()
     assert ready.wait(SECONDS)
-    watchdog = threading.Timer(60, cut, (directory,))
+    watchdog = threading.Timer(280, cut, (directory,))
     watchdog.start()
     try:
         yield Mounted(toy, directory, stop, thread)

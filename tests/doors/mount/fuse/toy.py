@@ -218,7 +218,7 @@ class Toy:
             go_on = self.held[operation].pop()
             self.kernel.step_aside()
             self.waiting.release()
-            go_on.wait(20)
+            go_on.wait(60)
 
     def _at(self, path: str) -> Node:
         try:

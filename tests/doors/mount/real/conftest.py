@@ -11,7 +11,7 @@ from doors.mount.real.mounting import Mount, Reaper, Start, Target, mounting
 from doors.mount.real.place import Place
 
 # A test that takes longer hangs in a mount, which only the mount's end can change.
-SILENCE = 100
+SILENCE = 280
 
 # Longer than any test: what is deferred is committed when the test says so.
 LONG = "--grace=600"

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 HOLDFAST = str(Path(sys.prefix) / "bin" / "holdfast")
-SECONDS = 30
+SECONDS = 60
 
 
 class StoreStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,7 +79,7 @@ def environment(api_key: str | None) -> dict[str, str]:
     return own | ({"HOLDFAST_API_KEY": api_key} if api_key else {})
 
 
-def eventually(holds: Callable[[], object], *, within: float = 15) -> None:
+def eventually(holds: Callable[[], object], *, within: float = 60) -> None:
     """Wait until *holds*() is true; it must be, in so many seconds."""
     end = monotonic() + within
     pause = select.poll()

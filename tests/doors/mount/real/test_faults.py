@@ -68,7 +68,7 @@ class Away(NamedTuple):
 
     def settle(self) -> None:
         """Wait until nothing waits to be saved any more."""
-        eventually(self.storage.mount.settled, within=40)
+        eventually(self.storage.mount.settled)
 
 
 class Locker:
@@ -232,7 +232,7 @@ def test_what_is_not_cached_is_refused_when_it_is_opened(
             eventually(lambda: mount.status().state == "degraded")
 
             server.start()
-            eventually(lambda: mount.status().state == "ok", within=30)
+            eventually(lambda: mount.status().state == "ok")
             assert (mount.root() / "a.md").read_text() == "tabs"
 
 
@@ -246,7 +246,7 @@ def test_it_says_that_it_is_degraded_and_then_that_it_is_not(away: Away) -> None
     assert mount.status().state == "degraded"
     away.back()
 
-    eventually(lambda: mount.status().state == "ok", within=30)
+    eventually(lambda: mount.status().state == "ok")
     place.put("b.md", "elsewhere")
     eventually((place.dir / "b.md").exists)
     assert (place.dir / "b.md").read_text() == "elsewhere"
@@ -330,7 +330,7 @@ def test_a_save_whose_answer_was_lost_is_made_once(
                     lost += 1
                 timer.join()
                 server.go_on()
-                eventually(mount.settled, within=30)
+                eventually(mount.settled)
 
             wanted = "".join(f"{number}\n" for number in range(15))
             assert place.content("log") == wanted
@@ -439,12 +439,12 @@ def test_a_server_that_is_restarted_again_and_again_has_all_that_was_saved(
         with Saver(place.dir) as saver:
             for _ in range(3):
                 enough = saver.saved + 20
-                eventually(lambda enough=enough: saver.saved >= enough, within=30)
+                eventually(lambda enough=enough: saver.saved >= enough)
                 server.kill()
                 server.start()
-            eventually(lambda enough=saver.saved + 20: saver.saved >= enough, within=30)
+            eventually(lambda enough=saver.saved + 20: saver.saved >= enough)
 
-        eventually(mount.settled, within=40)
+        eventually(mount.settled)
         shown = {each.name: each.read_text() for each in place.dir.iterdir()}
         assert place.kept() == shown
         assert set(shown) == set("01234")

@@ -79,7 +79,7 @@ def test_a_full_disk_under_the_database_is_told_and_what_was_not_saved_is_saved_
             shown = (place.dir / "a.md").read_text()
             assert entry.read_text() == shown
             ballast.unlink()
-            eventually(mount.settled, within=40)
+            eventually(mount.settled)
             assert place.content("a.md") == shown
             assert kept.hf.verify().findings == ()
 
@@ -105,7 +105,7 @@ def test_what_nothing_takes_stays_in_memory_and_is_saved_when_the_store_is_back(
             assert place.sh("cat a.md log") == "new\none\ntwo\n"
             assert mount.entries() == []
             server.start()
-            eventually(mount.settled, within=40)
+            eventually(mount.settled)
             assert place.kept() == {"a.md": "new\n", "log": "one\ntwo\n"}
             assert len(place.told()) == 4
 
@@ -127,11 +127,11 @@ def test_what_is_unsaved_is_spooled_when_the_disk_has_room_again(
 
             ballast.unlink()
 
-            eventually(lambda: mount.status().state != "unsafe", within=30)
+            eventually(lambda: mount.status().state != "unsafe")
             (entry,) = place.spooled()
             assert entry.read_text() == "new\n"
             server.start()
-            eventually(mount.settled, within=40)
+            eventually(mount.settled)
             assert place.told() == ["created a.md", "modified a.md"]
 
 
@@ -193,9 +193,9 @@ def test_there_is_an_end_to_what_is_kept_in_memory(
                 assert name == b"ENOSPC"
                 assert int(count) * FULL < 64 * 1024 * 1024 < (int(count) + 2) * FULL
                 server.start()
-                eventually(lambda: place.content("a.md") == "new", within=40)
+                eventually(lambda: place.content("a.md") == "new")
                 hoarder.communicate(timeout=60)
 
-            eventually(mount.settled, within=40)
+            eventually(mount.settled)
             sizes = {len(content or "") for name, content in place.kept().items() if name != "a.md"}
             assert sizes <= {0, FULL}

@@ -15,7 +15,15 @@ from subprocess import DEVNULL
 import pytest
 from doors.mount.real.calls import opened, quiet, refused, write
 from doors.mount.real.kept import Kept
-from doors.mount.real.mounting import HOLDFAST, Reaper, Start, Target, environment, eventually
+from doors.mount.real.mounting import (
+    HOLDFAST,
+    SECONDS,
+    Reaper,
+    Start,
+    Target,
+    environment,
+    eventually,
+)
 
 from holdfast.doors.mount.process.system import at, mounts
 
@@ -137,7 +145,7 @@ def test_a_second_signal_ends_it_at_once_and_names_where_the_bytes_are(
             mount.process.terminate()
             eventually(lambda: mount.status().state == "stopping")
             mount.process.terminate()
-            code = mount.process.wait(8)
+            code = mount.process.wait(SECONDS)
 
         assert code == 1
         assert str(mount.spool) in mount.says()

@@ -23,7 +23,7 @@ from holdfast.ground.events import Event, EventBus
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Version
 
-BOUND = 15.0
+BOUND = 60.0
 """Seconds within which whatever a test waits for must have come."""
 
 PACE = Pace(rename=0.3, confirm=0.3, pauses=(0.05, 0.1, 0.2), again=0.05)

@@ -17,7 +17,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Version
 
 HOLDFAST = (sys.executable, "-m", "holdfast.doors.cli.main")
-SECONDS = 30
+SECONDS = 60
 
 
 class Process:
