@@ -1,5 +1,6 @@
 """Routes of sessions, agents and environments below `/v1`."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -8,6 +9,7 @@ from holdfast.doors.http.call import Call, agent_there, environment_there, sessi
 from holdfast.doors.http.params import (
     PAGE,
     Body,
+    Name,
     flag,
     instants,
     integer,
@@ -21,6 +23,7 @@ from holdfast.doors.http.response import Response, of_json, of_page, of_record
 from holdfast.ground.errors import InvalidInput, Unsupported
 from holdfast.ground.pages import Key, Page, digest, read_cursor, write_cursor
 from holdfast.ground.validation import check_limit
+from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Resource
 
 SESSIONS = "/v1/sessions"
@@ -254,161 +257,108 @@ ROUTES = (
 )
 
 
-AGENTS, AGENT = "/v1/agents", "/v1/agents/{id}"
-ENVIRONMENTS, ENVIRONMENT = "/v1/environments", "/v1/environments/{id}"
-
-
-async def create_agent(call: Call) -> Response:
-    """Create an agent."""
-    body = call.json()
-    return of_json(await call.write(lambda hf: hf.agents.create(body)))
-
-
-async def list_agents(call: Call) -> Response:
-    """List agents."""
-    query = call.query
-    return await call.slow(lambda hf: of_page(hf.agents.list(**query)))
-
-
-async def retrieve_agent(call: Call) -> Response:
-    """Retrieve one agent."""
-    query = call.query
-    return of_json(await call.quick(lambda hf: hf.agents.retrieve(call["id"], **query)))
-
-
-async def update_agent(call: Call) -> Response:
-    """Update an agent, which makes its next version."""
-    body = call.json()
-    return of_json(await call.write(lambda hf: hf.agents.update(call["id"], body)))
-
-
-async def archive_agent(call: Call) -> Response:
-    """Archive an agent."""
-    return of_json(await call.write(lambda hf: hf.agents.archive(call["id"])))
-
-
 async def list_agent_versions(call: Call) -> Response:
     """List an agent's versions."""
     query = call.query
     return await call.slow(lambda hf: of_page(hf.agents.versions(call["id"], **query)))
 
 
-async def create_environment(call: Call) -> Response:
-    """Create an environment."""
-    body = call.json()
-    return of_json(await call.write(lambda hf: hf.environments.create(body)))
+def _object_routes(
+    path: str,
+    noun: str,
+    # Agents or environments, whose methods have the same names.
+    objects: Callable[[Holdfast], Any],
+    behind: Callable[[Call], Awaitable[None]],
+    *,
+    filters: tuple[Name, ...] = (),
+    version: tuple[Name, ...] = (),
+) -> tuple[HttpRoute, ...]:
+    """Return the routes of stored JSON objects: an agent has versions, an environment none."""
 
+    async def create(call: Call) -> Response:
+        body = call.json()
+        return of_json(await call.write(lambda hf: objects(hf).create(body)))
 
-async def list_environments(call: Call) -> Response:
-    """List environments."""
-    query = call.query
-    return await call.slow(lambda hf: of_page(hf.environments.list(**query)))
+    async def list_all(call: Call) -> Response:
+        query = call.query
+        return await call.slow(lambda hf: of_page(objects(hf).list(**query)))
 
+    async def retrieve(call: Call) -> Response:
+        query = call.query
+        return of_json(await call.quick(lambda hf: objects(hf).retrieve(call["id"], **query)))
 
-async def retrieve_environment(call: Call) -> Response:
-    """Retrieve one environment."""
-    return of_json(await call.quick(lambda hf: hf.environments.retrieve(call["id"])))
+    async def update(call: Call) -> Response:
+        body = call.json()
+        return of_json(await call.write(lambda hf: objects(hf).update(call["id"], body)))
 
+    async def archive(call: Call) -> Response:
+        return of_json(await call.write(lambda hf: objects(hf).archive(call["id"])))
 
-async def update_environment(call: Call) -> Response:
-    """Update an environment."""
-    body = call.json()
-    return of_json(await call.write(lambda hf: hf.environments.update(call["id"], body)))
-
-
-async def archive_environment(call: Call) -> Response:
-    """Archive an environment."""
-    return of_json(await call.write(lambda hf: hf.environments.archive(call["id"])))
+    one, as_of = f"{path}/{{id}}", ", as it is or as it was in a version" if version else ""
+    return (
+        HttpRoute(
+            method="POST",
+            path=path,
+            needs="write",
+            answer=create,
+            body="any",
+            summary=f"Create an {noun}{', version 1' if version else ''}.",
+        ),
+        HttpRoute(
+            method="GET",
+            path=path,
+            needs="read",
+            answer=list_all,
+            query=(*PAGE, flag("include_archived"), *filters),
+            summary=f"List {noun}s, newest first.",
+        ),
+        HttpRoute(
+            method="GET",
+            path=one,
+            needs="read",
+            answer=retrieve,
+            query=version,
+            behind=behind if version else None,
+            summary=f"Retrieve an {noun}{as_of}.",
+        ),
+        HttpRoute(
+            method="POST",
+            path=one,
+            needs="write",
+            answer=update,
+            body="any",
+            behind=behind,
+            summary=f"Update an {noun}{': its next version' if version else ''}.",
+        ),
+        HttpRoute(
+            method="POST",
+            path=f"{one}/archive",
+            needs="write",
+            answer=archive,
+            summary=f"Archive an {noun}.",
+        ),
+    )
 
 
 AGENT_ROUTES = (
-    HttpRoute(
-        method="POST",
-        path=AGENTS,
-        needs="write",
-        answer=create_agent,
-        body="any",
-        summary="Create an agent, version 1.",
+    *_object_routes(
+        "/v1/agents",
+        "agent",
+        lambda hf: hf.agents,
+        agent_there,
+        filters=instants("created_at", "gte", "lte"),
+        version=(integer("version"),),
     ),
     HttpRoute(
         method="GET",
-        path=AGENTS,
-        needs="read",
-        answer=list_agents,
-        query=(*PAGE, flag("include_archived"), *instants("created_at", "gte", "lte")),
-        summary="List agents, newest first.",
-    ),
-    HttpRoute(
-        method="GET",
-        path=AGENT,
-        needs="read",
-        answer=retrieve_agent,
-        query=(integer("version"),),
-        behind=agent_there,
-        summary="Retrieve an agent, as it is or as it was in a version.",
-    ),
-    HttpRoute(
-        method="POST",
-        path=AGENT,
-        needs="write",
-        answer=update_agent,
-        body="any",
-        behind=agent_there,
-        summary="Update an agent: its next version.",
-    ),
-    HttpRoute(
-        method="POST",
-        path=f"{AGENT}/archive",
-        needs="write",
-        answer=archive_agent,
-        summary="Archive an agent.",
-    ),
-    HttpRoute(
-        method="GET",
-        path=f"{AGENT}/versions",
+        path="/v1/agents/{id}/versions",
         needs="read",
         answer=list_agent_versions,
         query=PAGE,
         behind=agent_there,
         summary="List an agent's versions, newest first.",
     ),
-    HttpRoute(
-        method="POST",
-        path=ENVIRONMENTS,
-        needs="write",
-        answer=create_environment,
-        body="any",
-        summary="Create an environment.",
-    ),
-    HttpRoute(
-        method="GET",
-        path=ENVIRONMENTS,
-        needs="read",
-        answer=list_environments,
-        query=(*PAGE, flag("include_archived")),
-        summary="List environments, newest first.",
-    ),
-    HttpRoute(
-        method="GET",
-        path=ENVIRONMENT,
-        needs="read",
-        answer=retrieve_environment,
-        summary="Retrieve an environment.",
-    ),
-    HttpRoute(
-        method="POST",
-        path=ENVIRONMENT,
-        needs="write",
-        answer=update_environment,
-        body="any",
-        behind=environment_there,
-        summary="Update an environment.",
-    ),
-    HttpRoute(
-        method="POST",
-        path=f"{ENVIRONMENT}/archive",
-        needs="write",
-        answer=archive_environment,
-        summary="Archive an environment.",
+    *_object_routes(
+        "/v1/environments", "environment", lambda hf: hf.environments, environment_there
     ),
 )
