@@ -15,7 +15,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.shared import Server, new_workspace
 
-pytest.register_assert_rewrite("holdfast.testing.contracts", "contracts")
+pytest.register_assert_rewrite("holdfast.testing.contracts")
 pytest_plugins = ["holdfast.testing.postgres", "fuse_needs"]
 
 # Without deadlines, and with the same examples in every run of CI.

@@ -24,7 +24,11 @@ from holdfast.testing.fakes import FrozenClock
 
 
 class KeysContract:
-    """Subclass it, and give it `hf` and `clock` fixtures."""
+    """Keys of the API, made and revoked by an administrator."""
+
+    @pytest.fixture
+    def hf(self, administrator: Holdfast) -> Holdfast:
+        return administrator
 
     def test_a_new_key_holds_what_was_given(self, hf: Holdfast, clock: FrozenClock) -> None:
         key = hf.keys.create("ci", scope="admin")

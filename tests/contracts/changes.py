@@ -341,8 +341,9 @@ class WaitingContract(GivenAStore):
         assert len(self.met(hf, store, act).changes) == 1
 
 
+@pytest.mark.embedded("events are emitted where the handle is")
 class EventsContract(GivenAStore):
-    """Subclass it, and give it `hf` and `clock` fixtures; `hf` must be embedded."""
+    """Events of changes of stores, sessions and keys."""
 
     @pytest.fixture
     def events(self, hf: Holdfast, store: Store) -> Iterator[list[Event]]:

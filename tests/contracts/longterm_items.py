@@ -23,9 +23,9 @@ class GivenAUser:
         return memory_of(hf, "ada")
 
     @pytest.fixture
-    def let_go(self, hf: Holdfast) -> Callable[[], None]:
-        """Give what makes the process let go of the postings it keeps."""
-        return hf.longterm_shared.kept.clear
+    def let_go(self, embedded: Holdfast) -> Callable[[], None]:
+        """Give what clears the cache of postings, which the server has where there is one."""
+        return embedded.longterm_shared.kept.clear
 
     @pytest.fixture
     def other(self, hf: Holdfast) -> LongTermMemory:

@@ -188,8 +188,9 @@ class LongTermSwitchContract:
             hf.longterm("ada", enabled=True)
 
 
+@pytest.mark.embedded("events are emitted where the handle is")
 class LongTermEventsContract(GivenAUser):
-    """Subclass it, and give it `hf` and `clock` fixtures."""
+    """Events of changes of long-term memory."""
 
     @pytest.fixture
     def events(self, hf: Holdfast) -> Iterator[list[Event]]:

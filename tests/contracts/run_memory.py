@@ -9,7 +9,7 @@ import pytest
 from holdfast.ground.errors import HoldfastError, InvalidInput, LimitExceeded, PreconditionFailed
 from holdfast.ground.events import EventBus
 from holdfast.memories.run import keys
-from holdfast.memories.run.entry import RunEntry, RunLimits
+from holdfast.memories.run.entry import UNLESS_SAID, RunEntry, RunLimits
 from holdfast.memories.run.memory import RunMemory
 from holdfast.testing.fakes import FrozenClock
 
@@ -29,7 +29,26 @@ class NewMemory(Protocol):
 
 
 class GivenARun:
-    """Give it a `clock` that stands still, and `new`, which makes memories by it."""
+    """Gives a memory of a run; it lives in this process, on no surface of an engine."""
+
+    @pytest.fixture
+    def clock(self) -> FrozenClock:
+        """Give the clock of the memories."""
+        return FrozenClock()
+
+    @pytest.fixture
+    def new(self, clock: FrozenClock) -> NewMemory:
+        """Give what makes memories by `clock`."""
+
+        def make(
+            *,
+            limits: RunLimits = UNLESS_SAID,
+            bus: EventBus | None = None,
+            run_id: str | None = None,
+        ) -> RunMemory:
+            return RunMemory(clock=clock, limits=limits, bus=bus, run_id=run_id)
+
+        return make
 
     @pytest.fixture
     def memory(self, new: NewMemory) -> RunMemory:

@@ -8,28 +8,58 @@ from contracts.memories import ContentsContract, PreconditionsContract
 from contracts.paths import DeleteUnderContract, ExclusivityContract, RenameContract, SearchContract
 from contracts.sessions import AttachmentsContract
 from contracts.stores import DeletedStoresContract
-from contracts.suites import suites_of
 from contracts.versions import RestoreContract
 
-WRITTEN = (
-    AttachmentsContract,
-    ChangesContract,
-    ContentsContract,
-    CursorsContract,
-    DeleteUnderContract,
-    DeletedStoresContract,
-    EditsContract,
-    ExclusivityContract,
-    ListingContract,
-    PreconditionsContract,
-    RenameContract,
-    RestoreContract,
-    SavesContract,
-    SearchContract,
-    SessionTokensContract,
-    SnapshotContract,
-    StoreSettingsContract,
-    WaitingContract,
-)
 
-globals().update(suites_of(WRITTEN))
+class TestAttachments(AttachmentsContract): ...
+
+
+class TestChanges(ChangesContract): ...
+
+
+class TestContents(ContentsContract): ...
+
+
+class TestCursors(CursorsContract): ...
+
+
+class TestDeleteUnder(DeleteUnderContract): ...
+
+
+class TestDeletedStores(DeletedStoresContract): ...
+
+
+class TestEdits(EditsContract): ...
+
+
+class TestExclusivity(ExclusivityContract): ...
+
+
+class TestListing(ListingContract): ...
+
+
+class TestPreconditions(PreconditionsContract): ...
+
+
+class TestRename(RenameContract): ...
+
+
+class TestRestore(RestoreContract): ...
+
+
+class TestSaves(SavesContract): ...
+
+
+class TestSearch(SearchContract): ...
+
+
+class TestSessionTokens(SessionTokensContract): ...
+
+
+class TestSnapshot(SnapshotContract): ...
+
+
+class TestStoreSettings(StoreSettingsContract): ...
+
+
+class TestWaiting(WaitingContract): ...
