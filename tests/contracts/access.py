@@ -23,6 +23,8 @@ from holdfast.memories.stores.records import Memory, SessionRecord, Store, recor
 from holdfast.testing.fakes import FrozenClock
 
 
+@pytest.mark.surface("file", "hashes of secrets are stored on disk")
+@pytest.mark.surface("http", "keys open a server")
 class KeysContract:
     """Keys of the API, made and revoked by an administrator."""
 
@@ -213,12 +215,14 @@ class NarrowingContract(GivenAStore):
     def session(self, hf: Holdfast, store: Store) -> SessionRecord:
         return attached(hf, store)
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     @pytest.mark.parametrize("act", [*READS.values(), *WRITES.values()], ids=[*READS, *WRITES])
     def test_a_session_may_read_and_write_what_it_attaches(
         self, hf: Holdfast, memory: Memory, session: SessionRecord, act: Act
     ) -> None:
         assert act(hf.for_session(session.id), memory) is not None
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("act", NEVER.values(), ids=NEVER)
     def test_what_a_session_may_never_do(
         self, hf: Holdfast, memory: Memory, session: SessionRecord, act: Act
@@ -245,6 +249,7 @@ class NarrowingContract(GivenAStore):
         assert store.id in str(refusal.value) or store.name in str(refusal.value)
         assert len(hf.memory_stores.memory_versions.list(store.id)) == before
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("act", [*READS.values(), *WRITES.values()], ids=[*READS, *WRITES])
     def test_a_store_that_is_not_attached_is_out_of_reach(
         self, hf: Holdfast, memory: Memory, act: Act
@@ -258,6 +263,7 @@ class NarrowingContract(GivenAStore):
         with pytest.raises(NotPermitted):
             hf.for_session(session.id).memory_stores.memories.list("memstore_" + "0" * 24)
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_its_writes_are_its_own(
         self, hf: Holdfast, store: Store, memory: Memory, session: SessionRecord
     ) -> None:
@@ -270,6 +276,7 @@ class NarrowingContract(GivenAStore):
         assert [each.operation for each in of_session] == ["created", "modified", "modified"]
         assert {each.created_by for each in of_session} == {Actor.session(session.id)}
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_it_sees_itself_and_its_attachments_and_no_other_session(
         self, hf: Holdfast, session: SessionRecord, store: Store
     ) -> None:
@@ -281,6 +288,7 @@ class NarrowingContract(GivenAStore):
         with pytest.raises(NotPermitted):
             narrowed.sessions.retrieve(other.id)
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_it_meets_the_same_conflicts(
         self, hf: Holdfast, store: Store, memory: Memory, session: SessionRecord
     ) -> None:
@@ -312,6 +320,7 @@ class NarrowingContract(GivenAStore):
         with pytest.raises(StoreArchived):
             WRITES["update"](narrowed, memory)
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("end", ["archive", "delete"])
     def test_it_ends_with_its_session(
         self, hf: Holdfast, memory: Memory, session: SessionRecord, end: str
@@ -334,6 +343,7 @@ class NarrowingContract(GivenAStore):
             hf.for_session("sesn_" + "0" * 24)
 
 
+@pytest.mark.surface("http", "tokens open a server")
 class SessionTokensContract(GivenAStore):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
@@ -406,6 +416,7 @@ class WorkspacesContract(GivenAStore):
         )
         assert found == memory
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_anothers_store_cannot_be_changed(
         self, hf: Holdfast, elsewhere: Holdfast, store: Store
     ) -> None:
@@ -433,6 +444,7 @@ class WorkspacesContract(GivenAStore):
                 memory.memory_version_id, memory_store_id=own.id
             )
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_anothers_sessions_and_agents_are_not_found(
         self, hf: Holdfast, elsewhere: Holdfast, store: Store
     ) -> None:
@@ -453,6 +465,7 @@ class WorkspacesContract(GivenAStore):
 
         assert elsewhere.memory_stores.settings().memories_cap == 10_000
 
+    @pytest.mark.surface("http", "the server has a branch for it")
     @pytest.mark.parametrize("name", ["*", "a b", "a/b", "-a", "x" * 129, "a\n", "\u00fc"])
     def test_what_is_no_name_is_refused(self, hf: Holdfast, name: str) -> None:
         with pytest.raises(InvalidInput):

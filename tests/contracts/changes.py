@@ -31,6 +31,7 @@ def basic(hf: Holdfast, memory: Memory) -> Memory:
     return memories.retrieve(memory.id, memory_store_id=memory.memory_store_id, view="basic")
 
 
+@pytest.mark.surface("file", "readers see one state of the file")
 class SnapshotContract(GivenAStore):
     """Subclass it, and give it an `hf` fixture."""
 
@@ -61,6 +62,7 @@ class SnapshotContract(GivenAStore):
 
         assert (snapshot.cap, snapshot.archived_at) == (7, archived.archived_at)
 
+    @pytest.mark.surface("http", "the server has a branch for it")
     def test_its_number_is_that_of_the_last_write(self, hf: Holdfast, store: Store) -> None:
         before = hf.memory_stores.memories.snapshot(store.id).seq
 
@@ -70,6 +72,7 @@ class SnapshotContract(GivenAStore):
         assert hf.memory_stores.memories.snapshot(store.id).seq == applied.seq
         assert applied.seq > before
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_of_an_unknown_store_there_is_none(self, hf: Holdfast, elsewhere: Holdfast) -> None:
         theirs = elsewhere.memory_stores.create(name="Theirs")
         for id in (theirs.id, "memstore_" + "0" * 24, "x", "\0"):
@@ -77,6 +80,7 @@ class SnapshotContract(GivenAStore):
                 hf.memory_stores.memories.snapshot(id)
 
 
+@pytest.mark.surface("file", "the feed reads the file")
 class ChangesContract(GivenAStore):
     """Subclass it, and give it `hf` and `elsewhere` fixtures."""
 
@@ -111,6 +115,7 @@ class ChangesContract(GivenAStore):
         assert c.id not in {each.memory_id for each in changes}
         assert [each.seq for each in changes] == sorted({each.seq for each in changes})
 
+    @pytest.mark.surface("http", "the server has a branch for it")
     def test_only_the_last_change_of_a_memory_is_told(
         self, hf: Holdfast, store: Store, after: int
     ) -> None:
@@ -204,6 +209,7 @@ class ChangesContract(GivenAStore):
 
         assert [(each.memory_id, each.operation) for each in changes] == [(a.id, "deleted")]
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_number_the_store_never_came_to_asks_for_a_snapshot(
         self, hf: Holdfast, store: Store, after: int
     ) -> None:
@@ -224,6 +230,7 @@ class ChangesContract(GivenAStore):
         with pytest.raises(CursorExpired):
             hf.memory_stores.memories.changes(store.id, passed)
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_what_is_no_number_and_no_time_is_refused(
         self, hf: Holdfast, store: Store, after: int
     ) -> None:
@@ -233,6 +240,7 @@ class ChangesContract(GivenAStore):
             with invalid("wait"):
                 hf.memory_stores.memories.changes(store.id, after, wait=seconds)
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_an_unknown_store_has_none(self, hf: Holdfast, elsewhere: Holdfast) -> None:
         theirs = elsewhere.memory_stores.create(name="Theirs")
         for id, number in ((theirs.id, 0), ("memstore_" + "0" * 24, -1), ("x", 0)):
@@ -245,6 +253,8 @@ HEAD_START, PATIENCE = 0.05, 3.0
 """Seconds for a waiting call to begin, and to return."""
 
 
+@pytest.mark.surface("file", "the feed polls the file")
+@pytest.mark.surface("http", "it waits for changes across the wire")
 class WaitingContract(GivenAStore):
     """Subclass it, and give it an `hf` fixture."""
 

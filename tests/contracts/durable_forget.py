@@ -156,6 +156,7 @@ class DurableExpiryContract(GivenAnAgent):
         assert sorted(keys_of(durable.sweep().expired)) == ["a", "b"]
         assert durable.sweep().expired == ()
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_sweep_of_the_workspace_reaches_idle_agents(
         self, hf: Holdfast, durable: DurableMemory, other: DurableMemory, clock: FrozenClock
     ) -> None:
@@ -166,6 +167,7 @@ class DurableExpiryContract(GivenAnAgent):
         assert sorted(keys_of(hf.sweep().expired)) == ["a", "b"]
         assert [each.entries for each in hf.durable_agents().data] == [0, 0]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_an_expiry_is_logged_without_the_content(
         self, durable: DurableMemory, clock: FrozenClock
     ) -> None:
@@ -244,6 +246,7 @@ class DurableExpiryContract(GivenAnAgent):
 
         assert [each.content for each in durable.history("a").data] == ["second", "first"]
 
+    @pytest.mark.surface("http", "fields of the body cross the wire")
     def test_the_agents_own_hours_are_those_that_count(
         self, durable: DurableMemory, clock: FrozenClock
     ) -> None:
@@ -305,6 +308,7 @@ class DurableForgettingContract(GivenAnAgent):
             assert run.forget("a") is True
             assert run.get("a") is None
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_scope_picks_one(self, durable: DurableMemory) -> None:
         durable.set("a", "all", category="workspace")
         durable.set("a", "own", category="core")
@@ -344,6 +348,7 @@ class DurableForgettingContract(GivenAnAgent):
         assert entry is not None
         assert entry.content == "own"
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_another_scope_is_refused(self, durable: DurableMemory) -> None:
         unknown: Any = "all"
 
@@ -400,6 +405,7 @@ class DurableForgettingContract(GivenAnAgent):
 class DurableRevivalContract(GivenAnAgent):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_run_open_meanwhile_cannot_revive_a_key(
         self, durable: DurableMemory, clock: FrozenClock
     ) -> None:
@@ -417,6 +423,7 @@ class DurableRevivalContract(GivenAnAgent):
         assert error.next
         assert durable.get("a") is None
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_nor_by_capture_nor_in_a_batch(self, durable: DurableMemory) -> None:
         durable.set("a", "x", category="core")
         with durable.run() as run:
@@ -507,6 +514,7 @@ class DurableRevivalContract(GivenAnAgent):
         assert durable.explain("a").reason == "never_stored"
 
 
+@pytest.mark.surface("file", "deleted rows leave the file")
 class DurableForgottenAgentContract(GivenAnAgent):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 

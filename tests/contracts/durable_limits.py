@@ -54,6 +54,7 @@ class DurableLimitsContract(GivenAnAgent):
             assert getattr(changed.limits, name) == getattr(durable.limits(), name) == value
         assert getattr(other.limits(), name) not in {least, most}
 
+    @pytest.mark.surface("http", "fields of the body cross the wire")
     @pytest.mark.parametrize("name", RANGES)
     def test_a_workspaces_limit_is_every_agents(
         self, hf: Holdfast, durable: DurableMemory, name: str
@@ -64,6 +65,7 @@ class DurableLimitsContract(GivenAnAgent):
 
         assert getattr(durable.limits(), name) == most
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("past", [-1, 1])
     @pytest.mark.parametrize("name", RANGES)
     def test_one_past_an_end_is_refused(
@@ -82,12 +84,14 @@ class DurableLimitsContract(GivenAnAgent):
         with bad("cap"):
             durable.set_limits(cap=value)
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_limit_nobody_knows_is_refused(self, durable: DurableMemory) -> None:
         unknown: Any = {"entries": 5}
 
         with bad("entries"):
             durable.set_limits(**unknown)
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_an_agents_own_limit_goes_over_the_workspaces(
         self, hf: Holdfast, durable: DurableMemory, other: DurableMemory
     ) -> None:
@@ -102,6 +106,7 @@ class DurableLimitsContract(GivenAnAgent):
 
         assert (durable.limits().cap, durable.limits().budget) == (5, 6)
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_cap_below_what_is_held_changes_nothing(self, durable: DurableMemory) -> None:
         for key in "abc":
             durable.set(key, "x", category="note")
@@ -150,6 +155,7 @@ class DurableLimitsContract(GivenAnAgent):
         assert beside.hydrate().entries == ()
         assert beside.limits() == durable.limits()
 
+    @pytest.mark.surface("http", "fields of the body cross the wire")
     def test_a_lowered_content_limit_holds_only_for_new_writes(
         self, durable: DurableMemory
     ) -> None:
@@ -170,6 +176,7 @@ class DurableLimitsContract(GivenAnAgent):
         with bad("content"):
             durable.set("b", text_of(65_537, "🦀"), category="core")
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_the_agents_budget_is_what_a_hydration_has(self, durable: DurableMemory) -> None:
         durable.set("a", "x" * 20, category="core")
         durable.set_limits(budget=10)
@@ -215,6 +222,7 @@ class DurableEvictionContract(GivenAnAgent):
         assert (victim.seq, victim.size_bytes) == (before.seq, before.size_bytes)
         assert sorted(listed(durable)) == sorted(held.replace(gone, new))
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_windowed_entry_among_core_alone_is_refused(self, durable: DurableMemory) -> None:
         fill(durable, "ABCD")
         before = durable.list().data
@@ -290,6 +298,7 @@ class DurableEvictionContract(GivenAnAgent):
         assert [(each.key, each.scope) for each in stored.evicted] == [("w1", "workspace")]
         assert listed(durable) == ["w3", "w2", "own"]
 
+    @pytest.mark.surface("http", "fields of the body cross the wire")
     def test_conversation_entries_compete_within_their_run(self, durable: DurableMemory) -> None:
         durable.set_limits(run_cap=2, cap=1)
         durable.set("own", "x", category="core")
@@ -373,6 +382,7 @@ def given(field: str, value: str) -> dict[str, Any]:
     return {**whole, field: (value,) if field == "tags" else value}
 
 
+@pytest.mark.surface("file", "texts of any size and letters are written to disk")
 class DurableTextsContract(GivenAnAgent):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
@@ -471,10 +481,12 @@ class DurableTextsContract(GivenAnAgent):
 
         assert durable.set("a", "x", category="core", tags=tags).tags == tuple(sorted(tags))
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_one_text_is_no_list_of_tags(self, durable: DurableMemory) -> None:
         with bad("tags"):
             durable.set("a", "x", category="core", tags="web")
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     @pytest.mark.parametrize("key", ["__run__", "holdfast:seq", "a/b", "..", "%", "'", "Ⅷ", "A"])
     def test_no_key_is_reserved_or_folded(self, durable: DurableMemory, key: str) -> None:
         durable.set("a", "near", category="core")
@@ -486,6 +498,7 @@ class DurableTextsContract(GivenAnAgent):
         assert entry is not None
         assert entry.content == "x"
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     @pytest.mark.parametrize("key", ["A", "a ", "\uff41", "a%", "_"])
     def test_get_finds_no_near_match(self, durable: DurableMemory, key: str) -> None:
         durable.set("a", "x", category="core")
@@ -501,6 +514,7 @@ class DurableTextsContract(GivenAnAgent):
     def test_a_name_of_the_rule_is_an_agent(self, hf: Holdfast, name: str) -> None:
         assert hf.durable(name).set("a", "x", category="core").agent == name
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     @pytest.mark.parametrize("name", ["", "A" * 129, "-a", "a b", "a/b", "é", "a\n", "*", "a\0"])
     def test_any_other_name_is_refused(self, hf: Holdfast, name: str) -> None:
         with bad("agent"):

@@ -35,6 +35,7 @@ class DurableListingContract(GivenAnAgent):
             ("a", "shared", "workspace"),
         ]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_filters_combine(self, durable: DurableMemory) -> None:
         durable.set("a1", "x", category="core", tags=("t", "u"))
         durable.set("a2", "x", category="core", tags=("t",))
@@ -61,6 +62,7 @@ class DurableListingContract(GivenAnAgent):
         assert keys_of(durable.list(since=at).data) == ["b"]
         assert keys_of(durable.list(since=at + timedelta(milliseconds=1)).data) == []
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_since_a_span_is_back_from_now(
         self, durable: DurableMemory, clock: FrozenClock
     ) -> None:
@@ -72,6 +74,7 @@ class DurableListingContract(GivenAnAgent):
         assert keys_of(durable.list(since=timedelta(seconds=30)).data) == ["b"]
         assert keys_of(durable.list(since=timedelta(seconds=90)).data) == ["b", "a"]
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     def test_since_a_time_without_a_zone_is_refused(self, durable: DurableMemory) -> None:
         with bad("since"):
             durable.list(since=datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused
@@ -116,11 +119,13 @@ class DurableListingContract(GivenAnAgent):
 
         assert keys_of(durable.list(query=query).data) == found
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_query_does_not_search_categories(self, durable: DurableMemory) -> None:
         durable.set("a", "x", category="findme")
 
         assert durable.list(query="findme").data == []
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_an_empty_filter_is_no_filter(self, durable: DurableMemory) -> None:
         durable.set("a", "x", category="note")
 
@@ -128,6 +133,7 @@ class DurableListingContract(GivenAnAgent):
 
         assert keys_of(found.data) == ["a"]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_listing_changes_no_order(self, durable: DurableMemory) -> None:
         durable.set("a", "x", category="note")
         durable.set("b", "x", category="note")
@@ -158,6 +164,7 @@ class DurablePagesContract(GivenAnAgent):
 
         assert keys_of(durable.list(limit=limit).all()) == [f"k{5 - each}" for each in range(6)]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_writes_meanwhile_neither_hide_nor_double_the_unwritten(
         self, durable: DurableMemory
     ) -> None:
@@ -175,6 +182,7 @@ class DurablePagesContract(GivenAnAgent):
         assert [key for key in walked if key in {"k1", "k2", "k4"}] == ["k4", "k2", "k1"]
         assert len(walked) == len(set(walked))
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_cursor_with_other_filters_is_refused(self, durable: DurableMemory) -> None:
         for number in range(3):
             durable.set(f"k{number}", "x", category="note")
@@ -230,6 +238,7 @@ class DurableScopesContract(GivenAnAgent):
         assert (entry.id, entry.content) == (stored.id, "x")
         assert listed(other) == seen(other.hydrate()) == ["a"]
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_another_workspace_sees_none_of_it(
         self, durable: DurableMemory, elsewhere: Holdfast
     ) -> None:
@@ -340,6 +349,7 @@ class DurableScopesContract(GivenAnAgent):
         assert (totals.entries, totals.size_bytes) == (2, first.size_bytes + second.size_bytes)
         assert totals.last_write == second.updated_at
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_the_list_of_agents_is_walked_by_name(self, hf: Holdfast) -> None:
         for name in ("c", "a", "b"):
             hf.durable(name).set("k", "x", category="core")
@@ -350,6 +360,7 @@ class DurableScopesContract(GivenAnAgent):
         assert [each.agent for each in page.all()] == ["a", "b", "c"]
         assert hf.durable_agents(limit=3).next_page is None
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_no_list_of_agents_goes_by_a_limit_or_a_cursor_that_is_none(self, hf: Holdfast) -> None:
         with bad("limit"):
             hf.durable_agents(limit=0)
@@ -478,6 +489,7 @@ class DurableHydrationContract(GivenAnAgent):
         with durable.run("one") as run:
             assert run.hydrate().run_id == "one"
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("budget", [-1, 16_777_217])
     def test_a_budget_beyond_its_range_is_refused(
         self, durable: DurableMemory, budget: int
@@ -516,6 +528,7 @@ class DurableHydrationContract(GivenAnAgent):
 class DurableExplanationsContract(GivenAnAgent):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_of_what_is_taken_and_of_what_is_not(self, durable: DurableMemory) -> None:
         put(durable, "w2", "note", 30)
         put(durable, "w1", "note", 60)
@@ -549,6 +562,7 @@ class DurableExplanationsContract(GivenAnAgent):
 
         assert (explained.reason, explained.scope, explained.category) == ("core", "agent", "core")
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_of_a_key_never_stored(self, durable: DurableMemory) -> None:
         explained = durable.explain("a")
 

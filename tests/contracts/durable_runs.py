@@ -28,6 +28,7 @@ ACTS: dict[str, Callable[[DurableRun], object]] = {
 }
 
 
+@pytest.mark.surface("file", "leases are read from the file")
 class DurableRunsContract(GivenAnAgent):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
@@ -88,6 +89,7 @@ class DurableRunsContract(GivenAnAgent):
         assert (error.reason, error.token) == ("ended", run.token)
         assert listed(durable) == ["a"]
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("act", ACTS)
     def test_a_lapsed_run_can_do_nothing(
         self, durable: DurableMemory, clock: FrozenClock, act: str
@@ -134,6 +136,7 @@ class DurableRunsContract(GivenAnAgent):
         assert run.end().removed == 2
         assert listed(durable) == ["c"]
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_an_exception_ends_the_run_as_well(self, durable: DurableMemory) -> None:
         run = durable.run()
         run.set("a", "x", category="conversation")
@@ -150,6 +153,7 @@ class DurableRunsContract(GivenAnAgent):
 
         assert listed(durable) == ["a"]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_run_lapses_a_day_after_its_last_sign_of_life(
         self, durable: DurableMemory, clock: FrozenClock
     ) -> None:
@@ -176,6 +180,7 @@ class DurableRunsContract(GivenAnAgent):
 class DurableConversationsContract(GivenAnAgent):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_outside_a_run_there_is_no_conversation(self, durable: DurableMemory) -> None:
         with refused(RunRequired, "008") as refusal:
             durable.set("a", "x", category="conversation")
@@ -354,6 +359,7 @@ class DurableHistoryContract(GivenAnAgent):
         assert change.actor == stored.updated_by
         assert (change.run_id, change.run_token, change.redacted_at) == (None, None, None)
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_change_in_a_run_names_the_run(self, durable: DurableMemory) -> None:
         with durable.run("run_1") as run:
             run.set("a", "x", category="core")
@@ -370,6 +376,7 @@ class DurableHistoryContract(GivenAnAgent):
 
         assert [each.key for each in durable.history().data] == ["a"]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_filters_and_pages(self, durable: DurableMemory, clock: FrozenClock) -> None:
         durable.set("a", "x", category="core")
         at = clock.tick(60)
@@ -382,6 +389,7 @@ class DurableHistoryContract(GivenAnAgent):
         assert len(walked) == 3
         assert walked == sorted(walked, reverse=True)
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     @pytest.mark.parametrize("limit", [0, 1001])
     def test_a_limit_beyond_1_to_1000_is_refused(self, durable: DurableMemory, limit: int) -> None:
         with bad("limit"):
@@ -458,6 +466,7 @@ class DurableRedactionContract(GivenAnAgent):
         assert durable.redact(first.seq) == change
         assert len(durable.history(op="redact").data) == 1
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_change_that_is_not_there_is_not_found(self, durable: DurableMemory) -> None:
         with refused(NotFound, "002"):
             durable.redact(123_456_789)
@@ -472,6 +481,7 @@ class DurableRedactionContract(GivenAnAgent):
         (change,) = other.history("a").data
         assert change.content == "x"
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_restoring_writes_what_a_change_held(self, durable: DurableMemory) -> None:
         first = durable.set("a", "x", category="core", tags=("t",))
         durable.set("a", "y", category="note")
@@ -482,6 +492,7 @@ class DurableRedactionContract(GivenAnAgent):
         assert stored.seq > first.seq
         assert durable.history("a").data[0].op == "restore"
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_what_was_redacted_cannot_be_restored(self, durable: DurableMemory) -> None:
         first = durable.set("a", "x", category="core")
         durable.set("a", "y", category="core")

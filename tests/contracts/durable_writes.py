@@ -128,6 +128,7 @@ class DurableManyContract(GivenAnAgent):
         assert error.index == 1
         assert listed(durable) == []
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_bad_item_that_only_the_store_can_tell_carries_its_index(
         self, durable: DurableMemory
     ) -> None:
@@ -141,6 +142,7 @@ class DurableManyContract(GivenAnAgent):
         assert error.index == 1
         assert durable.get("a").content == "x"  # pyright: ignore[reportOptionalMemberAccess]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_bad_items_are_skipped_when_asked(self, durable: DurableMemory) -> None:
         durable.set_limits(cap=2)
 
@@ -199,6 +201,7 @@ class DurableManyContract(GivenAnAgent):
             durable.set_many([*most, item("one more")])
         assert len(durable.set_many(most).stored) == 1000
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("on_error", ["stop", "", None])
     def test_another_way_with_errors_is_refused(
         self, durable: DurableMemory, on_error: Any
@@ -249,16 +252,19 @@ class DurablePromotingContract(GivenAnAgent):
             "version": "2",
         }
 
+    @pytest.mark.surface("http", "fields of the body cross the wire")
     def test_the_longest_key_of_a_run_may_be_where_it_is_from(self, durable: DurableMemory) -> None:
         stored = durable.promote({LONGEST: Value("x")}, LONGEST, category="core", as_key="a")
 
         assert stored.key == "a"
         assert durable.history("a").data[0].cause == {"promoted_from": LONGEST}
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     def test_a_key_too_long_for_an_entry_needs_another(self, durable: DurableMemory) -> None:
         with bad("key"):
             durable.promote({LONGEST: Value("x")}, LONGEST, category="core")
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     def test_a_longer_key_than_any_of_a_run_is_refused(self, durable: DurableMemory) -> None:
         longer = f"{LONGEST}k"
 
@@ -273,6 +279,7 @@ class DurablePromotingContract(GivenAnAgent):
         assert durable.history().data == []
 
 
+@pytest.mark.surface("file", "a transaction is committed to disk")
 class DurableWritingContract(GivenAnAgent):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
@@ -390,6 +397,7 @@ class DurableWritingContract(GivenAnAgent):
         assert numbers == sorted(set(numbers))
 
 
+@pytest.mark.surface("http", "what was expected crosses the wire")
 class DurablePreconditionsContract(GivenAnAgent):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
@@ -447,6 +455,8 @@ class DurablePreconditionsContract(GivenAnAgent):
             durable.set("a", "x", category="core", expected_seq=expected)
 
 
+@pytest.mark.surface("file", "answers are stored on disk")
+@pytest.mark.surface("http", "an answer that is lost is asked for again")
 class DurableReplaysContract(GivenAnAgent):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 

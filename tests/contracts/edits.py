@@ -46,6 +46,7 @@ class GivenEdits(GivenAStore):
         return [each.operation for each in reversed(versions)]
 
 
+@pytest.mark.surface("file", "a transaction is committed to disk")
 class SavesContract(GivenEdits):
     """Subclass it, and give it an `hf` fixture."""
 
@@ -59,6 +60,7 @@ class SavesContract(GivenEdits):
         assert (applied.changed, applied.deleted) == (True, ())
         assert self.held(hf, store) == {"/a.md": "tabs"}
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_save_of_something_new_goes_to_no_memory_that_is_there(
         self, hf: Holdfast, store: Store
     ) -> None:
@@ -133,6 +135,7 @@ class SavesContract(GivenEdits):
 
         assert self.held(hf, store) == {"/a.md": "one\nmine\nmine\n"}
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_an_append_beyond_the_limit_is_too_large(self, hf: Holdfast, store: Store) -> None:
         written(hf, store, "/a.md", content="x" * 102_399)
         self.one(hf, store, Save(path="/a.md", content="", base_sha256=OTHER, appended="y"))
@@ -299,6 +302,7 @@ class EditsContract(GivenEdits):
         assert (second.changed, second.deleted) == (False, ())
         assert self.operations(hf, store) == ["created", "deleted"]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_edits_see_what_those_before_them_did(self, hf: Holdfast, store: Store) -> None:
         (a,) = written(hf, store, "/a", content="1")
 
@@ -341,6 +345,7 @@ class EditsContract(GivenEdits):
 
         assert [each.memory.path for each in found] == ["/a"]
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_an_archived_store_takes_no_edit(self, hf: Holdfast, store: Store) -> None:
         (a,) = written(hf, store, "/a")
         hf.memory_stores.archive(store.id)
@@ -353,6 +358,8 @@ class EditsContract(GivenEdits):
 DAY = 24 * 3600
 
 
+@pytest.mark.surface("file", "answers are stored on disk")
+@pytest.mark.surface("http", "an answer that is lost is asked for again")
 class OnceContract(GivenEdits):
     """Subclass it, and give it `hf`, `elsewhere` and `clock` fixtures."""
 

@@ -16,6 +16,7 @@ from holdfast.testing.fakes import FrozenClock
 class StoreListsContract:
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_workspace_without_stores_has_an_empty_page(self, hf: Holdfast) -> None:
         page = hf.memory_stores.list()
 
@@ -43,6 +44,7 @@ class StoreListsContract:
         assert page.next_page is not None
         assert page.next_page.startswith("page_")
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_pages_follow_one_another_to_the_end(self, hf: Holdfast) -> None:
         stores = [hf.memory_stores.create(name="Notes") for _ in range(5)]
 
@@ -58,6 +60,7 @@ class StoreListsContract:
 
         assert list(hf.memory_stores.list(limit=2).all()) == stores[::-1]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_page_that_is_just_full_is_the_last(self, hf: Holdfast) -> None:
         for _ in range(2):
             hf.memory_stores.create(name="Notes")
@@ -71,6 +74,7 @@ class StoreListsContract:
         assert list(hf.memory_stores.list()) == [live]
         assert list(hf.memory_stores.list(include_archived=True)) == [archived, live]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_bounds_of_created_at_are_inclusive(self, hf: Holdfast, clock: FrozenClock) -> None:
         stores: list[Store] = []
         for _ in range(3):
@@ -93,6 +97,7 @@ class StoreListsContract:
         assert list(hf.memory_stores.list(created_at_gte=clock.now() + microsecond)) == []
         assert list(hf.memory_stores.list(created_at_lte=clock.now() - microsecond)) == []
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_naive_bound_is_utc(self, hf: Holdfast) -> None:
         store = hf.memory_stores.create(name="Notes")
         naive = store.created_at.replace(tzinfo=None)
@@ -145,6 +150,7 @@ class StoreSettingsContract(GivenAStore):
             "versions_keep_last": None,
         }
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_cap_once_set_is_kept(self, hf: Holdfast) -> None:
         settings = hf.memory_stores.configure(memories_cap=7)
 
@@ -156,6 +162,7 @@ class StoreSettingsContract(GivenAStore):
 
         assert hf.memory_stores.configure() == settings
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_negative_cap_is_refused(self, hf: Holdfast) -> None:
         with invalid("memories_cap"):
             hf.memory_stores.configure(memories_cap=-1)
@@ -181,6 +188,7 @@ class StoreSettingsContract(GivenAStore):
 
         assert [each.path for each in memories.list(store.id)] == [successor.path]
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_restoring_a_deleted_memory_needs_room(self, hf: Holdfast, store: Store) -> None:
         hf.memory_stores.configure(memories_cap=1)
         (memory,) = written(hf, store, "/a")
@@ -274,6 +282,7 @@ class ListingContract(GivenAStore):
         for each in page:
             assert isinstance(each, MemoryPrefix) == each.path.endswith("/")
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_prefix_says_its_path_and_nothing_else(self, hf: Holdfast, store: Store) -> None:
         written(hf, store, "/a/b/c")
 
@@ -281,12 +290,14 @@ class ListingContract(GivenAStore):
 
         assert page.data == [MemoryPrefix(path="/a/")]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_depth_1_below_a_directory(self, hf: Holdfast, store: Store) -> None:
         written(hf, store, "/a/b", "/a/c/d", "/a/c/e", "/a0", "/b")
 
         assert self.paths(hf, store, depth=1, path_prefix="/a/") == ["/a/b", "/a/c/"]
         assert self.paths(hf, store, depth=1, path_prefix="/a/c/") == ["/a/c/d", "/a/c/e"]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     @pytest.mark.parametrize(
         ("prefix", "expected"),
         [
@@ -332,6 +343,7 @@ class ListingContract(GivenAStore):
         with invalid("view"):
             hf.memory_stores.memories.list(store.id, view=bad)
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_the_list_of_an_unknown_store_is_not_found(self, hf: Holdfast) -> None:
         with pytest.raises(NotFound):
             hf.memory_stores.memories.list("memstore_" + "0" * 24)
@@ -356,6 +368,7 @@ class ListingContract(GivenAStore):
 
         assert full == hf.memory_stores.memories.retrieve(memory.id, memory_store_id=store.id)
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_with_contents_a_page_has_at_most_20(self, hf: Holdfast, store: Store) -> None:
         written(hf, store, *(f"/{n:02}" for n in range(21)))
 
@@ -364,6 +377,7 @@ class ListingContract(GivenAStore):
         assert len(page) == 20
         assert len(list(page.all())) == 21
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     @pytest.mark.parametrize("how", [{}, {"depth": 1}, {"depth": 1, "view": "full"}])
     @pytest.mark.parametrize("limit", [1, 2, 5])
     def test_pages_give_what_one_page_gives(
@@ -381,6 +395,7 @@ class ListingContract(GivenAStore):
             found += page.data
         assert found == whole.data
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_page_that_is_just_full_is_the_last(self, hf: Holdfast, store: Store) -> None:
         written(hf, store, "/a", "/b/1", "/b/2", "/b/3")
 
@@ -412,11 +427,13 @@ class ListingContract(GivenAStore):
 
         assert hf.memory_stores.memories.at(store.id, path) is None
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     def test_at_of_an_unknown_store_is_not_found(self, hf: Holdfast) -> None:
         with pytest.raises(NotFound):
             hf.memory_stores.memories.at("memstore_" + "0" * 24, "/a")
 
 
+@pytest.mark.surface("http", "cursors cross the wire")
 class CursorsContract(GivenAStore):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 

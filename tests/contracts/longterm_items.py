@@ -105,6 +105,7 @@ class LongTermCapsContract(GivenAUser):
 
         assert ltm.remember("Plays chess").evicted == (less.id,)
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_what_was_recalled_lately_stays(self, hf: Holdfast, clock: FrozenClock) -> None:
         ltm = capped(hf, 2)
         kept(ltm, "Likes tabs")
@@ -116,6 +117,7 @@ class LongTermCapsContract(GivenAUser):
 
         assert ltm.remember("Plays chess").evicted == (untouched.id,)
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_with_a_cap_of_one_the_newest_stays(self, hf: Holdfast) -> None:
         ltm = capped(hf, 1)
         first = kept(ltm, "Likes tabs", importance=1.0)
@@ -155,6 +157,7 @@ class LongTermCapsContract(GivenAUser):
 
         assert ltm.remember("likes tabs").evicted == ()
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_an_evicted_item_leaves_its_turns_and_may_be_learnt_again(self, hf: Holdfast) -> None:
         ltm = capped(hf, 1)
         turn = ltm.record([said("I like tabs")]).turns[0]
@@ -166,9 +169,11 @@ class LongTermCapsContract(GivenAUser):
         assert ltm.remember("Likes tabs").outcome == "stored"
 
 
+@pytest.mark.surface("file", "deleted rows leave the file")
 class LongTermForgettingContract(GivenAUser):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_what_is_forgotten_is_gone(self, ltm: LongTermMemory) -> None:
         item = kept(ltm, "Likes tabs")
         ltm.recall("tabs")
@@ -180,6 +185,7 @@ class LongTermForgettingContract(GivenAUser):
         assert ltm.recall("tabs", min_relevance=0) == items(ltm) == []
         assert ltm.status().items == 0
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     def test_forgetting_again_is_false_and_no_error(self, ltm: LongTermMemory) -> None:
         item = kept(ltm, "Likes tabs")
         ltm.forget(item.id)
@@ -206,6 +212,7 @@ class LongTermForgettingContract(GivenAUser):
         assert turns(ltm) == ["Three"]
         assert ltm.get(third.id) == third
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_with_a_turn_go_the_items_that_came_from_it_alone(self, ltm: LongTermMemory) -> None:
         first, second = ltm.record([said("One"), said("Two")]).turns
         alone = kept(ltm, "Likes tabs", turns=[first.id])
@@ -272,6 +279,7 @@ class LongTermForgettingContract(GivenAUser):
         assert texts(ltm.recall("spaces")) == ["Likes spaces"]
         assert ltm.recall("tabs") == []
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_person_is_forgotten_everywhere(
         self, hf: Holdfast, ltm: LongTermMemory, other: LongTermMemory
     ) -> None:
@@ -305,6 +313,7 @@ TOLD = "My password is hunter22!"
 NOBODY = "item_000000000000000000000000"
 
 
+@pytest.mark.surface("file", "a transaction is committed to disk")
 class LongTermRememberingContract(GivenAUser):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
@@ -373,6 +382,7 @@ class LongTermRememberingContract(GivenAUser):
         with bad("text"):
             ltm.remember(most + char)
 
+    @pytest.mark.surface("http", "the server has a branch for it")
     def test_what_is_no_text_is_refused(self, ltm: LongTermMemory) -> None:
         wrong: Any = 7
         for text in (wrong, "\ud800", "a\0b"):
@@ -396,6 +406,7 @@ class LongTermRememberingContract(GivenAUser):
         assert item.turns == (first.id, second.id)
         assert turn.items == (item.id,)
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_turn_that_is_not_there_is_refused(self, ltm: LongTermMemory) -> None:
         with bad("turns"):
             ltm.remember("Likes tabs", turns=["turn_000000000000000000000000"])
@@ -487,6 +498,7 @@ class LongTermDuplicatesContract(GivenAUser):
 class LongTermChangingContract(GivenAUser):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_what_is_given_is_changed_and_nothing_else(
         self, ltm: LongTermMemory, clock: FrozenClock
     ) -> None:
@@ -503,6 +515,7 @@ class LongTermChangingContract(GivenAUser):
         assert (changed.created_at, changed.updated_at) == (first.created_at, clock.now())
         assert ltm.get(first.id) == changed
 
+    @pytest.mark.surface("http", "fields of the body cross the wire")
     def test_a_new_text_is_found_and_the_old_one_is_not(self, ltm: LongTermMemory) -> None:
         item = kept(ltm, "Likes tabs")
         assert texts(ltm.recall("tabs")) == ["Likes tabs"]
@@ -512,6 +525,7 @@ class LongTermChangingContract(GivenAUser):
         assert texts(ltm.recall("spaces")) == ["Likes spaces"]
         assert ltm.recall("tabs") == []
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_what_is_not_there_is_not_found(
         self, ltm: LongTermMemory, other: LongTermMemory
     ) -> None:
@@ -528,6 +542,7 @@ class LongTermChangingContract(GivenAUser):
         with bad("id"):
             ltm.update(turn.id, text="I like spaces")
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_secret_is_refused(self, ltm: LongTermMemory) -> None:
         item = kept(ltm, "Likes tabs")
 

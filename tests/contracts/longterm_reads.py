@@ -43,6 +43,7 @@ LOOK_ALIKES: list[tuple[str, str, str | None]] = [
 ]
 
 
+@pytest.mark.surface("http", "error fields cross the wire")
 class LongTermScopesContract(GivenAUser):
     """Subclass it, and give it `hf`, `elsewhere` and `clock` fixtures."""
 
@@ -100,6 +101,7 @@ class LongTermScopesContract(GivenAUser):
 class LongTermSwitchContract:
     """Subclass it, and give it an `hf` fixture."""
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     @pytest.mark.parametrize(
         ("enabled", "variable", "on"),
         [
@@ -142,6 +144,7 @@ class LongTermSwitchContract:
 
         assert (hf.longterm("ada") is not None) == on
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     @pytest.mark.parametrize("variable", ["2", "maybe", "enabled", "y", "t"])
     def test_another_word_is_refused_whoever_asks(
         self, hf: Holdfast, monkeypatch: pytest.MonkeyPatch, variable: str
@@ -152,6 +155,7 @@ class LongTermSwitchContract:
             with bad(ENABLED):
                 hf.longterm("ada", enabled=enabled)
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_persons_data_is_theirs_whatever_it_says(
         self, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -178,6 +182,7 @@ class LongTermSwitchContract:
         own = memory_of(hf, "ada", options=LongTermOptions(max_items=3))
         assert own.status().max_items == 3
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("variable", ["-1", "many", "2.5", "1e3", "٣"])
     def test_a_cap_that_is_no_number_is_refused(
         self, hf: Holdfast, monkeypatch: pytest.MonkeyPatch, variable: str
@@ -265,6 +270,7 @@ OTHER_ID = "item_85ozrDgbQ0002LkPd6wG80qk"
 class LongTermListingContract(GivenAUser):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_list_walks_from_page_to_page(self, ltm: LongTermMemory) -> None:
         for number in range(7):
             kept(ltm, f"Likes number {number}")
@@ -276,6 +282,7 @@ class LongTermListingContract(GivenAUser):
         assert texts(ltm.list(limit=3, page=page.next_page))[0] == "Likes number 3"
         assert ltm.list(limit=7).next_page is None
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_kinds_and_words_filter_it(self, ltm: LongTermMemory) -> None:
         kept(ltm, "Chose TABS", kind="decision")
         kept(ltm, "Likes tabs a lot", kind="preference")
@@ -292,12 +299,14 @@ class LongTermListingContract(GivenAUser):
 
         assert texts(ltm.list("turns", query="needle", limit=1)) == ["needle"]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_turns_have_captions_and_speakers(self, ltm: LongTermMemory) -> None:
         ltm.record([said("Look", caption="a lake"), said("Well", speaker="Ana")])
 
         assert texts(ltm.list("turns", query="lake")) == ["Look"]
         assert texts(ltm.list("turns", query="ana")) == ["Well"]
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_wrong_arguments_are_refused(self, ltm: LongTermMemory) -> None:
         for _ in range(2):
             kept(ltm, "Likes tabs" * (_ + 1))
@@ -314,6 +323,7 @@ class LongTermListingContract(GivenAUser):
         with bad("page"):
             ltm.list("turns", page=page)
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_what_is_not_there_is_none(self, ltm: LongTermMemory) -> None:
         wrong: Any = None
         for id in (ID, "turn_85ozrDgbQ0001LkPd6wG80qk", "nonsense", "", wrong):
@@ -347,6 +357,7 @@ class LongTermExportContract(GivenAUser):
         ltm.flush()
         return ltm
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_what_is_exported_comes_back_the_same(
         self, filled: LongTermMemory, other: LongTermMemory
     ) -> None:
@@ -358,6 +369,7 @@ class LongTermExportContract(GivenAUser):
         assert list(other.export()) == exported
         assert texts(other.recall("tabs", touch=False)) == texts(filled.recall("tabs", touch=False))
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_it_is_plain_json(self, filled: LongTermMemory) -> None:
         exported = list(filled.export())
 
@@ -373,6 +385,7 @@ class LongTermExportContract(GivenAUser):
         assert (taken.items, taken.turns, taken.skipped) == (0, 0, 5)
         assert list(filled.export()) == exported
 
+    @pytest.mark.surface("http", "the server has a branch for it")
     def test_one_that_cannot_go_in_is_told(self, ltm: LongTermMemory) -> None:
         taken = ltm.import_(
             [
@@ -457,6 +470,7 @@ class LongTermExportContract(GivenAUser):
         assert len(taken.evicted) == 3
         assert len(items(memory_of(hf, "ada"))) == 2
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_superseded_ones_go_first_at_the_cap(self, hf: Holdfast, clock: FrozenClock) -> None:
         ltm = capped(hf, 2)
         kept(ltm, "Has a dog", importance=0.0)

@@ -45,6 +45,7 @@ class LongTermConversationContract(GivenAUser):
         assert recorded.queued is False
         assert recorded.skipped == ()
 
+    @pytest.mark.surface("http", "the server has a branch for it")
     def test_only_users_and_assistants_speak(self, ltm: LongTermMemory) -> None:
         others = [
             {"role": role, "content": "Obey"}
@@ -145,6 +146,7 @@ class LongTermConversationContract(GivenAUser):
 
         assert [turn.text for turn in grown.turns] == ["Number 599"]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_recalled_block_is_cut_out(self, ltm: LongTermMemory) -> None:
         block = "<recalled-memories>\n- [fact] Old news\n</recalled-memories>"
 
@@ -179,6 +181,7 @@ class LongTermConversationContract(GivenAUser):
 
         assert len(ltm.remember_conversation(HELLO, "t1").turns) == 3
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     @pytest.mark.parametrize(
         "wrong",
         [
@@ -199,6 +202,7 @@ class LongTermConversationContract(GivenAUser):
         assert refused.value.index == 1
         assert turns(ltm) == []
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_bad_thread_is_refused(self, ltm: LongTermMemory) -> None:
         with bad("thread_id"):
             ltm.remember_conversation(HELLO, "")
@@ -220,6 +224,7 @@ THEN = datetime(2023, 5, 7, 13, 56, tzinfo=UTC)
 class LongTermRecordingContract(GivenAUser):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_turn_is_there_as_it_was_given(self, ltm: LongTermMemory, clock: FrozenClock) -> None:
         given = Turn(
             role="assistant",
@@ -274,6 +279,7 @@ class LongTermRecordingContract(GivenAUser):
         assert [turn.text for turn in recorded.turns] == ["Hello", ""]
         assert turns(ltm) == ["", "Hello"]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_where_that_is_wanted_a_secret_is_redacted(self, hf: Holdfast) -> None:
         ltm = memory_of(hf, "ada", options=LongTermOptions(secrets="redact"))
 
@@ -290,6 +296,7 @@ class LongTermRecordingContract(GivenAUser):
         assert refused.value.index == 1
         assert turns(ltm) == []
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     @pytest.mark.parametrize(
         "wrong",
         [
@@ -335,6 +342,7 @@ class LongTermRecordingContract(GivenAUser):
         assert turns(ltm) == ["Newer", "New"]
 
 
+@pytest.mark.surface("file", "postings are read from the file")
 class LongTermRecallingContract(GivenAUser):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
@@ -405,6 +413,7 @@ class LongTermRecallingContract(GivenAUser):
         assert len(ltm.recall("tabs", k=7)) == 7
         assert ltm.recall("tabs", k=0) == []
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_wrong_arguments_are_refused(self, ltm: LongTermMemory) -> None:
         wrong: Any = 7
         for k in (-1, 101, True, 2.5):
@@ -434,6 +443,7 @@ class LongTermRecallingContract(GivenAUser):
         assert found[0].recency == 1
         assert 0.97 < found[1].recency < 1
 
+    @pytest.mark.surface("http", "the server has a branch for it")
     def test_the_most_important_wins_where_only_that_counts(self, ltm: LongTermMemory) -> None:
         kept(ltm, "Likes tabs in Python", importance=0.9)
         kept(ltm, "Likes tabs in Go", importance=0.2)
@@ -480,6 +490,7 @@ class LongTermRecallingContract(GivenAUser):
         assert ltm.recall("frozen lake", touch=False) == alone
 
 
+@pytest.mark.surface("file", "recall times are written in batches")
 class LongTermMarksContract(GivenAUser):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
@@ -525,6 +536,7 @@ class LongTermMarksContract(GivenAUser):
         assert ltm.get(item.id) is None
         assert ltm.recall("tabs", min_relevance=0) == []
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_nor_what_was_cleared(self, ltm: LongTermMemory) -> None:
         kept(ltm, "Likes tabs")
         ltm.recall("tabs")

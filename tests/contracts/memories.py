@@ -36,6 +36,7 @@ class MemoriesContract(GivenAStore):
 
         assert (created.content, changed.content) == (None, None)
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_create_and_update_answer_with_the_content_when_asked(
         self, hf: Holdfast, store: Store
     ) -> None:
@@ -58,6 +59,7 @@ class MemoriesContract(GivenAStore):
         assert full.content == "x"
         assert basic == memory
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_bad_view_is_refused(self, hf: Holdfast, store: Store) -> None:
         bad: Any = "whole"
 
@@ -105,6 +107,7 @@ class MemoriesContract(GivenAStore):
         with pytest.raises(NotFound):
             hf.memory_stores.memories.create("memstore_" + "0" * 24, path="/a", content="x")
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("id", ["mem_" + "0" * 24, "mem_short", "", "nonsense"])
     def test_an_id_that_is_unknown_or_malformed_is_not_found(
         self, hf: Holdfast, store: Store, id: str
@@ -150,6 +153,7 @@ class DeletedMemoriesContract(GivenAStore):
             hf.memory_stores.memories.delete(memory.id, memory_store_id=store.id)
         assert list(hf.memory_stores.memories.list(store.id)) == []
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_deleting_leaves_a_version_without_content(
         self, hf: Holdfast, clock: FrozenClock, store: Store
     ) -> None:
@@ -177,6 +181,7 @@ class DeletedMemoriesContract(GivenAStore):
 
         assert successor.id != memory.id
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_the_expected_hash_lets_the_delete_through(self, hf: Holdfast, store: Store) -> None:
         (memory,) = written(hf, store, "/a")
 
@@ -186,6 +191,7 @@ class DeletedMemoriesContract(GivenAStore):
 
         assert hf.memory_stores.memories.at(store.id, "/a") is None
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_another_hash_deletes_nothing(self, hf: Holdfast, store: Store) -> None:
         (memory,) = written(hf, store, "/a")
 
@@ -198,6 +204,7 @@ class DeletedMemoriesContract(GivenAStore):
             "created"
         ]
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("expected", ["", "0" * 63, "A" * 64, "nonsense"])
     def test_a_malformed_hash_is_refused(self, hf: Holdfast, store: Store, expected: str) -> None:
         (memory,) = written(hf, store, "/a")
@@ -276,6 +283,7 @@ class MemoryUpdatesContract(GivenAStore):
                 memory.id, memory_store_id=memory.memory_store_id, **nothing
             )
 
+    @pytest.mark.surface("http", "fields of the body cross the wire")
     def test_none_beside_a_value_counts_as_left_out(self, hf: Holdfast, memory: Memory) -> None:
         changed = hf.memory_stores.memories.update(
             memory.id,
@@ -287,6 +295,7 @@ class MemoryUpdatesContract(GivenAStore):
 
         assert (changed.path, changed.content_sha256) == ("/a", sha256_of("y"))
 
+    @pytest.mark.surface("http", "the server has a branch for it")
     @pytest.mark.parametrize(
         "same", [{"content": "x"}, {"path": "/a"}, {"content": "x", "path": "/a"}]
     )
@@ -317,6 +326,7 @@ class MemoryUpdatesContract(GivenAStore):
         assert second == first
         assert len(hf.memory_stores.memory_versions.list(store_id)) == 2
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_the_empty_text_is_content(self, hf: Holdfast, memory: Memory) -> None:
         changed = hf.memory_stores.memories.update(
             memory.id, memory_store_id=memory.memory_store_id, content="", view="full"
@@ -324,6 +334,7 @@ class MemoryUpdatesContract(GivenAStore):
 
         assert (changed.content, changed.content_size_bytes) == ("", 0)
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_bad_path_beside_good_content_changes_nothing(
         self, hf: Holdfast, memory: Memory
     ) -> None:
@@ -340,6 +351,7 @@ class MemoryUpdatesContract(GivenAStore):
         )
 
 
+@pytest.mark.surface("http", "what was expected crosses the wire")
 class PreconditionsContract(GivenAStore):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
@@ -424,6 +436,7 @@ GOOD = {
 }
 
 
+@pytest.mark.surface("file", "texts of any size and letters are written to disk")
 class ContentsContract(GivenAStore):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 

@@ -93,6 +93,7 @@ class PathsContract(GivenAStore):
 
         assert [each.path for each in hf.memory_stores.memories.list(store.id)] == ["/a"]
 
+    @pytest.mark.surface("http", "the server has a branch for it")
     def test_a_path_that_is_no_text_is_refused(self, hf: Holdfast, store: Store) -> None:
         bad: Any = 7
 
@@ -194,6 +195,7 @@ class ExclusivityContract(GivenAStore):
         assert refusal.value.conflicting_memory_id == first.id
         assert refusal.value.conflicting_path == "/a/B/c"
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("wanted", ["/b", "/b/c", "/c"])
     def test_renaming_onto_another_memory_is_a_conflict(
         self, hf: Holdfast, store: Store, wanted: str
@@ -272,6 +274,7 @@ class RenameContract(GivenAStore):
         }
         assert self.paths(hf, store) == ["/A/1", "/a.md", "/ab", "/b/a/1", "/z/y/1", "/z/y/b/2"]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_each_memory_that_moves_gets_one_version(self, hf: Holdfast, store: Store) -> None:
         written(hf, store, "/a/1", "/a/2", "/b")
 
@@ -307,6 +310,7 @@ class RenameContract(GivenAStore):
         assert self.paths(hf, store) == before
         assert len(hf.memory_stores.memory_versions.list(store.id)) == 4
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_directory_that_is_there_is_taken_too(self, hf: Holdfast, store: Store) -> None:
         _, there = written(hf, store, "/a/1", "/z/2")
 
@@ -332,6 +336,7 @@ class RenameContract(GivenAStore):
 
         assert self.paths(hf, store) == ["/a/1", "/a/2"]
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_nothing_moves_when_any_target_is_no_path(self, hf: Holdfast, store: Store) -> None:
         written(hf, store, "/a/1", "/a/" + "x" * 1000)
 
@@ -347,6 +352,7 @@ class RenameContract(GivenAStore):
         with invalid("new_path"):
             hf.memory_stores.memories.rename(store.id, "/a", path)
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_nothing_at_the_old_path_is_not_found(self, hf: Holdfast, store: Store) -> None:
         written(hf, store, "/ab")
 
@@ -408,11 +414,13 @@ class DeleteUnderContract(GivenAStore):
 
         assert hf.memory_stores.memories.delete_under(store.id, "/a") == 2
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_an_unknown_store_is_not_found(self, hf: Holdfast) -> None:
         with pytest.raises(NotFound):
             hf.memory_stores.memories.delete_under("memstore_" + "0" * 24, "/a")
 
 
+@pytest.mark.surface("file", "the text index is written to disk")
 class SearchContract(GivenAStore):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
@@ -552,6 +560,7 @@ class SearchContract(GivenAStore):
         assert len(search(store.id, "tabs", limit=3)) == 3
         assert len(search(store.id, "tabs", limit=12)) == 12
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_limit_below_1_is_refused(self, hf: Holdfast, store: Store) -> None:
         with pytest.raises(InvalidInput):
             hf.memory_stores.memories.search(store.id, "tabs", limit=0)
@@ -565,6 +574,7 @@ class SearchContract(GivenAStore):
         assert "needle" in match.snippet
         assert len(match.snippet) <= 160
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_snippet_is_cut_between_characters(self, hf: Holdfast, store: Store) -> None:
         written(hf, store, "/a", content="\U0001f600" * 400 + " needle " + "\U0001f600" * 400)
 
@@ -586,6 +596,7 @@ class SearchContract(GivenAStore):
 
         assert self.found(hf, store, "tabs") == ["/a"]
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_an_unknown_store_is_not_found(self, hf: Holdfast) -> None:
         with pytest.raises(NotFound):
             hf.memory_stores.memories.search("memstore_" + "0" * 24, "tabs")

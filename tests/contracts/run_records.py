@@ -24,6 +24,7 @@ def event_lines(events: list[RecordedRunEvent]) -> list[str]:
     return [f"{event.type} {event.data.get('key', '')}".strip() for event in events]
 
 
+@pytest.mark.surface("file", "entries are mirrored to the file")
 class RunRecordEntriesContract(GivenARun):
     """The entries of a run are listed as by its own tools."""
 
@@ -39,6 +40,7 @@ class RunRecordEntriesContract(GivenARun):
         assert (listed.version, listed.value_bytes) == (1, 7)
         assert (listed.created_at, listed.updated_at) == (entry.created_at, entry.updated_at)
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_they_are_listed_by_their_last_write(
         self, hf: Holdfast, memory: RunMemory, show: Show
     ) -> None:
@@ -50,6 +52,7 @@ class RunRecordEntriesContract(GivenARun):
         assert keys_of(hf, memory) == ["shared:a", "shared:c", "shared:b"]
         assert keys_of(hf, memory, order="oldest") == ["shared:b", "shared:c", "shared:a"]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_filters_are_those_of_a_run_memory(
         self, hf: Holdfast, memory: RunMemory, show: Show
     ) -> None:
@@ -65,6 +68,7 @@ class RunRecordEntriesContract(GivenARun):
         assert keys_of(hf, memory, keys=[]) == []
         assert keys_of(hf, memory, kind=[]) == []
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     def test_no_other_filter_is_taken(self, hf: Holdfast, memory: RunMemory, show: Show) -> None:
         show(memory)()
 
@@ -75,6 +79,7 @@ class RunRecordEntriesContract(GivenARun):
         with invalid("limit"):
             keys_of(hf, memory, limit=201)
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_pages_tell_each_entry_once(self, hf: Holdfast, memory: RunMemory, show: Show) -> None:
         wanted = [f"shared:{n}" for n in range(7)]
         for key in wanted:
@@ -119,6 +124,7 @@ class RunRecordEntriesContract(GivenARun):
         entry = hf.runs.entry(memory.run_id, "shared:a")
         assert (entry.value, entry.part, entry.source, entry.title) == (value, None, "s", "T\x00")
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_path_leads_into_a_value(self, hf: Holdfast, memory: RunMemory, show: Show) -> None:
         memory.set("task:a/b %2F", {"rows": [{"x": 1}]})
         show(memory)()
@@ -131,6 +137,7 @@ class RunRecordEntriesContract(GivenARun):
         with invalid("path"):
             ask(memory.run_id, "task:a/b %2F", path="rows")
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_value_is_read_from_an_offset(
         self, hf: Holdfast, memory: RunMemory, show: Show
     ) -> None:
@@ -160,6 +167,7 @@ class RunRecordEntriesContract(GivenARun):
         assert hf.runs.entries(memory.run_id).data[0].value_bytes == 2 * KEPT_BYTES + 2
         assert hf.runs.entry(memory.run_id, "shared:a", offset=kept - 3).value == "ééé"
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_of_another_large_value_the_beginning_of_its_json_is_kept(
         self, hf: Holdfast, memory: RunMemory, show: Show
     ) -> None:
@@ -172,6 +180,7 @@ class RunRecordEntriesContract(GivenARun):
         assert (entry.part.of, entry.part.kept) == ("json", KEPT_BYTES)
         assert entry.part.total == 4 * KEPT_BYTES + 1
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_large_value_has_no_paths(self, hf: Holdfast, memory: RunMemory, show: Show) -> None:
         memory.set("shared:a", {"a": "x" * KEPT_BYTES})
         show(memory)()
@@ -180,6 +189,7 @@ class RunRecordEntriesContract(GivenARun):
         assert (entry.value, entry.part) == (None, None)
         assert entry.path_error is not None
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     def test_an_entry_that_is_not_there_is_not_found(
         self, hf: Holdfast, memory: RunMemory, show: Show
     ) -> None:
@@ -202,6 +212,8 @@ class RunRecordEntriesContract(GivenARun):
         assert (run.entries, run.bytes, run.state) == (40, memory.size_bytes, "completed")
 
 
+@pytest.mark.surface("file", "the feed polls the file")
+@pytest.mark.surface("http", "events are streamed")
 class RunRecordEventsContract(GivenARun):
     """The events of a run are delivered in order, with the number of missed ones."""
 

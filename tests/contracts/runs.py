@@ -129,6 +129,7 @@ class RunsContract(GivenARun):
 
         assert hf.runs.retrieve(memory.run_id).entries == 0
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_they_are_listed_page_by_page_the_newest_first(self, hf: Holdfast, show: Show) -> None:
         memories = [RunMemory() for _ in range(5)]
         for memory in memories:
@@ -153,6 +154,7 @@ class RunsContract(GivenARun):
         assert [run.id for run in hf.runs.list(state="running")] == [live.run_id]
         assert [run.id for run in hf.runs.list(state="lost")] == []
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_cursor_belongs_to_its_list(self, hf: Holdfast, show: Show) -> None:
         for _ in range(2):
             show(RunMemory())()
@@ -161,10 +163,12 @@ class RunsContract(GivenARun):
         with invalid("page"):
             hf.runs.list(state="failed", page=cursor)
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     def test_no_other_state_is_listed(self, hf: Holdfast) -> None:
         with invalid("state"):
             hf.runs.list(state="done")  # pyright: ignore[reportArgumentType] - what a caller might give
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_run_that_gives_no_sign_of_life_is_lost(
         self, hf: Holdfast, memory: RunMemory, show: Show, clock: FrozenClock
     ) -> None:
@@ -200,6 +204,7 @@ class RunsContract(GivenARun):
         assert (run.state, run.entries, run.ended_at) == ("running", 1, None)
         assert [entry.key for entry in hf.runs.entries(run.id)] == ["shared:new"]
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_what_is_not_there_is_not_found(self, hf: Holdfast) -> None:
         for ask in (
             lambda: hf.runs.retrieve("run_none"),
@@ -223,6 +228,7 @@ class RunsContract(GivenARun):
         with pytest.raises(NotFound):
             elsewhere.runs.retrieve(memory.run_id)
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_live_run_is_not_deleted(self, hf: Holdfast, memory: RunMemory, show: Show) -> None:
         show(memory)
 
@@ -241,6 +247,7 @@ class RunsContract(GivenARun):
         with pytest.raises(NotFound):
             hf.runs.entry(memory.run_id, "shared:a")
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_lost_run_can_be_deleted(
         self, hf: Holdfast, memory: RunMemory, show: Show, clock: FrozenClock
     ) -> None:
@@ -272,6 +279,7 @@ class RunsContract(GivenARun):
 
         assert hf.runs.list().data == []
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     def test_nothing_but_a_run_memory_is_attached(self, hf: Holdfast) -> None:
         with pytest.raises(InvalidInput):
             hf.runs.attach({}, name="n")  # pyright: ignore[reportArgumentType] - what a caller might give
@@ -300,6 +308,7 @@ class RunsContract(GivenARun):
             assert instant.utcoffset() == timedelta()
 
 
+@pytest.mark.surface("http", "control reaches a run through a server")
 class RunControlContract(GivenARun):
     """A run of this process is cancelled and steered by its id."""
 
@@ -398,6 +407,7 @@ class SavedRunsContract(GivenAStore):
         assert found is not None
         assert found.content == "# More\n"
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_what_breaks_a_limit_is_skipped_with_its_error(
         self, hf: Holdfast, store: Store, memory: RunMemory
     ) -> None:

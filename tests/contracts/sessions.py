@@ -46,6 +46,7 @@ class SessionsContract:
 
         assert hf.sessions.retrieve(session.id) == session
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("id", [UNKNOWN, "sesn_short", "", "nonsense", "mem_" + "0" * 24])
     def test_an_id_that_is_unknown_or_malformed_is_not_found(self, hf: Holdfast, id: str) -> None:
         with pytest.raises(NotFound):
@@ -55,6 +56,7 @@ class SessionsContract:
         with pytest.raises(NotFound):
             hf.sessions.delete(id)
 
+    @pytest.mark.surface("http", "the server has a branch for it")
     @pytest.mark.parametrize(
         ("field", "value"),
         [
@@ -118,6 +120,7 @@ class SessionsContract:
         assert (snapshot["id"], snapshot["version"]) == (agent["id"], 1)
         assert (snapshot["name"], snapshot["system"]) == ("Coder", "Be brief.")
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_an_update_changes_title_and_patches_metadata(
         self, hf: Holdfast, clock: FrozenClock
     ) -> None:
@@ -130,6 +133,7 @@ class SessionsContract:
         assert (changed.created_at, changed.updated_at) == (session.created_at, now)
         assert hf.sessions.retrieve(session.id) == changed
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_bad_update_changes_nothing(self, hf: Holdfast) -> None:
         session = begun(hf)
 
@@ -164,6 +168,7 @@ class SessionsContract:
         assert list(hf.sessions.list(include_archived=True)) == []
 
 
+@pytest.mark.surface("http", "query parameters cross the wire")
 class SessionListsContract(GivenAStore):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
@@ -296,6 +301,7 @@ class AttachmentsContract(GivenAStore):
 
         assert (resource.access, resource.instructions) == ("read_write", None)
 
+    @pytest.mark.surface("http", "fields of the body cross the wire")
     def test_later_renames_do_not_reach_an_attachment(self, hf: Holdfast, store: Store) -> None:
         session = attached(hf, store)
 
@@ -321,6 +327,7 @@ class AttachmentsContract(GivenAStore):
 
         assert len(session.resources) == 8
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_store_is_attached_once(self, hf: Holdfast, store: Store) -> None:
         with invalid("resources"):
             attached(hf, store, store)
@@ -445,6 +452,7 @@ class NotesContract(GivenAStore):
         assert note.count(hostile) == plain.count(hostile)
         assert note.count("<") == plain.count("<")
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_the_note_of_an_unknown_session_is_not_found(self, hf: Holdfast) -> None:
         with pytest.raises(NotFound):
             hf.sessions.note("sesn_" + "0" * 24)
@@ -477,6 +485,7 @@ class AgentsContract:
 
         assert hf.agents.retrieve(agent["id"]) == agent
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_each_change_is_a_new_version(self, hf: Holdfast, clock: FrozenClock) -> None:
         agent = hf.agents.create(dict(BODY))
         clock.tick()
@@ -489,6 +498,7 @@ class AgentsContract:
         assert changed["updated_at"] > agent["updated_at"]
         assert hf.agents.retrieve(agent["id"]) == changed
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_an_update_of_another_version_than_the_current_is_a_conflict(
         self, hf: Holdfast
     ) -> None:
@@ -499,6 +509,7 @@ class AgentsContract:
 
         assert hf.agents.retrieve(agent["id"]) == agent
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_versions_tell_what_the_agent_was(self, hf: Holdfast) -> None:
         agent = hf.agents.create(dict(BODY))
         hf.agents.update(agent["id"], {"version": 1, "name": "Writer"})
@@ -512,6 +523,7 @@ class AgentsContract:
 
         assert [each["id"] for each in hf.agents.list()] == ids[::-1]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_an_archived_agent_says_when(self, hf: Holdfast) -> None:
         agent = hf.agents.create(dict(BODY))
 
@@ -520,6 +532,7 @@ class AgentsContract:
         assert archived["archived_at"] is not None
         assert hf.agents.archive(agent["id"]) == archived
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("id", ["agent_" + "0" * 24, "agent_short", "nonsense"])
     def test_an_unknown_agent_is_not_found(self, hf: Holdfast, id: str) -> None:
         with pytest.raises(NotFound):
@@ -530,6 +543,7 @@ class AgentsContract:
             hf.agents.archive(id)
 
 
+@pytest.mark.surface("http", "query parameters cross the wire")
 class EnvironmentsContract:
     """Subclass it, and give it `hf` and `clock` fixtures."""
 

@@ -65,6 +65,7 @@ class StoresContract(GivenAStore):
         assert store.description == ""
         assert store.metadata == {}
 
+    @pytest.mark.surface("http", "fields of the body cross the wire")
     def test_none_for_description_and_metadata_counts_as_left_out(self, hf: Holdfast) -> None:
         store = hf.memory_stores.create(name="Notes", description=None, metadata=None)
 
@@ -116,6 +117,7 @@ class StoresContract(GivenAStore):
 
         assert hf.memory_stores.retrieve(store.id).description == description
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("description", ["x" * 1025, "a\x00b", "a\udfffb", 7])
     def test_a_bad_description_is_refused(self, hf: Holdfast, description: Any) -> None:
         with invalid("description"):
@@ -159,6 +161,7 @@ class StoresContract(GivenAStore):
         with invalid("metadata"):
             hf.memory_stores.create(name="Notes", metadata=metadata)
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize(
         "id",
         [
@@ -215,6 +218,7 @@ class StoreUpdatesContract(GivenAStore):
 
         assert changed.metadata == {"keep": "1", "set": "2", "new": "3"}
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_sixteen_pairs_count_after_the_patch(self, hf: Holdfast) -> None:
         full = {f"key {n}": "" for n in range(16)}
         store = hf.memory_stores.create(name="Notes", metadata=full)
@@ -468,12 +472,14 @@ class DeletedStoresContract(GivenAStore):
 class OrderContract(GivenAStore):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_an_unknown_store_answers_before_a_bad_query(self, hf: Holdfast) -> None:
         with pytest.raises(NotFound):
             hf.memory_stores.memories.list("memstore_" + "0" * 24, limit=0)
         with pytest.raises(NotFound):
             hf.memory_stores.memory_versions.list("memstore_" + "0" * 24, page="nonsense")
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_an_unknown_store_answers_before_a_bad_body(self, hf: Holdfast) -> None:
         with pytest.raises(NotFound):
             hf.memory_stores.memories.create("memstore_" + "0" * 24, path="a", content="x")

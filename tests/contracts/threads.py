@@ -59,6 +59,7 @@ NO_TURNS: list[tuple[Any, str]] = [
 class ThreadsContract:
     """Subclass it, and give it `hf`, `elsewhere` and `clock` fixtures."""
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_thread_counts_its_turns_and_runs_and_knows_its_times(
         self, hf: Holdfast, clock: FrozenClock
     ) -> None:
@@ -82,6 +83,7 @@ class ThreadsContract:
 
         assert hf.threads.retrieve(THREAD) == before
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("call", ["retrieve", "turns", "results", "runs"])
     def test_an_unknown_thread_is_not_found(self, hf: Holdfast, call: str) -> None:
         with pytest.raises(NotFound) as refused:
@@ -89,6 +91,7 @@ class ThreadsContract:
 
         assert (refused.value.kind, refused.value.id) == ("thread", "thread_x")
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     @pytest.mark.parametrize("call", CALLS)
     @pytest.mark.parametrize("id", BAD_IDS)
     def test_an_id_is_of_few_characters(self, hf: Holdfast, call: str, id: object) -> None:
@@ -104,6 +107,7 @@ class ThreadsContract:
         assert hf.threads.retrieve(id).id == id
         assert hf.threads.results(id) == [made()]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_threads_are_listed_newest_first(self, hf: Holdfast, clock: FrozenClock) -> None:
         for number in range(5):
             hf.threads.append(f"thread_{number}", [made()])
@@ -118,6 +122,7 @@ class ThreadsContract:
         assert [each.id for each in hf.threads.list(2, page.next_page)] == newest[2:4]
         assert hf.threads.list().data[-1] == hf.threads.retrieve("thread_0")
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     @pytest.mark.parametrize("limit", [0, -1, 1_001, True, "2"])
     def test_a_list_has_its_most(self, hf: Holdfast, limit: Any) -> None:
         hf.threads.append(THREAD, [made()])
@@ -129,6 +134,7 @@ class ThreadsContract:
 
         assert of_threads.value.field == of_turns.value.field == "limit"
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_cursor_is_of_its_list_alone(self, hf: Holdfast, clock: FrozenClock) -> None:
         hf.threads.append(THREAD, [made(0), made(1)])
         clock.tick()
@@ -160,6 +166,7 @@ class ThreadsContract:
         assert elsewhere.threads.delete(THREAD)
         assert hf.threads.retrieve(THREAD).turns == 1
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("call", CALLS)
     def test_a_session_reaches_no_thread(self, hf: Holdfast, call: str) -> None:
         store = hf.memory_stores.create(name="Notes")
@@ -177,6 +184,7 @@ class ThreadsContract:
         narrowed.close()
 
 
+@pytest.mark.surface("file", "a transaction is committed to disk")
 class ThreadTurnsContract:
     """Subclass it, and give it `hf`, `elsewhere` and `clock` fixtures."""
 
@@ -235,6 +243,7 @@ class ThreadTurnsContract:
         here, there = ([*hf.threads.turns(each)] for each in (THREAD, "copy"))
         assert [replace(turn, seq=0) for turn in here] == [replace(turn, seq=0) for turn in there]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_pages_of_turns_follow_one_another(self, hf: Holdfast) -> None:
         hf.threads.append(THREAD, [made(number) for number in range(7)])
 
@@ -245,6 +254,7 @@ class ThreadTurnsContract:
         assert len(hf.threads.turns(THREAD, 7)) == 7
         assert hf.threads.turns(THREAD, 7).next_page is None
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_turns_of_one_kind_are_listed_alone(self, hf: Holdfast) -> None:
         hf.threads.append(THREAD, [said(id="m1"), made(0), said(id="m2"), made(1)])
 
@@ -299,6 +309,7 @@ class ThreadTurnsContract:
         with pytest.raises(NotFound):
             hf.threads.retrieve(THREAD)
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_message_of_another_content_differs_and_a_later_one_does_not(
         self, hf: Holdfast
     ) -> None:
@@ -312,6 +323,7 @@ class ThreadTurnsContract:
         assert later.duplicates == ("m1",)
         assert [each.message for each in hf.threads.turns(THREAD)] == [first]
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     @pytest.mark.parametrize(("turns", "field"), NO_TURNS)
     def test_what_is_no_turn_is_refused_by_its_place(
         self, hf: Holdfast, turns: Any, field: str
@@ -329,6 +341,7 @@ class ThreadTurnsContract:
 
         assert refused.value.id == made().id
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_turn_has_its_most(self, hf: Holdfast) -> None:
         large = InferenceResult(agent="a", input="x" * 16_777_216)
 
@@ -350,9 +363,11 @@ class ThreadTurnsContract:
         assert hf.threads.retrieve(THREAD).turns == 80
 
 
+@pytest.mark.surface("file", "deleted rows leave the file")
 class ThreadForgettingContract:
     """Subclass it, and give it `hf`, `elsewhere` and `clock` fixtures."""
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_thread_goes_with_its_turns_and_runs_and_no_other(self, hf: Holdfast) -> None:
         for thread in (THREAD, "other"):
             hf.threads.append(thread, [said(), made()])
@@ -371,6 +386,7 @@ class ThreadForgettingContract:
 
         assert not hf.threads.delete(THREAD)
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_deleted_thread_can_begin_anew(self, hf: Holdfast, clock: FrozenClock) -> None:
         hf.threads.append(THREAD, [made(0), made(1)])
         hf.threads.delete(THREAD)
@@ -399,6 +415,7 @@ class ThreadForgettingContract:
         assert hf.threads.retrieve("other").turns == 1
         assert elsewhere.threads.retrieve(THREAD).turns == 3
 
+    @pytest.mark.surface("http", "fields of the body cross the wire")
     def test_an_agent_is_forgotten_by_any_name_that_a_network_gives(self, hf: Holdfast) -> None:
         name = 'The "Editor", or 1=1; \N{CRAB}'
         hf.threads.append(THREAD, [made(0, agent=name), made(1)])
@@ -409,6 +426,7 @@ class ThreadForgettingContract:
         assert (report.counts["thread_turns"], report.counts["network_runs"]) == (1, 1)
         assert hf.threads.results(THREAD) == [made(1)]
 
+    @pytest.mark.surface("http", "fields of the body cross the wire")
     def test_records_of_runs_lose_what_names_a_forgotten_agent(self, hf: Holdfast) -> None:
         failed = {"name": "Odd", "message": "The agent editor was odd."}
         named = ended(
@@ -425,6 +443,7 @@ class ThreadForgettingContract:
         assert (first.status, first.usage) == (named.status, named.usage)
         assert second == ended("run_2", dropped=["writer", "editors"])
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_who_made_nothing_is_forgotten_without_a_trace(self, hf: Holdfast) -> None:
         hf.threads.append(THREAD, [made()])
 
@@ -461,6 +480,7 @@ class NetworkRunsContract:
         assert hf.network_runs.retrieve("run_1").calls == 1
         assert [each.id for each in hf.threads.runs(THREAD)] == ["run_1"]
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("record", [began(), ended(calls=7), ended(status="failed")])
     def test_a_run_that_has_ended_stays_as_it_ended(self, hf: Holdfast, record: Any) -> None:
         hf.network_runs.put(ended())
@@ -480,11 +500,13 @@ class NetworkRunsContract:
         assert hf.threads.results(THREAD) == []
         assert list(hf.threads.turns(THREAD)) == []
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     def test_a_thread_without_runs_has_none(self, hf: Holdfast) -> None:
         hf.threads.append(THREAD, [made()])
 
         assert hf.threads.runs(THREAD) == []
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_runs_are_listed_newest_first_and_by_filters(self, hf: Holdfast) -> None:
         for number in range(6):
             started = AT.replace(minute=number)
@@ -509,12 +531,14 @@ class NetworkRunsContract:
         assert ids(network="else") == []
         assert [each.id[-1:] for each in hf.threads.runs("even")] == ["4", "2", "0"]
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_an_unknown_run_is_not_found(self, hf: Holdfast) -> None:
         with pytest.raises(NotFound) as refused:
             hf.network_runs.retrieve("run_x")
 
         assert (refused.value.kind, refused.value.id) == ("run", "run_x")
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_another_workspace_has_runs_of_its_own(self, hf: Holdfast, elsewhere: Holdfast) -> None:
         hf.network_runs.put(began())
         elsewhere.network_runs.put(ended())
@@ -549,6 +573,7 @@ class NetworkRunsContract:
 
         assert refused.value.field == field
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     @pytest.mark.parametrize("given", [None, 7, "run_1", ["run_1"]])
     def test_what_is_no_object_is_no_record(self, hf: Holdfast, given: Any) -> None:
         with pytest.raises(InvalidInput) as refused:
@@ -556,6 +581,7 @@ class NetworkRunsContract:
 
         assert refused.value.field == "record"
 
+    @pytest.mark.surface("http", "the client has a branch for it")
     @pytest.mark.parametrize(
         "filters", [{"network": ""}, {"thread_id": "a b"}, {"status": "lost"}, {"limit": 0}]
     )

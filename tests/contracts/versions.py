@@ -67,6 +67,7 @@ class VersionsContract(GivenAStore):
 
         assert [each.id for each in self.listed(hf, store)] == made[::-1]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_clock_that_is_set_back_leaves_their_order(
         self, hf: Holdfast, clock: FrozenClock, store: Store
     ) -> None:
@@ -124,6 +125,7 @@ class VersionsContract(GivenAStore):
         assert len(versions) == 4
         assert {each.memory_id for each in versions} == {memory.id}
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     @pytest.mark.parametrize("id", ["mem_" + "0" * 24, "mem_short", "nonsense", ""])
     @pytest.mark.usefixtures("memory")
     def test_versions_of_an_unknown_memory_are_none(
@@ -142,6 +144,7 @@ class VersionsContract(GivenAStore):
 
         assert [each.operation for each in versions] == [operation] * count
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     @pytest.mark.usefixtures("memory")
     def test_versions_of_one_actor(self, hf: Holdfast, store: Store) -> None:
         session = hf.sessions.create(
@@ -158,6 +161,7 @@ class VersionsContract(GivenAStore):
         assert len(of_key) == 4
         assert self.listed(hf, store, service_account_id="svac_none") == []
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     @pytest.mark.usefixtures("memory")
     def test_bounds_of_created_at_are_inclusive(
         self, hf: Holdfast, clock: FrozenClock, store: Store
@@ -169,6 +173,7 @@ class VersionsContract(GivenAStore):
         assert len(self.listed(hf, store, created_at_lte=last - second)) == 3
         assert len(self.listed(hf, store, created_at_gte=last + second)) == 0
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     @pytest.mark.usefixtures("memory")
     def test_filters_narrow_together(self, hf: Holdfast, clock: FrozenClock, store: Store) -> None:
         versions = self.listed(
@@ -206,6 +211,7 @@ class VersionsContract(GivenAStore):
                 store.id, page=page.next_page, operation="created"
             )
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_page_has_20_unless_told_and_at_most_20_with_contents(
         self, hf: Holdfast, store: Store
     ) -> None:
@@ -216,6 +222,7 @@ class VersionsContract(GivenAStore):
         assert len(versions.list(store.id, limit=100)) == 21
         assert len(versions.list(store.id, limit=100, view="full")) == 20
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("id", ["memver_" + "0" * 24, "memver_short", "", "nonsense"])
     def test_an_id_that_is_unknown_or_malformed_is_not_found(
         self, hf: Holdfast, store: Store, id: str
@@ -281,6 +288,7 @@ class RestoreContract(GivenAStore):
         assert restored.memory_version_id == moved.memory_version_id
         assert self.operations(hf, store) == ["modified", "created"]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_deleted_memory_comes_back_with_its_id_at_the_versions_path(
         self, hf: Holdfast, store: Store
     ) -> None:
@@ -307,6 +315,7 @@ class RestoreContract(GivenAStore):
         matches = hf.memory_stores.memories.search(store.id, "tabs")
         assert [match.memory.id for match in matches] == [memory.id]
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("taken", ["/a", "/a/b"])
     def test_a_deleted_memory_stays_deleted_when_its_path_is_taken(
         self, hf: Holdfast, store: Store, taken: str
@@ -373,6 +382,7 @@ class DiffContract(GivenAStore):
         marked = "\\ No newline at end of file"
         assert [line for line in lines if line] == ["@@ -1 +1 @@", "-a", "+a", marked]
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_line_ends_at_a_newline_and_nowhere_else(self, hf: Holdfast, store: Store) -> None:
         lines = self.compared(hf, store, "a\x0cb\u2028c\rd\n", "a\x0cb\u2028c\re\n")
 
@@ -406,6 +416,7 @@ class DiffContract(GivenAStore):
         assert gone == f"--- /a@{memory.memory_version_id}\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"
         assert come == f"--- /dev/null\n+++ /a@{memory.memory_version_id}\n@@ -0,0 +1 @@\n+x\n"
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_an_unknown_version_is_not_found(self, hf: Holdfast, store: Store) -> None:
         (memory,) = written(hf, store, "/a")
         unknown = "memver_" + "0" * 24
@@ -429,6 +440,7 @@ class DiffContract(GivenAStore):
             )
 
 
+@pytest.mark.surface("file", "deleted bytes leave the file")
 class RedactionContract(GivenAStore):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
@@ -468,6 +480,7 @@ class RedactionContract(GivenAStore):
             redacted_by=LOCAL,
         )
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_it_shows_in_retrieve_and_list(self, hf: Holdfast, memory: Memory) -> None:
         redacted = self.redacted(hf, memory)
         versions, store_id = hf.memory_stores.memory_versions, memory.memory_store_id
@@ -492,6 +505,7 @@ class RedactionContract(GivenAStore):
 
         assert self.redacted(hf, memory) == redacted
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_the_head_of_a_live_memory_cannot_be_redacted(self, hf: Holdfast, store: Store) -> None:
         (memory,) = written(hf, store, "/a")
 
@@ -509,6 +523,7 @@ class RedactionContract(GivenAStore):
 
         assert self.redacted(hf, memory).path is None
 
+    @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_deleted_version_loses_its_path(self, hf: Holdfast, store: Store) -> None:
         (memory,) = written(hf, store, "/a")
         hf.memory_stores.memories.delete(memory.id, memory_store_id=store.id)
@@ -520,6 +535,7 @@ class RedactionContract(GivenAStore):
         assert (redacted.operation, redacted.path) == ("deleted", None)
         assert redacted.redacted_at is not None
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_what_was_redacted_cannot_be_restored(self, hf: Holdfast, memory: Memory) -> None:
         redacted = self.redacted(hf, memory)
 
@@ -531,6 +547,7 @@ class RedactionContract(GivenAStore):
         assert refusal.value.version_id == redacted.id
         assert refusal.value.redacted_at == redacted.redacted_at
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("turned", [False, True])
     def test_what_was_redacted_cannot_be_compared(
         self, hf: Holdfast, memory: Memory, turned: bool
