@@ -40,7 +40,10 @@ def pytest_pycollect_makeitem(
         return None
     if name in PARTS or obj.__module__ != collector.obj.__name__:
         return None
-    return pytest.Class.from_parent(collector, name=name, obj=obj)
+    made: pytest.Class = pytest.Class.from_parent(  # pyright: ignore[reportUnknownMemberType] - pytest's
+        collector, name=name, obj=obj
+    )
+    return made
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
