@@ -136,7 +136,7 @@ def open_longterm_data(
 
 def _traced(data: D, *, content: bool) -> D:
     """Return *data* with spans; a collection has its id from its first write on."""
-    return traced(data, LONGTERM, store=partial(collection_id, data.caller), content=content)
+    return traced(data, LONGTERM, store=partial(collection_id, data.context), content=content)
 
 
 def collection_context(

@@ -217,8 +217,8 @@ def durable(memory: Durable) -> list[Tool]:
     author of what they write is the agent. Their results are JSON objects, errors too.
     """
     if isinstance(memory, memories.DurableMemory):
-        by = Actor.agent(memory.caller.agent)
-        memory = traced_as(memory, memories.DurableMemory(replace(memory.caller, actor=by)))
+        by = Actor.agent(memory.context.agent)
+        memory = traced_as(memory, memories.DurableMemory(replace(memory.context, actor=by)))
     words = wording("durable").parameters
     acts: dict[str, Callable[[Durable, object], JSON]] = {
         "store": _store,

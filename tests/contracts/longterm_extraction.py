@@ -327,10 +327,10 @@ class LongTermMiningContract:
 
 def orphan(ltm: LongTermMemory) -> None:
     """Let whoever runs a job no longer be known as the one who does."""
-    ltm.caller.engine.write(
+    ltm.context.engine.write(
         lambda tx: tx.run(
             "update ltm_jobs set token = 'gone' where workspace = :workspace"
-            if ltm.caller.engine.dialect == "sqlite"
+            if ltm.context.engine.dialect == "sqlite"
             else "update ltm_jobs set token = 'gone' where workspace = %(workspace)s"
         )
     )

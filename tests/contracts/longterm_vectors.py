@@ -60,7 +60,7 @@ class LongTermMeaningContract:
 
     def test_an_item_has_its_vector_when_the_call_returns(self, ltm: LongTermMemory) -> None:
         kept(ltm, "Drives an automobile")
-        if ltm.caller.vectors and ltm.caller.vectors.name in {"sqlite", "pgvector"}:
+        if ltm.context.vectors and ltm.context.vectors.name in {"sqlite", "pgvector"}:
             assert ltm.status().pending_embedding == 0
         assert settled(ltm).mode == "hybrid"
 
@@ -160,12 +160,12 @@ class LongTermMeaningContract:
         ltm = meaning_of(hf, embedder, provider)
         kept(ltm, "Drives an automobile")
         settled(ltm)
-        usual, ltm.caller.shared.query_seconds = ltm.caller.shared.query_seconds, 0.05
+        usual, ltm.context.shared.query_seconds = ltm.context.shared.query_seconds, 0.05
         try:
             found = ltm.recall("automobile")
             reason = ltm.status().reason
         finally:
-            ltm.caller.shared.query_seconds = usual
+            ltm.context.shared.query_seconds = usual
             embedder.let_go.set()
 
         assert texts(found) == ["Drives an automobile"]
@@ -321,17 +321,17 @@ def until(so: object) -> None:
 
 def vector_ids(ltm: LongTermMemory) -> list[str]:
     """Return the ids of all vectors of the collection."""
-    standing = standing_of(ltm.caller)
+    standing = standing_of(ltm.context)
     assert standing is not None
-    assert ltm.caller.vectors is not None
-    return list(ltm.caller.vectors.ids(standing.id))
+    assert ltm.context.vectors is not None
+    return list(ltm.context.vectors.ids(standing.id))
 
 
 def jobs(ltm: LongTermMemory) -> list[tuple[object, ...]]:
     """Return the state of every job of the workspace, and how often it was tried."""
-    return ltm.caller.engine.rows(
+    return ltm.context.engine.rows(
         "select state, attempts from ltm_jobs where workspace = :workspace order by number"
-        if ltm.caller.engine.dialect == "sqlite"
+        if ltm.context.engine.dialect == "sqlite"
         else "select state, attempts from ltm_jobs where workspace = %(workspace)s order by number"
     )
 
@@ -339,7 +339,7 @@ def jobs(ltm: LongTermMemory) -> list[tuple[object, ...]]:
 def tick(hf: Holdfast, ltm: LongTermMemory) -> None:
     """Let time go by until what failed is tried again."""
     del hf
-    clock = ltm.caller.clock
+    clock = ltm.context.clock
     assert isinstance(clock, FrozenClock)
     clock.tick(2)
 

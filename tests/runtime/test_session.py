@@ -252,7 +252,7 @@ class Slow(LongTermMemory):
 async def test_recall_is_not_waited_for_longer_than_a_turn_can_bear(
     hf: Holdfast, ltm: LongTermMemory
 ) -> None:
-    slow = Slow(ltm.caller)
+    slow = Slow(ltm.context)
     slow.let = threading.Event()
     agent = support(["Hello."])
 

@@ -82,9 +82,9 @@ def forget_rows(unit: AgentTransaction, rows: Sequence[EntryRow]) -> None:
         hashed = key_hash(secret_of(unit), row.key)
         seq = unit.take(row, "forget", key_hash=hashed)
         _erase(unit, row.agent, row.key, hashed)
-        if not row.agent and unit.at(EntryLocation(unit.caller.agent), row.key) is None:
+        if not row.agent and unit.at(EntryLocation(unit.context.agent), row.key) is None:
             # The log of the agent's own entry, from before the key moved to the workspace.
-            _erase(unit, unit.caller.agent, row.key, hashed)
+            _erase(unit, unit.context.agent, row.key, hashed)
         unit.tx.send(
             unit.sql.bury,
             owner=row.agent,
@@ -146,7 +146,7 @@ def _opened(
 
 
 def _chosen(unit: AgentTransaction, key: str, scope: EntryScope | None) -> list[EntryRow]:
-    found = [row for place in unit.caller.places if (row := unit.at(place, key)) is not None]
+    found = [row for place in unit.context.places if (row := unit.at(place, key)) is not None]
     if scope is not None:
         return [row for row in found if row.scope == scope]
     own = [row for row in found if row.agent != SHARED]
@@ -158,7 +158,7 @@ def _forget_traces(unit: AgentTransaction, key: str, scope: EntryScope | None) -
 
     Returns whether the log had it.
     """
-    owners = (SHARED,) if scope == "workspace" else (unit.caller.agent,)
+    owners = (SHARED,) if scope == "workspace" else (unit.context.agent,)
     if scope is None:
         owners = (*owners, SHARED)
     left = [

@@ -160,8 +160,8 @@ def entry_again(unit: AgentTransaction, request: CheckedEntry, answer: EntryAnsw
     """Rebuild the result of the first write from *answer* and the same request."""
     of_run = request.category == CONVERSATION
     row = EntryRow(
-        agent=SHARED if request.category == WORKSPACE else unit.caller.agent,
-        run_id=unit.caller.run_id if of_run else NO_RUN,
+        agent=SHARED if request.category == WORKSPACE else unit.context.agent,
+        run_id=unit.context.run_id if of_run else NO_RUN,
         key=request.key,
         id=answer.id,
         content=request.content,
@@ -177,7 +177,7 @@ def entry_again(unit: AgentTransaction, request: CheckedEntry, answer: EntryAnsw
     )
     names = _names(unit, (*answer.evicted, *answer.expired))
     return stored(
-        row.record(unit.caller.workspace),
+        row.record(unit.context.workspace),
         outcome=answer.outcome,
         evicted=_gone(answer.evicted, names),
         expired=_gone(answer.expired, names),

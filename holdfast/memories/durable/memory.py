@@ -44,7 +44,7 @@ class DurableMemory:
     """
 
     def __init__(self, context: AgentContext) -> None:
-        self.caller = context
+        self.context = context
 
     def set(
         self,
@@ -67,7 +67,7 @@ class DurableMemory:
         wish = EntryWrite(
             refresh=refresh, expected_seq=expected_seq, idempotency_key=idempotency_key
         )
-        return set_one(self.caller, key, content, category, tags, wish=wish)
+        return set_one(self.context, key, content, category, tags, wish=wish)
 
     def set_many(
         self, items: Iterable[object], *, on_error: OnError = "abort", refresh: bool = True
@@ -78,7 +78,7 @@ class DurableMemory:
         With `abort` the first refused item raises, with its `index`, and nothing is written; with
         `skip` the other items are written, and it is listed in `refused`.
         """
-        return set_many(self.caller, items, on_error=on_error, refresh=refresh)
+        return set_many(self.context, items, on_error=on_error, refresh=refresh)
 
     def get(self, key: str) -> DurableEntry | None:
         """Return the nearest entry under exactly *key*, or None.
@@ -86,7 +86,7 @@ class DurableMemory:
         The agent's own entry is nearer than the workspace's.
         """
         with coded():
-            return get(self.caller, key)
+            return get(self.context, key)
 
     def list(  # noqa: PLR0917 - the filters, each of which may be left out
         self,
@@ -107,7 +107,7 @@ class DurableMemory:
             category=category, tags=tags, since=since, key_prefix=key_prefix, query=query
         )
         with coded():
-            return list_entries(self.caller, filters, limit=limit, page=page)
+            return list_entries(self.context, filters, limit=limit, page=page)
 
     def forget(self, key: str, *, scope: EntryScope | None = None) -> bool:
         """Forget *key*: the agent's entry, or else the workspace's; *scope* picks one.
@@ -115,7 +115,7 @@ class DurableMemory:
         Returns True when an entry was deleted: then its bytes are in no file of the database. A
         tombstone stays, which only a client that knows the key can find.
         """
-        return forget(self.caller, key, scope)
+        return forget(self.context, key, scope)
 
     def hydrate(self, budget: int | None = None) -> Hydration:
         """Return what the agent sees at the start of a run.
@@ -123,14 +123,14 @@ class DurableMemory:
         *budget* is in bytes; None is the agent's limit.
         """
         with coded():
-            return hydrate(self.caller, budget)
+            return hydrate(self.context, budget)
 
     def explain(self, key: str, budget: int | None = None) -> Explanation:
         """Explain whether a hydration takes the entry under *key*, and why.
 
         *budget* is in bytes; None is the agent's limit.
         """
-        return explain(self.caller, key, budget)
+        return explain(self.context, key, budget)
 
     def run(
         self,
@@ -145,7 +145,7 @@ class DurableMemory:
         With *resume* it takes over the conversation entries of an unfinished run with the same
         *run_id*.
         """
-        begun = begin(self.caller, run_id, lane=lane, budget=budget, resume=resume)
+        begun = begin(self.context, run_id, lane=lane, budget=budget, resume=resume)
         return DurableRun(begun)
 
     def history(
@@ -163,7 +163,7 @@ class DurableMemory:
         forgotten; a forgotten key is None in them. Stored are the newest 20 of a key, for 90 days.
         """
         with coded():
-            return history(self.caller, key, op=op, since=since, limit=limit, page=page)
+            return history(self.context, key, op=op, since=since, limit=limit, page=page)
 
     def redact(self, seq: int) -> EntryChange:
         """Remove the content from the change *seq*; a repeat changes nothing.
@@ -172,23 +172,23 @@ class DurableMemory:
         of the database, unless the entry itself still has them. Raises NotFound when there is no
         such change.
         """
-        return redact(self.caller, seq)
+        return redact(self.context, seq)
 
     def restore(self, key: str, seq: int) -> StoredEntry:
         """Write the content of the change *seq* of *key* as a new write.
 
         Raises NotFound when there is no such change, or its content was deleted.
         """
-        return restore(self.caller, key, seq)
+        return restore(self.context, key, seq)
 
     def sweep(self) -> Swept:
         """Delete expired entries, lapsed runs and old rows of the log."""
-        return sweep(self.caller)
+        return sweep(self.context)
 
     def limits(self) -> DurableLimits:
         """Return the limits in force for this agent."""
         with coded():
-            return limits_of(self.caller)
+            return limits_of(self.context)
 
     def set_limits(self, *, evict: bool = False, **limits: int | None) -> LimitsChanged:
         """Set this agent's own limits; None restores the workspace's.
@@ -196,7 +196,7 @@ class DurableMemory:
         A cap below the number of entries raises MemoryFull, which says how many would be evicted;
         with *evict* they are, coldest first.
         """
-        return set_limits(self.caller, limits, evict=evict)
+        return set_limits(self.context, limits, evict=evict)
 
     def export_markdown(
         self, directory: str | PathLike[str], *, include_workspace: bool = True
@@ -206,7 +206,7 @@ class DurableMemory:
         Conversation entries are not exported. The directory is absent, empty, or an earlier export
         of this agent, in which files of deleted entries are removed; anything else is InvalidInput.
         """
-        return export_markdown(self.caller, directory, include_workspace=include_workspace)
+        return export_markdown(self.context, directory, include_workspace=include_workspace)
 
     def import_markdown(
         self,
@@ -224,7 +224,7 @@ class DurableMemory:
         as this agent's.
         """
         how = How(mode=mode, dry_run=dry_run, rebind=rebind)
-        return import_markdown(self.caller, directory, how)
+        return import_markdown(self.context, directory, how)
 
     def promote(
         self,
@@ -242,4 +242,4 @@ class DurableMemory:
         `set` raises.
         """
         what = promotion(memory, key, as_key)
-        return promote(self.caller, what, category=category, tags=tags)
+        return promote(self.context, what, category=category, tags=tags)

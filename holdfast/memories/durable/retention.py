@@ -145,7 +145,7 @@ def _within(name: str, value: object) -> int:
 
 
 def _put(unit: AgentTransaction, changed: Given) -> None:
-    owner = unit.caller.agent
+    owner = unit.context.agent
     now = unit.tx.first(LimitsRow, unit.sql.own_limits, owner=owner) or LimitsRow()
     row = replace(now, **changed)
     unit.tx.run(unit.sql.put_limits, owner=owner, **{name: getattr(row, name) for name in RANGES})

@@ -53,7 +53,7 @@ Ending = Literal["ok", "failed"]
 class Begun(Struct, frozen=True, kw_only=True):
     """A new run: its context, lane, fencing token and first hydration."""
 
-    caller: AgentContext
+    context: AgentContext
     hydration: Hydration
     run_id: str
     token: int
@@ -108,7 +108,7 @@ def _begin(context: AgentContext, tx: Transaction, opening: _Opening) -> Begun:
     )
     there, token = rows[0], tx.seq
     within = context.within(opening.run_id, token)
-    unit.caller, unit.by = within, by_text(within.by)
+    unit.context, unit.by = within, by_text(within.by)
     unit.expire(there.first_expiry)
     for row in rows:
         if row.run_id is not None and row.token is not None:
@@ -137,7 +137,7 @@ def _begin(context: AgentContext, tx: Transaction, opening: _Opening) -> Begun:
         unit.count(counter, *values, by=by)
     unit.close(seen=False)
     run_id, lane = opening.run_id, opening.lane
-    return Begun(caller=within, hydration=hydration, run_id=run_id, token=token, lane=lane)
+    return Begun(context=within, hydration=hydration, run_id=run_id, token=token, lane=lane)
 
 
 def end(context: AgentContext, outcome: Ending, *, idempotency_key: str | None = None) -> RunEnded:
@@ -193,7 +193,7 @@ class DurableRun:
     """
 
     def __init__(self, begun: Begun) -> None:
-        self.caller: AgentContext = begun.caller
+        self.context: AgentContext = begun.context
         self.hydration: Hydration = begun.hydration
         self.run_id, self.token, self.lane = begun.run_id, begun.token, begun.lane
         self._over = False
@@ -213,22 +213,22 @@ class DurableRun:
         wish = EntryWrite(
             refresh=refresh, expected_seq=expected_seq, idempotency_key=idempotency_key
         )
-        return set_one(self.caller, key, content, category, tags, wish=wish)
+        return set_one(self.context, key, content, category, tags, wish=wish)
 
     def set_many(
         self, items: Iterable[object], *, on_error: OnError = "abort", refresh: bool = True
     ) -> StoredMany:
         """Write at most 1,000 entries in one transaction, in their order."""
-        return set_many(self.caller, items, on_error=on_error, refresh=refresh)
+        return set_many(self.context, items, on_error=on_error, refresh=refresh)
 
     def capture(self, entries: Iterable[object]) -> StoredMany:
         """Store the items of *entries* that differ from the stored entries."""
-        return set_many(self.caller, entries, on_error="skip", refresh=False)
+        return set_many(self.context, entries, on_error="skip", refresh=False)
 
     def get(self, key: str) -> DurableEntry | None:
         """Return the nearest entry under exactly *key*, or None."""
         with coded():
-            return get(self.caller, key)
+            return get(self.context, key)
 
     def list(  # noqa: PLR0917 - the filters, each of which may be left out
         self,
@@ -245,31 +245,31 @@ class DurableRun:
             category=category, tags=tags, since=since, key_prefix=key_prefix, query=query
         )
         with coded():
-            return list_entries(self.caller, filters, limit=limit, page=page)
+            return list_entries(self.context, filters, limit=limit, page=page)
 
     def forget(self, key: str, *, scope: EntryScope | None = None) -> bool:
         """Forget *key*; True when something was removed."""
-        return forget(self.caller, key, scope)
+        return forget(self.context, key, scope)
 
     def hydrate(self, budget: int | None = None) -> Hydration:
         """Return what the agent sees now."""
         with coded():
-            return hydrate(self.caller, budget)
+            return hydrate(self.context, budget)
 
     def explain(self, key: str, budget: int | None = None) -> Explanation:
         """Explain whether a hydration takes the entry under *key*, and why.
 
         *budget* is in bytes; None is the agent's limit.
         """
-        return explain(self.caller, key, budget)
+        return explain(self.context, key, budget)
 
     def heartbeat(self) -> datetime:
         """Extend the lease of the run; return when it would lapse."""
-        return heartbeat(self.caller)
+        return heartbeat(self.context)
 
     def end(self, outcome: Ending = "ok") -> RunEnded:
         """End the run and delete its conversation entries."""
-        ended = end(self.caller, outcome)
+        ended = end(self.context, outcome)
         self._over = True
         return ended
 

@@ -214,7 +214,7 @@ class AgentTransaction:
     """
 
     def __init__(self, context: AgentContext, tx: Transaction, *, source: str = "write") -> None:
-        self.caller, self.tx, self._source = context, tx, source
+        self.context, self.tx, self._source = context, tx, source
         self.sql = context.engine.queries("holdfast.memories.durable")
         self.now, self.by = context.now(), by_text(context.by)
         self.secret: bytes | None = None
@@ -279,15 +279,15 @@ class AgentTransaction:
             self.opened = AgentTotals(*rows[0][:_HEAD])
         self.limits, self.secret = self.opened.limits, self.opened.secret
         self._mutations = mutations
-        if live and self.caller.run is not None:
-            refuse_stale(self.caller, self.tx, self.opened.standing, now=self.now)
+        if live and self.context.run is not None:
+            refuse_stale(self.context, self.tx, self.opened.standing, now=self.now)
         for each in keys:
-            for place in self.caller.places:
+            for place in self.context.places:
                 self._at[place, each] = None
         self._read([EntryRow(*row[_HEAD:]) for row in rows if row[_HEAD] is not None])
         if len(keys) > 1:
             wanted = msgspec.json.encode(keys).decode()
-            run_id = self.caller.run_id
+            run_id = self.context.run_id
             self._read(self.tx.all(EntryRow, self.sql.entries_under, keys=wanted, run_id=run_id))
         self.expire(self.opened.first_expiry)
         return True
@@ -364,7 +364,7 @@ class AgentTransaction:
 
     def note(self, what: str, **data: Fact) -> None:
         """Add the event `durable.<what>` to the feed; never content or a key."""
-        self.events.append(event_of(self.caller, what, data, at=self.now))
+        self.events.append(event_of(self.context, what, data, at=self.now))
 
     def count(self, counter: Counter, *values: str, by: int = 1) -> None:
         """Add *by* to *counter* once the transaction is durable."""
@@ -380,7 +380,7 @@ class AgentTransaction:
         self.pending.write(self.tx, by=self.by, at=self.now)
         if self._due is not None:
             self.tx.send(self.sql.set_first_expiry)
-        if seen and (run := self.caller.run) is not None:
+        if seen and (run := self.context.run) is not None:
             self.tx.send(self.sql.see_run, token=run.token, now=self.now)
         for (what, label), number in self._gone.items():
             self.note(what, category=label, entries=number)
@@ -418,7 +418,7 @@ class AgentTransaction:
         if not self._remote:
             return True
         if shared:
-            wanted = {self.caller.agent, SHARED}
+            wanted = {self.context.agent, SHARED}
             return len(self.tx.rows(self.sql.lock_agent, shared=1)) == len(wanted)
         self.tx.send(self.sql.lock_agent, shared=0)
         return None
@@ -435,15 +435,15 @@ class AgentTransaction:
         """Erase the logged contents of expired entries; their keys stay in the log."""
         keys = msgspec.json.encode([row.key for row in due]).decode()
         self.tx.send(self.sql.erase_expired, keys=keys)
-        self.tx.after_commit(self.caller.engine.scrub_later)
+        self.tx.after_commit(self.context.engine.scrub_later)
 
     def _make_agents(self, *, shared: bool) -> None:
-        for owner in (self.caller.agent, *((SHARED,) if shared else ())):
+        for owner in (self.context.agent, *((SHARED,) if shared else ())):
             self.tx.send(self.sql.make_agent, owner=owner, tidy_at=self.now + TIDY_EVERY)
         self._lock(shared=shared)
 
     def _ask(self, key: str) -> list[Row]:
-        context = self.caller
+        context = self.context
         return self.tx.rows(self.sql.open_book, key=key, run_id=context.run_id, token=context.token)
 
     def _read(self, rows: Sequence[EntryRow]) -> None:
@@ -550,7 +550,7 @@ def put_to_end(
     unit.tx.send(unit.sql.end_run, token=token, now=unit.now, outcome=outcome)
     what = "run_superseded" if outcome == "superseded" else "run_ended"
     data = {"token": token, "outcome": outcome, "removed": len(rows)}
-    unit.events.append(event_of(unit.caller, what, data, at=unit.now, run_id=run_id))
+    unit.events.append(event_of(unit.context, what, data, at=unit.now, run_id=run_id))
     unit.count(RUNS, _COUNTED[outcome])
     return len(rows)
 

@@ -97,7 +97,7 @@ def store(unit: AgentTransaction, request: CheckedEntry, wish: EntryWrite = PLAI
     # Reported once, with the first entry that a batch stores.
     expired, unit.expired = unit.expired, ()
     return stored(
-        row.record(unit.caller.workspace),
+        row.record(unit.context.workspace),
         outcome=outcome,
         evicted=evicted,
         expired=expired,
@@ -128,14 +128,14 @@ def stored(
 
 def core_held(unit: AgentTransaction) -> int:
     """Return how many core entries the agent has, pending ones included."""
-    return unit.held(EntryLocation(unit.caller.agent)).core
+    return unit.held(EntryLocation(unit.context.agent)).core
 
 
 def refuse_forgotten(unit: AgentTransaction, key: str) -> None:
     """Raise Forgotten if another client forgot *key* after the run began."""
-    opened, run = unit.opened, unit.caller.run
-    knew = {unit.caller.agent: opened.knew_seq or 0, SHARED: opened.knew_shared_seq or 0}
-    now = {unit.caller.agent: opened.forgot_seq, SHARED: opened.shared_forgot_seq or 0}
+    opened, run = unit.opened, unit.context.run
+    knew = {unit.context.agent: opened.knew_seq or 0, SHARED: opened.knew_shared_seq or 0}
+    now = {unit.context.agent: opened.forgot_seq, SHARED: opened.shared_forgot_seq or 0}
     if run is None or opened.secret is None or now == knew:
         return
     hashed = key_hash(opened.secret, key)
@@ -148,10 +148,10 @@ def refuse_forgotten(unit: AgentTransaction, key: str) -> None:
 
 def _place(unit: AgentTransaction, request: CheckedEntry) -> EntryLocation:
     if request.category == CONVERSATION:
-        if unit.caller.run is None:
+        if unit.context.run is None:
             raise RunRequired
-        return EntryLocation(unit.caller.agent, unit.caller.run.run_id)
-    return EntryLocation(SHARED if request.category == WORKSPACE else unit.caller.agent)
+        return EntryLocation(unit.context.agent, unit.context.run.run_id)
+    return EntryLocation(SHARED if request.category == WORKSPACE else unit.context.agent)
 
 
 def _refuse_unexpected(
@@ -160,7 +160,7 @@ def _refuse_unexpected(
     expected = wish.expected_seq
     if expected is UNSET or expected is None or expected == (before.seq if before else 0):
         return
-    current = None if before is None else before.record(unit.caller.workspace)
+    current = None if before is None else before.record(unit.context.workspace)
     raise PreconditionFailed(key, expected=expected, current=current)
 
 
@@ -214,7 +214,7 @@ def evict(
 def _move_nearer(unit: AgentTransaction, key: str, place: EntryLocation) -> Shadowed | None:
     """Delete nearer entries under *key*; return the next farther scope."""
     shadows: Shadowed | None = None
-    for other in unit.caller.places:
+    for other in unit.context.places:
         row = unit.at(other, key)
         if row is None or other == place:
             continue
@@ -239,7 +239,7 @@ def _row(
         agent=place.owner,
         run_id=place.run,
         key=request.key,
-        id=before.id if before else unit.caller.ids.new("entry", unit.now),
+        id=before.id if before else unit.context.ids.new("entry", unit.now),
         content=request.content,
         category=request.category,
         tags=tags_text(request.tags),

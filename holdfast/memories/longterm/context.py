@@ -149,8 +149,8 @@ Extractor = Callable[[Any], str]
 class Background(Protocol):
     """Runs the pending background work of a caller."""
 
-    def wake(self, caller: "CollectionContext") -> None:
-        """Schedule the pending work of *caller*."""
+    def wake(self, context: "CollectionContext") -> None:
+        """Schedule the pending work of *context*."""
         ...
 
 
@@ -220,7 +220,7 @@ MOST_IDS: Final = 100
 
 
 def event_of(
-    caller: CollectionContext,
+    context: CollectionContext,
     what: str,
     collection: str | None,
     ids: Mapping[str, Iterable[str]],
@@ -239,17 +239,17 @@ def event_of(
             named[name] = " ".join(some[:MOST_IDS])
     return Event(
         type=f"longterm.{what}",
-        at=from_microseconds(caller.now()),
-        workspace=caller.workspace,
-        owner=caller.user,
-        actor=caller.actor,
+        at=from_microseconds(context.now()),
+        workspace=context.workspace,
+        owner=context.user,
+        actor=context.actor,
         ids=named,
         data=dict(data),
     )
 
 
 def publish(
-    caller: CollectionContext,
+    context: CollectionContext,
     what: str,
     *,
     collection: str | None = None,
@@ -257,5 +257,5 @@ def publish(
     **data: Fact,
 ) -> None:
     """Publish `longterm.<what>` in this process alone, for an act without a write."""
-    if caller.engine.events.heard:
-        caller.engine.events.publish(event_of(caller, what, collection, ids or {}, data))
+    if context.engine.events.heard:
+        context.engine.events.publish(event_of(context, what, collection, ids or {}, data))

@@ -47,7 +47,7 @@ class Owned(Struct, frozen=True, kw_only=True):
     workspace_id: str
 
 
-def forget(caller: CollectionContext, id: str) -> ForgetResult:
+def forget(context: CollectionContext, id: str) -> ForgetResult:
     """Forget the item or turn *id*; return the ids of all deleted rows.
 
     With an item its turns are deleted; with a turn the items that came from it alone.
@@ -56,7 +56,7 @@ def forget(caller: CollectionContext, id: str) -> ForgetResult:
         return ForgetResult()
 
     def work(tx: Transaction) -> ForgetResult:
-        book = CollectionTransaction(caller, tx, make=False)
+        book = CollectionTransaction(context, tx, make=False)
         if book.found is None:
             return ForgetResult()
         items, turns = _going(book, id)
@@ -76,18 +76,18 @@ def forget(caller: CollectionContext, id: str) -> ForgetResult:
                 items=len(items),
                 turns=len(turns),
             )
-            tx.after_commit(lambda: caller.shared.kept.drop(book.number))
+            tx.after_commit(lambda: context.shared.kept.drop(book.number))
         book.close()
         return done
 
-    done = caller.engine.write(work)
+    done = context.engine.write(work)
     if done:
-        caller.engine.scrub()
+        context.engine.scrub()
     return done
 
 
 def forget_items_again(
-    caller: CollectionContext, collection: str, grave: Grave, *, secret: bytes
+    context: CollectionContext, collection: str, grave: Grave, *, secret: bytes
 ) -> bool:
     """Forget the row of *grave* in that collection; return whether it existed.
 
@@ -96,7 +96,7 @@ def forget_items_again(
     """
 
     def work(tx: Transaction) -> bool:
-        book = CollectionTransaction(caller, tx, make=False)
+        book = CollectionTransaction(context, tx, make=False)
         if book.found is None or book.found.id != collection:
             return False
         items, turns = _named(book, grave.id)
@@ -118,34 +118,34 @@ def forget_items_again(
         book.close()
         return bool(items or turns)
 
-    return caller.engine.write(work)
+    return context.engine.write(work)
 
 
-def clear_again(caller: CollectionContext, collection: str, seq: int) -> bool:
+def clear_again(context: CollectionContext, collection: str, seq: int) -> bool:
     """Clear the collection of that id as of number *seq*; return whether it exists.
 
     The caller must scrub the engine.
     """
 
     def work(tx: Transaction) -> bool:
-        book = CollectionTransaction(caller, tx, make=False)
+        book = CollectionTransaction(context, tx, make=False)
         if book.found is None or book.found.id != collection:
             return False
         _emptied(tx, book.sql, book.found)
         tx.send(book.sql.empty_collection, collection=book.number, seq=seq)
         return True
 
-    return caller.engine.write(work)
+    return context.engine.write(work)
 
 
-def clear(caller: CollectionContext) -> Cleared:
+def clear(context: CollectionContext) -> Cleared:
     """Forget the whole collection, its tombstones included.
 
     Its row stays, with the sequence number of this call.
     """
 
     def work(tx: Transaction) -> Cleared:
-        book = CollectionTransaction(caller, tx, make=False)
+        book = CollectionTransaction(context, tx, make=False)
         if book.found is None:
             return Cleared()
         counts = _emptied(tx, book.sql, book.found)
@@ -154,24 +154,24 @@ def clear(caller: CollectionContext) -> Cleared:
         tx.send(book.sql.empty_collection, collection=book.number, seq=seq)
         tx.note(
             event_of(
-                caller, "cleared", book.there.id, {}, {"items": done.items, "turns": done.turns}
+                context, "cleared", book.there.id, {}, {"items": done.items, "turns": done.turns}
             )
         )
-        tx.after_commit(lambda: _let_go(caller, book.there, seq))
+        tx.after_commit(lambda: _let_go(context, book.there, seq))
         return done
 
-    done = caller.engine.write(work)
-    caller.engine.scrub()
+    done = context.engine.write(work)
+    context.engine.scrub()
     return done
 
 
-def forget_user(caller: CollectionContext) -> dict[str, int]:
+def forget_user(context: CollectionContext) -> dict[str, int]:
     """Forget all data and the name of the caller's user; return deleted rows by table.
 
     A keyed hash of the name stays, with a number, so that a restored backup does not bring the user
     back. The caller must scrub the engine.
     """
-    sql = caller.engine.queries("holdfast.memories.longterm")
+    sql = context.engine.queries("holdfast.memories.longterm")
 
     def work(tx: Transaction) -> dict[str, int]:
         counts = dict.fromkeys((*(f"ltm_{each}" for each in _TABLES), "ltm_collections"), 0)
@@ -188,16 +188,16 @@ def forget_user(caller: CollectionContext) -> dict[str, int]:
                 counts[table] += rows
             counts["ltm_collections"] += tx.run(sql.drop_collection, collection=found.number)
             seq = tx.seq
-            tx.after_commit(lambda found=found, seq=seq: _let_go(caller, found, seq))
+            tx.after_commit(lambda found=found, seq=seq: _let_go(context, found, seq))
         counts["ltm_secrets"] = tx.run(sql.drop_secret)
         counts["changes"] = tx.run(sql.forget_feed)
         if any(counts.values()):
             tx.send(sql.make_tombstone_secret, secret=new_secret())
-            hashed = user_hash(tx.one(_secret, sql.get_tombstone_secret), caller.user)
-            tx.send(sql.bury_user, user_hash=hashed, seq=tx.seq, now=caller.now())
+            hashed = user_hash(tx.one(_secret, sql.get_tombstone_secret), context.user)
+            tx.send(sql.bury_user, user_hash=hashed, seq=tx.seq, now=context.now())
         return counts
 
-    return caller.engine.write(work)
+    return context.engine.write(work)
 
 
 def _going(book: CollectionTransaction, id: str) -> tuple[list[GoneItem], list[GoneTurn]]:
@@ -258,7 +258,7 @@ def _secret(*, secret: bytes) -> bytes:
     return secret
 
 
-def _let_go(caller: CollectionContext, collection: Locked, seq: int) -> None:
-    caller.shared.kept.drop(collection.number)
-    caller.shared.marks.forget(collection.number)
-    follow(caller, collection.vector_provider, collection.id, seq, None)
+def _let_go(context: CollectionContext, collection: Locked, seq: int) -> None:
+    context.shared.kept.drop(collection.number)
+    context.shared.marks.forget(collection.number)
+    follow(context, collection.vector_provider, collection.id, seq, None)

@@ -37,8 +37,8 @@ from holdfast.memories.longterm.write import ItemRequest
 class LongTermData:
     """List, export and forget a user's data, also while memory is switched off."""
 
-    def __init__(self, caller: CollectionContext) -> None:
-        self.caller = caller
+    def __init__(self, context: CollectionContext) -> None:
+        self.context = context
 
     def list(
         self,
@@ -58,15 +58,15 @@ class LongTermData:
         filters = read.ItemFilter(
             what=what, kinds=kinds, query=query, include_superseded=include_superseded
         )
-        return read.list_rows(self.caller, filters, limit=limit, page=page)
+        return read.list_rows(self.context, filters, limit=limit, page=page)
 
     def get(self, id: str) -> Item | Turn | None:
         """Return the item or turn called *id*, or None."""
-        return read.get(self.caller, id)
+        return read.get(self.context, id)
 
     def export(self) -> Iterator[dict[str, object]]:
         """Yield every turn and then every item, each as a dict with its `type`."""
-        return transfer.export(self.caller)
+        return transfer.export(self.context)
 
     def forget(self, id: str) -> ForgetResult:
         """Forget the item or turn *id* for good; return the ids of all deleted rows.
@@ -74,15 +74,15 @@ class LongTermData:
         With an item its turns are deleted; with a turn the items that came from it alone. The
         result is false, without an error, if there was no such row.
         """
-        return forgetting.forget(self.caller, id)
+        return forgetting.forget(self.context, id)
 
     def clear(self) -> Cleared:
         """Forget this whole collection for good, its tombstones included."""
-        return forgetting.clear(self.caller)
+        return forgetting.clear(self.context)
 
     def status(self) -> LongTermStatus:
         """Return the status of the collection."""
-        return standing.status(self.caller)
+        return standing.status(self.context)
 
 
 class LongTermMemory(LongTermData):
@@ -98,13 +98,13 @@ class LongTermMemory(LongTermData):
     ['Ada prefers tabs over spaces']
     """
 
-    def __init__(self, caller: CollectionContext) -> None:
-        super().__init__(caller)
-        self._results = caller.shared.mined.listen(caller.place)
+    def __init__(self, context: CollectionContext) -> None:
+        super().__init__(context)
+        self._results = context.shared.mined.listen(context.place)
 
     def by_tool(self) -> "LongTermMemory":
         """Return a handle that stores items with the origin `tool`."""
-        return LongTermMemory(replace(self.caller, origin="tool"))
+        return LongTermMemory(replace(self.context, origin="tool"))
 
     def recall(
         self,
@@ -131,7 +131,7 @@ class LongTermMemory(LongTermData):
             weights=weights,
             touch=touch,
         )
-        return recall(self.caller, params)
+        return recall(self.context, params)
 
     def remember(
         self,
@@ -153,13 +153,13 @@ class LongTermMemory(LongTermData):
             importance=importance,
             source=source,
             turns=turns,
-            origin=self.caller.origin,
+            origin=self.context.origin,
         )
-        return remember(self.caller, wish)
+        return remember(self.context, wish)
 
     def record(self, turns: Iterable[Turn], *, thread_id: str | None = None) -> Recorded:
         """Store *turns* without mining them: all, or none if one breaks a rule."""
-        return recording.record(self.caller, turns, thread_id=thread_id)
+        return recording.record(self.context, turns, thread_id=thread_id)
 
     def remember_conversation(
         self, messages: Iterable[object], thread_id: str | None = None
@@ -169,7 +169,7 @@ class LongTermMemory(LongTermData):
         Each is a Turn, or an object with `role`, `content`, and perhaps `name` and `at`. The
         whole conversation may be given each time, or only what is new.
         """
-        return conversing.remember_conversation(self.caller, messages, thread_id)
+        return conversing.remember_conversation(self.context, messages, thread_id)
 
     def update(
         self,
@@ -184,19 +184,19 @@ class LongTermMemory(LongTermData):
         Raises NotFound, InvalidInput for a turn, and SecretRefused for a text that holds one.
         """
         wanted = changing.ItemUpdate(text=text, kind=kind, importance=importance)
-        return changing.update(self.caller, id, wanted)
+        return changing.update(self.context, id, wanted)
 
     def import_(self, records: Iterable[object]) -> Imported:
         """Import *records* as `export` yields them; skip those with a stored id."""
-        return transfer.import_(self.caller, records)
+        return transfer.import_(self.context, records)
 
     def flush(self, timeout: float | None = None) -> Flushed:
         """Wait at most *timeout* seconds for background work.
 
         `results` has the mining results since the last call.
         """
-        return schedule.flush(self.caller, self._results, timeout)
+        return schedule.flush(self.context, self._results, timeout)
 
     def retry(self) -> int:
         """Queue failed jobs again; return how many."""
-        return standing.retry(self.caller)
+        return standing.retry(self.context)

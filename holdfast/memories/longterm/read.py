@@ -54,12 +54,12 @@ class _Wanted(Struct, frozen=True, kw_only=True):
         return all(any(term in text for text in texts) for term in self.terms)
 
 
-def get(caller: CollectionContext, id: str) -> Item | Turn | None:
+def get(context: CollectionContext, id: str) -> Item | Turn | None:
     """Return the item or turn called *id*, or None."""
     prefix = next((each for each in ("item", "turn") if is_id(each, id)), None)
     if prefix is None:
         return None
-    sql = caller.engine.queries("holdfast.memories.longterm")
+    sql = context.engine.queries("holdfast.memories.longterm")
     look, fetch, make = (
         (sql.item_number, sql.items_numbered, ItemRow)
         if prefix == "item"
@@ -67,7 +67,7 @@ def get(caller: CollectionContext, id: str) -> Item | Turn | None:
     )
 
     def work(reader: Reader) -> Item | Turn | None:
-        found = collection_of(caller, reader)
+        found = collection_of(context, reader)
         if found is None:
             return None
         row = reader.first(NumberedRow, look, collection=found.number, id=id)
@@ -76,45 +76,47 @@ def get(caller: CollectionContext, id: str) -> Item | Turn | None:
         numbers = numbers_text([row.number])
         return reader.one(make, fetch, collection=found.number, numbers=numbers).record()
 
-    return caller.engine.read(work)
+    return context.engine.read(work)
 
 
 def list_rows(
-    caller: CollectionContext, filters: ItemFilter, *, limit: int | None, page: str | None
+    context: CollectionContext, filters: ItemFilter, *, limit: int | None, page: str | None
 ) -> Page[Item | Turn]:
     """Return the rows that pass *filters*, newest first; *limit* is 1 to 1,000."""
     rows = check_limit(limit, most=MOST_LISTED, default=LISTED)
-    wanted = _wanted(caller, filters)
+    wanted = _wanted(context, filters)
     before = NEWEST if page is None else _number_in(read_cursor("longterm", wanted.stamp, page)[0])
-    found = caller.engine.read(partial(_look, caller, wanted, before, rows + 1))
+    found = context.engine.read(partial(_look, context, wanted, before, rows + 1))
     shown = found[:rows]
     more = write_cursor("longterm", wanted.stamp, [shown[-1].number]) if len(found) > rows else None
     records = [row.record() for row in shown]
-    return Page(records, more, more=lambda page: list_rows(caller, filters, limit=limit, page=page))
+    return Page(
+        records, more, more=lambda page: list_rows(context, filters, limit=limit, page=page)
+    )
 
 
-def collection_of(caller: CollectionContext, reader: Reader) -> Collection | None:
+def collection_of(context: CollectionContext, reader: Reader) -> Collection | None:
     """Return the caller's collection, or None before its first write."""
-    sql = caller.engine.queries("holdfast.memories.longterm")
-    return reader.first(Collection, sql.find_collection, **caller.named)
+    sql = context.engine.queries("holdfast.memories.longterm")
+    return reader.first(Collection, sql.find_collection, **context.named)
 
 
-def collection_id(caller: CollectionContext) -> str | None:
+def collection_id(context: CollectionContext) -> str | None:
     """Return the id of the caller's collection, or None before its first write."""
-    found = caller.engine.read(lambda reader: collection_of(caller, reader))
+    found = context.engine.read(lambda reader: collection_of(context, reader))
     return None if found is None else found.id
 
 
 def _look(
-    caller: CollectionContext, wanted: _Wanted, before: int, rows: int, reader: Reader
+    context: CollectionContext, wanted: _Wanted, before: int, rows: int, reader: Reader
 ) -> list[ItemRow | TurnRow]:
-    collection = collection_of(caller, reader)
+    collection = collection_of(context, reader)
     if collection is None:
         return []
     scanned = max(rows, _SCANNED) if wanted.terms else rows
     found: list[ItemRow | TurnRow] = []
     while True:
-        batch = _batch(caller, reader, collection.number, wanted, (before, scanned))
+        batch = _batch(context, reader, collection.number, wanted, (before, scanned))
         found += filter(wanted.takes, batch) if wanted.terms else batch
         if len(found) >= rows or len(batch) < scanned:
             return found[:rows]
@@ -122,13 +124,13 @@ def _look(
 
 
 def _batch(
-    caller: CollectionContext,
+    context: CollectionContext,
     reader: Reader,
     collection: int,
     wanted: _Wanted,
     span: tuple[int, int],
 ) -> list[ItemRow | TurnRow]:
-    sql = caller.engine.queries("holdfast.memories.longterm")
+    sql = context.engine.queries("holdfast.memories.longterm")
     before, rows = span
     place = {"collection": collection, "before": before, "rows": rows}
     if wanted.items:
@@ -152,7 +154,7 @@ def _batch(
     return sorted(found, key=lambda row: row.number, reverse=True)
 
 
-def _wanted(caller: CollectionContext, filters: ItemFilter) -> _Wanted:
+def _wanted(context: CollectionContext, filters: ItemFilter) -> _Wanted:
     if filters.what not in {"items", "turns"}:
         raise InvalidInput("what", "must be items or turns", given=filters.what)
     kinds = checked_kinds(filters.kinds)
@@ -162,7 +164,7 @@ def _wanted(caller: CollectionContext, filters: ItemFilter) -> _Wanted:
     query = "" if filters.query is None else checked_query(filters.query)
     terms = tuple(term.casefold() for term in query.split())
     named = sorted(kinds) if kinds is not None else None
-    collection = (caller.workspace, caller.user, *caller.named.values())
+    collection = (context.workspace, context.user, *context.named.values())
     return _Wanted(
         items=items,
         kinds="" if named is None else f",{','.join(named)},",
@@ -193,12 +195,12 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     jobs: int
 
 
-def status(caller: CollectionContext) -> LongTermStatus:
+def status(context: CollectionContext) -> LongTermStatus:
     """Return the status of the caller's collection."""
-    sql = caller.engine.queries("holdfast.memories.longterm")
+    sql = context.engine.queries("holdfast.memories.longterm")
 
     def work(reader: Reader) -> LongTermStatus:
-        collection = collection_of(caller, reader)
+        collection = collection_of(context, reader)
         jobs = (
             reader.all(JobStatus, sql.count_jobs, collection=collection.number)
             if collection
@@ -206,8 +208,8 @@ def status(caller: CollectionContext) -> LongTermStatus:
         )
         waiting = [each for each in jobs if each.state != FAILED]
         return LongTermStatus(
-            mode=_mode(caller, reader),
-            reason=caller.degraded or reason_of(caller),
+            mode=_mode(context, reader),
+            reason=context.degraded or reason_of(context),
             embedding_model=collection.embedding_model if collection else None,
             vector_provider=collection.vector_provider if collection else None,
             items=collection.items - collection.superseded if collection else 0,
@@ -216,52 +218,52 @@ def status(caller: CollectionContext) -> LongTermStatus:
             pending_extraction=sum(each.jobs for each in waiting if each.kind == EXTRACT),
             pending_embedding=sum(each.jobs for each in waiting if each.kind != EXTRACT),
             failed=sum(each.jobs for each in jobs if each.state == FAILED),
-            max_items=caller.max_items,
+            max_items=context.max_items,
         )
 
-    return caller.engine.read(work)
+    return context.engine.read(work)
 
 
-def _mode(caller: CollectionContext, reader: Reader) -> Mode:
+def _mode(context: CollectionContext, reader: Reader) -> Mode:
     """Return the mode of recall."""
-    by = compared(caller)
+    by = compared(context)
     if by is None:
         return "lexical"
-    found = reader.first(EmbeddingState, caller.engine.queries(PACKAGE).standing, **caller.named)
+    found = reader.first(EmbeddingState, context.engine.queries(PACKAGE).standing, **context.named)
     if found is None or (fits(by, found) and not found.reembedding):
         return "hybrid"
     return "re-embedding"
 
 
-def reason_of(caller: CollectionContext) -> str | None:
+def reason_of(context: CollectionContext) -> str | None:
     """Return the embedder's last error; None while it works."""
-    model = caller.embedder.model if caller.embedder else ""
-    return caller.shared.troubles.get(model) if caller.embedder else None
+    model = context.embedder.model if context.embedder else ""
+    return context.shared.troubles.get(model) if context.embedder else None
 
 
-def jobs_of(caller: CollectionContext) -> list[JobStatus]:
+def jobs_of(context: CollectionContext) -> list[JobStatus]:
     """Return the numbers of jobs of the caller's collection by kind and state."""
-    sql = caller.engine.queries("holdfast.memories.longterm")
+    sql = context.engine.queries("holdfast.memories.longterm")
 
     def work(reader: Reader) -> list[JobStatus]:
-        collection = collection_of(caller, reader)
+        collection = collection_of(context, reader)
         if collection is None:
             return []
         return reader.all(JobStatus, sql.count_jobs, collection=collection.number)
 
-    return caller.engine.read(work)
+    return context.engine.read(work)
 
 
-def retry(caller: CollectionContext) -> int:
+def retry(context: CollectionContext) -> int:
     """Queue failed jobs again; return how many."""
 
     def work(tx: Transaction) -> int:
-        book = CollectionTransaction(caller, tx, make=False)
+        book = CollectionTransaction(context, tx, make=False)
         if book.found is None:
             return 0
         return tx.run(book.sql.retry_jobs, collection=book.number, now=book.now)
 
-    return caller.engine.write(work)
+    return context.engine.write(work)
 
 
 class _CollectionSize(Struct, frozen=True, kw_only=True):

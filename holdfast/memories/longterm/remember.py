@@ -45,14 +45,14 @@ class Grave(Struct, frozen=True, kw_only=True):
     fingerprint: bytes | None
 
 
-def remember(caller: CollectionContext, wish: ItemRequest) -> Remembered:
+def remember(context: CollectionContext, wish: ItemRequest) -> Remembered:
     """Store the item of *wish*, unless it is blank or holds a secret."""
     wish = wish.checked()
     if not wish.text:
-        return _not_kept(caller, "blank")
-    found = screen(caller, (wish.text, wish.source))
+        return _not_kept(context, "blank")
+    found = screen(context, (wish.text, wish.source))
     if found.refused:
-        return _not_kept(caller, "secret", found.refused)
+        return _not_kept(context, "secret", found.refused)
     text, source = found.texts
     kept = ItemRequest(
         text=text,
@@ -63,16 +63,16 @@ def remember(caller: CollectionContext, wish: ItemRequest) -> Remembered:
         origin=wish.origin,
     )
     prepared = ready(text)
-    means = meant(caller, text)
+    means = meant(context, text)
 
     def work(tx: Transaction) -> Remembered:
-        book = CollectionTransaction(caller, tx)
+        book = CollectionTransaction(context, tx)
         done = replace(store(book, kept, prepared, meant=means), reasons=found.redacted)
         unbury(book, prepared)
         book.close()
         return done
 
-    return caller.engine.write(work)
+    return context.engine.write(work)
 
 
 def store(
@@ -89,7 +89,7 @@ def store(
         book.note("duplicate", {"item": [same.id]})
     else:
         number = book.numbers(1)[0]
-        new = new_item(wish, text, id=book.caller.ids.new("item", book.now), now=book.now)
+        new = new_item(wish, text, id=book.context.ids.new("item", book.now), now=book.now)
         book.put_items([(number, new)])
         if meant is not None and book.vectors.put([(new.id, meant.vector)]):
             book.vectors.made(number)
@@ -106,7 +106,7 @@ def find_twin(
     book: CollectionTransaction, text: Ready, cosines: Mapping[str, float] | None
 ) -> Like | None:
     """Return the live item that is a duplicate of *text*, or None."""
-    least = book.caller.options.dedupe_similarity
+    least = book.context.options.dedupe_similarity
     if not least or book.there.items == book.there.superseded:
         return None
     # With vectors any item may be near, however many terms it has.
@@ -188,13 +188,13 @@ def _refreshed(
 
 
 def _not_kept(
-    caller: CollectionContext, outcome: Outcome, reasons: tuple[str, ...] = ()
+    context: CollectionContext, outcome: Outcome, reasons: tuple[str, ...] = ()
 ) -> Remembered:
     OUTCOMES.add(outcome)
-    publish(caller, "refused", outcome=outcome, reasons=" ".join(reasons))
+    publish(context, "refused", outcome=outcome, reasons=" ".join(reasons))
     done = Remembered(stored=None, outcome=outcome, reasons=reasons)
     # An empty write, so that the result is awaitable on an engine with awaited writes.
-    return caller.engine.write(lambda _: done)
+    return context.engine.write(lambda _: done)
 
 
 class ItemUpdate(Struct, frozen=True, kw_only=True):
@@ -217,12 +217,12 @@ class _Held(Struct, frozen=True, kw_only=True):
     superseded_at: int | None
 
 
-def update(caller: CollectionContext, id: str, wanted: ItemUpdate) -> Item:
+def update(context: CollectionContext, id: str, wanted: ItemUpdate) -> Item:
     """Apply *wanted* to the item *id*, and return it.
 
     Raise `NotFound`, `SecretRefused`, and `InvalidInput` for a turn, which never changes.
     """
-    text = None if wanted.text is UNSET else _checked_text(caller, wanted.text)
+    text = None if wanted.text is UNSET else _checked_text(context, wanted.text)
     kind = None if wanted.kind is UNSET else checked_kind(wanted.kind)
     importance = None if wanted.importance is UNSET else checked_importance(wanted.importance)
     if is_id("turn", id):
@@ -233,7 +233,7 @@ def update(caller: CollectionContext, id: str, wanted: ItemUpdate) -> Item:
         raise _missing(id)
 
     def work(tx: Transaction) -> Item:
-        book = CollectionTransaction(caller, tx, make=False)
+        book = CollectionTransaction(context, tx, make=False)
         number = book.found and tx.first(
             NumberedRow, book.sql.item_number, collection=book.number, id=id
         )
@@ -262,14 +262,14 @@ def update(caller: CollectionContext, id: str, wanted: ItemUpdate) -> Item:
         book.close()
         return item_numbered(book, held.number)
 
-    return caller.engine.write(work)
+    return context.engine.write(work)
 
 
-def _checked_text(caller: CollectionContext, given: str) -> Ready:
+def _checked_text(context: CollectionContext, given: str) -> Ready:
     text = checked_item_text(given)
     if not text:
         raise InvalidInput("text", "must not be blank", next="Forget the item instead.")
-    found = screen(caller, (text,))
+    found = screen(context, (text,))
     if found.refused:
         raise SecretRefused(found.refused)
     return ready(found.texts[0])

@@ -99,11 +99,11 @@ def order(item: ItemWeight, *, now: int, half_life_days: float) -> tuple[int, fl
 
 def evict_items(book: CollectionTransaction, *, keep: int) -> tuple[str, ...]:
     """Delete the items beyond the limit, but not the one numbered *keep*."""
-    cap = book.caller.max_items
+    cap = book.context.max_items
     over = book.items - cap if cap else 0
     if over <= 0:
         return ()
-    half_life = book.caller.options.half_life_days
+    half_life = book.context.options.half_life_days
     rows = book.tx.rows(book.sql.items_to_weigh, collection=book.number)
     there = (ItemWeight(*row) for row in rows if row[0] != keep)
     going = nsmallest(
@@ -124,7 +124,7 @@ def evict_items(book: CollectionTransaction, *, keep: int) -> tuple[str, ...]:
 
 def evict_turns(book: CollectionTransaction) -> tuple[str, ...]:
     """Delete the turns beyond the limit, the oldest first."""
-    cap = book.caller.options.max_turns
+    cap = book.context.options.max_turns
     over = book.turns - cap if cap else 0
     if over <= 0:
         return ()

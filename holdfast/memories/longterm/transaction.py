@@ -166,13 +166,13 @@ class Vectored:
 
     def __init__(self, book: "CollectionTransaction") -> None:
         self._book = book
-        self._sql = book.caller.engine.queries(PACKAGE)
+        self._sql = book.context.engine.queries(PACKAGE)
         found = book.found
         self._model = found.embedding_model if found else None
         self._keeper = found.vector_provider if found else None
         self._dimension: int | None = None
         self._measured = found is None or self._model is None
-        self._by = compared(book.caller)
+        self._by = compared(book.context)
         self._due: set[int] = set()
         self._gone: list[str] = []
         self._left: list[str] = []
@@ -265,7 +265,7 @@ class Vectored:
         """Write the recorded changes."""
         book, tx = self._book, self._book.tx
         if self._gone:
-            sql = book.caller.engine.queries(QUERIES)
+            sql = book.context.engine.queries(QUERIES)
             place = {"collection": book.there.id}
             tx.run_many(sql.drop_vector, [{**place, "id": id} for id in self._gone])
             tx.send(sql.vectors_changed, seq=tx.seq, **place)
@@ -278,13 +278,13 @@ class Vectored:
         if self._model is not None and not self._all_due:
             self._queue("embed", sorted(self._due))
         if self._by is not None:
-            tx.after_commit(book.caller.tend)
+            tx.after_commit(book.context.tend)
 
     def _have_followed(self) -> None:
         """Delete removed vectors from an external provider after the commit."""
-        caller, collection, gone = self._book.caller, self._book.there.id, tuple(self._left)
+        context, collection, gone = self._book.context, self._book.there.id, tuple(self._left)
         keeper, seq = self._keeper, self._book.tx.seq
-        self._book.tx.after_commit(lambda: follow(caller, keeper, collection, seq, gone))
+        self._book.tx.after_commit(lambda: follow(context, keeper, collection, seq, gone))
 
     def _queue(self, kind: str, numbers: Sequence[int]) -> None:
         book = self._book
@@ -300,7 +300,7 @@ class Vectored:
 
 
 def follow(
-    caller: CollectionContext,
+    context: CollectionContext,
     keeper: str | None,
     collection: str,
     seq: int,
@@ -310,10 +310,10 @@ def follow(
 
     *keeper* is the provider's name. Nothing is done for one that stores vectors beside the rows.
     """
-    vectors = caller.apart(keeper)
+    vectors = context.apart(keeper)
     if vectors is not None:
         key = ("following", collection, seq)
-        caller.shared.worker.wake(key, Following(vectors, collection, ids))
+        context.shared.worker.wake(key, Following(vectors, collection, ids))
 
 
 def _dimension(*, dimension: int | None) -> int | None:
@@ -369,10 +369,10 @@ class CollectionTransaction:
     Creating it locks the collection; `close` writes counts, version, index and events.
     """
 
-    def __init__(self, caller: CollectionContext, tx: Transaction, *, make: bool = True) -> None:
-        self.caller, self.tx = caller, tx
-        self.sql = caller.engine.queries("holdfast.memories.longterm")
-        self.now = caller.now()
+    def __init__(self, context: CollectionContext, tx: Transaction, *, make: bool = True) -> None:
+        self.context, self.tx = context, tx
+        self.sql = context.engine.queries("holdfast.memories.longterm")
+        self.now = context.now()
         self._made = False
         self.found = self._open(make=make)
         self._items = self._superseded = self._turns = 0
@@ -436,7 +436,7 @@ class CollectionTransaction:
             self.tx.run_many(self.sql.put_turn, rows)
         self._turns += len(rows)
         self._added += [PostingChange(number, turn.body) for number, turn in turns]
-        if self.caller.options.embed_turns:
+        if self.context.options.embed_turns:
             self.vectors.due(*(number for number, _ in turns))
 
     def put_links(self, item: int, turns: Iterable[int]) -> None:
@@ -469,7 +469,7 @@ class CollectionTransaction:
 
     def note(self, what: str, ids: Mapping[str, Iterable[str]] | None = None, **data: Fact) -> None:
         """Add the event `longterm.<what>` to the feed at `close`."""
-        self._events.append(event_of(self.caller, what, self.there.id, ids or {}, data))
+        self._events.append(event_of(self.context, what, self.there.id, ids or {}, data))
 
     def close(self) -> None:
         """Write the collection's counts, version and index, and add the events."""
@@ -497,7 +497,7 @@ class CollectionTransaction:
         return {"collection": self.number, "number": number, **columns}
 
     def _open(self, *, make: bool) -> Locked | None:
-        named = self.caller.named
+        named = self.context.named
         for _ in range(_TRIES):
             found = self.tx.first(Locked, self.sql.lock_collection, **named)
             if found is not None or not make:
@@ -505,7 +505,7 @@ class CollectionTransaction:
             self.tx.run(
                 self.sql.make_collection,
                 number=self.tx.numbers(1)[0],
-                id=self.caller.ids.new("coll", self.now),
+                id=self.context.ids.new("coll", self.now),
                 analyzer=VERSION,
                 now=self.now,
                 **named,

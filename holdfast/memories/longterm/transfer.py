@@ -54,21 +54,21 @@ class _NewItem(Struct, frozen=True, kw_only=True):
     access_count: int
 
 
-def export(caller: CollectionContext) -> Iterator[dict[str, object]]:
+def export(context: CollectionContext) -> Iterator[dict[str, object]]:
     """Yield every turn and then every item as dicts with a `type`, in recording order."""
-    sql = caller.engine.queries("holdfast.memories.longterm")
+    sql = context.engine.queries("holdfast.memories.longterm")
     for kind, make, numbers, rows in (
         ("turn", TurnRow, sql.turn_numbers_after, sql.turns_numbered),
         ("item", ItemRow, sql.item_numbers_after, sql.items_numbered),
     ):
         after = 0
-        while batch := _batch(caller, make, (numbers, rows), after):
+        while batch := _batch(context, make, (numbers, rows), after):
             for row in batch:
                 yield {"type": kind, **_plain(row.record())}
             after = batch[-1].number
 
 
-def import_(caller: CollectionContext, records: Iterable[object]) -> Imported:
+def import_(context: CollectionContext, records: Iterable[object]) -> Imported:
     """Import *records* as `export` yields them; skip those with a stored id.
 
     Records that cannot be imported are in `rejected`. Secrets are handled as in other writes.
@@ -78,10 +78,10 @@ def import_(caller: CollectionContext, records: Iterable[object]) -> Imported:
     for index, each in enumerate(records):
         batch.append((index, each))
         if len(batch) == AT_ONCE:
-            _take(caller, batch, taken)
+            _take(context, batch, taken)
             batch = []
     if batch:
-        _take(caller, batch, taken)
+        _take(context, batch, taken)
     return Imported(
         items=taken.items,
         turns=taken.turns,
@@ -97,13 +97,13 @@ def _plain(record: Item | Turn) -> dict[str, object]:
 
 
 def _batch(
-    caller: CollectionContext,
+    context: CollectionContext,
     make: type[TurnRow] | type[ItemRow],
     statements: tuple[LiteralString, LiteralString],
     after: int,
 ) -> list[TurnRow] | list[ItemRow]:
     def work(reader: Reader) -> list[TurnRow] | list[ItemRow]:
-        collection = collection_of(caller, reader)
+        collection = collection_of(context, reader)
         if collection is None:
             return []
         place = {"collection": collection.number}
@@ -112,24 +112,24 @@ def _batch(
         rows = reader.all(make, statements[1], numbers=numbers, **place) if chosen else []
         return cast("list[TurnRow]", sorted(rows, key=lambda row: row.number))
 
-    return caller.engine.read(work)
+    return context.engine.read(work)
 
 
-def _take(caller: CollectionContext, batch: list[tuple[int, object]], taken: _Taken) -> None:
-    now = caller.now()
+def _take(context: CollectionContext, batch: list[tuple[int, object]], taken: _Taken) -> None:
+    now = context.now()
     turns: list[PreparedTurn] = []
     items: list[_NewItem] = []
     for index, each in batch:
         try:
             if _type_of(each) == "turn":
-                turns += _ready_turn(caller, index, cast("Mapping[str, object]", each), taken)
+                turns += _ready_turn(context, index, cast("Mapping[str, object]", each), taken)
             else:
-                items += _ready_item(caller, index, cast("Mapping[str, object]", each), taken, now)
+                items += _ready_item(context, index, cast("Mapping[str, object]", each), taken, now)
         except InvalidInput as error:
             taken.rejected.append(RejectedRecord(index, f"{error.field}: {error.reason}"))
 
     def work(tx: Transaction) -> tuple[int, int, tuple[str, ...]]:
-        book = CollectionTransaction(caller, tx)
+        book = CollectionTransaction(context, tx)
         ids = [each.turn.id for each in turns if each.turn.id] + [each.item.id for each in items]
         there = {
             each["id"]
@@ -150,7 +150,7 @@ def _take(caller: CollectionContext, batch: list[tuple[int, object]], taken: _Ta
         return len(fresh), len(new), gone
 
     if turns or items:
-        stored, said, gone = caller.engine.write(work)
+        stored, said, gone = context.engine.write(work)
         taken.items += stored
         taken.turns += said
         taken.skipped += len(turns) + len(items) - stored - said
@@ -213,25 +213,25 @@ def _type_of(given: object) -> str:
 
 
 def _ready_turn(
-    caller: CollectionContext, index: int, record: Mapping[str, object], taken: _Taken
+    context: CollectionContext, index: int, record: Mapping[str, object], taken: _Taken
 ) -> list[PreparedTurn]:
     fields = {name: value for name, value in record.items() if name not in {"type", "items"}}
     id, created = fields.pop("id", None), checked_instant("created_at", fields.get("created_at"))
     turn = replace(checked_turn(fields), id=_checked_id("turn", id), created_at=created)
-    fit, skipped = ready_turns(caller, [(index, turn)])
+    fit, skipped = ready_turns(context, [(index, turn)])
     taken.rejected += [RejectedRecord(each.index, each.reason) for each in skipped]
     return fit
 
 
 def _ready_item(
-    caller: CollectionContext, index: int, record: Mapping[str, object], taken: _Taken, now: int
+    context: CollectionContext, index: int, record: Mapping[str, object], taken: _Taken, now: int
 ) -> list[_NewItem]:
     text = checked_item_text(record.get("text"))
     source = checked_source(record.get("source", ""))
     if not text:
         taken.rejected.append(RejectedRecord(index, "blank"))
         return []
-    found = screen(caller, (text, source))
+    found = screen(context, (text, source))
     if found.refused:
         taken.rejected.append(RejectedRecord(index, "secret"))
         return []
@@ -241,7 +241,7 @@ def _ready_item(
     by = record.get("superseded_by")
     accessed = _instant(record, "last_accessed_at")
     new = NewItem(
-        id=_checked_id("item", record.get("id")) or caller.ids.new("item", now),
+        id=_checked_id("item", record.get("id")) or context.ids.new("item", now),
         kind=checked_kind(record.get("kind", "fact")),
         importance=checked_importance(record.get("importance", 0.5)),
         origin=_checked_origin(record.get("origin", "import")),

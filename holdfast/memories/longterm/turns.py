@@ -38,17 +38,17 @@ class CursorChunk(Struct, frozen=True):
 
 
 def record(
-    caller: CollectionContext, turns: Iterable[Turn], *, thread_id: str | None = None
+    context: CollectionContext, turns: Iterable[Turn], *, thread_id: str | None = None
 ) -> Recorded:
     """Store *turns* without mining them; *thread_id* is for turns without a thread."""
     thread = checked_thread(thread_id)
     given = [_in_thread(turn, thread) for turn in checked_turns(turns)]
-    fit, skipped = ready_turns(caller, list(enumerate(given)))
+    fit, skipped = ready_turns(context, list(enumerate(given)))
 
     def work(tx: Transaction) -> Recorded:
         if not fit:
             return Recorded(turns=(), skipped=tuple(skipped))
-        book = CollectionTransaction(caller, tx)
+        book = CollectionTransaction(context, tx)
         _, stored = put_turns(book, fit)
         remember_seen(book, fit)
         book.note("stored", {"turn": [turn.id for turn in stored]}, turns=len(stored))
@@ -56,7 +56,7 @@ def record(
         book.close()
         return Recorded(turns=tuple(stored), skipped=tuple(skipped), evicted=gone)
 
-    return caller.engine.write(work)
+    return context.engine.write(work)
 
 
 def remember_seen(book: CollectionTransaction, turns: Sequence[PreparedTurn]) -> None:
@@ -222,7 +222,7 @@ EXTRACT: Final = "extract"
 
 
 def remember_conversation(
-    caller: CollectionContext, messages: Iterable[object], thread_id: str | None = None
+    context: CollectionContext, messages: Iterable[object], thread_id: str | None = None
 ) -> Recorded:
     """Record the new turns of *messages*, and queue them if there is an extractor.
 
@@ -237,19 +237,19 @@ def remember_conversation(
         for index, turn in enumerate(read)
         if turn is not None
     ]
-    fit, unfit = ready_turns(caller, said)
+    fit, unfit = ready_turns(context, said)
     skipped += unfit
 
     def work(tx: Transaction) -> Recorded:
         if not fit:
             return Recorded(turns=(), skipped=_in_order(skipped))
-        book = CollectionTransaction(caller, tx)
+        book = CollectionTransaction(context, tx)
         new, passed = _new_of(book, fit)
         numbers, stored = put_turns(book, new)
-        queued = bool(numbers) and caller.mines
+        queued = bool(numbers) and context.mines
         if queued:
             queue(book, EXTRACT, numbers)
-            tx.after_commit(caller.tend)
+            tx.after_commit(context.tend)
         if stored:
             book.note("stored", {"turn": [turn.id for turn in stored]}, turns=len(stored))
         gone = evict_turns(book)
@@ -261,7 +261,7 @@ def remember_conversation(
             evicted=gone,
         )
 
-    return caller.engine.write(work)
+    return context.engine.write(work)
 
 
 def queue(book: CollectionTransaction, kind: str, numbers: Sequence[int]) -> None:
@@ -272,7 +272,7 @@ def queue(book: CollectionTransaction, kind: str, numbers: Sequence[int]) -> Non
         collection=book.number,
         kind=kind,
         about=msgspec.json.encode(numbers).decode(),
-        model=book.caller.miner,
+        model=book.context.miner,
         now=book.now,
     )
 

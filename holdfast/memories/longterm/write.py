@@ -47,14 +47,14 @@ class Screened(Struct, frozen=True, kw_only=True):
     redacted: tuple[str, ...] = ()
 
 
-def screen(caller: CollectionContext, texts: Iterable[str]) -> Screened:
+def screen(context: CollectionContext, texts: Iterable[str]) -> Screened:
     """Check *texts* for secrets; redact or refuse them as the caller's options say."""
     given = tuple(texts)
     hits = [hit for text in given if text for hit in secrets.find(text)]
     if not hits:
         return Screened(texts=given)
     kinds = tuple(dict.fromkeys(hit.kind for hit in hits))
-    redacts = caller.options.secrets == "redact"
+    redacts = context.options.secrets == "redact"
     for kind in kinds:
         _SECRETS.add(kind, "redacted" if redacts else "refused")
     if not redacts:
@@ -117,10 +117,10 @@ def turn_terms(text: str, caption: str | None) -> list[str]:
     return analyze(f"{text} {caption}" if caption else text)
 
 
-def screened_turn(caller: CollectionContext, turn: Turn) -> tuple[Turn, Screened]:
+def screened_turn(context: CollectionContext, turn: Turn) -> tuple[Turn, Screened]:
     """Return *turn* as it may be stored, and the result of the check for secrets."""
     given = (turn.text, turn.speaker or "", turn.caption or "")
-    found = screen(caller, given)
+    found = screen(context, given)
     if found.refused or found.texts == given:
         return turn, found
     text, speaker, caption = found.texts
@@ -128,7 +128,7 @@ def screened_turn(caller: CollectionContext, turn: Turn) -> tuple[Turn, Screened
 
 
 def ready_turns(
-    caller: CollectionContext, turns: Sequence[tuple[int, Turn]]
+    context: CollectionContext, turns: Sequence[tuple[int, Turn]]
 ) -> tuple[list[PreparedTurn], list[Skipped]]:
     """Prepare *turns*, each with its place; return also the skipped ones."""
     fit: list[PreparedTurn] = []
@@ -137,7 +137,7 @@ def ready_turns(
         if not given.text.strip() and not (given.caption or "").strip():
             skipped.append(Skipped(index, "blank"))
             continue
-        turn, found = screened_turn(caller, given)
+        turn, found = screened_turn(context, given)
         if found.refused:
             skipped.append(Skipped(index, "secret"))
             continue
@@ -204,7 +204,7 @@ def put_turns(
 def _new_turn(book: CollectionTransaction, ready: PreparedTurn) -> NewTurn:
     turn = ready.turn
     return NewTurn(
-        id=turn.id or book.caller.ids.new("turn", book.now),
+        id=turn.id or book.context.ids.new("turn", book.now),
         role=turn.role,
         speaker=turn.speaker or "",
         at=microseconds(turn.at, book.now),
@@ -250,8 +250,8 @@ class _Turn(Struct, frozen=True, kw_only=True):
 class Reindexing:
     """Background task that analyses the rows of one collection again."""
 
-    def __init__(self, caller: CollectionContext) -> None:
-        self._caller = caller
+    def __init__(self, context: CollectionContext) -> None:
+        self._caller = context
         self._after: dict[str, int] = {"turns": 0, "items": 0}
 
     def tend(self) -> float | None:
@@ -264,22 +264,22 @@ class Reindexing:
         return 0.0
 
 
-def bring_up_to_date(caller: CollectionContext, analyzer: int) -> None:
+def bring_up_to_date(context: CollectionContext, analyzer: int) -> None:
     """Schedule re-analysis if the collection's version *analyzer* is outdated."""
     if analyzer < VERSION:
-        shared = caller.shared
-        tender = shared.reindexing.setdefault(caller.place, Reindexing(caller))
-        shared.worker.wake(("analyze", caller.place), tender)
+        shared = context.shared
+        tender = shared.reindexing.setdefault(context.place, Reindexing(context))
+        shared.worker.wake(("analyze", context.place), tender)
 
 
 def _piece(
-    caller: CollectionContext, tx: Transaction, after: dict[str, int]
+    context: CollectionContext, tx: Transaction, after: dict[str, int]
 ) -> dict[str, int] | None:
     """Analyse the rows after the numbers in *after*; return the last numbers.
 
     None at the end.
     """
-    book = CollectionTransaction(caller, tx, make=False)
+    book = CollectionTransaction(context, tx, make=False)
     if book.found is None or book.found.analyzer >= VERSION:
         return None
     last = {"turns": _turns(book, after["turns"]), "items": _items(book, after["items"])}

@@ -169,7 +169,7 @@ class RunFilters(Struct, frozen=True, kw_only=True):
             message.one_of("status", self.status, STATUSES)
 
 
-def put_run(caller: ThreadsContext, given: object) -> RunRecord:
+def put_run(context: ThreadsContext, given: object) -> RunRecord:
     """Write a run's record and return it; writing the same record again does nothing.
 
     Its thread is created if needed. Raise `Conflict` for a run that ended with another record.
@@ -186,9 +186,9 @@ def put_run(caller: ThreadsContext, given: object) -> RunRecord:
     }
 
     def work(tx: Transaction) -> RunRecord:
-        sql = queries_of(caller)
+        sql = queries_of(context)
         if record.thread_id is not None:
-            tx.send(sql.hold_thread, thread=record.thread_id, now=caller.now())
+            tx.send(sql.hold_thread, thread=record.thread_id, now=context.now())
         if tx.run(sql.put_run, **row):
             return record
         held = tx.one(_body, sql.hold_run, id=record.id)
@@ -199,7 +199,7 @@ def put_run(caller: ThreadsContext, given: object) -> RunRecord:
         tx.send(sql.change_run, **row)
         return record
 
-    return caller.engine.write(work)
+    return context.engine.write(work)
 
 
 def already_ended(run_id: str) -> Conflict:
@@ -211,21 +211,21 @@ def already_ended(run_id: str) -> Conflict:
     )
 
 
-def retrieve_run(caller: ThreadsContext, run_id: str) -> RunRecord:
+def retrieve_run(context: ThreadsContext, run_id: str) -> RunRecord:
     """Return the record of the run; NotFound if it is not there."""
     id = checked_id("run_id", run_id)
-    body = caller.engine.first(_body, queries_of(caller).get_run, id=id)
+    body = context.engine.first(_body, queries_of(context).get_run, id=id)
     if body is None:
         raise NotFound("run", id, next="Check the id, or list the runs.")
     return record_of(body)
 
 
 def list_runs(
-    caller: ThreadsContext, filters: RunFilters, limit: int | None, page: str | None
+    context: ThreadsContext, filters: RunFilters, limit: int | None, page: str | None
 ) -> Page[RunRecord]:
     """Return a page of the runs that pass *filters*, newest first."""
     most = check_limit(limit, most=MOST_LISTED, default=PER_PAGE)
-    stamp = digest(caller.workspace, *msgspec.structs.astuple(filters))
+    stamp = digest(context.workspace, *msgspec.structs.astuple(filters))
     at, after = by_age(_RUNS, stamp, page)
     params: dict[str, object] = {
         "network": filters.network or "",
@@ -234,25 +234,25 @@ def list_runs(
         "after": after,
         "rows": most + 1,
     }
-    sql = queries_of(caller)
+    sql = queries_of(context)
     if filters.thread_id is None:
-        rows = caller.engine.all(_Row, sql.list_runs, **params)
+        rows = context.engine.all(_Row, sql.list_runs, **params)
     else:
-        rows = caller.engine.all(_Row, sql.list_runs_of_thread, thread=filters.thread_id, **params)
+        rows = context.engine.all(_Row, sql.list_runs_of_thread, thread=filters.thread_id, **params)
     end = rows[most - 1] if len(rows) > most else None
     return Page(
         [record_of(row.body) for row in rows[:most]],
         end and write_cursor(_RUNS, stamp, [end.started_at, end.id]),
-        more=lambda page: list_runs(caller, filters, limit, page),
+        more=lambda page: list_runs(context, filters, limit, page),
     )
 
 
-def runs_of(caller: ThreadsContext, thread_id: str) -> list[RunRecord]:
+def runs_of(context: ThreadsContext, thread_id: str) -> list[RunRecord]:
     """Return the thread's runs, newest first; `NotFound` if there is no thread."""
     filters = RunFilters(thread_id=checked_id("thread_id", thread_id))
-    found = list(list_runs(caller, filters, MOST_LISTED, None).all())
+    found = list(list_runs(context, filters, MOST_LISTED, None).all())
     if not found:
-        retrieve_thread(caller, thread_id)
+        retrieve_thread(context, thread_id)
     return found
 
 

@@ -209,9 +209,9 @@ def cut(instant: datetime) -> int:
     return microseconds - microseconds % MILLISECOND
 
 
-def queries_of(caller: ThreadsContext) -> SimpleNamespace:
-    """Return the statements for *caller*'s engine."""
-    return caller.engine.queries(QUERIES)
+def queries_of(context: ThreadsContext) -> SimpleNamespace:
+    """Return the statements for *context*'s engine."""
+    return context.engine.queries(QUERIES)
 
 
 PER_PAGE: Final = 20
@@ -286,32 +286,32 @@ class _TurnRow(Struct, frozen=True, kw_only=True):
         return ThreadTurn.said(message, run_id=self.run_id, seq=self.seq)
 
 
-def retrieve_thread(caller: ThreadsContext, thread_id: str) -> Thread:
+def retrieve_thread(context: ThreadsContext, thread_id: str) -> Thread:
     """Return the thread; NotFound if it is not there."""
     thread = checked_id("thread_id", thread_id)
-    row = caller.engine.first(_ThreadRow, queries_of(caller).get_thread, thread=thread)
+    row = context.engine.first(_ThreadRow, queries_of(context).get_thread, thread=thread)
     if row is None:
         raise no_thread(thread)
     return row.record()
 
 
-def list_threads(caller: ThreadsContext, limit: int | None, page: str | None) -> Page[Thread]:
+def list_threads(context: ThreadsContext, limit: int | None, page: str | None) -> Page[Thread]:
     """Return a page of the threads, newest first."""
-    most, stamp = check_limit(limit, most=MOST_LISTED, default=PER_PAGE), digest(caller.workspace)
+    most, stamp = check_limit(limit, most=MOST_LISTED, default=PER_PAGE), digest(context.workspace)
     at, after = by_age(_THREADS, stamp, page)
-    rows = caller.engine.all(
-        _ThreadRow, queries_of(caller).list_threads, at=at, after=after, rows=most + 1
+    rows = context.engine.all(
+        _ThreadRow, queries_of(context).list_threads, at=at, after=after, rows=most + 1
     )
     end = rows[most - 1] if len(rows) > most else None
     return Page(
         [row.record() for row in rows[:most]],
         end and write_cursor(_THREADS, stamp, [end.created_at, end.id]),
-        more=lambda page: list_threads(caller, limit, page),
+        more=lambda page: list_threads(context, limit, page),
     )
 
 
 def list_turns(
-    caller: ThreadsContext,
+    context: ThreadsContext,
     thread_id: str,
     limit: int | None,
     page: str | None,
@@ -323,12 +323,12 @@ def list_turns(
     """
     most = check_limit(limit, most=MOST_LISTED, default=TURNS_LISTED)
     thread = checked_id("thread_id", thread_id)
-    stamp = digest(caller.workspace, thread, checked_kind(kind))
+    stamp = digest(context.workspace, thread, checked_kind(kind))
     after = 0 if page is None else _seq_in(read_cursor(_TURNS, stamp, page)[0])
     params: dict[str, object] = {"thread": thread, "after": after, "kind": kind or ""}
 
     def work(reader: Reader) -> tuple[list[_TurnRow], int | None]:
-        sql = queries_of(caller)
+        sql = queries_of(context)
         found = reader.all(_Size, sql.sizes_of_turns, rows=most + 1, **params)
         if not found:
             if reader.first(_ThreadRow, sql.get_thread, thread=thread) is None:
@@ -338,17 +338,17 @@ def list_turns(
         rows = reader.all(_TurnRow, sql.list_turns, last=shown[-1].seq, **params)
         return rows, shown[-1].seq if len(found) > len(shown) else None
 
-    rows, last = caller.engine.read(work)
+    rows, last = context.engine.read(work)
     return Page(
         [row.record() for row in rows],
         None if last is None else write_cursor(_TURNS, stamp, [last]),
-        more=lambda page: list_turns(caller, thread_id, limit, page, kind),
+        more=lambda page: list_turns(context, thread_id, limit, page, kind),
     )
 
 
-def results_of(caller: ThreadsContext, thread_id: str) -> list[InferenceResult]:
+def results_of(context: ThreadsContext, thread_id: str) -> list[InferenceResult]:
     """Return the thread's results, oldest first; NotFound if it is not there."""
-    page = list_turns(caller, thread_id, MOST_LISTED, None, "result")
+    page = list_turns(context, thread_id, MOST_LISTED, None, "result")
     return [turn.result for turn in page.all() if turn.result is not None]
 
 

@@ -51,23 +51,23 @@ class _Run(Struct, frozen=True, kw_only=True):
     body: str
 
 
-def delete_thread(caller: ThreadsContext, thread_id: str) -> bool:
+def delete_thread(context: ThreadsContext, thread_id: str) -> bool:
     """Delete the thread with its turns and runs; return whether there was anything.
 
     When this returns the bytes are in no file of the database, unless a reader holds the log. A
     keyed hash of the id stays, so that a restored backup does not bring the thread back.
     """
-    deleted = delete_thread_again(caller, checked_id("thread_id", thread_id))
+    deleted = delete_thread_again(context, checked_id("thread_id", thread_id))
     if deleted:
-        caller.engine.scrub()
+        context.engine.scrub()
     return deleted
 
 
-def delete_thread_again(caller: ThreadsContext, thread: str) -> bool:
+def delete_thread_again(context: ThreadsContext, thread: str) -> bool:
     """Delete the thread as `delete_thread` does; the caller must scrub the engine."""
 
     def work(tx: Transaction) -> bool:
-        sql = queries_of(caller)
+        sql = queries_of(context)
         # The thread first: a concurrent append waits for it, and then creates a new thread.
         gone = tx.run(sql.forget_thread, thread=thread)
         gone += tx.run(sql.forget_turns, thread=thread)
@@ -75,10 +75,10 @@ def delete_thread_again(caller: ThreadsContext, thread: str) -> bool:
         if gone:
             tx.send(sql.make_tombstone_secret, secret=secrets.token_bytes(SECRET_BYTES))
             hashed = thread_hash(tx.one(_secret, sql.get_tombstone_secret), thread)
-            tx.send(sql.bury_thread, thread_hash=hashed, seq=tx.seq, now=caller.now())
+            tx.send(sql.bury_thread, thread_hash=hashed, seq=tx.seq, now=context.now())
         return bool(gone)
 
-    return caller.engine.write(work)
+    return context.engine.write(work)
 
 
 def thread_hash(secret: bytes, thread: str) -> bytes:
@@ -173,7 +173,7 @@ class _StoredTurn(Struct, frozen=True, kw_only=True):
     checksum: str
 
 
-def append(caller: ThreadsContext, thread_id: str, turns: Iterable[GivenTurn]) -> Appended:
+def append(context: ThreadsContext, thread_id: str, turns: Iterable[GivenTurn]) -> Appended:
     """Append *turns*, all or none, to the thread, which is created if needed.
 
     A turn that is stored already is skipped. Raise `ResultDiffers` if another one has its id.
@@ -182,7 +182,7 @@ def append(caller: ThreadsContext, thread_id: str, turns: Iterable[GivenTurn]) -
     ready = [_ready(turn) for turn in turns_of(turns)]
 
     def work(tx: Transaction) -> Appended:
-        sql, now = queries_of(caller), caller.now()
+        sql, now = queries_of(context), context.now()
         tx.send(sql.hold_thread, thread=thread, now=now)
         numbers = [tx.seq, *(tx.numbers(len(ready) - 1) if len(ready) > 1 else ())]
         rows = [
@@ -201,7 +201,7 @@ def append(caller: ThreadsContext, thread_id: str, turns: Iterable[GivenTurn]) -
             stored=tuple(turn.id for turn in new), duplicates=tuple(turn.id for turn in old)
         )
 
-    return _write(caller, work, ready)
+    return _write(context, work, ready)
 
 
 def turns_of(given: object) -> list[ThreadTurn]:
@@ -294,14 +294,14 @@ def _known(
 
 
 def _write(
-    caller: ThreadsContext, work: Callable[[Transaction], T], ready: Sequence[PreparedThreadTurn]
+    context: ThreadsContext, work: Callable[[Transaction], T], ready: Sequence[PreparedThreadTurn]
 ) -> T:
     """Run *work* in a write and return its result; count refused turns.
 
     With an engine that returns awaitables from writes, this returns an awaitable too.
     """
     with _refusals(ready):
-        written = caller.engine.write(work)
+        written = context.engine.write(work)
     if inspect.isawaitable(written):
         return cast("T", _awaited(written, ready))
     return written

@@ -34,8 +34,8 @@ class Threads:
     ['result']
     """
 
-    def __init__(self, caller: ThreadsContext) -> None:
-        self._caller = caller
+    def __init__(self, context: ThreadsContext) -> None:
+        self._caller = context
 
     def retrieve(self, id: str) -> Thread:
         """Return the thread; `NotFound` if there is none."""
@@ -94,8 +94,8 @@ class NetworkRuns:
     []
     """
 
-    def __init__(self, caller: ThreadsContext) -> None:
-        self._caller = caller
+    def __init__(self, context: ThreadsContext) -> None:
+        self._caller = context
 
     def put(self, record: RunRecord | Mapping[str, object]) -> RunRecord:
         """Write a run's record as it is now: at its start, and at its end.

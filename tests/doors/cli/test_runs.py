@@ -87,7 +87,7 @@ def test_what_runs_elsewhere_is_neither_cancelled_nor_steered(hf: Holdfast, fail
         place="rock:7",
         started_at=1,
     )
-    begin(hf.runs.caller, opening)
+    begin(hf.runs.context, opening)
 
     assert "rock:7" in fails("runs", "cancel", "run_1").err
     assert "rock:7" in fails("runs", "steer", "run_1", "hurry").err

@@ -32,7 +32,7 @@ def test_an_export_is_a_file_for_each_entry(durable: DurableMemory, folder: Path
     durable.set("Plan B", "x", category="notes")
     durable.set("house", "style", category="workspace")
 
-    report = export_markdown(durable.caller, folder)
+    report = export_markdown(durable.context, folder)
 
     assert report.removed == ()
     assert set(report.written) == tree(folder).keys() - {MARKER}
@@ -41,7 +41,7 @@ def test_an_export_is_a_file_for_each_entry(durable: DurableMemory, folder: Path
     assert json.loads((folder / MARKER).read_bytes()) == {
         "format": 1,
         "agent": "agent_7",
-        "workspace": durable.caller.workspace,
+        "workspace": durable.context.workspace,
         "count": 3,
     }
 
@@ -53,7 +53,7 @@ def test_an_export_is_for_its_owner_alone_whatever_the_umask(
     folder, mask = tmp_path / "new" / "out", os.umask(0)
 
     try:
-        export_markdown(durable.caller, folder)
+        export_markdown(durable.context, folder)
     finally:
         os.umask(mask)
 
@@ -66,11 +66,11 @@ def test_an_earlier_export_keeps_the_modes_of_its_folders(
     durable: DurableMemory, folder: Path
 ) -> None:
     durable.set("owner", "Ada", category="core")
-    export_markdown(durable.caller, folder)
+    export_markdown(durable.context, folder)
     (folder / "core").chmod(0o755)
     (folder / "core/owner.md").chmod(0o644)
 
-    export_markdown(durable.caller, folder)
+    export_markdown(durable.context, folder)
 
     assert stat.S_IMODE((folder / "core").stat().st_mode) == 0o755
     assert stat.S_IMODE((folder / "core/owner.md").stat().st_mode) == 0o600
@@ -85,7 +85,7 @@ def test_conversation_and_expired_entries_stay_out(
         durable.set("kept", "x", category="core")
         clock.tick(72 * 3600 + 0.001)
 
-        report = export_markdown(durable.caller, folder)
+        report = export_markdown(durable.context, folder)
 
     assert report.written == ("core/kept.md",)
 
@@ -94,7 +94,7 @@ def test_what_the_workspace_shares_may_be_left_out(durable: DurableMemory, folde
     durable.set("house", "style", category="workspace")
     durable.set("mine", "x", category="core")
 
-    report = export_markdown(durable.caller, folder, include_workspace=False)
+    report = export_markdown(durable.context, folder, include_workspace=False)
 
     assert report.written == ("core/mine.md",)
 
@@ -105,7 +105,7 @@ def test_an_own_entry_and_the_one_it_shadows_are_both_there(
     durable.set("house", "ours", category="workspace")
     durable.set("house", "mine", category="core")
 
-    assert export_markdown(durable.caller, folder).written == (
+    assert export_markdown(durable.context, folder).written == (
         "core/house.md",
         "workspace/house.md",
     )
@@ -116,10 +116,10 @@ def test_the_same_memory_gives_the_same_bytes(
 ) -> None:
     for key in ("a", "B", "c"):
         durable.set(key, "x", category="notes", tags=["t"])
-    export_markdown(durable.caller, tmp_path / "one")
+    export_markdown(durable.context, tmp_path / "one")
     clock.tick(60)
 
-    export_markdown(durable.caller, tmp_path / "two")
+    export_markdown(durable.context, tmp_path / "two")
 
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
 
@@ -127,14 +127,14 @@ def test_the_same_memory_gives_the_same_bytes(
 def test_an_earlier_export_is_renewed(durable: DurableMemory, folder: Path) -> None:
     durable.set("gone", "x", category="notes")
     durable.set("old", "x", category="core")
-    export_markdown(durable.caller, folder)
+    export_markdown(durable.context, folder)
     durable.forget("gone")
     durable.set("old", "y", category="core")
 
-    report = export_markdown(durable.caller, folder)
+    report = export_markdown(durable.context, folder)
 
     assert report.removed == ("notes/gone.md",)
-    assert tree(folder) == {path: text.encode() for path, text in export_files(durable.caller)}
+    assert tree(folder) == {path: text.encode() for path, text in export_files(durable.context)}
     assert not (folder / "notes").exists()
 
 
@@ -142,21 +142,21 @@ def test_a_file_that_was_edited_goes_as_well_when_its_entry_is_gone(
     durable: DurableMemory, folder: Path
 ) -> None:
     durable.set("gone", "x", category="notes")
-    export_markdown(durable.caller, folder)
+    export_markdown(durable.context, folder)
     durable.forget("gone")
     path = folder / "notes/gone.md"
     path.write_text(path.read_text().replace('key: "gone"', "key: gone"))
 
-    assert export_markdown(durable.caller, folder).removed == ("notes/gone.md",)
+    assert export_markdown(durable.context, folder).removed == ("notes/gone.md",)
 
 
 def test_what_no_export_wrote_is_left_alone(
     durable: DurableMemory, other: DurableMemory, folder: Path, tmp_path: Path
 ) -> None:
     other.set("theirs", "x", category="notes")
-    export_markdown(other.caller, tmp_path / "theirs")
+    export_markdown(other.context, tmp_path / "theirs")
     durable.set("mine", "x", category="notes")
-    export_markdown(durable.caller, folder)
+    export_markdown(durable.context, folder)
     by_hand = {
         "README.md": b"About this",
         "notes/new.md": b"---\nkey: new\ncategory: notes\n---\nby hand\n",
@@ -170,14 +170,14 @@ def test_what_no_export_wrote_is_left_alone(
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_bytes(content)
 
-    report = export_markdown(durable.caller, folder)
+    report = export_markdown(durable.context, folder)
 
     assert report.removed == ()
     assert by_hand.items() <= tree(folder).items()
 
 
 def test_a_folder_is_made_with_those_above_it(durable: DurableMemory, tmp_path: Path) -> None:
-    export_markdown(durable.caller, tmp_path / "a/b/c")
+    export_markdown(durable.context, tmp_path / "a/b/c")
 
     assert tree(tmp_path / "a").keys() == {f"b/c/{MARKER}"}
 
@@ -201,11 +201,11 @@ def test_any_other_folder_is_refused_and_untouched(
     durable.set("k", "x", category="core")
     for path, text in content.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text.replace('"w"', f'"{durable.caller.workspace}"'))
+        (folder / path).write_text(text.replace('"w"', f'"{durable.context.workspace}"'))
     before = tree(folder)
 
     with pytest.raises(InvalidInput) as refused:
-        export_markdown(durable.caller, folder)
+        export_markdown(durable.context, folder)
 
     assert (refused.value.field, refused.value.code) == ("directory", "HF-MEM-004")
     assert tree(folder) == before
@@ -215,7 +215,7 @@ def test_a_file_is_no_folder(durable: DurableMemory, folder: Path) -> None:
     folder.write_text("x")
 
     with pytest.raises(InvalidInput):
-        export_markdown(durable.caller, folder)
+        export_markdown(durable.context, folder)
 
     assert folder.read_text() == "x"
 
@@ -223,14 +223,14 @@ def test_a_file_is_no_folder(durable: DurableMemory, folder: Path) -> None:
 @pytest.mark.parametrize("directory", ["", "a\0b", 7, b"bytes", None])
 def test_what_is_no_path_is_refused(durable: DurableMemory, directory: object) -> None:
     with pytest.raises(InvalidInput):
-        export_markdown(durable.caller, directory)  # pyright: ignore[reportArgumentType]
+        export_markdown(durable.context, directory)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_link_in_the_place_of_a_folder_leads_nowhere(
     durable: DurableMemory, folder: Path, tmp_path: Path
 ) -> None:
     durable.set("k", "x", category="core")
-    export_markdown(durable.caller, folder)
+    export_markdown(durable.context, folder)
     elsewhere = tmp_path / "elsewhere"
     (folder / "core").rename(elsewhere)
     (folder / "core").symlink_to(elsewhere)
@@ -238,7 +238,7 @@ def test_a_link_in_the_place_of_a_folder_leads_nowhere(
     before = tree(elsewhere)
 
     with pytest.raises(InvalidInput):
-        export_markdown(durable.caller, folder)
+        export_markdown(durable.context, folder)
 
     assert tree(elsewhere) == before
 
@@ -247,13 +247,13 @@ def test_a_link_in_the_place_of_a_file_is_replaced_and_not_written_through(
     durable: DurableMemory, folder: Path, tmp_path: Path
 ) -> None:
     durable.set("k", "x", category="core")
-    export_markdown(durable.caller, folder)
+    export_markdown(durable.context, folder)
     precious = tmp_path / "precious"
     precious.write_text("precious")
     (folder / "core/k.md").unlink()
     (folder / "core/k.md").symlink_to(precious)
 
-    export_markdown(durable.caller, folder)
+    export_markdown(durable.context, folder)
 
     assert precious.read_text() == "precious"
     assert not (folder / "core/k.md").is_symlink()
@@ -263,14 +263,14 @@ def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_written(
     durable: DurableMemory, folder: Path
 ) -> None:
     durable.set("a", "x", category="core")
-    export_markdown(durable.caller, folder)
+    export_markdown(durable.context, folder)
     durable.set("a", "y", category="core")
     durable.set("k", "x", category="core")
     (folder / "core/k.md").mkdir()
     before = tree(folder)
 
     with pytest.raises(InvalidInput):
-        export_markdown(durable.caller, folder)
+        export_markdown(durable.context, folder)
 
     assert tree(folder) == before
 
@@ -282,20 +282,20 @@ def test_what_a_broken_off_export_left_is_cleared_away(
     folder.mkdir()
     (folder / aside).write_text("half")
     durable.set("k", "x", category="core")
-    export_markdown(durable.caller, folder)
+    export_markdown(durable.context, folder)
     (folder / "core" / aside).write_text("half")
 
-    export_markdown(durable.caller, folder)
+    export_markdown(durable.context, folder)
 
     assert tree(folder).keys() == {MARKER, "core/k.md"}
 
 
 def test_a_pipe_among_the_files_is_not_waited_for(durable: DurableMemory, folder: Path) -> None:
     durable.set("k", "x", category="core")
-    export_markdown(durable.caller, folder)
+    export_markdown(durable.context, folder)
     os.mkfifo(folder / "core/pipe.md")
 
-    export_markdown(durable.caller, folder)
+    export_markdown(durable.context, folder)
 
     assert (folder / "core/pipe.md").is_fifo()
 
@@ -332,4 +332,4 @@ def test_a_disk_that_fails_is_no_fault_of_the_folder(
 
 def test_a_folder_that_may_not_be_made_is_refused(durable: DurableMemory) -> None:
     with pytest.raises(InvalidInput):
-        export_markdown(durable.caller, "/proc/holdfast")
+        export_markdown(durable.context, "/proc/holdfast")

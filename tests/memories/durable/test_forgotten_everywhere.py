@@ -110,8 +110,8 @@ def shared(hf: Holdfast, durable: DurableMemory) -> None:
 def written_to_be_repeated(hf: Holdfast, durable: DurableMemory) -> None:
     assert hf
     store(durable, key="once")
-    set_many(durable.caller, [ENTRY], on_error="skip", idempotency_key="many")
-    import_files(durable.caller, [(f"core/{KEY}.md", FILE)], How(idempotency_key="files"))
+    set_many(durable.context, [ENTRY], on_error="skip", idempotency_key="many")
+    import_files(durable.context, [(f"core/{KEY}.md", FILE)], How(idempotency_key="files"))
 
 
 def evicted(hf: Holdfast, durable: DurableMemory) -> None:
@@ -128,7 +128,7 @@ def evicting(hf: Holdfast, durable: DurableMemory) -> None:
 
 def expired(hf: Holdfast, durable: DurableMemory) -> None:
     store(durable, "daily")
-    clock = durable.caller.clock
+    clock = durable.context.clock
     assert isinstance(clock, FrozenClock)
     clock.tick(73 * 3600)
     hf.sweep()
@@ -137,7 +137,7 @@ def expired(hf: Holdfast, durable: DurableMemory) -> None:
 def imported(hf: Holdfast, durable: DurableMemory) -> None:
     assert hf
     files = [(f"core/{KEY}.md", FILE), (f"{KEY}.md", FILE.replace('"core"', '"conversation"'))]
-    import_files(durable.caller, files, How(idempotency_key="files"))
+    import_files(durable.context, files, How(idempotency_key="files"))
 
 
 def named_in_a_refusal_of_files(hf: Holdfast, durable: DurableMemory) -> None:
@@ -146,7 +146,7 @@ def named_in_a_refusal_of_files(hf: Holdfast, durable: DurableMemory) -> None:
     store(durable)
     file = FILE.replace(KEY, "another").replace('"core"', '"note"').replace(CONTENT, "x")
     told = import_files(
-        durable.caller, [("a.md", file.replace(TAG, "t"))], How(idempotency_key="files")
+        durable.context, [("a.md", file.replace(TAG, "t"))], How(idempotency_key="files")
     )
     assert told.rejected
 
@@ -156,7 +156,7 @@ def named_in_a_refusal_of_many(hf: Holdfast, durable: DurableMemory) -> None:
     durable.set_limits(cap=1)
     store(durable)
     item = {"key": "another", "content": "x", "category": "note"}
-    assert set_many(durable.caller, [item], on_error="skip", idempotency_key="many").refused
+    assert set_many(durable.context, [item], on_error="skip", idempotency_key="many").refused
 
 
 def restored_and_redacted(hf: Holdfast, durable: DurableMemory) -> None:
@@ -290,7 +290,7 @@ def test_what_was_forgotten_among_many_is_in_no_file(
         mine = again.durable("agent_7")
         mine.set("stays", "x", category="core")
         import_files(
-            mine.caller, [("a.md", "---\nkey: stays\ncategory: core\n---\nx")], How(mode="replace")
+            mine.context, [("a.md", "---\nkey: stays\ncategory: core\n---\nx")], How(mode="replace")
         )
         left = places.left()
         again.engine.scrub_full()

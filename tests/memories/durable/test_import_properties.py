@@ -80,7 +80,7 @@ def new_memory(memory: Holdfast, entries: list[tuple[str, str, str]]) -> Holdfas
 def taken_in(durable: DurableMemory, files: list[File], how: How) -> ImportReport | None:
     """Return the report, or None if all of it was refused."""
     try:
-        return import_files(durable.caller, files, how)
+        return import_files(durable.context, files, how)
     except ImportRefused:
         return None
 
@@ -140,7 +140,7 @@ def test_what_was_taken_in_is_given_out_and_taken_in_again_unchanged(
     hf = new_memory(memory, entries)
     durable = hf.durable("agent_7")
     taken_in(durable, files, How())
-    given_out = export_files(durable.caller)
+    given_out = export_files(durable.context)
     before = everything(hf)["durable_entries"]
 
     report = taken_in(durable, [file for file in given_out if file[0] != MARKER], How())
@@ -149,4 +149,4 @@ def test_what_was_taken_in_is_given_out_and_taken_in_again_unchanged(
     assert len(report.unchanged) == len(given_out) - 1
     assert (report.created, report.replaced, report.removed, report.rejected) == ((), (), (), ())
     assert everything(hf)["durable_entries"] == before
-    assert export_files(durable.caller) == given_out
+    assert export_files(durable.context) == given_out

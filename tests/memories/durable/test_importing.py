@@ -41,7 +41,7 @@ def file(key: str, content: str = "x", category: str = "notes", *more: str) -> F
 
 
 def take(durable: DurableMemory, *files: File, how: How = How()) -> ImportReport:  # noqa: B008 - frozen
-    return import_files(durable.caller, files, how)
+    return import_files(durable.context, files, how)
 
 
 def told(durable: DurableMemory) -> list[tuple[object, ...]]:
@@ -67,7 +67,7 @@ def test_a_file_becomes_an_entry(durable: DurableMemory) -> None:
     )
     assert entry
     assert (entry.content, entry.category, entry.tags) == ("Ada\nLovelace", "core", ("a", "b"))
-    assert entry.created_by.actor == durable.caller.actor
+    assert entry.created_by.actor == durable.context.actor
 
 
 def test_the_log_says_which_file_it_was(durable: DurableMemory) -> None:
@@ -89,7 +89,7 @@ def test_the_log_says_which_file_it_was(durable: DurableMemory) -> None:
 def test_the_log_does_not_keep_a_name_that_is_made_of_another_key(
     durable: DurableMemory, name: str, kept: str
 ) -> None:
-    import_files(durable.caller, [(name, "---\nkey: owner\ncategory: core\n---\nAda\n")])
+    import_files(durable.context, [(name, "---\nkey: owner\ncategory: core\n---\nAda\n")])
 
     assert durable.history("owner").data[0].cause == {"imported_from": kept}
 
@@ -240,7 +240,7 @@ def test_another_agents_files_are_taken_over_when_that_is_asked_for(
 ) -> None:
     other.set("theirs", "x", category="core")
 
-    report = take(durable, *export_files(other.caller), how=How(rebind=True))
+    report = take(durable, *export_files(other.context), how=How(rebind=True))
 
     entry = durable.get("theirs")
     assert report.created == ("theirs",)
@@ -263,7 +263,7 @@ def test_an_own_entry_and_the_one_it_shadows_both_go_in(
     durable.set("house", "mine", category="core")
     elsewhere = hf.acting(workspace=f"{hf.workspace}-2").durable("agent_7")
 
-    report = take(elsewhere, *export_files(durable.caller))
+    report = take(elsewhere, *export_files(durable.context))
 
     assert report.created == ("house", "house")
     assert {(e.scope, e.content) for e in elsewhere.list()} == {
@@ -412,7 +412,7 @@ def test_an_empty_folder_leaves_nothing_of_the_agents(
     durable.set("a", "x", category="notes")
     (tmp_path / "in").mkdir()
 
-    report = import_markdown(durable.caller, tmp_path / "in", REPLACE)
+    report = import_markdown(durable.context, tmp_path / "in", REPLACE)
 
     assert report.removed == ("a",)
 
@@ -495,7 +495,7 @@ def test_a_folder_is_read_with_all_folders_in_it(durable: DurableMemory, tmp_pat
     (deep / "a.MD").write_bytes(file("a")[1].encode())
     (tmp_path / "in/notes.txt").write_text("not for us")
 
-    report = import_markdown(durable.caller, str(tmp_path / "in"))
+    report = import_markdown(durable.context, str(tmp_path / "in"))
 
     assert (report.created, report.rejected) == (("a",), ())
 
@@ -505,7 +505,7 @@ def test_the_folder_itself_may_be_a_link(durable: DurableMemory, tmp_path: Path)
     (tmp_path / "real/a.md").write_text(file("a")[1])
     (tmp_path / "link").symlink_to(tmp_path / "real")
 
-    assert import_markdown(durable.caller, tmp_path / "link").created == ("a",)
+    assert import_markdown(durable.context, tmp_path / "link").created == ("a",)
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -514,7 +514,7 @@ def test_what_is_no_folder_is_refused(durable: DurableMemory, tmp_path: Path, th
         (tmp_path / "in").write_text("x")
 
     with pytest.raises(InvalidInput) as refused:
-        import_markdown(durable.caller, tmp_path / "in", REPLACE)
+        import_markdown(durable.context, tmp_path / "in", REPLACE)
 
     assert (refused.value.field, refused.value.code) == ("directory", "HF-MEM-004")
 
@@ -541,7 +541,7 @@ def test_a_hostile_folder_is_read_without_harm(durable: DurableMemory, tmp_path:
     (folder / ".trash").mkdir()
     (folder / ".trash/old.md").write_text(file("old")[1])
 
-    report = import_markdown(durable.caller, folder)
+    report = import_markdown(durable.context, folder)
 
     assert set(report.created) == {"a", "named"}
     assert [(each.path, each.code) for each in report.rejected] == [
@@ -576,12 +576,12 @@ def test_a_linked_file_keeps_replace_from_forgetting_what_it_names(
     durable: DurableMemory, tmp_path: Path
 ) -> None:
     durable.set("a", "x", category="notes")
-    export_markdown(durable.caller, tmp_path / "in")
+    export_markdown(durable.context, tmp_path / "in")
     (tmp_path / "in/notes/a.md").rename(tmp_path / "a.md")
     (tmp_path / "in/notes/a.md").symlink_to(tmp_path / "a.md")
 
     with pytest.raises(ImportRefused):
-        import_markdown(durable.caller, tmp_path / "in", REPLACE)
+        import_markdown(durable.context, tmp_path / "in", REPLACE)
 
     assert durable.get("a")
 
@@ -590,9 +590,9 @@ def test_hidden_names_that_an_export_gives_are_read(
     durable: DurableMemory, other: DurableMemory, tmp_path: Path
 ) -> None:
     durable.set(".env", "x", category=".dot")
-    export_markdown(durable.caller, tmp_path / "in")
+    export_markdown(durable.context, tmp_path / "in")
 
-    assert import_markdown(other.caller, tmp_path / "in", How(rebind=True)).created == (".env",)
+    assert import_markdown(other.context, tmp_path / "in", How(rebind=True)).created == (".env",)
 
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20)
@@ -624,11 +624,11 @@ def test_an_export_taken_in_elsewhere_is_the_same_memory(
         for (key, content, category, tags), seconds in written:
             durable.set(key, content, category=category, tags=tags)
             clock.tick(seconds)
-        export_markdown(durable.caller, folder)
+        export_markdown(durable.context, folder)
         elsewhere = hf.acting(workspace="elsewhere").durable("agent_7")
 
-        first = import_markdown(elsewhere.caller, folder)
-        again = import_markdown(elsewhere.caller, folder, REPLACE)
+        first = import_markdown(elsewhere.context, folder)
+        again = import_markdown(elsewhere.context, folder, REPLACE)
 
         assert not first.rejected
         assert told(elsewhere) == told(durable)

@@ -23,7 +23,7 @@ class Values(dict[str, Value]):
 def test_a_value_becomes_an_entry_that_says_where_it_came_from(durable: DurableMemory) -> None:
     what = promotion(Values({"shared:owner": Value(value="Ada")}), "shared:owner")
 
-    entry = promote(durable.caller, what, category="core", tags=["team"])
+    entry = promote(durable.context, what, category="core", tags=["team"])
 
     assert (entry.key, entry.content, entry.category, entry.tags) == (
         "owner",
@@ -71,7 +71,7 @@ def test_text_stays_and_anything_else_is_canonical_json(value: object, content: 
 def test_the_same_value_again_is_the_same_entry_renewed(durable: DurableMemory) -> None:
     for names in ("ab", "ba"):
         what = promotion(Values({"k": Value(value=dict.fromkeys(names, 1))}), "k")
-        entry = promote(durable.caller, what, category="core")
+        entry = promote(durable.context, what, category="core")
 
     assert entry.outcome == "refreshed"
 
@@ -95,6 +95,6 @@ def test_a_value_that_breaks_a_rule_of_entries_is_refused(durable: DurableMemory
     what = promotion(Values({"k": Value(value="")}), "k")
 
     with pytest.raises(InvalidInput) as refused:
-        promote(durable.caller, what, category="core")
+        promote(durable.context, what, category="core")
 
     assert refused.value.field == "content"

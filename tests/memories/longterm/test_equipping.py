@@ -61,7 +61,7 @@ def test_with_credentials_the_environment_is_not_asked_for_keys(
     monkeypatch.setenv("OPENAI_API_KEY", "the process's own")
     ltm = memory_of(hf, "ada", options=LongTermOptions(credentials=no_keys))
 
-    assert (ltm.status().mode, ltm.caller.embedder) == ("lexical", None)
+    assert (ltm.status().mode, ltm.context.embedder) == ("lexical", None)
 
 
 def test_credentials_are_asked_for_the_users_own(hf: Holdfast) -> None:

@@ -23,7 +23,7 @@ Forget = Callable[[Holdfast, LongTermMemory], object]
 
 ALL_AT_ONCE: dict[str, Forget] = {
     "clear": lambda _, ltm: ltm.clear(),
-    "forget_user": lambda hf, ltm: hf.forget_user(ltm.caller.user),
+    "forget_user": lambda hf, ltm: hf.forget_user(ltm.context.user),
 }
 """What forgets a whole collection, by its name."""
 

@@ -51,8 +51,8 @@ def report(number: int, *entries: ReportedEntry, ended: Ending | None = None) ->
 
 
 def ended(hf: Holdfast, run: str, *, cap: int = 1_000) -> None:
-    begin(hf.runs.caller, opening(run), cap=cap)
-    take(hf.runs.caller, run, report(1, entry(), ended="completed"), cap=cap)
+    begin(hf.runs.context, opening(run), cap=cap)
+    take(hf.runs.context, run, report(1, entry(), ended="completed"), cap=cap)
 
 
 def evicted() -> float:
@@ -60,29 +60,29 @@ def evicted() -> float:
 
 
 def test_a_report_is_taken_once(kept: Holdfast) -> None:
-    begin(kept.runs.caller, opening("run_1"))
-    take(kept.runs.caller, "run_1", report(1, entry()))
-    take(kept.runs.caller, "run_1", report(2, entry(value="22")))
-    take(kept.runs.caller, "run_1", report(1, entry()))
+    begin(kept.runs.context, opening("run_1"))
+    take(kept.runs.context, "run_1", report(1, entry()))
+    take(kept.runs.context, "run_1", report(2, entry(value="22")))
+    take(kept.runs.context, "run_1", report(1, entry()))
 
     assert kept.runs.entry("run_1", "shared:a").value == 22
     assert kept.runs.retrieve("run_1").bytes == 2
 
 
 def test_beginning_twice_loses_nothing(kept: Holdfast) -> None:
-    begin(kept.runs.caller, opening("run_1"))
-    take(kept.runs.caller, "run_1", report(1, entry()))
-    begin(kept.runs.caller, opening("run_1"))
+    begin(kept.runs.context, opening("run_1"))
+    take(kept.runs.context, "run_1", report(1, entry()))
+    begin(kept.runs.context, opening("run_1"))
 
     assert kept.runs.retrieve("run_1").entries == 1
 
 
 def test_a_run_that_was_taken_over_is_reported_by_its_new_holder_alone(kept: Holdfast) -> None:
-    begin(kept.runs.caller, opening("run_1"))
-    begin(kept.runs.caller, opening("run_1", "other"))
+    begin(kept.runs.context, opening("run_1"))
+    begin(kept.runs.context, opening("run_1", "other"))
 
     with pytest.raises(Conflict) as caught:
-        take(kept.runs.caller, "run_1", report(1, entry()))
+        take(kept.runs.context, "run_1", report(1, entry()))
     assert caught.value.reason == "superseded"
 
 
@@ -101,9 +101,9 @@ def test_the_oldest_of_too_many_that_are_over_make_room(kept: Holdfast, clock: F
 
 
 def test_lost_runs_make_room_and_live_ones_do_not(kept: Holdfast, clock: FrozenClock) -> None:
-    begin(kept.runs.caller, opening("run_lost"))
+    begin(kept.runs.context, opening("run_lost"))
     clock.tick(61)
-    begin(kept.runs.caller, opening("run_live"))
+    begin(kept.runs.context, opening("run_live"))
     for number in range(2):
         clock.tick()
         ended(kept, f"run_{number}", cap=2)

@@ -156,7 +156,7 @@ async def restore(call: Call) -> Response:
     idempotency_key = idempotency_key_of(call)
     stored = await call.write(
         lambda hf: restore_change(
-            memory_of(call, hf).caller, call["key"], body.seq, idempotency_key=idempotency_key
+            memory_of(call, hf).context, call["key"], body.seq, idempotency_key=idempotency_key
         )
     )
     return _stored(stored)

@@ -40,7 +40,7 @@ def agents_route(
 
 def caller_of(call: Call, hf: Holdfast) -> AgentContext:
     """Return the context of *call*: the agent of its path, the run of its headers."""
-    context, run = hf.durable(call["agent"]).caller, run_of(call)
+    context, run = hf.durable(call["agent"]).context, run_of(call)
     return context if run is None else context.within(run.run_id, run.token)
 
 
@@ -54,7 +54,7 @@ def acted(
 ) -> T:
     """Return *work*(context of *call*), in a span of the memory that names *act*."""
     memory, run = hf.durable(call["agent"]), run_of(call)
-    whole = memory.caller
+    whole = memory.context
     context = whole if run is None else whole.within(run.run_id, run.token)
     return within(memory, act, lambda: work(context), query=query)
 

@@ -43,7 +43,7 @@ async def open_run(call: Call) -> Response:
     idempotency_key_of(call)
     begun = await call.write(
         lambda hf: begin(
-            memory_of(call, hf).caller,
+            memory_of(call, hf).context,
             body.run_id,
             lane=body.lane,
             budget=body.budget,

@@ -46,7 +46,7 @@ async def export(call: Call) -> Response:
     """Export the entries as files, from one snapshot."""
     with_shared: bool = call.query.get("include_workspace", True)
     files = await call.slow(
-        lambda hf: export_files(memory_of(call, hf).caller, include_workspace=with_shared)
+        lambda hf: export_files(memory_of(call, hf).context, include_workspace=with_shared)
     )
     return of_json({"files": [{"path": path, "text": text} for path, text in files]})
 
@@ -70,7 +70,7 @@ async def take_in(call: Call) -> Response:
 
     def taken_in(hf: Holdfast) -> ImportReport:
         memory = memory_of(call, hf)
-        work = partial(import_files, memory.caller, files, how, passed=passed)
+        work = partial(import_files, memory.context, files, how, passed=passed)
         return within(memory, "import_markdown", work)
 
     return of_json(entry_to_wire(await call.slow(taken_in)))

@@ -203,7 +203,7 @@ async def update(call: Call) -> Response:
 
 
 def _memory_when_off(data: LongTermData) -> LongTermMemory:
-    return traced_as(data, LongTermMemory(data.caller))
+    return traced_as(data, LongTermMemory(data.context))
 
 
 async def forget_item(call: Call) -> Response:

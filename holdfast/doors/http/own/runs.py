@@ -86,7 +86,7 @@ async def entry(call: Call) -> Response:
 
 def _reading(hf: Holdfast) -> RunsContext:
     """Return the context, after the pending events of this process are written."""
-    context = hf.runs.caller
+    context = hf.runs.context
     context.demand("read")
     hf.run_attachments.flush()
     return context
@@ -257,7 +257,7 @@ async def post(call: Call) -> Response:
 
 def _writing(hf: Holdfast) -> RunsContext:
     """Return the context, if it may write."""
-    context = hf.runs.caller
+    context = hf.runs.context
     context.demand("write")
     return context
 

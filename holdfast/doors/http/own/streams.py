@@ -186,7 +186,7 @@ async def follow_run(call: Call) -> LiveAnswer:
                 await asyncio.sleep(LOOKS_EVERY)
                 last = seen.after
                 try:
-                    seen = await call.slow(lambda hf: look(hf.runs.caller, run_id, last))  # noqa: B023 - it is awaited here
+                    seen = await call.slow(lambda hf: look(hf.runs.context, run_id, last))  # noqa: B023 - it is awaited here
                 except NotFound:
                     return
 
@@ -196,7 +196,7 @@ async def follow_run(call: Call) -> LiveAnswer:
 def _first(hf: Holdfast, run_id: str, after: int) -> RunProgress:
     """Return the current progress, with the pending events of this process."""
     hf.run_attachments.flush()
-    return look(hf.runs.caller, run_id, after)
+    return look(hf.runs.context, run_id, after)
 
 
 def _after(call: Call) -> int:

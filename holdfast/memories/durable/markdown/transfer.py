@@ -245,13 +245,13 @@ class Intake:
             raise InvalidInput("updated", reason, limit=hours)
 
     def _before(self, number: int) -> EntryRow | None:
-        owner = SHARED if self._is_shared(number) else self._unit.caller.agent
+        owner = SHARED if self._is_shared(number) else self._unit.context.agent
         return self._unit.at(EntryLocation(owner), self._entries[number].key)
 
     def _moving(self) -> list[EntryRow]:
         """Return the agent's own entries that their files move to the workspace."""
         shared = [self._entries[number].key for number in self._writing if self._is_shared(number)]
-        own = EntryLocation(self._unit.caller.agent)
+        own = EntryLocation(self._unit.context.agent)
         rows = [self._unit.at(own, key) for key in shared if key not in self._own]
         return [row for row in rows if row is not None]
 

@@ -75,114 +75,114 @@ class Texts(Struct, frozen=True):
 class Embedding(Struct, frozen=True):
     """Background task that embeds the rows of one collection."""
 
-    caller: CollectionContext
+    context: CollectionContext
     by: Compared
 
     def tend(self) -> float | None:
         """Do one job that is due; see `Tender`."""
-        standing = standing_of(self.caller)
+        standing = standing_of(self.context)
         if standing is None:
             return None
         if not fits(self.by, standing):
-            adopt(self.caller, self.by)
+            adopt(self.context, self.by)
             return 0.0
-        job = claim(self.caller, standing.number, "embed")
+        job = claim(self.context, standing.number, "embed")
         if job is None:
-            return seconds_to_next(self.caller, standing.number, "embed")
+            return seconds_to_next(self.context, standing.number, "embed")
         if job.attempts > len(AGAIN):
-            put_off(self.caller, job, CRASHED)
+            put_off(self.context, job, CRASHED)
         else:
             self._do(standing, job)
         return 0.0
 
     def _do(self, standing: EmbeddingState, job: Job) -> None:
         try:
-            embed(self.caller, self.by, standing, job)
-            self.caller.shared.troubles.pop(self.by.embedder.model, None)
+            embed(self.context, self.by, standing, job)
+            self.context.shared.troubles.pop(self.by.embedder.model, None)
         except LostJob:
             return
         except EmbeddingFailed as failed:
-            degraded(self.caller, failed.reason)
-            put_off(self.caller, job, failed.reason)
+            degraded(self.context, failed.reason)
+            put_off(self.context, job, failed.reason)
 
 
-def tender_of(caller: CollectionContext) -> Embedding | None:
-    """Return the task that embeds for *caller*; None without an embedding model."""
-    by = compared(caller)
-    return None if by is None else Embedding(caller, by)
+def tender_of(context: CollectionContext) -> Embedding | None:
+    """Return the task that embeds for *context*; None without an embedding model."""
+    by = compared(context)
+    return None if by is None else Embedding(context, by)
 
 
-def settled(caller: CollectionContext) -> bool:
+def settled(context: CollectionContext) -> bool:
     """Check that the collection's vectors match the caller's embedding model.
 
     True also for a caller without an embedding model.
     """
-    by = compared(caller)
-    standing = standing_of(caller) if by else None
+    by = compared(context)
+    standing = standing_of(context) if by else None
     return by is None or standing is None or fits(by, standing)
 
 
-def adopt(caller: CollectionContext, by: Compared) -> None:
+def adopt(context: CollectionContext, by: Compared) -> None:
     """Switch the caller's collection to the caller's embedding model."""
 
     def work(tx: Transaction) -> str | None:
-        book = CollectionTransaction(caller, tx, make=False)
+        book = CollectionTransaction(context, tx, make=False)
         if book.found is None:
             return None
         book.vectors.adopt(by)
         book.close()
         return book.there.id
 
-    collection = caller.engine.write(work)
+    collection = context.engine.write(work)
     if collection is not None and not isinstance(by.vectors, WithRows):
-        _drop(caller, by, collection)
+        _drop(context, by, collection)
 
 
-def embed(caller: CollectionContext, by: Compared, standing: EmbeddingState, job: Job) -> None:
+def embed(context: CollectionContext, by: Compared, standing: EmbeddingState, job: Job) -> None:
     """Embed the rows of *job* in batches, each in its own transaction.
 
     Raise `EmbeddingFailed`, or `LostJob` if another worker has the job now.
     """
-    numbers = job.about if job.kind == "embed" else missing(caller, by, standing)
+    numbers = job.about if job.kind == "embed" else missing(context, by, standing)
     batches = [numbers[at : at + MOST_TEXTS] for at in range(0, len(numbers), MOST_TEXTS)]
     for batch in batches[:-1]:
-        _embed_batch(caller, by, job, batch, last=False)
-    _embed_batch(caller, by, job, batches[-1] if batches else (), last=True)
+        _embed_batch(context, by, job, batch, last=False)
+    _embed_batch(context, by, job, batches[-1] if batches else (), last=True)
 
 
-def missing(caller: CollectionContext, by: Compared, standing: EmbeddingState) -> Sequence[int]:
+def missing(context: CollectionContext, by: Compared, standing: EmbeddingState) -> Sequence[int]:
     """Return the numbers of the rows without a vector."""
-    sql, place = caller.engine.queries(PACKAGE), {"collection": standing.number}
+    sql, place = context.engine.queries(PACKAGE), {"collection": standing.number}
     there = set(asked(lambda: list(by.vectors.ids(standing.id))))
 
     def work(reader: Reader) -> list[_Row]:
         rows = reader.all(_Row, sql.live_items, **place)
-        turns = caller.options.embed_turns
+        turns = context.options.embed_turns
         return [*rows, *(reader.all(_Row, sql.all_turns, **place) if turns else ())]
 
-    return sorted(row.number for row in caller.engine.read(work) if row.id not in there)
+    return sorted(row.number for row in context.engine.read(work) if row.id not in there)
 
 
 def _embed_batch(
-    caller: CollectionContext, by: Compared, job: Job, numbers: Sequence[int], *, last: bool
+    context: CollectionContext, by: Compared, job: Job, numbers: Sequence[int], *, last: bool
 ) -> None:
-    standing = standing_of(caller)
+    standing = standing_of(context)
     if standing is None:
         raise LostJob
-    rows = caller.engine.read(lambda reader: _texts(caller, reader, standing.number, numbers))
-    vectors = _vectors(by, rows.texts, standing.dimension, lambda: renew(caller, job))
+    rows = context.engine.read(lambda reader: _texts(context, reader, standing.number, numbers))
+    vectors = _vectors(by, rows.texts, standing.dimension, lambda: renew(context, job))
     made = list(zip(rows.ids, vectors, strict=True))
     if made and not isinstance(by.vectors, WithRows):
         size = len(vectors[0])
         asked(lambda: by.vectors.upsert(standing.id, size, made))
 
     def work(tx: Transaction) -> None:
-        book = CollectionTransaction(caller, tx, make=False)
+        book = CollectionTransaction(context, tx, make=False)
         if book.found is None or book.vectors.model != by.embedder.model:
             raise LostJob
-        check_held(caller, tx, job)
+        check_held(context, tx, job)
         # A row that was forgotten while its vector was computed is not stored again.
-        still = set(_texts(caller, tx, book.number, numbers).ids)
+        still = set(_texts(context, tx, book.number, numbers).ids)
         kept = [(id, vector) for id, vector in made if id in still]
         if kept and isinstance(by.vectors, WithRows):
             if not book.vectors.put(kept):
@@ -190,12 +190,12 @@ def _embed_batch(
         elif kept:
             book.vectors.measure(len(kept[0][1]))
         if last:
-            end(caller, tx, job)
+            end(context, tx, job)
             if job.kind == "reembed":
                 book.note("reembedded", model=by.embedder.model)
         book.close()
 
-    caller.engine.write(work)
+    context.engine.write(work)
 
 
 def _vectors(
@@ -218,14 +218,14 @@ def _vectors(
 
 
 def _texts(
-    caller: CollectionContext, reader: Reader, collection: int, numbers: Sequence[int]
+    context: CollectionContext, reader: Reader, collection: int, numbers: Sequence[int]
 ) -> Texts:
-    sql = caller.engine.queries(PACKAGE)
+    sql = context.engine.queries(PACKAGE)
     place = {"collection": collection, "numbers": numbers_text(list(numbers))}
     if not numbers:
         return Texts([], [])
     items = reader.all(_Item, sql.items_to_embed, **place)
-    turns = reader.all(_Turn, sql.turns_to_embed, **place) if caller.options.embed_turns else []
+    turns = reader.all(_Turn, sql.turns_to_embed, **place) if context.options.embed_turns else []
     return Texts(
         [*(each.id for each in items), *(each.id for each in turns)],
         [*(each.text for each in items), *(_said(each) for each in turns)],
@@ -241,8 +241,8 @@ def _said(turn: _Turn) -> str:
     return f"{redact(turn.earlier)[-_EARLIER:]}\n{own}" if turn.earlier else own
 
 
-def _drop(caller: CollectionContext, by: Compared, collection: str) -> None:
+def _drop(context: CollectionContext, by: Compared, collection: str) -> None:
     try:
         asked(lambda: by.vectors.drop(collection))
     except EmbeddingFailed as failed:
-        degraded(caller, failed.reason)
+        degraded(context, failed.reason)

@@ -52,9 +52,9 @@ class _Due(Struct, frozen=True, kw_only=True):
     attempts: int
 
 
-def claim(caller: CollectionContext, collection: int, kind: Kind) -> Job | None:
+def claim(context: CollectionContext, collection: int, kind: Kind) -> Job | None:
     """Claim a due job of the collection; return None if there is none."""
-    sql, now = caller.engine.queries(PACKAGE), caller.now()
+    sql, now = context.engine.queries(PACKAGE), context.now()
     which = {"kind": kind, "other": "reembed" if kind == "embed" else kind}
 
     def work(tx: Transaction) -> Job | None:
@@ -80,53 +80,53 @@ def claim(caller: CollectionContext, collection: int, kind: Kind) -> Job | None:
         )
         return job if claimed else None
 
-    if caller.engine.first(_Due, sql.due_job, collection=collection, now=now, **which) is None:
+    if context.engine.first(_Due, sql.due_job, collection=collection, now=now, **which) is None:
         return None
-    return caller.engine.write(work)
+    return context.engine.write(work)
 
 
-def renew(caller: CollectionContext, job: Job) -> None:
+def renew(context: CollectionContext, job: Job) -> None:
     """Renew the lease of *job*; raise `LostJob` if another worker has it now."""
-    sql = caller.engine.queries(PACKAGE)
-    until = caller.now() + LEASE
-    held = caller.engine.write(
+    sql = context.engine.queries(PACKAGE)
+    until = context.now() + LEASE
+    held = context.engine.write(
         lambda tx: tx.run(sql.renew_job, number=job.number, token=job.token, until=until)
     )
     if not held:
         raise LostJob
 
 
-def check_held(caller: CollectionContext, tx: Transaction, job: Job) -> None:
+def check_held(context: CollectionContext, tx: Transaction, job: Job) -> None:
     """Raise `LostJob` unless this worker holds *job*. Lock the collection before."""
-    sql = caller.engine.queries(PACKAGE)
+    sql = context.engine.queries(PACKAGE)
     if tx.first(_held, sql.hold_job, number=job.number, token=job.token) is None:
         raise LostJob
 
 
-def end(caller: CollectionContext, tx: Transaction, job: Job) -> None:
+def end(context: CollectionContext, tx: Transaction, job: Job) -> None:
     """End *job* in the transaction that stores its result.
 
     Raise `LostJob` if another worker has it now.
     """
-    sql = caller.engine.queries(PACKAGE)
+    sql = context.engine.queries(PACKAGE)
     if not tx.run(sql.end_job, number=job.number, token=job.token):
         raise LostJob
 
 
-def shrink(caller: CollectionContext, tx: Transaction, job: Job, left: Sequence[int]) -> None:
+def shrink(context: CollectionContext, tx: Transaction, job: Job, left: Sequence[int]) -> None:
     """Reduce *job* to the rows *left*. Raise `LostJob` if another worker has it now."""
-    sql = caller.engine.queries(PACKAGE)
+    sql = context.engine.queries(PACKAGE)
     about = numbers_text(list(left))
     if not tx.run(sql.shrink_job, number=job.number, token=job.token, about=about):
         raise LostJob
 
 
-def put_off(caller: CollectionContext, job: Job, error: str) -> bool:
+def put_off(context: CollectionContext, job: Job, error: str) -> bool:
     """Requeue *job*, which failed with *error*; return whether it has failed for good."""
-    sql = caller.engine.queries(PACKAGE)
+    sql = context.engine.queries(PACKAGE)
     failed = job.attempts >= len(AGAIN)
-    at = caller.now() + (0 if failed else AGAIN[job.attempts])
-    caller.engine.write(
+    at = context.now() + (0 if failed else AGAIN[job.attempts])
+    context.engine.write(
         lambda tx: tx.run(
             sql.put_off_job,
             number=job.number,
@@ -140,17 +140,17 @@ def put_off(caller: CollectionContext, job: Job, error: str) -> bool:
     return failed
 
 
-def seconds_to_next(caller: CollectionContext, collection: int, kind: Kind) -> float | None:
+def seconds_to_next(context: CollectionContext, collection: int, kind: Kind) -> float | None:
     """Return the seconds until a job may be due; None if none waits or runs."""
-    sql = caller.engine.queries(PACKAGE)
-    at = caller.engine.one(
+    sql = context.engine.queries(PACKAGE)
+    at = context.engine.one(
         _at,
         sql.next_due,
         collection=collection,
         kind=kind,
         other="reembed" if kind == "embed" else kind,
     )
-    return None if at is None else max(0.05, (at - caller.now()) / SECOND)
+    return None if at is None else max(0.05, (at - context.now()) / SECOND)
 
 
 def _held(*, number: int) -> int:

@@ -88,13 +88,13 @@ class _Held(Struct, frozen=True, kw_only=True):
 
 
 def propose(
-    caller: CollectionContext,
+    context: CollectionContext,
     part: ConversationChunk,
     known: Sequence[Item],
     given: Sequence[ExtractedItem],
 ) -> Proposed:
     """Screen, analyse and embed *given* before their transaction."""
-    return Proposed(part=part, ripe=tuple(_ripe(caller, part, known, each) for each in given))
+    return Proposed(part=part, ripe=tuple(_ripe(context, part, known, each) for each in given))
 
 
 def keep(book: CollectionTransaction, proposed: Proposed) -> tuple[Remembered, ...]:
@@ -117,7 +117,7 @@ def keep(book: CollectionTransaction, proposed: Proposed) -> tuple[Remembered, .
 
 
 def _ripe(
-    caller: CollectionContext, part: ConversationChunk, known: Sequence[Item], given: ExtractedItem
+    context: CollectionContext, part: ConversationChunk, known: Sequence[Item], given: ExtractedItem
 ) -> Ripe | Remembered:
     if given.outcome is not None:
         return _not_kept(given.outcome)
@@ -125,7 +125,7 @@ def _ripe(
         return _not_kept("blank")
     turns = [part.turns[place] for place in given.turns]
     thread = next((turn.thread_id for turn in turns if turn.thread_id), None)
-    found = screen(caller, (given.text, thread or ""))
+    found = screen(context, (given.text, thread or ""))
     if found.refused:
         return _not_kept("secret", found.refused)
     text = ready(found.texts[0])
@@ -140,7 +140,7 @@ def _ripe(
             origin="extraction",
         ),
         text=text,
-        meant=meant(caller, text.text),
+        meant=meant(context, text.text),
         reasons=found.redacted,
         turns=ids,
         supersedes=tuple(known[place].id for place in given.supersedes),
@@ -233,21 +233,21 @@ class ExtractionFailed(Exception):
 class Mining(Struct, frozen=True):
     """Background task that mines the turns of one collection."""
 
-    caller: CollectionContext
+    context: CollectionContext
 
     def tend(self) -> float | None:
         """Do one job that is due; see `Tender`."""
-        caller, standing = self.caller, standing_of(self.caller)
-        if standing is None or caller.extractor is None:
+        context, standing = self.context, standing_of(self.context)
+        if standing is None or context.extractor is None:
             return None
-        job = claim(caller, standing.number, "extract")
+        job = claim(context, standing.number, "extract")
         if job is None:
-            return seconds_to_next(caller, standing.number, "extract")
+            return seconds_to_next(context, standing.number, "extract")
         if job.attempts > len(AGAIN):
             self._failed(standing, job, CRASHED)
             return 0.0
         try:
-            mine(caller, caller.extractor, standing, job)
+            mine(context, context.extractor, standing, job)
         except LostJob:
             return 0.0
         except ExtractionFailed as failed:
@@ -256,18 +256,18 @@ class Mining(Struct, frozen=True):
 
     def _failed(self, standing: EmbeddingState, job: Job, reason: str) -> None:
         _log.warning("an extraction failed: %s", reason)
-        if put_off(self.caller, job, reason):
-            publish(self.caller, "extraction_failed", collection=standing.id, error=reason)
+        if put_off(self.context, job, reason):
+            publish(self.context, "extraction_failed", collection=standing.id, error=reason)
 
 
 def mine(
-    caller: CollectionContext, extractor: Extractor, standing: EmbeddingState, job: Job
+    context: CollectionContext, extractor: Extractor, standing: EmbeddingState, job: Job
 ) -> None:
     """Mine the turns of *job* in chunks, each in its own transaction.
 
     Raise `ExtractionFailed`, or `LostJob` if another worker has the job now.
     """
-    rows = _turns(caller, standing, job)
+    rows = _turns(context, standing, job)
     numbers = {row.id: row.number for row in rows}
     left = [row.number for row in rows]
     found = False
@@ -275,40 +275,40 @@ def mine(
         found = True
         done = {numbers[turn.id] for turn in part.turns}
         left = [number for number in left if number not in done]
-        proposed = _proposed(caller, extractor, job, part)
-        _keep(caller, job, proposed, left)
+        proposed = _proposed(context, extractor, job, part)
+        _keep(context, job, proposed, left)
     if not found:
         _keep(
-            caller, job, Proposed(part=ConversationChunk(turns=(), shown=(), conversation="")), ()
+            context, job, Proposed(part=ConversationChunk(turns=(), shown=(), conversation="")), ()
         )
 
 
 def _proposed(
-    caller: CollectionContext, extractor: Extractor, job: Job, part: ConversationChunk
+    context: CollectionContext, extractor: Extractor, job: Job, part: ConversationChunk
 ) -> Proposed:
     said = "\n".join(turn.text for turn in part.turns if turn.role == "user")
-    known = _known(caller, said)
+    known = _known(context, said)
     sent = request(part, known)
-    answer = _answer(caller, extractor, job, sent)
+    answer = _answer(context, extractor, job, sent)
     try:
         given = candidates(answer, sent)
     except UnreadableAnswer as error:
         raise ExtractionFailed(type(error).__name__) from error
-    return propose(caller, part, known, given)
+    return propose(context, part, known, given)
 
 
-def _known(caller: CollectionContext, said: str) -> list[Item]:
+def _known(context: CollectionContext, said: str) -> list[Item]:
     """Return the live items nearest to *said*, filled up with the newest ones."""
-    near = nearest_items(caller, said, MOST_EXISTING)
+    near = nearest_items(context, said, MOST_EXISTING)
     if len(near) < MOST_EXISTING:
-        newest = list_rows(caller, ItemFilter(), limit=MOST_EXISTING, page=None).data
+        newest = list_rows(context, ItemFilter(), limit=MOST_EXISTING, page=None).data
         ids = {item.id for item in near}
         near += [each for each in newest if isinstance(each, Item) and each.id not in ids]
     return near[:MOST_EXISTING]
 
 
 def _answer(
-    caller: CollectionContext, extractor: Extractor, job: Job, sent: ExtractionRequest
+    context: CollectionContext, extractor: Extractor, job: Job, sent: ExtractionRequest
 ) -> str:
     def ask() -> str:
         try:
@@ -322,37 +322,37 @@ def _answer(
 
     begun = perf_counter()
     try:
-        answer = bounded(ask, SECONDS, name="holdfast-extraction", beat=lambda: renew(caller, job))
+        answer = bounded(ask, SECONDS, name="holdfast-extraction", beat=lambda: renew(context, job))
     except TimeoutError as error:
         raise ExtractionFailed(type(error).__name__) from error
     _SECONDS.observe(perf_counter() - begun)
     return answer
 
 
-def _keep(caller: CollectionContext, job: Job, proposed: Proposed, left: Sequence[int]) -> None:
+def _keep(context: CollectionContext, job: Job, proposed: Proposed, left: Sequence[int]) -> None:
     """Store the candidates, and reduce *job* to the rows *left*, or end it."""
 
     def work(tx: Transaction) -> tuple[Remembered, ...]:
-        book = CollectionTransaction(caller, tx, make=False)
+        book = CollectionTransaction(context, tx, make=False)
         if book.found is None:
             raise LostJob
-        check_held(caller, tx, job)
+        check_held(context, tx, job)
         results = keep(book, proposed)
         if left:
-            shrink(caller, tx, job, left)
+            shrink(context, tx, job, left)
         else:
-            end(caller, tx, job)
+            end(context, tx, job)
         stored = sum(each.outcome == "stored" for each in results)
         book.note("extracted", items=stored, turns=len(proposed.part.turns))
         book.close()
         return results
 
-    caller.shared.mined.tell(caller.place, caller.engine.write(work))
+    context.shared.mined.tell(context.place, context.engine.write(work))
 
 
-def _turns(caller: CollectionContext, standing: EmbeddingState, job: Job) -> list[TurnRow]:
+def _turns(context: CollectionContext, standing: EmbeddingState, job: Job) -> list[TurnRow]:
     """Return the turns of *job* that still exist, in order of recording."""
-    sql = caller.engine.queries("holdfast.memories.longterm")
+    sql = context.engine.queries("holdfast.memories.longterm")
 
     def work(reader: Reader) -> list[TurnRow]:
         numbers = numbers_text(list(job.about))
@@ -360,4 +360,4 @@ def _turns(caller: CollectionContext, standing: EmbeddingState, job: Job) -> lis
         rows = reader.all(TurnRow, sql.turns_numbered, **place) if job.about else []
         return sorted(rows, key=lambda row: row.number)
 
-    return caller.engine.read(work)
+    return context.engine.read(work)

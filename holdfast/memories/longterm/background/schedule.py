@@ -22,42 +22,42 @@ _PIECE: Final = 0.25
 class PendingWork:
     """Schedules jobs of callers on the worker that they share."""
 
-    def wake(self, caller: CollectionContext) -> None:
-        """Wake the worker for *caller*'s jobs."""
-        tender = embed_jobs.tender_of(caller)
+    def wake(self, context: CollectionContext) -> None:
+        """Wake the worker for *context*'s jobs."""
+        tender = embed_jobs.tender_of(context)
         if tender is not None:
-            caller.shared.worker.wake(("embed", caller.place), tender)
-        if caller.mines:
-            caller.shared.worker.wake(("extract", caller.place), Mining(caller))
+            context.shared.worker.wake(("embed", context.place), tender)
+        if context.mines:
+            context.shared.worker.wake(("extract", context.place), Mining(context))
 
 
-def flush(caller: CollectionContext, results: Results, timeout: float | None) -> Flushed:
-    """Wait at most *timeout* seconds until *caller* has no runnable jobs left.
+def flush(context: CollectionContext, results: Results, timeout: float | None) -> Flushed:
+    """Wait at most *timeout* seconds until *context* has no runnable jobs left.
 
     *results* has the mining results that the caller's memory has received. A job that waits for a
     retry is waited for too, until it is done or has failed.
     """
     end = None if timeout is None else monotonic() + timeout
-    caller.shared.marks.flush()
-    caller.tend()
-    doable = kinds_of(caller)
+    context.shared.marks.flush()
+    context.tend()
+    doable = kinds_of(context)
     while True:
         # In this order: jobs that a change of model queues exist once the change is made.
-        settled = embed_jobs.settled(caller)
-        jobs = jobs_of(caller)
+        settled = embed_jobs.settled(context)
+        jobs = jobs_of(context)
         left = _PIECE if end is None else end - monotonic()
         if left <= 0 or (settled and not _waiting(jobs, doable)):
             break
-        caller.shared.worker.wait(min(left, _PIECE))
+        context.shared.worker.wait(min(left, _PIECE))
     pending = sum(each.jobs for each in jobs if each.state != FAILED)
     failed = sum(each.jobs for each in jobs if each.state == FAILED)
     return Flushed(done=not pending, results=results.take(), pending=pending, failed=failed)
 
 
-def kinds_of(caller: CollectionContext) -> Collection[str]:
-    """Return the kinds of jobs that this process can do for *caller*."""
-    embeds = ("embed", "reembed") if embed_jobs.tender_of(caller) is not None else ()
-    return (*embeds, "extract") if caller.mines else embeds
+def kinds_of(context: CollectionContext) -> Collection[str]:
+    """Return the kinds of jobs that this process can do for *context*."""
+    embeds = ("embed", "reembed") if embed_jobs.tender_of(context) is not None else ()
+    return (*embeds, "extract") if context.mines else embeds
 
 
 def _waiting(jobs: list[JobStatus], kinds: Collection[str]) -> bool:

@@ -45,9 +45,9 @@ class Fetched(Struct, frozen=True, kw_only=True):
     turns: dict[int, Turn]
 
 
-def fetch(caller: CollectionContext, reader: Reader, placed: Sequence[Placed]) -> Fetched:
+def fetch(context: CollectionContext, reader: Reader, placed: Sequence[Placed]) -> Fetched:
     """Return the records of *placed*, and of the turns beside them."""
-    sql = caller.engine.queries("holdfast.memories.longterm")
+    sql = context.engine.queries("holdfast.memories.longterm")
     turns = {
         number
         for each in placed
@@ -59,7 +59,7 @@ def fetch(caller: CollectionContext, reader: Reader, placed: Sequence[Placed]) -
         sql.recalled,
         items=numbers_text({each.number for each in placed if each.is_item}),
         turns=numbers_text(turns),
-        **caller.named,
+        **context.named,
     )
     return _fetched(rows)
 

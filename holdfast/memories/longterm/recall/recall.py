@@ -102,10 +102,10 @@ class Look:
     """The reads of one recall in a large collection."""
 
     def __init__(
-        self, caller: CollectionContext, reader: Reader, collection: Collection, known: Gathered
+        self, context: CollectionContext, reader: Reader, collection: Collection, known: Gathered
     ) -> None:
         self._reader, self._collection, self._known = reader, collection, known
-        self._sql = caller.engine.queries("holdfast.memories.longterm")
+        self._sql = context.engine.queries("holdfast.memories.longterm")
         self._place = {"collection": collection.number}
 
     def speakers(self) -> list[Speaking]:
@@ -256,13 +256,13 @@ def spans(dates: tuple[AskedDate, ...], first: int, last: int) -> list[tuple[int
 
 
 def rank_large(
-    caller: CollectionContext, reader: Reader, collection: Collection, answering: "RecallSearch"
+    context: CollectionContext, reader: Reader, collection: Collection, answering: "RecallSearch"
 ) -> list[Placed]:
     """Rank the rows of a large collection, best first."""
-    entry = caller.shared.kept.entry(collection.number, caller.place)
+    entry = context.shared.kept.entry(collection.number, context.place)
     with entry.lock:
         known = entry.gathered(collection)
-    look = Look(caller, reader, collection, known)
+    look = Look(context, reader, collection, known)
     said = look.speakers()
     names = dict.fromkeys(each.speaker for each in said if each.speaker)
     participants = tuple(name for name in names if name.casefold() not in ROLE_WORDS)
@@ -284,7 +284,7 @@ def rank_large(
     ids = {row.seq: row.id for row in postings.rows if not row.context}
     for number, at in look.accessed(set(ids)):
         postings.touch(ids[number], at)
-    caller.shared.kept.weigh(collection.number, entry)
+    context.shared.kept.weigh(collection.number, entry)
     ranked = rank(
         postings, question, answering.wanted, now=answering.now, cosines=answering.cosines
     )
@@ -329,7 +329,7 @@ class RecallCandidates(Struct, frozen=True, kw_only=True):
 
 
 def recall(
-    caller: CollectionContext, params: RecallQuery, *, cosines: Mapping[str, float] | None = None
+    context: CollectionContext, params: RecallQuery, *, cosines: Mapping[str, float] | None = None
 ) -> list[Recalled]:
     """Return the items and turns that answer *params*, best first.
 
@@ -339,22 +339,22 @@ def recall(
     begun = perf_counter()
     query = checked_query(params.query)
     if cosines is None and params.k:
-        cosines = cosines_to(caller, query)
+        cosines = cosines_to(context, query)
     answering = RecallSearch(
         query=query,
-        wanted=_wanted(caller, params),
-        now=caller.now(),
+        wanted=_wanted(context, params),
+        now=context.now(),
         cosines=cosines,
     )
     if not answering.wanted.k:
         return []
-    found = _warm(caller, answering) or caller.engine.read(partial(_look, caller, answering))
+    found = _warm(context, answering) or context.engine.read(partial(_look, context, answering))
     recalled = found.recalled
     if found.stamp is not None:
-        place = (caller.workspace, caller.user, found.stamp.number)
+        place = (context.workspace, context.user, found.stamp.number)
         if params.touch and recalled:
-            caller.shared.marks.add(caller.engine, place, found.numbers, answering.now)
-        _publish_recalled(caller, found.stamp, recalled)
+            context.shared.marks.add(context.engine, place, found.numbers, answering.now)
+        _publish_recalled(context, found.stamp, recalled)
     mode = "lexical" if cosines is None else "hybrid"
     _SECONDS.observe(perf_counter() - begun, mode)
     if not recalled:
@@ -362,23 +362,23 @@ def recall(
     return recalled
 
 
-def nearest_items(caller: CollectionContext, text: str, k: int) -> list[Item]:
+def nearest_items(context: CollectionContext, text: str, k: int) -> list[Item]:
     """Return the *k* live items nearest to *text*, however far; publish no event."""
     params = RecallQuery(
         query=text, k=k, what="items", min_relevance=0.0, weights=Weights(1, 0, 0), touch=False
     )
     answering = RecallSearch(
         query=checked_query(text),
-        wanted=_wanted(caller, params),
-        now=caller.now(),
-        cosines=cosines_to(caller, text),
+        wanted=_wanted(context, params),
+        now=context.now(),
+        cosines=cosines_to(context, text),
     )
-    found = _warm(caller, answering) or caller.engine.read(partial(_look, caller, answering))
+    found = _warm(context, answering) or context.engine.read(partial(_look, context, answering))
     return [each.item for each in found.recalled if each.item is not None]
 
 
-def _wanted(caller: CollectionContext, params: RecallQuery) -> RecallOptions:
-    options = caller.options
+def _wanted(context: CollectionContext, params: RecallQuery) -> RecallOptions:
+    options = context.options
     least = options.min_relevance
     if params.min_relevance is not None:
         least = checked_share("min_relevance", params.min_relevance)
@@ -395,12 +395,12 @@ def _wanted(caller: CollectionContext, params: RecallQuery) -> RecallOptions:
     )
 
 
-def _warm(caller: CollectionContext, answering: RecallSearch) -> RecallCandidates | None:
+def _warm(context: CollectionContext, answering: RecallSearch) -> RecallCandidates | None:
     """Search the cached postings; return None if they are out of date.
 
     The statement that fetches the matches also reads the version.
     """
-    entry = caller.shared.kept.at(caller.place)
+    entry = context.shared.kept.at(context.place)
     if entry is None:
         return None
     with entry.lock:
@@ -408,7 +408,7 @@ def _warm(caller: CollectionContext, answering: RecallSearch) -> RecallCandidate
             return None
         version, marks = entry.version, entry.marks
         placed = _placed(entry, answering)
-    fetched = fetch(caller, caller.engine, placed)
+    fetched = fetch(context, context.engine, placed)
     stamp = fetched.stamp
     if stamp is None or (stamp.number, stamp.version, stamp.marks) != (
         entry.collection,
@@ -420,28 +420,28 @@ def _warm(caller: CollectionContext, answering: RecallSearch) -> RecallCandidate
     return RecallCandidates(stamp=stamp, recalled=recalled, numbers=numbers)
 
 
-def _look(caller: CollectionContext, answering: RecallSearch, reader: Reader) -> RecallCandidates:
-    sql = caller.engine.queries("holdfast.memories.longterm")
-    collection = reader.first(Collection, sql.find_collection, **caller.named)
+def _look(context: CollectionContext, answering: RecallSearch, reader: Reader) -> RecallCandidates:
+    sql = context.engine.queries("holdfast.memories.longterm")
+    collection = reader.first(Collection, sql.find_collection, **context.named)
     if collection is None or not collection.rows:
         return RecallCandidates(stamp=None, recalled=[], numbers=[])
-    bring_up_to_date(caller, collection.analyzer)
+    bring_up_to_date(context, collection.analyzer)
     if collection.rows > LARGE and collection.indexed:
-        placed = rank_large(caller, reader, collection, answering)
+        placed = rank_large(context, reader, collection, answering)
     else:
-        placed = _rank_kept(caller, reader, collection, answering)
-    fetched = fetch(caller, reader, placed)
+        placed = _rank_kept(context, reader, collection, answering)
+    fetched = fetch(context, reader, placed)
     recalled, numbers = recalled_of(fetched, placed)
     return RecallCandidates(stamp=fetched.stamp, recalled=recalled, numbers=numbers)
 
 
 def _rank_kept(
-    caller: CollectionContext, reader: Reader, collection: Collection, answering: RecallSearch
+    context: CollectionContext, reader: Reader, collection: Collection, answering: RecallSearch
 ) -> list[Placed]:
-    kept = caller.shared.kept
-    entry = kept.entry(collection.number, caller.place)
+    kept = context.shared.kept
+    entry = kept.entry(collection.number, context.place)
     with entry.lock:
-        grown = bring_up(entry, caller.engine, reader, collection)
+        grown = bring_up(entry, context.engine, reader, collection)
         placed = _placed(entry, answering)
     if grown:
         kept.weigh(collection.number, entry)
@@ -466,11 +466,11 @@ def _placed(entry: CachedPostings, answering: RecallSearch) -> list[Placed]:
     return placed
 
 
-def _publish_recalled(caller: CollectionContext, stamp: Stamp, recalled: list[Recalled]) -> None:
+def _publish_recalled(context: CollectionContext, stamp: Stamp, recalled: list[Recalled]) -> None:
     items = [each.item.id for each in recalled if each.item]
     turns = [each.turn.id for each in recalled if each.turn]
     publish(
-        caller,
+        context,
         "recalled",
         collection=stamp.id,
         ids={"item": items, "turn": turns},

@@ -58,65 +58,69 @@ class Compared(Struct, frozen=True, kw_only=True):
     vectors: VectorProvider
 
 
-def compared(caller: CollectionContext) -> Compared | None:
-    """Return *caller*'s embedder and provider; None if it compares by words."""
-    if caller.embedder is None or caller.vectors is None:
+def compared(context: CollectionContext) -> Compared | None:
+    """Return *context*'s embedder and provider; None if it compares by words."""
+    if context.embedder is None or context.vectors is None:
         return None
-    return Compared(embedder=caller.embedder, vectors=caller.vectors)
+    return Compared(embedder=context.embedder, vectors=context.vectors)
 
 
-def standing_of(caller: CollectionContext) -> EmbeddingState | None:
+def standing_of(context: CollectionContext) -> EmbeddingState | None:
     """Return the embedding state of the caller's collection; None if there is none."""
-    sql = caller.engine.queries(PACKAGE)
-    return caller.engine.first(EmbeddingState, sql.standing, **caller.named)
+    sql = context.engine.queries(PACKAGE)
+    return context.engine.first(EmbeddingState, sql.standing, **context.named)
 
 
-def cosines_to(caller: CollectionContext, query: str) -> Mapping[str, float] | None:
+def cosines_to(context: CollectionContext, query: str) -> Mapping[str, float] | None:
     """Return the cosines of rows to *query*, by id; None if recall compares by words.
 
     Wait for the query's vector no longer than the caller's `query_seconds`.
     """
-    by = compared(caller)
-    standing = standing_of(caller) if by and query.strip() else None
+    by = compared(context)
+    standing = standing_of(context) if by and query.strip() else None
     if by is None or standing is None:
         return None
     if not fits(by, standing):
-        caller.tend()
+        context.tend()
         return None
     try:
-        vector = vector_of(caller, by, query, "query", standing.dimension)
+        vector = vector_of(context, by, query, "query", standing.dimension)
         return near(by, standing, vector)
     except EmbeddingFailed as failed:
-        degraded(caller, failed.reason)
+        degraded(context, failed.reason)
         return None
 
 
-def meant(caller: CollectionContext, text: str) -> Meant | None:
+def meant(context: CollectionContext, text: str) -> Meant | None:
     """Return the vector of *text*, which is to be stored, and the cosines to it.
 
     None if texts are compared by words.
     """
-    by = compared(caller)
+    by = compared(context)
     if by is None:
         return None
-    standing = standing_of(caller)
+    standing = standing_of(context)
     mixed = standing is not None and not fits(by, standing)
     dimension = standing.dimension if standing and not mixed else None
     try:
-        vector = vector_of(caller, by, text, "document", dimension)
+        vector = vector_of(context, by, text, "document", dimension)
         whole = standing is not None and not mixed and standing.embedding_model is not None
         cosines = near(by, standing, vector) if standing and whole else None
         return Meant(vector=vector, cosines=cosines)
     except EmbeddingFailed as failed:
-        degraded(caller, failed.reason)
+        degraded(context, failed.reason)
         return None
 
 
 def vector_of(
-    caller: CollectionContext, by: Compared, text: str, input_type: InputType, dimension: int | None
+    context: CollectionContext,
+    by: Compared,
+    text: str,
+    input_type: InputType,
+    dimension: int | None,
 ) -> Vector:
     """Return the vector of *text*; raise `EmbeddingFailed` if it is not ready in time."""
-    seconds = caller.shared.query_seconds
+    seconds = context.shared.query_seconds
     try:
         (vector,) = bounded(
             lambda: embedded(by.embedder, [text], input_type, dimension=dimension),
@@ -125,7 +129,7 @@ def vector_of(
         )
     except TimeoutError as error:
         raise EmbeddingFailed(f"no vector came within {seconds:g} s") from error
-    caller.shared.troubles.pop(by.embedder.model, None)
+    context.shared.troubles.pop(by.embedder.model, None)
     return vector
 
 
@@ -156,10 +160,10 @@ def one_place(one: str | None, other: str | None) -> bool:
     return one == other or (one in _ONE_TABLE and other in _ONE_TABLE)
 
 
-def degraded(caller: CollectionContext, reason: str) -> None:
+def degraded(context: CollectionContext, reason: str) -> None:
     """Log and publish, once until it works again, that recall compares by words."""
-    model = caller.embedder.model if caller.embedder else ""
-    if caller.shared.troubles.get(model) != reason:
-        caller.shared.troubles[model] = reason
+    model = context.embedder.model if context.embedder else ""
+    if context.shared.troubles.get(model) != reason:
+        context.shared.troubles[model] = reason
         _log.warning("long-term memory goes by words: %s", reason)
-        publish(caller, "degraded", reason=reason)
+        publish(context, "degraded", reason=reason)

@@ -454,12 +454,12 @@ class Attachments:
 
 
 class InEngine:
-    """Recorder in *caller*'s own database."""
+    """Recorder in *context*'s own database."""
 
     pause = PAUSE
 
-    def __init__(self, caller: RunsContext) -> None:
-        self._caller = caller
+    def __init__(self, context: RunsContext) -> None:
+        self._caller = context
 
     def begin(self, opening: RunStart) -> None:
         """Create the record of a run; a repeat does nothing."""

@@ -131,11 +131,11 @@ class EventRow(Struct, frozen=True, kw_only=True):
 
 
 def list_runs(
-    caller: RunsContext, *, state: RunState | None, limit: int | None, page: str | None
+    context: RunsContext, *, state: RunState | None, limit: int | None, page: str | None
 ) -> Page[WatchedRun]:
     """Return the runs of *state*, or all, the latest start first."""
-    wanted, rows, now = checked_state(state), check_limit(limit), caller.now()
-    stamp = digest(caller.workspace, wanted)
+    wanted, rows, now = checked_state(state), check_limit(limit), context.now()
+    stamp = digest(context.workspace, wanted)
     before, before_id = (END_OF_TIME, "")
     if page is not None:
         before, before_id = _place_in(read_cursor(LIST, stamp, page)[0])
@@ -143,9 +143,9 @@ def list_runs(
     seen_from, seen_until = {"running": (alive, END_OF_TIME), "lost": (0, alive)}.get(
         wanted or "", (0, END_OF_TIME)
     )
-    found = caller.engine.all(
+    found = context.engine.all(
         RunRow,
-        statements(caller).list_runs,
+        statements(context).list_runs,
         every=int(wanted is None),
         state="running" if wanted == "lost" else wanted or "",
         seen_from=seen_from,
@@ -159,33 +159,33 @@ def list_runs(
     return Page(
         [row.record(now) for row in shown],
         None if last is None else write_cursor(LIST, stamp, last),
-        more=lambda page: list_runs(caller, state=state, limit=limit, page=page),
+        more=lambda page: list_runs(context, state=state, limit=limit, page=page),
     )
 
 
-def run_row(caller: RunsContext, run_id: str) -> RunRow:
+def run_row(context: RunsContext, run_id: str) -> RunRow:
     """Return the row of the run *run_id*; raise `NotFound` if there is none."""
-    found = caller.engine.first(RunRow, statements(caller).get_run, run=_text("run", run_id))
+    found = context.engine.first(RunRow, statements(context).get_run, run=_text("run", run_id))
     if found is None:
         raise missing(run_id)
     return found
 
 
-def entries_of(caller: RunsContext, run_id: str) -> list[KeptEntry]:
+def entries_of(context: RunsContext, run_id: str) -> list[KeptEntry]:
     """Return every entry of the run *run_id*, in order of last writes.
 
     Raise `NotFound` if there is no such run.
     """
-    run_row(caller, run_id)
-    rows = caller.engine.all(_EntryRow, statements(caller).list_entries, run=run_id)
+    run_row(context, run_id)
+    rows = context.engine.all(_EntryRow, statements(context).list_entries, run=run_id)
     return [row.kept() for row in rows]
 
 
-def entry_of(caller: RunsContext, run_id: str, key: str) -> tuple[KeptEntry, Value]:
+def entry_of(context: RunsContext, run_id: str, key: str) -> tuple[KeptEntry, Value]:
     """Return the entry under *key* and its stored value; raise `NotFound` for none."""
     checked = keys.checked(key)
-    run_row(caller, run_id)
-    row = caller.engine.first(_ValueRow, statements(caller).get_entry, run=run_id, key=checked)
+    run_row(context, run_id)
+    row = context.engine.first(_ValueRow, statements(context).get_entry, run=run_id, key=checked)
     if row is None:
         raise NotFound("entry", key, next="List the entries of the run.")
     value = Value(
@@ -340,9 +340,9 @@ def asked_for(
     )
 
 
-def entries_told(caller: RunsContext, run_id: str, request: EntryPageRequest) -> Told:
+def entries_told(context: RunsContext, run_id: str, request: EntryPageRequest) -> Told:
     """Return a page of the run's entries, in the form of the list tool's result."""
-    rows = sorted(entries_of(caller, run_id), key=lambda row: (row.updated_at, row.written))
+    rows = sorted(entries_of(context, run_id), key=lambda row: (row.updated_at, row.written))
     return list_page(rows, {row.key: row.written for row in rows}, request, run_id=run_id)
 
 
@@ -354,9 +354,9 @@ def checked_wish(path: str | None, offset: int) -> ValuePart:
     )
 
 
-def entry_told(caller: RunsContext, run_id: str, key: str, wanted: ValuePart) -> Told:
+def entry_told(context: RunsContext, run_id: str, key: str, wanted: ValuePart) -> Told:
     """Return one entry in the form of the read tool; raise `NotFound` for none."""
-    row, value = entry_of(caller, run_id, key)
+    row, value = entry_of(context, run_id, key)
     readable = _Readable(
         key=row.key,
         kind=row.kind,
@@ -470,15 +470,15 @@ class RunProgress(Struct, frozen=True, kw_only=True):
     over: bool
 
 
-def look(caller: RunsContext, run_id: str, after: int) -> RunProgress:
+def look(context: RunsContext, run_id: str, after: int) -> RunProgress:
     """Return the events after the number *after*; raise `NotFound` without the run.
 
     A `gap` stands in place of events that are no longer stored, with their number as `missed`.
     """
-    now = caller.now()
+    now = context.now()
 
     def work(reader: Reader) -> RunProgress:
-        sql = statements(caller)
+        sql = statements(context)
         run = reader.first(RunRow, sql.get_run, run=run_id)
         if run is None:
             raise missing(run_id)
@@ -494,14 +494,14 @@ def look(caller: RunsContext, run_id: str, after: int) -> RunProgress:
             over=state != "running" and last >= run.seq,
         )
 
-    return caller.engine.read(work)
+    return context.engine.read(work)
 
 
-def follow(caller: RunsContext, run_id: str, after: int) -> Generator[RecordedRunEvent]:
+def follow(context: RunsContext, run_id: str, after: int) -> Generator[RecordedRunEvent]:
     """Yield each event after the number *after* as it happens, until the run is over."""
     rest = Ring()
     while True:
-        seen = look(caller, run_id, after)
+        seen = look(context, run_id, after)
         yield from seen.events
         after = seen.after
         if seen.over:

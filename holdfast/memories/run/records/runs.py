@@ -51,18 +51,18 @@ CANCELLED = "cancelled"
 
 
 def cancel(
-    caller: RunsContext, attachments: Attachments, run_id: str, reason: str = CANCELLED
+    context: RunsContext, attachments: Attachments, run_id: str, reason: str = CANCELLED
 ) -> None:
     """Cancel the run *run_id*.
 
     Raise `NotFound` if there is none, `Conflict` if it is over or in another process.
     """
     demand_words("reason", reason)
-    _control_of(caller, attachments, run_id).cancel(reason)
+    _control_of(context, attachments, run_id).cancel(reason)
 
 
 def steer(
-    caller: RunsContext, attachments: Attachments, run_id: str, text: str, step: str | None = None
+    context: RunsContext, attachments: Attachments, run_id: str, text: str, step: str | None = None
 ) -> list[str]:
     """Put *text* before the next request of *step*, or of every running step.
 
@@ -71,16 +71,16 @@ def steer(
     demand_words("text", text)
     if step is not None:
         demand_words("step", step)
-    return _control_of(caller, attachments, run_id).steer(text, step=step)
+    return _control_of(context, attachments, run_id).steer(text, step=step)
 
 
-def _control_of(caller: RunsContext, attachments: Attachments, run_id: str) -> RunControl:
-    held = attachments.controls.of(caller.workspace, run_id)
+def _control_of(context: RunsContext, attachments: Attachments, run_id: str) -> RunControl:
+    held = attachments.controls.of(context.workspace, run_id)
     if held is not None:
         return held
     attachments.flush()
-    run = run_row(caller, run_id)
-    state = run.state_at(caller.now())
+    run = run_row(context, run_id)
+    state = run.state_at(context.now())
     held = held_by(run.holder) if state == "running" else None
     if held is not None:
         return held
@@ -110,8 +110,8 @@ def demand_words(field: str, given: object) -> None:
 class Runs:
     """The runs of a workspace, in this process and in others."""
 
-    def __init__(self, caller: RunsContext, attachments: Attachments) -> None:
-        self.caller, self._attachments = caller, attachments
+    def __init__(self, context: RunsContext, attachments: Attachments) -> None:
+        self.context, self._attachments = context, attachments
 
     def attach(
         self,
@@ -127,16 +127,18 @@ class Runs:
         No call waits for it: another thread sends the reports. With *control* the run can be
         cancelled and steered through this process. Raise `InvalidInput` for a wrong argument.
         """
-        caller = self.caller
-        caller.demand("write")
-        opening = opening_of(memory, name=name, agent=agent, metadata=metadata, clock=caller.clock)
-        shown = Shown(workspace=caller.workspace, keeper=InEngine(caller), bus=caller.engine.events)
+        context = self.context
+        context.demand("write")
+        opening = opening_of(memory, name=name, agent=agent, metadata=metadata, clock=context.clock)
+        shown = Shown(
+            workspace=context.workspace, keeper=InEngine(context), bus=context.engine.events
+        )
         return attach(self._attachments, memory, opening, shown, control)
 
     def retrieve(self, id: str) -> WatchedRun:
         """Return the run *id*; raise `NotFound` if there is none."""
         row = run_row(self._looking(), id)
-        return row.record(self.caller.now())
+        return row.record(self.context.now())
 
     def entries(
         self,
@@ -173,17 +175,17 @@ class Runs:
         `NotFound` if there is no such run.
         """
         number = checked_after(after)
-        caller = self._looking()
-        run_row(caller, id)
-        return follow(caller, id, number)
+        context = self._looking()
+        run_row(context, id)
+        return follow(context, id, number)
 
     def cancel(self, id: str, reason: str = CANCELLED) -> None:
         """Cancel the run *id* of this process.
 
         Raise `Conflict` if it is over, or in another process.
         """
-        self.caller.demand("write")
-        cancel(self.caller, self._attachments, id, reason)
+        self.context.demand("write")
+        cancel(self.context, self._attachments, id, reason)
 
     def steer(self, id: str, text: str, *, step: str | None = None) -> list[str]:
         """Put *text* before the next request of *step*, or of every running step.
@@ -191,8 +193,8 @@ class Runs:
         Return the ids of these steps. Raise `NotFound` for a step that is finished or unknown,
         `Conflict` as `cancel` does.
         """
-        self.caller.demand("write")
-        return steer(self.caller, self._attachments, id, text, step)
+        self.context.demand("write")
+        return steer(self.context, self._attachments, id, text, step)
 
     def delete(self, id: str) -> None:
         """Delete the record of a run that is over, with its checkpoint.
@@ -201,20 +203,20 @@ class Runs:
         Raise `Conflict` for a live run.
         """
         self._attachments.flush()
-        self.caller.demand("write")
-        write.delete(self.caller, id)
+        self.context.demand("write")
+        write.delete(self.context, id)
 
     @cached_property
     def checkpoints(self) -> CheckpointRows:
         """Checkpoints from which runs can be resumed."""
-        self.caller.demand("write")
-        return CheckpointRows(self.caller)
+        self.context.demand("write")
+        return CheckpointRows(self.context)
 
     def _looking(self) -> RunsContext:
         """Check the right to read, flush pending reports, and return the context."""
-        self.caller.demand("read")
+        self.context.demand("read")
         self._attachments.flush()
-        return self.caller
+        return self.context
 
     def list(
         self, *, state: RunState | None = None, limit: int | None = 20, page: str | None = None

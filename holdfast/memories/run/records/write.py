@@ -54,16 +54,16 @@ class _Id(Struct, frozen=True):
     id: str
 
 
-def begin(caller: RunsContext, opening: RunStart, *, cap: int = ENDED_MOST) -> None:
+def begin(context: RunsContext, opening: RunStart, *, cap: int = ENDED_MOST) -> None:
     """Record the run of *opening* as running; a repeat by its holder does nothing.
 
     A run of the same id is started again: its entries are deleted, and reports of its former holder
     are refused.
     """
-    now = caller.now()
+    now = context.now()
 
     def work(tx: Transaction) -> None:
-        sql = statements(caller)
+        sql = statements(context)
         there = tx.first(RunRow, sql.lock_run, run=opening.run_id)
         if there is not None and there.holder == opening.holder:
             return
@@ -80,13 +80,13 @@ def begin(caller: RunsContext, opening: RunStart, *, cap: int = ENDED_MOST) -> N
             started_at=opening.started_at * MILLISECOND,
             now=now,
         )
-        _make_room(caller, tx, sql, now=now, cap=cap)
+        _make_room(context, tx, sql, now=now, cap=cap)
 
-    return caller.engine.write(work)
+    return context.engine.write(work)
 
 
 def take(
-    caller: RunsContext,
+    context: RunsContext,
     run_id: str,
     report: RunReport,
     *,
@@ -98,10 +98,10 @@ def take(
     With *relay* its events are published on this process's bus as well. Raise `NotFound` if the
     record was deleted, `Conflict` if the run is over or another holder reports it.
     """
-    now = caller.now()
+    now = context.now()
 
     def work(tx: Transaction) -> None:
-        sql = statements(caller)
+        sql = statements(context)
         run = _held(tx.first(RunRow, sql.lock_run, run=run_id), run_id, report)
         if report.number <= run.batch:
             return
@@ -119,22 +119,22 @@ def take(
             ended_at=now - now % MILLISECOND if report.ended else None,
         )
         if report.ended:
-            _make_room(caller, tx, sql, now=now, cap=cap)
+            _make_room(context, tx, sql, now=now, cap=cap)
         if relay:
-            tx.after_commit(lambda: _relay(caller, run_id, report))
+            tx.after_commit(lambda: _relay(context, run_id, report))
 
-    return caller.engine.write(work)
+    return context.engine.write(work)
 
 
-def delete(caller: RunsContext, run_id: str) -> None:
+def delete(context: RunsContext, run_id: str) -> None:
     """Delete the record and checkpoint of a run that is over; erase their bytes.
 
     Raise `NotFound`, and `Conflict` for a run that is running.
     """
-    now = caller.now()
+    now = context.now()
 
     def work(tx: Transaction) -> None:
-        sql = statements(caller)
+        sql = statements(context)
         run = tx.first(RunRow, sql.lock_run, run=run_id)
         if run is None:
             raise missing(run_id)
@@ -147,8 +147,8 @@ def delete(caller: RunsContext, run_id: str) -> None:
         _drop(tx, sql, run_id)
         tx.run(sql.delete_checkpoint, run=run_id)
 
-    caller.engine.write(work)
-    caller.engine.scrub()
+    context.engine.write(work)
+    context.engine.scrub()
 
 
 def forget_runs(engine: Engine, tx: Transaction, *, workspace: str, agent: str) -> dict[str, int]:
@@ -164,9 +164,9 @@ def forget_runs(engine: Engine, tx: Transaction, *, workspace: str, agent: str) 
     return {"runs": len(found)}
 
 
-def statements(caller: RunsContext) -> SimpleNamespace:
+def statements(context: RunsContext) -> SimpleNamespace:
     """Return the statements about records of runs."""
-    return caller.engine.queries(PACKAGE)
+    return context.engine.queries(PACKAGE)
 
 
 def missing(run_id: str) -> NotFound:
@@ -259,7 +259,7 @@ def _held(run: RunRow | None, run_id: str, report: RunReport) -> RunRow:
 
 
 def _make_room(
-    caller: RunsContext, tx: Transaction, sql: SimpleNamespace, *, now: int, cap: int
+    context: RunsContext, tx: Transaction, sql: SimpleNamespace, *, now: int, cap: int
 ) -> None:
     """Evict the oldest records of ended runs beyond *cap*, and add events of it."""
     surplus = tx.all(_Id, sql.surplus_runs, lost_before=now - LOST_AFTER, cap=cap)
@@ -269,7 +269,7 @@ def _make_room(
             Event(
                 type="run.record_evicted",
                 at=from_microseconds(now),
-                workspace=caller.workspace,
+                workspace=context.workspace,
                 ids={"run_id": each.id},
             )
         )
@@ -282,10 +282,10 @@ def _drop(tx: Transaction, sql: SimpleNamespace, run_id: str, **scope: str) -> N
         tx.run(statement, run=run_id, **scope)
 
 
-def _relay(caller: RunsContext, run_id: str, report: RunReport) -> None:
-    if caller.engine.events.heard:
+def _relay(context: RunsContext, run_id: str, report: RunReport) -> None:
+    if context.engine.events.heard:
         for event in report.events:
-            caller.engine.events.publish(notice_of(caller.workspace, run_id, event))
+            context.engine.events.publish(notice_of(context.workspace, run_id, event))
 
 
 class _Content(Struct, frozen=True):
@@ -295,8 +295,8 @@ class _Content(Struct, frozen=True):
 class CheckpointRows:
     """The checkpoints of a workspace's runs, as bytes."""
 
-    def __init__(self, caller: RunsContext) -> None:
-        self._caller = caller
+    def __init__(self, context: RunsContext) -> None:
+        self._caller = context
 
     def load(self, run_id: str) -> bytes | None:
         """Return the last checkpoint of the run *run_id*, or None."""
@@ -309,19 +309,19 @@ class CheckpointRows:
     def save(self, run_id: str, content: bytes) -> None:
         """Save *content* as the checkpoint of the run *run_id*, replacing the former one."""
         checked_name("run_id", run_id)
-        caller, now = self._caller, self._caller.now()
+        context, now = self._caller, self._caller.now()
 
         def work(tx: Transaction) -> None:
-            tx.run(statements(caller).set_checkpoint, run=run_id, now=now, content=content)
+            tx.run(statements(context).set_checkpoint, run=run_id, now=now, content=content)
 
-        return caller.engine.write(work)
+        return context.engine.write(work)
 
     def delete(self, run_id: str) -> bool:
         """Delete the checkpoint of the run *run_id*; return whether there was one."""
         checked_name("run_id", run_id)
-        caller = self._caller
+        context = self._caller
 
         def work(tx: Transaction) -> bool:
-            return bool(tx.run(statements(caller).delete_checkpoint, run=run_id))
+            return bool(tx.run(statements(context).delete_checkpoint, run=run_id))
 
-        return caller.engine.write(work)
+        return context.engine.write(work)
