@@ -1,9 +1,8 @@
-"""A run in a process of its own that is killed when a step is begun: `dying.py TARGET WHERE`."""
+"""A run in a process of its own that is killed when a step is begun."""
 
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -44,8 +43,8 @@ async def run(target: str, workers: Workers) -> object:
         ).run()
 
 
-def main(target: str, where: str) -> None:
-    """Run the plan until *where* is begun."""
+def run_until(target: str, where: str) -> None:
+    """Run the plan, and kill this process when *where* is begun."""
     workers = Workers()
 
     def die(id: str) -> None:
@@ -54,7 +53,3 @@ def main(target: str, where: str) -> None:
 
     workers.on_begin = die
     asyncio.run(run(target, workers))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -1,18 +1,19 @@
 """A process that is killed while it runs a plan, and another that goes on with it."""
 
-import os
+import multiprocessing
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from runtime.plans.dying import run
+from runtime.plans.dying import run, run_until
 from runtime.plans.workers import Workers
 
 from holdfast.testing.shared import new_workspace
 
-TESTS = Path(__file__).parents[2]
+FORKED = multiprocessing.get_context("forkserver")
+FORKED.set_forkserver_preload(
+    ["holdfast.testing.scripted", "holdfast.runtime.plans.executor", "holdfast.library.open"]
+)
 STEPS = ["list", "e0", "e1", "sum", "b1"]
 
 pytestmark = pytest.mark.anyio
@@ -32,16 +33,10 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def kill_at(target: str, where: str) -> None:
     """Run the plan in another process that is killed when *where* is begun."""
-    command = [sys.executable, str(Path(__file__).with_name("dying.py")), target, where]
-    paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        command,
-        env=os.environ | {"PYTHONPATH": paths},
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    process = FORKED.Process(target=run_until, args=(target, where))
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("where", STEPS)
