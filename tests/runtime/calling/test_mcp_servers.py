@@ -60,16 +60,17 @@ def url() -> Iterator[str]:
         process.terminate()
 
 
-@pytest.fixture(params=["stdio", "streamable-http"])
-async def server(
-    request: pytest.FixtureRequest, stdio: McpServer, url: str
-) -> AsyncIterator[McpServer]:
-    if request.param == "stdio":
-        yield stdio
-        return
+@pytest.fixture
+async def server(url: str) -> AsyncIterator[McpServer]:
+    """Give the server over HTTP, which the tests of a module share."""
     server = McpServer("tooled", url=url)
     yield server
     await server.aclose()
+
+
+@pytest.fixture(params=["stdio", "streamable-http"])
+def any_server(request: pytest.FixtureRequest) -> McpServer:
+    return request.getfixturevalue("stdio" if request.param == "stdio" else "server")
 
 
 def free_port() -> int:
@@ -81,8 +82,10 @@ def unreachable(**options: Any) -> McpServer:
     return McpServer("far", url=f"http://127.0.0.1:{free_port()}/mcp", timeout=5, **options)
 
 
-async def test_an_agent_is_offered_the_servers_tools_and_may_call_them(server: McpServer) -> None:
-    ada = agent([call("tooled-add", number=2, to=3), "Done."], toolsets=[server])
+async def test_an_agent_is_offered_the_servers_tools_and_may_call_them(
+    any_server: McpServer,
+) -> None:
+    ada = agent([call("tooled-add", number=2, to=3), "Done."], toolsets=[any_server])
 
     result = await ada.run("Go.")
 
@@ -91,8 +94,8 @@ async def test_an_agent_is_offered_the_servers_tools_and_may_call_them(server: M
     assert result.tool_calls[0].tool.name == "tooled-add"
 
 
-async def test_an_error_of_the_server_is_an_error_result(server: McpServer) -> None:
-    ada = agent([call("tooled-fail", why="no luck"), "Done."], toolsets=[server])
+async def test_an_error_of_the_server_is_an_error_result(any_server: McpServer) -> None:
+    ada = agent([call("tooled-fail", why="no luck"), "Done."], toolsets=[any_server])
 
     result = await ada.run("Go.")
 
@@ -272,9 +275,9 @@ async def test_names_that_clash_are_loud(server: McpServer, url: str) -> None:
             await ada.run("Go.")
 
 
-async def test_as_a_pydantic_ai_agent_it_connects_by_itself(server: McpServer) -> None:
+async def test_as_a_pydantic_ai_agent_it_connects_by_itself(any_server: McpServer) -> None:
     model = ScriptedModel([call("tooled-add", number=1), "Done."])
-    ada = Agent("ada", instructions="", model=model, toolsets=[server])
+    ada = Agent("ada", instructions="", model=model, toolsets=[any_server])
 
     ended = await ada.to_pydantic_ai(Context()).run("Go.")
 
