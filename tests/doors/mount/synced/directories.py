@@ -17,8 +17,7 @@ from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.process.setup import Assembled, asked, assemble
 from holdfast.doors.mount.storage.spool import Spooled
 from holdfast.doors.mount.sync.replica import Pace
-from holdfast.doors.mount.sync.sync import SyncedDirectory
-from holdfast.doors.mount.sync.watch import FileEvent, SystemWatcher, Watch
+from holdfast.doors.mount.sync.sync import FileEvent, SyncedDirectory, SystemWatcher, Watch
 from holdfast.ground.events import Event, EventBus
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Version

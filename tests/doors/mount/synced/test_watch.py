@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 from doors.mount.synced.directories import eventually
 
-from holdfast.doors.mount.sync.watch import FileEvent, SystemWatcher
+from holdfast.doors.mount.sync.sync import FileEvent, SystemWatcher
 
 
 class Heard:
