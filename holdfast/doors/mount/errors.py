@@ -150,16 +150,6 @@ class _Begun(local):
 _begun = _Begun()
 
 
-def begin() -> None:
-    """Start the time limit of an operation on this thread."""
-    _begun.at = monotonic()
-
-
-def end() -> None:
-    """End the time limit of the operation."""
-    _begun.at = None
-
-
 def seconds_left(deadline: float) -> float | None:
     """Return the time limit of one call to the storage, None for its full deadline.
 
@@ -184,14 +174,16 @@ def failure(number: int) -> OSError:
     return OSError(number, os.strerror(number))
 
 
-def guarded(operation: Callable[P, R]) -> Callable[P, R]:
+def guarded(operation: Callable[P, R], *, timed: bool = False) -> Callable[P, R]:
     """Wrap *operation* so that it raises only OSError.
 
-    An exception that is neither OSError nor HoldfastError is logged and becomes EIO.
+    An exception that is neither OSError nor HoldfastError is logged and becomes EIO. If *timed*,
+    its waits on the storage share one time limit.
     """
 
     @wraps(operation)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        _begun.at = monotonic() if timed else None
         try:
             return operation(*args, **kwargs)
         except OSError:
@@ -200,20 +192,7 @@ def guarded(operation: Callable[P, R]) -> Callable[P, R]:
             if not isinstance(error, HoldfastError):
                 _log.exception("%s failed", operation.__name__)
             raise oserror(error) from error
+        finally:
+            _begun.at = None
 
     return run
-
-
-def paced(operation: Callable[P, R]) -> Callable[P, R]:
-    """Wrap *operation* like `guarded`, with a time limit for waits on the storage."""
-    run = guarded(operation)
-
-    @wraps(operation)
-    def within(*args: P.args, **kwargs: P.kwargs) -> R:
-        begin()
-        try:
-            return run(*args, **kwargs)
-        finally:
-            end()
-
-    return within

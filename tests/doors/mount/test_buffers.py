@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.doors.mount.filesystem.nodes import Buffer, Frozen, content_fault
+from holdfast.doors.mount.filesystem.nodes import Buffer, BufferSnapshot, content_fault
 
 LIMIT = 102_400
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -20,12 +20,12 @@ def buffer(base: bytes = b"", *, zeros: bool = False) -> Buffer:
     return Buffer(base, NOW, memory_id="mem_1", base_sha256="base", zeros=zeros)
 
 
-def wrote(*pieces: tuple[int, bytes], base: bytes = b"base\n") -> Frozen:
-    """Return what is frozen once *pieces*, each at its place, were written onto *base*."""
+def wrote(*pieces: tuple[int, bytes], base: bytes = b"base\n") -> BufferSnapshot:
+    """Return the content once *pieces*, each at its place, were written onto *base*."""
     written = buffer(base)
     for offset, data in pieces:
         written.write(data, offset, NOW)
-    return written.freeze()
+    return written.snapshot()
 
 
 @pytest.mark.parametrize("content", [b"", b"a\n", "\u00e9\U0001f600".encode(), b"\xef\xbb\xbfa"])
@@ -113,10 +113,10 @@ def test_rewriting_what_was_appended_is_still_an_append() -> None:
 
 @pytest.mark.parametrize("piece", [(0, b"B"), (4, b"\n"), (4, b"long\n")])
 def test_a_byte_of_the_base_makes_it_an_edit(piece: tuple[int, bytes]) -> None:
-    frozen = wrote((5, b"end\n"), piece)
+    snapshot = wrote((5, b"end\n"), piece)
 
-    assert frozen.appended is None
-    assert not frozen.replaced
+    assert snapshot.appended is None
+    assert not snapshot.replaced
 
 
 def test_cutting_into_the_base_is_an_edit_and_cutting_an_append_is_none() -> None:
@@ -125,8 +125,8 @@ def test_cutting_into_the_base_is_an_edit_and_cutting_an_append_is_none() -> Non
     shorter.write(b"end\n", 5, NOW)
     shorter.truncate(8, NOW)
 
-    assert cut.freeze().appended is None
-    assert shorter.freeze().appended == b"end"
+    assert cut.snapshot().appended is None
+    assert shorter.snapshot().appended == b"end"
 
 
 def test_emptying_is_a_replacement_whatever_comes_after() -> None:
@@ -134,35 +134,35 @@ def test_emptying_is_a_replacement_whatever_comes_after() -> None:
     emptied.truncate(0, NOW)
     emptied.write(b"base\nand more\n", 0, NOW)
 
-    assert emptied.freeze().replaced
+    assert emptied.snapshot().replaced
 
 
 def test_a_new_file_replaces_nothing() -> None:
     new = Buffer(b"", NOW)
     new.write(b"a", 0, NOW)
 
-    assert new.freeze().replaced
+    assert new.snapshot().replaced
 
 
 def test_what_is_written_after_a_freeze_is_the_next_save() -> None:
     written = buffer(b"base\n")
     written.write(b"one\n", 5, NOW)
-    written.freeze()
+    written.snapshot()
     assert not written.unsaved
 
     written.write(b"two\n", 9, NOW)
-    assert written.freeze().appended == b"two\n"
+    assert written.snapshot().appended == b"two\n"
 
 
 def test_what_was_not_saved_is_taken_back() -> None:
     written = buffer(b"base\n")
     written.write(b"one\n", 5, NOW)
-    frozen = written.freeze()
+    snapshot = written.snapshot()
     written.write(b"two\n", 9, NOW)
-    written.thaw(frozen)
+    written.undo_snapshot(snapshot)
 
     assert written.unsaved
-    assert written.freeze().appended == b"one\ntwo\n"
+    assert written.snapshot().appended == b"one\ntwo\n"
 
 
 def test_an_append_moves_to_a_new_base() -> None:
@@ -170,25 +170,25 @@ def test_an_append_moves_to_a_new_base() -> None:
     written.write(b"mine\n", 5, NOW)
     written.rebase(b"base\ntheirs\n", memory_id="mem_1", base_sha256="new")
 
-    frozen = written.freeze()
-    assert (frozen.content, frozen.appended) == (b"base\ntheirs\nmine\n", b"mine\n")
-    assert frozen.base_sha256 == "new"
+    snapshot = written.snapshot()
+    assert (snapshot.content, snapshot.appended) == (b"base\ntheirs\nmine\n", b"mine\n")
+    assert snapshot.base_sha256 == "new"
 
 
 def test_two_that_follow_are_one_on_the_base_of_the_first() -> None:
     written = buffer(b"base\n")
     written.write(b"one\n", 5, NOW)
-    first = written.freeze()
+    first = written.snapshot()
     written.write(b"two\n", 9, NOW)
 
-    assert written.freeze().on(first).appended == b"one\ntwo\n"
+    assert written.snapshot().on(first).appended == b"one\ntwo\n"
 
 
 def test_what_was_frozen_comes_back() -> None:
     written = buffer(b"base\n")
     written.write(b"one\n", 5, NOW)
-    frozen = written.freeze()
+    snapshot = written.snapshot()
     written.write(b"\xff", 0, NOW)
-    written.restore(frozen, unsaved=True)
+    written.restore(snapshot, unsaved=True)
 
-    assert written.freeze() == frozen
+    assert written.snapshot() == snapshot

@@ -83,10 +83,10 @@ def test_an_error_is_its_errno(error: HoldfastError, number: int) -> None:
 
 
 def test_an_error_without_a_row_is_what_its_nearest_ancestor_is() -> None:
-    class Frozen(errors.StoreArchived):
+    class BufferSnapshot(errors.StoreArchived):
         pass
 
-    assert errno_of(Frozen("memstore_1")) == errno.EROFS
+    assert errno_of(BufferSnapshot("memstore_1")) == errno.EROFS
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from threading import Thread
 
 import pytest
 
-from holdfast.doors.mount.process.lifecycle import Happenings
+from holdfast.doors.mount.process.lifecycle import EventQueue
 
 COUNT = 2_000
 SIGNALLED = f"""
 import os, signal, threading
-from holdfast.doors.mount.process.lifecycle import Happenings
+from holdfast.doors.mount.process.lifecycle import EventQueue
 
-happenings = Happenings()
+happenings = EventQueue()
 with happenings.signalled([signal.SIGTERM], lambda: "signal"):
     for _ in range({COUNT}):
         threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGTERM)).start()
@@ -24,7 +24,7 @@ with happenings.signalled([signal.SIGTERM], lambda: "signal"):
 
 
 def test_what_happened_comes_in_order() -> None:
-    happenings: Happenings[int] = Happenings()
+    happenings: EventQueue[int] = EventQueue()
     for number in range(3):
         happenings.put(number)
 
@@ -32,7 +32,7 @@ def test_what_happened_comes_in_order() -> None:
 
 
 def test_who_waits_is_woken() -> None:
-    happenings: Happenings[str] = Happenings()
+    happenings: EventQueue[str] = EventQueue()
     later = Thread(target=lambda: happenings.put("here"))
     later.start()
 
@@ -42,11 +42,11 @@ def test_who_waits_is_woken() -> None:
 
 def test_waiting_ends_when_its_time_is_over() -> None:
     with pytest.raises(TimeoutError):
-        Happenings[str]().get(within=0.01)
+        EventQueue[str]().get(within=0.01)
 
 
 def test_more_may_happen_than_anybody_takes() -> None:
-    happenings: Happenings[int] = Happenings()
+    happenings: EventQueue[int] = EventQueue()
     many = 100_000
     for number in range(many):
         happenings.put(number)
@@ -64,7 +64,7 @@ def test_no_signal_is_lost() -> None:
 
 def test_handlers_are_put_back() -> None:
     before = signal.getsignal(signal.SIGUSR1)
-    happenings: Happenings[str] = Happenings()
+    happenings: EventQueue[str] = EventQueue()
 
     with happenings.signalled([signal.SIGUSR1], lambda: "signal"):
         os.kill(os.getpid(), signal.SIGUSR1)
@@ -75,9 +75,9 @@ def test_handlers_are_put_back() -> None:
 
 ENDING = """
 import os, signal
-from holdfast.doors.mount.process.lifecycle import Happenings
+from holdfast.doors.mount.process.lifecycle import EventQueue
 
-happenings = Happenings()
+happenings = EventQueue()
 with happenings.signalled([signal.SIGTERM], lambda: "signal", ending=True):
     pass
 os.kill(os.getpid(), signal.SIGTERM)
@@ -92,10 +92,10 @@ def test_a_process_that_ends_anyway_is_not_killed() -> None:
 
 IGNORING = """
 import os, signal
-from holdfast.doors.mount.process.lifecycle import Happenings
+from holdfast.doors.mount.process.lifecycle import EventQueue
 
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-happenings = Happenings()
+happenings = EventQueue()
 with happenings.signalled([signal.SIGHUP, signal.SIGTERM], lambda: "signal"):
     os.kill(os.getpid(), signal.SIGHUP)
     happenings.put("put")

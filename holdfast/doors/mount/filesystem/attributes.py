@@ -6,9 +6,9 @@ from datetime import datetime
 from errno import EACCES, ENAMETOOLONG, ENODATA, ENOENT, ENOTDIR, ENOTSUP, EROFS
 
 from holdfast.doors.mount.errors import failure
-from holdfast.doors.mount.filesystem.file_ops import HandleTable, Places
+from holdfast.doors.mount.filesystem.file_ops import HandleTable, StoreDirectories
 from holdfast.doors.mount.filesystem.nodes import Directory, File, Node, nanoseconds
-from holdfast.doors.mount.filesystem.transient import Parts
+from holdfast.doors.mount.filesystem.transient import StoreParts
 from holdfast.doors.mount.fuse.kernel import Attributes, DirectoryEntry, Space
 from holdfast.doors.mount.names import NAME_BYTES_MAX
 
@@ -31,12 +31,12 @@ class Lookups:
 
     def __init__(
         self,
-        places: Places,
+        places: StoreDirectories,
         handles: HandleTable,
         *,
         at: datetime,
         status: Callable[[], bytes],
-        store_status: Callable[[Parts], bytes],
+        store_status: Callable[[StoreParts], bytes],
     ) -> None:
         self._places, self._nodes = places, places.nodes
         self._handles = handles

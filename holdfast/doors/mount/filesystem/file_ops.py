@@ -30,8 +30,8 @@ from holdfast.doors.mount.filesystem.nodes import (
     tidy,
     work_of,
 )
-from holdfast.doors.mount.filesystem.store_dir import Branch
-from holdfast.doors.mount.filesystem.transient import Parts
+from holdfast.doors.mount.filesystem.store_dir import StoreDirectory
+from holdfast.doors.mount.filesystem.transient import StoreParts
 from holdfast.doors.mount.names import Kind, checked, kind_of
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.records import Memory
@@ -42,14 +42,8 @@ class HandleTable:
     """The open files of a mount, by number."""
 
     def __init__(self) -> None:
-        self._numbers = count(1)
+        self.numbers = count(1)
         self.by_number: dict[int, FileHandle] = {}
-
-    def add(self, handle: FileHandle) -> int:
-        """Register *handle* and return its number."""
-        fh = next(self._numbers)
-        self.by_number[fh] = handle
-        return fh
 
     def demand(self, fh: int) -> FileHandle:
         """Return the open file *fh*; raise OSError if it is unknown or dead."""
@@ -65,13 +59,13 @@ class HandleTable:
         return [handle for handle in list(self.by_number.values()) if handle.slug == slug]
 
 
-class Places:
+class StoreDirectories:
     """The stores of a mount by slug, and the nodes of all of them."""
 
-    def __init__(self, parts: Mapping[str, Parts], nodes: Nodes) -> None:
+    def __init__(self, parts: Mapping[str, StoreParts], nodes: Nodes) -> None:
         self.parts, self.nodes = parts, nodes
 
-    def of(self, path: str, *, change: bool = False) -> Parts:
+    def of(self, path: str, *, change: bool = False) -> StoreParts:
         """Return the store that contains *path*, else raise OSError.
 
         With *change*, an entry directly in the mount's root is EROFS.
@@ -93,7 +87,7 @@ class Places:
             raise failure(ENOTDIR)
         return above
 
-    def checked(self, parts: Parts, path: str, *, new: bool) -> Kind:
+    def checked(self, parts: StoreParts, path: str, *, new: bool) -> Kind:
         """Return the kind of a file at *path*; count and raise OSError if refused.
 
         *new*: the file would add a memory to the store once saved.
@@ -112,7 +106,7 @@ class Places:
             raise
         return kind
 
-    def _full(self, branch: Branch) -> bool:
+    def _full(self, branch: StoreDirectory) -> bool:
         """Check whether the store is at its cap, counting new files not yet saved."""
         left = branch.cap - len(branch.heads)
         if left <= 0:
@@ -124,13 +118,13 @@ class Places:
         return new >= left
 
 
-class Writing:
+class FileWriter:
     """Write and truncate files. Content that no memory can hold fails at once."""
 
-    def __init__(self, places: Places, handles: HandleTable) -> None:
+    def __init__(self, places: StoreDirectories, handles: HandleTable) -> None:
         self._places, self._handles = places, handles
         self._by_number = handles.by_number
-        self._parts: Mapping[str, Parts] = places.parts
+        self._parts: Mapping[str, StoreParts] = places.parts
 
     def write(self, fh: int, data: bytes, offset: int) -> int:
         """Write *data* at *offset*, or at the end for an append; return its size.
@@ -146,8 +140,8 @@ class Writing:
         if 0 in data:
             self._learn_of_zeros(branch, handle)
         with branch.lock:
-            if handle.poison or branch.refusal:
-                raise failure(handle.poison or branch.refusal)
+            if handle.sticky_error or branch.refusal:
+                raise failure(handle.sticky_error or branch.refusal)
             file = handle.file
             buffer = file.buffer
             if buffer is None:
@@ -158,7 +152,7 @@ class Writing:
             if file.kind is not Kind.SCRATCH:
                 fault = buffer.fault(data, offset)
                 if fault:
-                    raise self._poisoned(branch, handle, fault, len(data))
+                    raise self._refused(branch, handle, fault, len(data))
             grown = offset + len(data) - size
             if grown > 0:
                 self._grow(branch, file, offset + len(data), grown)
@@ -188,7 +182,7 @@ class Writing:
         with branch.lock:
             self.cut(branch, handle, length)
 
-    def shorten(self, parts: Parts, file: File, length: int) -> None:
+    def shorten(self, parts: StoreParts, file: File, length: int) -> None:
         """Truncate or extend *file* to *length* bytes, by its path."""
         branch = parts.branch
         memory, content = (file.memory, b"") if length == 0 else branch.loaded(file)
@@ -210,13 +204,13 @@ class Writing:
         if file.kind is Kind.TRANSIENT:
             parts.grace.arm(file)
 
-    def cut(self, branch: Branch, handle: FileHandle, length: int) -> None:
+    def cut(self, branch: StoreDirectory, handle: FileHandle, length: int) -> None:
         """Set the size of the file of *handle* to *length* bytes, under the lock.
 
         The change is part of its next save.
         """
-        if handle.poison:
-            raise failure(handle.poison)
+        if handle.sticky_error:
+            raise failure(handle.sticky_error)
         file, begun = handle.file, handle.file.buffer is None
         buffer = file.buffer or self._begin(branch, handle, emptied=length == 0)
         try:
@@ -225,21 +219,21 @@ class Writing:
             if begun:
                 self._leave_unchanged(branch, file)
 
-    def _leave_unchanged(self, branch: Branch, file: File) -> None:
+    def _leave_unchanged(self, branch: StoreDirectory, file: File) -> None:
         """Drop an unchanged buffer: it would hide changes by other clients."""
         buffer = file.buffer
         if buffer is None or buffer.unsaved or file.memory is None or file.has_attempt:
             return
         branch.unsaved.drop(file)
 
-    def leave_poisoned(self, handle: FileHandle) -> None:
+    def leave_refused(self, handle: FileHandle) -> None:
         """Remove a new file if all writes to it were refused."""
         branch = self._parts[handle.slug].branch
         with branch.lock:
-            if all(each.poison or not each.writable for each in work_of(handle.file).handles):
+            if all(each.sticky_error or not each.writable for each in work_of(handle.file).handles):
                 self.leave_empty(branch, handle.file)
 
-    def leave_empty(self, branch: Branch, file: File) -> None:
+    def leave_empty(self, branch: StoreDirectory, file: File) -> None:
         """Remove *file* if the store does not have it and it has nothing to save."""
         with branch.lock:
             buffer = file.buffer
@@ -249,7 +243,7 @@ class Writing:
                 branch.unsaved.drop(file)
                 branch.unsaved.vanish(file)
 
-    def _cut(self, branch: Branch, file: File, buffer: Buffer, length: int) -> None:
+    def _cut(self, branch: StoreDirectory, file: File, buffer: Buffer, length: int) -> None:
         size = len(buffer.data)
         if length > CONTENT_BYTES_MAX and file.kind is not Kind.SCRATCH:
             branch.counts.refuse(EFBIG, size=length)
@@ -261,7 +255,7 @@ class Writing:
         buffer.truncate(length, branch.surroundings.clock.now())
         file.entry = None
 
-    def _grow(self, branch: Branch, file: File, size: int, more: int) -> None:
+    def _grow(self, branch: StoreDirectory, file: File, size: int, more: int) -> None:
         """Reserve *more* bytes for *file*, which then has *size*; else ENOSPC."""
         if file.kind is Kind.SCRATCH and size > SCRATCH_BYTES_MAX:
             raise failure(ENOSPC)
@@ -270,7 +264,7 @@ class Writing:
             self._leave_unchanged(branch, file)
             raise failure(ENOSPC)
 
-    def _prepare(self, branch: Branch, handle: FileHandle) -> None:
+    def _prepare(self, branch: StoreDirectory, handle: FileHandle) -> None:
         """Load the head that a write through *handle* is based on, if not yet read.
 
         This is the current head for an append, and for a handle without any content yet.
@@ -288,7 +282,9 @@ class Writing:
             with suppress(OSError):
                 branch.loaded(file)
 
-    def _begin(self, branch: Branch, handle: FileHandle, *, emptied: bool = False) -> Buffer:
+    def _begin(
+        self, branch: StoreDirectory, handle: FileHandle, *, emptied: bool = False
+    ) -> Buffer:
         """Return a new buffer based on the content of *handle*.
 
         For an append it is based on the current head if that is cached.
@@ -314,7 +310,7 @@ class Writing:
         self._show_again(branch, file)
         return buffer
 
-    def _show_again(self, branch: Branch, file: File) -> None:
+    def _show_again(self, branch: StoreDirectory, file: File) -> None:
         """Reattach a file removed by another client and written here, if its path is free."""
         tree = branch.tree
         above = tree.at(file.path[: file.path.rindex("/")])
@@ -322,7 +318,7 @@ class Writing:
         if file.parent is None and not file.orphan and free:
             tree.attach(file, file.path)
 
-    def _learn_of_zeros(self, branch: Branch, handle: FileHandle) -> None:
+    def _learn_of_zeros(self, branch: StoreDirectory, handle: FileHandle) -> None:
         """Check whether the memory already has zero bytes; if not, none may be added."""
         file = handle.file
         buffer, memory = file.buffer, file.memory
@@ -333,19 +329,21 @@ class Writing:
         except HoldfastError:
             buffer.zeros = False
 
-    def _poisoned(self, branch: Branch, handle: FileHandle, errno: int, size: int) -> OSError:
+    def _refused(
+        self, branch: StoreDirectory, handle: FileHandle, errno: int, size: int
+    ) -> OSError:
         """Revert the writes since the last save and set a sticky error on their handles."""
         file = handle.file
         work, buffer = work_of(file), file.buffer
         for each in work.handles:
             if each.wrote or each is handle:
-                each.poison, each.wrote = errno, False
+                each.sticky_error, each.wrote = errno, False
         branch.counts.refuse(errno, size=size)
         if buffer is None or file.orphan:
             return failure(errno)
         before, attempt = work.closed, work.attempt
         if before is None and attempt is not None:
-            before = attempt.frozen
+            before = attempt.snapshot
         if before is None:
             branch.unsaved.drop(file)
             if file.memory is None:
@@ -356,11 +354,11 @@ class Writing:
             work.kept_version = buffer.version
         file.entry = None
         if file.parent is not None:
-            branch.kernel().forget_content(file.path)
+            branch.surroundings.kernel.forget_content(file.path)
         return failure(errno)
 
 
-def _on(branch: Branch, content: bytes, memory: Memory | None) -> Buffer:
+def _on(branch: StoreDirectory, content: bytes, memory: Memory | None) -> Buffer:
     """Return a buffer based on *content*, the head of *memory* if that is not None."""
     at = branch.surroundings.clock.now()
     if memory is None:
@@ -381,9 +379,9 @@ READS_ON = 64
 class FileOperations:
     """Open, create, read and close files."""
 
-    def __init__(self, places: Places, handles: HandleTable, writing: Writing) -> None:
+    def __init__(self, places: StoreDirectories, handles: HandleTable, writing: FileWriter) -> None:
         self._places, self._writing = places, writing
-        self._parts: Mapping[str, Parts] = places.parts
+        self._parts: Mapping[str, StoreParts] = places.parts
         self._handles, self._by_number = handles, handles.by_number
 
     def open(self, path: str, flags: int) -> int:
@@ -405,7 +403,9 @@ class FileOperations:
                 work_of(file).handles.append(handle)
                 if emptied and writing:
                     self._writing.cut(branch, handle, 0)
-        return self._handles.add(handle)
+        fh = next(self._handles.numbers)
+        self._by_number[fh] = handle
+        return fh
 
     def create(self, path: str, flags: int) -> int:
         """Create a file at *path* and return a handle on it; nothing is saved yet."""
@@ -422,7 +422,9 @@ class FileOperations:
                 branch.tree.attach(file, path)
                 handle = _handle(branch, file, flags)
                 work_of(file).handles.append(handle)
-                return self._handles.add(handle)
+                fh = next(self._handles.numbers)
+                self._by_number[fh] = handle
+                return fh
         if flags & os.O_EXCL:
             raise failure(EEXIST)
         if isinstance(present, Directory):
@@ -448,17 +450,19 @@ class FileOperations:
     def flush(self, fh: int) -> None:
         """Save what was written through the handle: a program closed its descriptor."""
         handle = self._handles.demand(fh)
-        if handle.poison:
-            self._writing.leave_poisoned(handle)
-            raise failure(handle.poison)
+        if handle.sticky_error:
+            self._writing.leave_refused(handle)
+            raise failure(handle.sticky_error)
         if handle.wrote or handle.sent or handle.failed:
-            self._save(handle, self._parts[handle.slug].close)
+            parts = self._parts[handle.slug]
+            plain = handle.file.kind is Kind.PLAIN
+            self._save(handle, parts.saves.save if plain else parts.close)
 
     def fsync(self, fh: int) -> None:
         """Save all unsaved bytes of the file; a temporary file goes to disk."""
         handle = self._handles.demand(fh)
-        if handle.poison:
-            raise failure(handle.poison)
+        if handle.sticky_error:
+            raise failure(handle.sticky_error)
         if handle.file.unsaved or handle.sent or handle.failed:
             self._save(handle, self._parts[handle.slug].sync)
 
@@ -493,13 +497,13 @@ class FileOperations:
         """
         try:
             save(handle.file)
-            failed = handle.poison or handle.failed
+            failed = handle.sticky_error or handle.failed
         finally:
             handle.failed = 0
         if failed:
             raise failure(failed)
 
-    def _last_writer_left(self, parts: Parts, file: File, *, unsaved: bool) -> None:
+    def _last_writer_left(self, parts: StoreParts, file: File, *, unsaved: bool) -> None:
         if file.buffer is None:
             return
         if unsaved and not work_of(file).due:
@@ -510,7 +514,7 @@ class FileOperations:
             parts.grace.arm(file)
         self._writing.leave_empty(parts.branch, file)
 
-    def _stand(self, branch: Branch, handle: FileHandle) -> None:
+    def _stand(self, branch: StoreDirectory, handle: FileHandle) -> None:
         """Pin *handle* to its file's head, read from the store if not cached."""
         file = handle.file
         memory = file.memory
@@ -542,7 +546,7 @@ class FileOperations:
         return content
 
 
-def _handle(branch: Branch, file: File, flags: int) -> FileHandle:
+def _handle(branch: StoreDirectory, file: File, flags: int) -> FileHandle:
     return FileHandle(
         branch.slug,
         file,

@@ -12,15 +12,20 @@ from time import monotonic
 
 import msgspec
 
-from holdfast.doors.mount.errors import errno_of, failure, guarded, paced
+from holdfast.doors.mount.errors import errno_of, failure, guarded
 from holdfast.doors.mount.filesystem.attributes import ROOT_INODE, Lookups
-from holdfast.doors.mount.filesystem.file_ops import FileOperations, HandleTable, Places, Writing
+from holdfast.doors.mount.filesystem.file_ops import (
+    FileOperations,
+    FileWriter,
+    HandleTable,
+    StoreDirectories,
+)
 from holdfast.doors.mount.filesystem.nodes import Directory, File, Nodes, work_of
-from holdfast.doors.mount.filesystem.recovery import Closing, Left, Recovery
-from holdfast.doors.mount.filesystem.rename import Removing, Renaming
-from holdfast.doors.mount.filesystem.store_dir import Branch, MountStatus, StoreStatus
-from holdfast.doors.mount.filesystem.transient import Parts
-from holdfast.doors.mount.filesystem.tree import Surroundings
+from holdfast.doors.mount.filesystem.recovery import LeftEntry, Recovery, Shutdown
+from holdfast.doors.mount.filesystem.rename import Removals, Renames
+from holdfast.doors.mount.filesystem.store_dir import MountStatus, StoreDirectory, StoreStatus
+from holdfast.doors.mount.filesystem.transient import StoreParts
+from holdfast.doors.mount.filesystem.tree import MountContext
 from holdfast.doors.mount.fuse.kernel import Kernel, NoKernel
 from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.storage.deadline import Later
@@ -37,10 +42,10 @@ _log = logging.getLogger(__name__)
 _NO_KERNEL = NoKernel()
 
 
-class Absorbing:
+class RemoteChanges:
     """Apply the feed of one store. Files with unsaved bytes keep them."""
 
-    def __init__(self, parts: Parts, handles: HandleTable) -> None:
+    def __init__(self, parts: StoreParts, handles: HandleTable) -> None:
         self._parts, self._branch, self._handles = parts, parts.branch, handles
         parts.branch.on_gone = self.lost
 
@@ -49,7 +54,7 @@ class Absorbing:
         branch = self._branch
         with branch.lock:
             if changes.changes:
-                branch.turns.await_flights()
+                branch.locks.await_in_flight()
             for change in changes.changes:
                 if change.memory is None:
                     branch.heads.lose(change.memory_id, change.seq)
@@ -61,7 +66,7 @@ class Absorbing:
     def resynced(self, snapshot: Snapshot) -> None:
         """Apply all heads after a gap in the feed."""
         with self._branch.lock:
-            self._branch.turns.await_flights()
+            self._branch.locks.await_in_flight()
             self._branch.heads.resync(snapshot)
         self._update_limits(snapshot)
 
@@ -76,7 +81,7 @@ class Absorbing:
             branch.ended = True
             self._judge()
         branch.lost = error
-        branch.counts.tell("degraded", reason=getattr(error, "reason", type(error).__name__))
+        branch.counts.emit("degraded", reason=getattr(error, "reason", type(error).__name__))
 
     def back(self) -> None:
         """Record that the feed works again."""
@@ -105,7 +110,7 @@ class Absorbing:
     def _close(self, file: File) -> None:
         """Leave unsaved bytes of *file* in the spool, and show its head."""
         try:
-            with self._branch.turns.of(file):
+            with self._branch.locks.of(file):
                 unsaved = file.unsaved
                 if unsaved:
                     self._parts.keeping.leave_unsaved(file, EROFS)
@@ -122,14 +127,14 @@ class Absorbing:
             work.stop_grace()
             for handle in work.handles:
                 if handle.wrote or unsaved:
-                    handle.poison, handle.wrote = EROFS, False
+                    handle.sticky_error, handle.wrote = EROFS, False
             if unsaved:
                 work.attempt, work.due, work.closed = None, False, None
                 branch.unsaved.drop(file)
                 if file.memory is None:
                     branch.unsaved.vanish(file)
                 elif file.parent is not None:
-                    branch.kernel().forget_content(file.path)
+                    branch.surroundings.kernel.forget_content(file.path)
             if work.aside is not None:
                 branch.heads.put_back(file)
 
@@ -141,7 +146,7 @@ class Absorbing:
                 return
             branch.gone, branch.lost = True, None
             for handle in self._handles.of(branch.slug):
-                handle.dead = handle.poison = ESTALE
+                handle.dead = handle.sticky_error = ESTALE
             files = branch.tree.root.files()
             for file in files:
                 if file.unsaved:
@@ -172,7 +177,7 @@ class Absorbing:
             if isinstance(node, Directory) and node.parent is not None:
                 above = node.parent.path
                 branch.tree.remove(node)
-                branch.kernel().forget_name(above, node.name)
+                branch.surroundings.kernel.forget_name(above, node.name)
 
 
 class StoreFilesystem:
@@ -193,7 +198,7 @@ class StoreFilesystem:
         publish: Callable[[Event], None],
         kernel: Kernel = _NO_KERNEL,
     ) -> None:
-        around = self._around = Surroundings(
+        around = self._around = MountContext(
             options=options,
             spool=spool,
             later=later,
@@ -205,19 +210,21 @@ class StoreFilesystem:
         nodes: Nodes = {}
         inodes = count(ROOT_INODE + 1)
         self._parts = {
-            slug: Parts(
-                Branch(slug, source, access, surroundings=around, nodes=nodes, inodes=inodes)
+            slug: StoreParts(
+                StoreDirectory(
+                    slug, source, access, surroundings=around, nodes=nodes, inodes=inodes
+                )
             )
             for slug, source, access in sources
         }
         self.described: Callable[[], bytes] = lambda: msgspec.json.encode(self.status())
         self._feeds: dict[str, StoreFeed] = {}
         self._recoveries: list[Recovery] = []
-        self._lay_out(Places(self._parts, nodes), HandleTable())
-        self.left: tuple[Left, ...] = ()
+        self._lay_out(StoreDirectories(self._parts, nodes), HandleTable())
+        self.left: tuple[LeftEntry, ...] = ()
         """Spool entries of an earlier mount that a person must resolve; set by `start`."""
 
-    def _lay_out(self, places: Places, handles: HandleTable) -> None:
+    def _lay_out(self, places: StoreDirectories, handles: HandleTable) -> None:
         """Bind each operation as an attribute, so that a binding calls it directly."""
         lookups = Lookups(
             places,
@@ -226,29 +233,28 @@ class StoreFilesystem:
             status=self._described,
             store_status=lambda parts: msgspec.json.encode(self._of_store(parts)),
         )
-        writing = Writing(places, handles)
+        writing = FileWriter(places, handles)
         files = FileOperations(places, handles, writing)
-        removing, renaming = Removing(places), Renaming(places)
-        self._absorbing = {slug: Absorbing(parts, handles) for slug, parts in self._parts.items()}
+        removing, renaming = Removals(places), Renames(places)
+        self._remote = {slug: RemoteChanges(parts, handles) for slug, parts in self._parts.items()}
         self.getattr, self.readdir = guarded(lookups.getattr), guarded(lookups.readdir)
         self.access, self.statfs = guarded(lookups.access), guarded(lookups.statfs)
         self.change_attributes = guarded(lookups.change_attributes)
         self.getxattr, self.listxattr = guarded(lookups.getxattr), guarded(lookups.listxattr)
         self.setxattr = self.removexattr = lookups.setxattr
-        self.open, self.create, self.read = (
-            paced(files.open),
-            paced(files.create),
-            guarded(files.read),
-        )
-        self.flush, self.fsync, self.release = (
-            paced(files.flush),
-            paced(files.fsync),
-            paced(files.release),
-        )
-        self.write, self.truncate = guarded(writing.write), paced(writing.truncate)
-        self.unlink, self.rename = paced(removing.unlink), paced(renaming.rename)
-        self.mkdir, self.rmdir = paced(removing.mkdir), guarded(removing.rmdir)
-        self.fsyncdir = paced(removing.fsyncdir)
+        self.open = guarded(files.open, timed=True)
+        self.create = guarded(files.create, timed=True)
+        self.read = guarded(files.read)
+        self.flush = guarded(files.flush, timed=True)
+        self.fsync = guarded(files.fsync, timed=True)
+        self.release = guarded(files.release, timed=True)
+        self.write = guarded(writing.write)
+        self.truncate = guarded(writing.truncate, timed=True)
+        self.unlink = guarded(removing.unlink, timed=True)
+        self.rename = guarded(renaming.rename, timed=True)
+        self.mkdir = guarded(removing.mkdir, timed=True)
+        self.rmdir = guarded(removing.rmdir)
+        self.fsyncdir = guarded(removing.fsyncdir, timed=True)
 
     @property
     def kernel(self) -> Kernel:
@@ -261,21 +267,21 @@ class StoreFilesystem:
 
     def start(self) -> None:
         """Load the stores, save what an earlier mount could not, and follow changes."""
-        left: list[Left] = []
+        left: list[LeftEntry] = []
         for slug, parts in self._parts.items():
             branch = parts.branch
             snapshot = branch.source.snapshot()
             branch.fill(snapshot)
             self._recoveries.append(Recovery(parts))
             left += self._recoveries[-1].run()
-            absorbing = self._absorbing[slug]
+            remote = self._remote[slug]
             self._feeds[slug] = StoreFeed(
                 branch.source,
                 seq=snapshot.seq,
-                changed=absorbing.changed,
-                resynced=absorbing.resynced,
-                lost=absorbing.lost,
-                back=absorbing.back,
+                changed=remote.changed,
+                resynced=remote.resynced,
+                lost=remote.lost,
+                back=remote.back,
             )
         self.left = tuple(left)
         for feed in self._feeds.values():
@@ -296,7 +302,7 @@ class StoreFilesystem:
         def over() -> bool:
             return around.hurried or monotonic() >= end
 
-        spooled = sum(Closing(parts).run(over) for parts in self._parts.values())
+        spooled = sum(Shutdown(parts).run(over) for parts in self._parts.values())
         self._publish("stopped", spooled=spooled)
         return spooled
 
@@ -339,7 +345,7 @@ class StoreFilesystem:
     def _described(self) -> bytes:
         return self.described()
 
-    def _of_store(self, parts: Parts) -> StoreStatus:
+    def _of_store(self, parts: StoreParts) -> StoreStatus:
         branch = parts.branch
         with branch.lock:
             working = [file for file in branch.tree.root.files() if file.work is not None]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from errno import EFBIG, EILSEQ
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from holdfast.doors.mount.fuse.kernel import Attributes, DirectoryEntry
@@ -78,7 +78,7 @@ def _is_text(stream: bytes) -> bool:
     return True
 
 
-class Frozen(Struct, frozen=True, kw_only=True):
+class BufferSnapshot(Struct, frozen=True, kw_only=True):
     """Snapshot of a dirty buffer: its content, and how it differs from its base.
 
     `appended` is what was added to the base, if that is the only change.
@@ -99,7 +99,7 @@ class Frozen(Struct, frozen=True, kw_only=True):
             return None
         return self.content[self.base_size :]
 
-    def on(self, earlier: "Frozen") -> "Frozen":
+    def on(self, earlier: "BufferSnapshot") -> "BufferSnapshot":
         """Return this snapshot, based on *earlier*, rebased on the base of *earlier*."""
         return replace(
             self,
@@ -206,9 +206,9 @@ class Buffer:
         self.replaced = True
         self._touched(0, at)
 
-    def freeze(self) -> Frozen:
+    def snapshot(self) -> BufferSnapshot:
         """Return a snapshot to save; later writes are relative to it."""
-        frozen = Frozen(
+        snapshot = BufferSnapshot(
             content=bytes(self.data),
             memory_id=self.memory_id,
             base_sha256=self.base_sha256,
@@ -219,24 +219,24 @@ class Buffer:
         )
         self.base_size = len(self.data)
         self.low, self.replaced, self.unsaved = _UNTOUCHED, False, False
-        return frozen
+        return snapshot
 
-    def thaw(self, frozen: Frozen) -> None:
-        """Mark the changes of *frozen*, the last snapshot, as unsaved again."""
-        self.memory_id = frozen.memory_id
-        self.base_sha256, self.base_size = frozen.base_sha256, frozen.base_size
-        self.low = min(self.low, frozen.low)
-        self.replaced = self.replaced or frozen.replaced
+    def undo_snapshot(self, snapshot: BufferSnapshot) -> None:
+        """Mark the changes of *snapshot*, the last snapshot, as unsaved again."""
+        self.memory_id = snapshot.memory_id
+        self.base_sha256, self.base_size = snapshot.base_sha256, snapshot.base_size
+        self.low = min(self.low, snapshot.low)
+        self.replaced = self.replaced or snapshot.replaced
         self.unsaved = True
 
-    def restore(self, frozen: Frozen, *, unsaved: bool) -> None:
-        """Reset the buffer to the snapshot *frozen*, saved or *unsaved*."""
-        self.data[:] = frozen.content
+    def restore(self, snapshot: BufferSnapshot, *, unsaved: bool) -> None:
+        """Reset the buffer to the snapshot *snapshot*, saved or *unsaved*."""
+        self.data[:] = snapshot.content
         self.base_size = len(self.data)
         self.low, self.replaced, self.unsaved = _UNTOUCHED, False, False
         self.version += 1
         if unsaved:
-            self.thaw(frozen)
+            self.undo_snapshot(snapshot)
 
     def rebase(self, content: bytes, *, memory_id: str, base_sha256: str) -> None:
         """Move the bytes appended since the last save after *content*, the new head."""
@@ -364,62 +364,47 @@ def nanoseconds(at: datetime | None) -> int:
     return 0 if at is None else to_microseconds(at) * 1000
 
 
-class EditAttempt:
+class EditAttempt(Struct, eq=False):
     """Edits sent, or about to be sent, under one id.
 
     A retry sends the same edits with the same id, so that they are applied once. In `doubt`, they
     may have been applied, or be applied later, though no response came: until one comes, no other
-    edit of these files is sent. `commit` applies the response. `frozen` is the content that it
+    edit of these files is sent. `commit` applies the response. `snapshot` is the content that it
     saves, if any, and `kept` the spool entry that holds it; once it is `left` there for a person
     or the next mount, the outcome of the edits does not change the entry.
     """
 
-    __slots__ = ("commit", "doubt", "edit_id", "edits", "frozen", "kept", "left", "tries")
-
-    def __init__(
-        self,
-        edits: tuple[Edit, ...],
-        edit_id: str,
-        commit: Callable[[list[Applied]], None],
-        frozen: Frozen | None = None,
-    ) -> None:
-        self.edits, self.edit_id, self.commit, self.frozen = edits, edit_id, commit, frozen
-        self.doubt = self.left = False
-        self.kept: SpoolEntry | None = None
-        self.tries = 0
+    edits: tuple[Edit, ...]
+    edit_id: str
+    commit: Callable[[list[Applied]], None]
+    snapshot: BufferSnapshot | None = None
+    doubt: bool = False
+    left: bool = False
+    kept: SpoolEntry | None = None
+    tries: int = 0
 
 
-class FileHandle:
+class FileHandle(Struct, eq=False):
     """An open file. *content* is what it reads while the storage is unavailable.
 
     *content*, *sha256* and *memory_id* are also the base of writes through it. `wrote`: bytes
     were written through it since the last save. `sent`: some of its bytes are in a save that has
-    not succeeded yet. `failed`, `poison` and `dead` are errnos, 0 if none: `failed` of bytes that
-    will never be saved, `poison` of every further write, `dead` of every operation.
+    not succeeded yet. `failed`, `sticky_error` and `dead` are errnos, 0 if none: `failed` of bytes
+    that will never be saved, `sticky_error` of every further write, `dead` of every operation.
     """
 
-    __slots__ = (
-        "append",
-        "content",
-        "dead",
-        "failed",
-        "file",
-        "memory_id",
-        "poison",
-        "sent",
-        "sha256",
-        "slug",
-        "writable",
-        "wrote",
-    )
-
-    def __init__(self, slug: str, file: "File", *, writable: bool, append: bool) -> None:
-        self.slug, self.file, self.writable, self.append = slug, file, writable, append
-        self.content = b""
-        self.sha256 = ""
-        self.memory_id: str | None = None
-        self.poison = self.dead = self.failed = 0
-        self.wrote = self.sent = False
+    slug: str
+    file: "File"
+    writable: bool
+    append: bool
+    content: bytes = b""
+    sha256: str = ""
+    memory_id: str | None = None
+    sticky_error: int = 0
+    dead: int = 0
+    failed: int = 0
+    wrote: bool = False
+    sent: bool = False
 
     def send(self) -> None:
         """Mark what was written through it as part of a save."""
@@ -430,10 +415,10 @@ class FileHandle:
         self.content, self.sha256, self.memory_id = content, sha256, memory_id
 
 
-class Work:
+class Work(Struct, eq=False):
     """Saves and timers under way for one file.
 
-    `turn` is the file's lock, held while edits of it are sent. `attempt` is the last save sent
+    `locked` is the file's lock, held while edits of it are sent. `attempt` is the last save sent
     that has not succeeded yet; `unsure` another edit of the file that got no response. `due`: a
     close requested a save that could not be tried. `kept` is the spool entry with the unsaved
     bytes, without those of the attempt, as of `kept_version` of the buffer; `kept_id` is the edit
@@ -442,45 +427,27 @@ class Work:
     its rename to a backup is pending. `retry` and `grace` cancel timers.
     """
 
-    __slots__ = (
-        "aside",
-        "attempt",
-        "closed",
-        "due",
-        "grace",
-        "handles",
-        "kept",
-        "kept_id",
-        "kept_version",
-        "retry",
-        "spare",
-        "tries",
-        "turn",
-        "unsure",
-    )
-
-    def __init__(self) -> None:
-        self.handles: list[FileHandle] = []
-        self.attempt: EditAttempt | None = None
-        self.unsure: EditAttempt | None = None
-        self.turn = False
-        self.due = False
-        self.kept: SpoolEntry | None = None
-        self.spare: SpoolEntry | None = None
-        self.kept_id = ""
-        self.kept_version = -1
-        self.closed: Frozen | None = None
-        self.aside: str | None = None
-        self.retry: Callable[[], None] | None = None
-        self.grace: Callable[[], None] | None = None
-        self.tries = 0
+    handles: list[FileHandle] = field(default_factory=list[FileHandle])
+    attempt: EditAttempt | None = None
+    unsure: EditAttempt | None = None
+    locked: bool = False
+    due: bool = False
+    kept: SpoolEntry | None = None
+    spare: SpoolEntry | None = None
+    kept_id: str = ""
+    kept_version: int = -1
+    closed: BufferSnapshot | None = None
+    aside: str | None = None
+    retry: Callable[[], None] | None = None
+    grace: Callable[[], None] | None = None
+    tries: int = 0
 
     @property
     def idle(self) -> bool:
         """Whether nothing is under way for the file."""
         return not (
             self.handles
-            or self.turn
+            or self.locked
             or self.due
             or self.attempt
             or self.unsure

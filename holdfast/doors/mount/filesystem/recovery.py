@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from holdfast.doors.mount.errors import PASSING, passing
 from holdfast.doors.mount.filesystem.nodes import File, content_fault, work_of
-from holdfast.doors.mount.filesystem.transient import Parts
+from holdfast.doors.mount.filesystem.transient import StoreParts
 from holdfast.doors.mount.names import Kind
 from holdfast.doors.mount.storage.spool import NOT_FAILED, Spooled, SpoolEntry
 from holdfast.ground.errors import HoldfastError, IdempotencyMismatch
@@ -19,10 +19,10 @@ from holdfast.memories.stores.edits import Save
 from holdfast.memories.stores.records import Memory
 
 
-class Closing:
+class Shutdown:
     """Save or spool the unsaved files of one store when its mount ends."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: StoreParts) -> None:
         self._parts, self._branch = parts, parts.branch
         self._away = False
         """Whether the storage failed once: no further save is tried."""
@@ -85,7 +85,7 @@ AGAIN_SECONDS = 1.0
 Entry = tuple[SpoolEntry, Spooled, bytes]
 
 
-class Left(Struct, frozen=True):
+class LeftEntry(Struct, frozen=True):
     """A spool entry that conflicts with the store and is left for a person."""
 
     entry: Path
@@ -108,12 +108,12 @@ class _Before(NamedTuple):
 class Recovery:
     """Save the spool entries of one store, the oldest first."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: StoreParts) -> None:
         self._branch = parts.branch
         self._waiting: list[Entry] = []
         self._before: dict[str, _Before] = {}
 
-    def run(self) -> list[Left]:
+    def run(self) -> list[LeftEntry]:
         """Save what an earlier mount could not; return the entries left for a person."""
         branch, spool = self._branch, self._branch.surroundings.spool
         if branch.refusal:
@@ -138,10 +138,10 @@ class Recovery:
         for kept, _, _ in waiting:
             self._branch.surroundings.spool.release(kept)
 
-    def _try(self, entries: list[Entry]) -> list[Left]:
+    def _try(self, entries: list[Entry]) -> list[LeftEntry]:
         """Save *entries* in their order; once the storage fails, the rest waits."""
         branch, spool = self._branch, self._branch.surroundings.spool
-        left: list[Left] = []
+        left: list[LeftEntry] = []
         for index, (kept, spooled, content) in enumerate(entries):
             try:
                 saved = self._save(spooled, content)
@@ -151,10 +151,10 @@ class Recovery:
                 break
             if saved:
                 spool.remove(kept)
-                branch.counts.tell("recovered", spooled.memory_id, size_bytes=len(content))
+                branch.counts.emit("recovered", spooled.memory_id, size_bytes=len(content))
             else:
                 spool.release(kept)
-                left.append(Left(kept.path, spooled.path, spooled.errno))
+                left.append(LeftEntry(kept.path, spooled.path, spooled.errno))
                 _log.warning("left in the spool: %s", kept.path)
         return left
 

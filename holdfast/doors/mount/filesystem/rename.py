@@ -5,17 +5,17 @@ from contextlib import suppress
 from errno import EEXIST, EFBIG, EINVAL, EISDIR, ENOENT, ENOSPC, ENOTDIR, ENOTEMPTY, EXDEV
 
 from holdfast.doors.mount.errors import failure, oserror
-from holdfast.doors.mount.filesystem.file_ops import Places
+from holdfast.doors.mount.filesystem.file_ops import StoreDirectories
 from holdfast.doors.mount.filesystem.nodes import (
     SCRATCH_BYTES_MAX,
     Buffer,
+    BufferSnapshot,
     Directory,
     File,
-    Frozen,
     content_fault,
     work_of,
 )
-from holdfast.doors.mount.filesystem.transient import Parts
+from holdfast.doors.mount.filesystem.transient import StoreParts
 from holdfast.doors.mount.names import Kind, checked, is_backup
 from holdfast.ground.errors import Unavailable
 from holdfast.memories.stores.edits import Edit, Move, Moved, Remove, Replace, Save
@@ -33,7 +33,7 @@ class OneFile:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: StoreParts,
         file: File,
         new: str,
         *,
@@ -110,13 +110,13 @@ class OneFile:
         The memory *over* keeps its id.
         """
         file, branch, aside = self._file, self._branch, self._aside
-        parted = branch.loaded(aside)[1] if aside is not None and aside.memory is over else None
-        frozen, undo = self._frozen()
+        detached = branch.loaded(aside)[1] if aside is not None and aside.memory is over else None
+        snapshot, undo = self._snapshot()
         source = file.memory
         edit = Replace(
             memory_id=over.id,
             path=branch.in_store(self._new),
-            content=frozen.content.decode(),
+            content=snapshot.content.decode(),
             source_id=None if source is None else source.id,
         )
 
@@ -124,24 +124,26 @@ class OneFile:
             (result,) = applied
             if source is not None:
                 branch.heads.end(source.id, result.seq)
-            if aside is not None and parted is not None:
-                branch.unsaved.part(aside, parted)
+            if aside is not None and detached is not None:
+                branch.unsaved.part(aside, detached)
             self._arrive(Kind.PLAIN)
-            self._parts.saves.saved(file, frozen, result)
+            self._parts.saves.saved(file, snapshot, result)
 
         self._send(edit, commit, undo, also=self._target or aside)
-        if aside is not None and parted is not None:
-            self._parts.saves.parted(aside, parted)
+        if aside is not None and detached is not None:
+            self._parts.saves.detached(aside, detached)
 
     def _save(self, *, noreplace: bool) -> None:
         """Save the file as a memory at its new name."""
         file, branch = self._file, self._branch
-        frozen, undo = self._frozen()
-        edit = Save(path=branch.in_store(self._new), content=frozen.content.decode(), new=noreplace)
+        snapshot, undo = self._snapshot()
+        edit = Save(
+            path=branch.in_store(self._new), content=snapshot.content.decode(), new=noreplace
+        )
 
         def commit(applied: list[Applied]) -> None:
             self._arrive(Kind.PLAIN)
-            self._parts.saves.saved(file, frozen, applied[0])
+            self._parts.saves.saved(file, snapshot, applied[0])
 
         self._send(edit, commit, undo)
 
@@ -205,9 +207,10 @@ class OneFile:
             work.stop_retrying()
             work.stop_grace()
             kept, work.kept = work.kept, None
-            self._parts.keeping.remove(kept)
+            if kept is not None:
+                self._parts.keeping.remove(kept)
 
-    def _frozen(self) -> tuple[Frozen, Callable[[], None]]:
+    def _snapshot(self) -> tuple[BufferSnapshot, Callable[[], None]]:
         """Return a snapshot of the file to send, and a function that undoes it.
 
         Raise OSError if no memory can have this content.
@@ -216,7 +219,7 @@ class OneFile:
         self._check(file.buffer)
         if file.buffer is None:
             memory, content = branch.loaded(file)
-            frozen = Frozen(
+            snapshot = BufferSnapshot(
                 content=content,
                 memory_id=None if memory is None else memory.id,
                 base_sha256=None,
@@ -225,19 +228,19 @@ class OneFile:
                 replaced=True,
                 zeros=True,
             )
-            return frozen, lambda: None
+            return snapshot, lambda: None
         with branch.lock:
             buffer = file.buffer
-            frozen = buffer.freeze()
+            snapshot = buffer.snapshot()
             for handle in work_of(file).handles:
                 handle.send()
 
         def undo() -> None:
             with branch.lock:
-                buffer.thaw(frozen)
+                buffer.undo_snapshot(snapshot)
                 work_of(file).due = file.kind is Kind.PLAIN and not work_of(file).written
 
-        return frozen, undo
+        return snapshot, undo
 
     def _check(self, buffer: Buffer | None) -> None:
         if buffer is not None:
@@ -274,10 +277,10 @@ class OneFile:
 NOREPLACE = 1
 
 
-class Renaming:
+class Renames:
     """Rename files and directories, each in at most one edit of the store."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: StoreDirectories) -> None:
         self._places = places
 
     def rename(self, old: str, new: str, flags: int = 0) -> None:
@@ -294,7 +297,7 @@ class Renaming:
         except Unavailable as error:
             raise oserror(error) from error
 
-    def _renamed(self, parts: Parts, old: str, new: str, *, noreplace: bool) -> bool:
+    def _renamed(self, parts: StoreParts, old: str, new: str, *, noreplace: bool) -> bool:
         """Rename; return False if the target at *new* changed meanwhile."""
         node, target = parts.branch.tree.at(old), parts.branch.tree.at(new)
         if node is None:
@@ -311,14 +314,14 @@ class Renaming:
         return self._file(parts, node, new, target, noreplace=noreplace)
 
     def _file(
-        self, parts: Parts, file: File, new: str, target: File | None, *, noreplace: bool
+        self, parts: StoreParts, file: File, new: str, target: File | None, *, noreplace: bool
     ) -> bool:
         branch = parts.branch
         kind = self._places.checked(parts, new, new=False)
         aside = branch.heads.aside.get(new)
         others = [each for each in (target, aside) if each is not None and each is not file]
         try:
-            with branch.turns.of(file, *dict.fromkeys(others)):
+            with branch.locks.of(file, *dict.fromkeys(others)):
                 old = file.path
                 for each in (file, *others):
                     parts.saves.settle(each)
@@ -333,7 +336,7 @@ class Renaming:
                 parts.saves.resume(each)
         return True
 
-    def _directory(self, parts: Parts, directory: Directory, new: str, target: object) -> None:
+    def _directory(self, parts: StoreParts, directory: Directory, new: str, target: object) -> None:
         branch = parts.branch
         if (new + "/").startswith(directory.path + "/"):
             raise failure(EINVAL)
@@ -344,7 +347,7 @@ class Renaming:
         ):
             raise failure(ENOTEMPTY)
         self._places.checked(parts, new, new=False)
-        with branch.turns.of_all():
+        with branch.locks.of_all():
             working = [file for file in directory.files() if file.work is not None]
             try:
                 for file in working:
@@ -356,7 +359,9 @@ class Renaming:
         for file in working:
             self._carried(parts, file)
 
-    def _carry(self, parts: Parts, directory: Directory, new: str, working: list[File]) -> None:
+    def _carry(
+        self, parts: StoreParts, directory: Directory, new: str, working: list[File]
+    ) -> None:
         """Move *directory* to *new* in the store and in the tree."""
         branch = parts.branch
 
@@ -378,7 +383,7 @@ class Renaming:
         if moves:
             parts.sending.send(working, (Move(moves=moves),), commit)
 
-    def _moves(self, parts: Parts, directory: Directory, new: str) -> tuple[Moved, ...]:
+    def _moves(self, parts: StoreParts, directory: Directory, new: str) -> tuple[Moved, ...]:
         """Return the moves of all memories below *directory*; OSError if one is refused."""
         branch, old = parts.branch, directory.path
         moves: list[Moved] = []
@@ -397,7 +402,7 @@ class Renaming:
                 moves.append(Moved(memory_id=file.memory.id, path=path))
         return tuple(moves)
 
-    def _carried(self, parts: Parts, file: File) -> None:
+    def _carried(self, parts: StoreParts, file: File) -> None:
         """Renew the spool entry and the grace timer of *file* under its new path."""
         parts.keeping.renew(file)
         if file.work is None or not file.unsaved or file.work.written:
@@ -406,10 +411,10 @@ class Renaming:
             parts.grace.arm(file)
 
 
-class Removing:
+class Removals:
     """Create and remove directories, which exist only in the mount, and remove files."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: StoreDirectories) -> None:
         self._places = places
 
     def mkdir(self, path: str) -> None:
@@ -454,7 +459,7 @@ class Removing:
         file = branch.demand_file(path)
         branch.demand_writable()
         try:
-            with branch.turns.of(file):
+            with branch.locks.of(file):
                 self._unlink(parts, file)
         except Unavailable as error:
             raise oserror(error) from error
@@ -470,7 +475,7 @@ class Removing:
         if not parts.branch.refusal:
             parts.grace.end(node)
 
-    def _unlink(self, parts: Parts, file: File) -> None:
+    def _unlink(self, parts: StoreParts, file: File) -> None:
         branch = parts.branch
         if file.kind is not Kind.SCRATCH:
             self._answer(parts, file)
@@ -489,13 +494,13 @@ class Removing:
             parts.sending.send((file,), (Remove(memory_id=memory.id),), commit)
         parts.keeping.forget(file)
 
-    def _answer(self, parts: Parts, file: File) -> None:
+    def _answer(self, parts: StoreParts, file: File) -> None:
         """Resolve edits of *file* in doubt: otherwise it could reappear."""
         work = work_of(file)
         if work.unsure is not None or (work.attempt is not None and work.attempt.doubt):
             parts.saves.settle(file)
 
-    def _leave_behind(self, parts: Parts, file: File) -> bool:
+    def _leave_behind(self, parts: StoreParts, file: File) -> bool:
         """Hand the memory of the backup *file* to the file written at its old path.
 
         Return False if there is no such file.
@@ -512,7 +517,7 @@ class Removing:
                 branch.heads.own(other, memory, seq)
         return True
 
-    def _gone(self, parts: Parts, file: File) -> None:
+    def _gone(self, parts: StoreParts, file: File) -> None:
         """Make *file* an orphan: it exists until its last handle is closed."""
         branch = parts.branch
         branch.heads.set_aside(file, None)

@@ -15,8 +15,14 @@ from functools import partial
 from typing import Literal
 
 from holdfast.doors.mount.errors import errno_of, failure, in_doubt, passing
-from holdfast.doors.mount.filesystem.nodes import EditAttempt, File, Frozen, content_fault, work_of
-from holdfast.doors.mount.filesystem.store_dir import Branch
+from holdfast.doors.mount.filesystem.nodes import (
+    BufferSnapshot,
+    EditAttempt,
+    File,
+    content_fault,
+    work_of,
+)
+from holdfast.doors.mount.filesystem.store_dir import StoreDirectory
 from holdfast.doors.mount.names import Kind
 from holdfast.doors.mount.storage.spool import NOT_FAILED, Spooled, SpoolEntry
 from holdfast.ground.clock import to_rfc3339
@@ -34,7 +40,7 @@ _log = logging.getLogger(__name__)
 class StoreWriter:
     """Send renames and removals. Callers hold the files' locks."""
 
-    def __init__(self, branch: Branch) -> None:
+    def __init__(self, branch: StoreDirectory) -> None:
         self._branch = branch
 
     def send(
@@ -82,10 +88,10 @@ class StoreWriter:
         work_of(file).unsure = None
 
 
-class Keeping:
+class UnsavedSpool:
     """Spool bytes that cannot be saved, or not yet; a failure makes the mount unsafe."""
 
-    def __init__(self, branch: Branch) -> None:
+    def __init__(self, branch: StoreDirectory) -> None:
         self._branch, self._spool = branch, branch.surroundings.spool
 
     def keep_attempt(self, file: File, attempt: EditAttempt, errno: int) -> bool:
@@ -93,13 +99,13 @@ class Keeping:
 
         The new entry replaces the attempt's old one. Return False if it cannot be written.
         """
-        frozen = attempt.frozen
-        if frozen is None:
+        snapshot = attempt.snapshot
+        if snapshot is None:
             return True
         kept = self._put(
             file,
-            frozen,
-            base=frozen.base_sha256,
+            snapshot,
+            base=snapshot.base_sha256,
             edit_id=attempt.edit_id,
             errno=errno,
             instead_of=attempt.kept,
@@ -116,22 +122,22 @@ class Keeping:
             self._spool.release(attempt.kept)
             attempt.kept = None
 
-    def keep_unsaved(self, file: File, frozen: Frozen, version: int, errno: int) -> bool:
-        """Spool *frozen*, the unsaved content of *file*, in place of its old entry.
+    def keep_unsaved(self, file: File, snapshot: BufferSnapshot, version: int, errno: int) -> bool:
+        """Spool *snapshot*, the unsaved content of *file*, in place of its old entry.
 
         The entry has the edit id of the one it replaces, so that a recovery that finds both knows
         which is newer. Return False if it cannot be written.
         """
         work = work_of(file)
         attempt = work.attempt
-        base = frozen.base_sha256
-        if attempt is not None and attempt.frozen is not None:
-            base = sha256_hex(attempt.frozen.content)
+        base = snapshot.base_sha256
+        if attempt is not None and attempt.snapshot is not None:
+            base = sha256_hex(attempt.snapshot.content)
         known = work.kept_id if work.kept is not None else ""
         edit_id = known or self._branch.surroundings.new_edit_id()
-        work.closed = frozen
+        work.closed = snapshot
         kept = self._put(
-            file, frozen, base=base, edit_id=edit_id, errno=errno, instead_of=work.kept
+            file, snapshot, base=base, edit_id=edit_id, errno=errno, instead_of=work.kept
         )
         if kept is not None:
             work.kept, work.kept_id, work.kept_version = kept, edit_id, version
@@ -141,7 +147,7 @@ class Keeping:
         """Sync the spool entry *kept* of *file* to disk; return whether that worked."""
         if kept is None:
             return True
-        self._branch.kernel().step_aside()
+        self._branch.surroundings.kernel.step_aside()
         try:
             self._spool.secure(kept)
         except OSError as error:
@@ -163,19 +169,18 @@ class Keeping:
             self.leave_attempt(file, work.attempt, errno)
         current = work.kept is not None and buffer and work.kept_version == buffer.version
         if buffer is not None and buffer.unsaved and not current:
-            frozen = buffer.freeze()
-            buffer.thaw(frozen)
-            self.keep_unsaved(file, frozen, buffer.version, errno)
+            snapshot = buffer.snapshot()
+            buffer.undo_snapshot(snapshot)
+            self.keep_unsaved(file, snapshot, buffer.version, errno)
         if work.kept is not None:
             self.secure(file, work.kept)
             self._spool.release(work.kept)
             work.kept = None
 
-    def remove(self, kept: SpoolEntry | None) -> None:
+    def remove(self, kept: SpoolEntry) -> None:
         """Remove a spool entry whose bytes are saved, or whose file is removed."""
-        if kept is not None:
-            self._branch.kernel().step_aside()
-            self._spool.remove(kept)
+        self._branch.surroundings.kernel.step_aside()
+        self._spool.remove(kept)
 
     def drop_saved(self, file: File) -> None:
         """Remove the spool entries of *file* if another holder of its lock saved it."""
@@ -187,7 +192,8 @@ class Keeping:
             work.kept = work.spare = work.closed = None
             work.due = False
         for kept in done:
-            self.remove(kept)
+            if kept is not None:
+                self.remove(kept)
 
     def forget(self, file: File) -> None:
         """Remove the spool entries of *file*, which was removed or saved otherwise."""
@@ -196,10 +202,10 @@ class Keeping:
             return
         work.stop_retrying()
         work.stop_grace()
-        self.remove(work.kept)
-        self.remove(work.spare)
-        if work.attempt is not None:
-            self.remove(work.attempt.kept)
+        attempted = work.attempt and work.attempt.kept
+        for kept in (work.kept, work.spare, attempted):
+            if kept is not None:
+                self.remove(kept)
         work.kept = work.spare = work.attempt = work.closed = None
         work.due = False
         self._branch.unsafe.discard(file)
@@ -207,25 +213,25 @@ class Keeping:
     def _put(
         self,
         file: File,
-        frozen: Frozen,
+        snapshot: BufferSnapshot,
         *,
         base: str | None,
         edit_id: str,
         errno: int,
         instead_of: SpoolEntry | None,
     ) -> SpoolEntry | None:
-        branch, appended, memory = self._branch, frozen.appended, file.memory
+        branch, appended, memory = self._branch, snapshot.appended, file.memory
         kind: Literal["save", "append", "transient"] = "save"
         if file.kind is Kind.TRANSIENT:
             kind = "transient"
         elif appended is not None:
             kind = "append"
-        if frozen.replaced and memory is not None and base is None:
+        if snapshot.replaced and memory is not None and base is None:
             base = memory.content_sha256
         around = branch.surroundings
         spooled = Spooled(
             store_id=branch.source.id,
-            memory_id=memory.id if memory is not None else frozen.memory_id,
+            memory_id=memory.id if memory is not None else snapshot.memory_id,
             path=branch.in_store(file.path),
             base_sha256=base,
             kind=kind,
@@ -235,8 +241,8 @@ class Keeping:
             at=to_rfc3339(around.clock.now()),
             session_id=around.options.session_id,
         )
-        content = appended if kind == "append" and appended is not None else frozen.content
-        branch.kernel().step_aside()
+        content = appended if kind == "append" and appended is not None else snapshot.content
+        branch.surroundings.kernel.step_aside()
         try:
             # Without an errno the file was only closed: it survives the process, not power loss.
             kept = self._spool.put(spooled, content, instead_of=instead_of, on_disk=bool(errno))
@@ -244,7 +250,7 @@ class Keeping:
             self._unsafe(file, error)
             return None
         if errno:
-            branch.counts.tell("spooled", spooled.memory_id, errno=spooled.errno, size=len(content))
+            branch.counts.emit("spooled", spooled.memory_id, errno=spooled.errno, size=len(content))
         branch.unsafe.discard(file)
         return kept
 
@@ -254,42 +260,42 @@ class Keeping:
             self._branch.unsafe.add(file)
             _log.error("unsaved data cannot be spooled: %s", error.strerror)
             name = errorcode.get(error.errno or 0, "EIO")
-            self._branch.counts.tell("degraded", state="unsafe", errno=name)
+            self._branch.counts.emit("degraded", state="unsafe", errno=name)
 
 
 PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0, 5.0)
 """Seconds between retries of a failed save; the last value repeats."""
 
 
-class Saves:
+class FileSaver:
     """Save the files of one store."""
 
-    def __init__(self, branch: Branch, keeping: Keeping, sending: StoreWriter) -> None:
+    def __init__(self, branch: StoreDirectory, keeping: UnsavedSpool, sending: StoreWriter) -> None:
         self._branch, self._keeping, self._sending = branch, keeping, sending
         self._around = branch.surroundings
-        self.parted: Callable[[File, bytes], None] = lambda _file, _content: None
+        self.detached: Callable[[File, bytes], None] = lambda _file, _content: None
         """Called with a backup that was separated from its memory, and its content."""
 
     def save(self, file: File) -> None:
         """Save all that was written to *file*; if that fails, spool it and raise OSError."""
         try:
-            with self.turn(file) as aside:
+            with self.locked(file) as aside:
                 self.send_all(file, aside)
         except Unavailable as error:
             raise self._put_off(file, error) from error
 
     @contextmanager
-    def turn(self, file: File) -> Generator[File | None]:
+    def locked(self, file: File) -> Generator[File | None]:
         """Hold the lock of *file* and of the backup whose memory it replaces.
 
         Yield that backup, or None.
         """
         aside = self._branch.heads.aside.get(file.path)
         if aside is None or aside is file:
-            with self._branch.turns.of(file):
+            with self._branch.locks.of(file):
                 yield None
         else:
-            with self._branch.turns.of(file, aside):
+            with self._branch.locks.of(file, aside):
                 yield aside
 
     def send_all(self, file: File, aside: File | None = None) -> None:
@@ -301,10 +307,11 @@ class Saves:
             self._branch.demand_writable()
             waiting = work.attempt
             if waiting is not None and not waiting.doubt and buffer.unsaved:
-                self.thaw(file, waiting)
+                self.undo_attempt(file, waiting)
                 waiting = None
         try:
-            self._sending.answer(file)
+            if work.unsure is not None:
+                self._sending.answer(file)
             if waiting is not None:
                 self._send(file, waiting)
         except OSError as failed:
@@ -323,7 +330,7 @@ class Saves:
             self._send(file, attempt)
             return
         with self._branch.lock:
-            self.thaw(file, attempt)
+            self.undo_attempt(file, attempt)
             work.due = True
 
     def resume(self, file: File) -> None:
@@ -341,52 +348,52 @@ class Saves:
             if buffer is None:
                 return failure(number)
             attempt = EditAttempt(
-                (), self._around.new_edit_id(), self._branch.absorb, buffer.freeze()
+                (), self._around.new_edit_id(), self._branch.absorb, buffer.snapshot()
             )
             attempt.kept, work_of(file).kept = work_of(file).kept, None
             for handle in work_of(file).handles:
                 handle.send()
         return self._fail_for_good(file, attempt, number)
 
-    def thaw(self, file: File, attempt: EditAttempt) -> None:
+    def undo_attempt(self, file: File, attempt: EditAttempt) -> None:
         """Merge *attempt*, which was not applied, back into the buffer; under the lock."""
         work, buffer = work_of(file), file.buffer
         work.attempt = None
         work.stop_retrying()
-        if attempt.frozen is None or buffer is None:
+        if attempt.snapshot is None or buffer is None:
             return
-        changed, frozen = buffer.unsaved, attempt.frozen
-        buffer.thaw(frozen)
-        work.closed = frozen if work.closed is None else work.closed.on(frozen)
+        changed, snapshot = buffer.unsaved, attempt.snapshot
+        buffer.undo_snapshot(snapshot)
+        work.closed = snapshot if work.closed is None else work.closed.on(snapshot)
         if attempt.kept is not None and work.kept is not None:
             work.spare, work.kept_version = attempt.kept, -1
         elif attempt.kept is not None:
             work.kept, work.kept_id = attempt.kept, attempt.edit_id
             work.kept_version = -1 if changed else buffer.version
 
-    def saved(self, file: File, frozen: Frozen, result: Applied) -> File:
-        """Apply the *result* of saving *frozen* of *file*; under the lock."""
+    def saved(self, file: File, snapshot: BufferSnapshot, result: Applied) -> File:
+        """Apply the *result* of saving *snapshot* of *file*; under the lock."""
         branch, memory = self._branch, result.memories[0]
         file = branch.heads.own(file, memory, result.seq)
         if file.memory is None:
             branch.unsaved.drop(file)
             branch.unsaved.vanish(file)
             return file
-        same = frozen.appended is None or memory.content_sha256 == sha256_hex(frozen.content)
+        same = snapshot.appended is None or memory.content_sha256 == sha256_hex(snapshot.content)
         work, buffer = work_of(file), file.buffer
         for handle in work.handles:
             handle.sent = False
         if same:
-            branch.source.keep(memory.content_sha256, frozen.content)
+            branch.source.keep(memory.content_sha256, snapshot.content)
             for handle in work.handles:
-                handle.pin(frozen.content, memory.content_sha256, memory.id)
+                handle.pin(snapshot.content, memory.content_sha256, memory.id)
         elif file.parent is not None:
-            branch.kernel().forget_content(file.path)
+            branch.surroundings.kernel.forget_content(file.path)
         if buffer is not None and not buffer.unsaved:
             branch.unsaved.drop(file)
         elif buffer is not None:
             buffer.memory_id = memory.id
-            buffer.base_sha256 = memory.content_sha256 if same else sha256_hex(frozen.content)
+            buffer.base_sha256 = memory.content_sha256 if same else sha256_hex(snapshot.content)
         branch.unsafe.discard(file)
         branch.counts.saves += result.changed
         return file
@@ -431,32 +438,32 @@ class Saves:
             buffer = file.buffer
             if buffer is None or not buffer.unsaved:
                 return
-            version, frozen = buffer.version, buffer.freeze()
+            version, snapshot = buffer.version, buffer.snapshot()
             for handle in work.handles:
                 handle.send()
             work.due, work.closed = False, None
-            attempt = work.attempt = self._attempt(file, frozen, aside, content)
-        fault = content_fault(frozen.content, zeros=frozen.zeros)
+            attempt = work.attempt = self._attempt(file, snapshot, aside, content)
+        fault = content_fault(snapshot.content, zeros=snapshot.zeros)
         if fault:
             raise self._fail_for_good(file, attempt, fault)
         self._adopt_kept(file, attempt, version)
         self._send(file, attempt)
         if aside is not None:
-            self.parted(aside, content)
+            self.detached(aside, content)
 
     def _attempt(
-        self, file: File, frozen: Frozen, aside: File | None, content: bytes
+        self, file: File, snapshot: BufferSnapshot, aside: File | None, content: bytes
     ) -> EditAttempt:
-        """Return the attempt to save *frozen*, as the memory of *aside* if there is one."""
-        memory_id = file.memory.id if file.memory is not None else frozen.memory_id
+        """Return the attempt to save *snapshot*, as the memory of *aside* if there is one."""
+        memory_id = file.memory.id if file.memory is not None else snapshot.memory_id
         if aside is not None and aside.memory is not None:
             memory_id = aside.memory.id
-        appended = frozen.appended
+        appended = snapshot.appended
         edit = Save(
             path=self._branch.in_store(file.path),
-            content=frozen.content.decode(errors="replace"),
+            content=snapshot.content.decode(errors="replace"),
             memory_id=memory_id,
-            base_sha256=None if frozen.replaced else frozen.base_sha256,
+            base_sha256=None if snapshot.replaced else snapshot.base_sha256,
             appended=None if appended is None else appended.decode(errors="replace"),
         )
 
@@ -464,9 +471,9 @@ class Saves:
             work_of(file).attempt = None
             if aside is not None:
                 self._branch.unsaved.part(aside, content)
-            self.saved(file, frozen, applied[0])
+            self.saved(file, snapshot, applied[0])
 
-        return EditAttempt((edit,), self._around.new_edit_id(), commit, frozen)
+        return EditAttempt((edit,), self._around.new_edit_id(), commit, snapshot)
 
     def _adopt_kept(self, file: File, attempt: EditAttempt, version: int) -> None:
         """Reuse the spool entry of *file* for *attempt*, with the entry's edit id.
@@ -481,22 +488,24 @@ class Saves:
         attempt.kept, attempt.edit_id = kept, work.kept_id or attempt.edit_id
         if work.kept_version != version:
             self._keeping.keep_attempt(file, attempt, EIO)
-            self._keeping.remove(spare)
+            if spare is not None:
+                self._keeping.remove(spare)
 
     def _send(self, file: File, attempt: EditAttempt) -> None:
         try:
             self._branch.apply(attempt.edits, attempt.edit_id, attempt.commit)
         except Exception as error:
             raise self._failed(file, attempt, error) from error
-        work, frozen, memory = work_of(file), attempt.frozen, file.memory
+        work, snapshot, memory = work_of(file), attempt.snapshot, file.memory
         work.stop_retrying()
         work.tries = 0
-        self._keeping.remove(attempt.kept)
+        if attempt.kept is not None:
+            self._keeping.remove(attempt.kept)
         if work.due:
             self._try_again(file)
         if attempt.tries:
-            self._branch.counts.tell("recovered", memory.id if memory else None)
-        if frozen is not None and frozen.appended is not None and memory is not None:
+            self._branch.counts.emit("recovered", memory.id if memory else None)
+        if snapshot is not None and snapshot.appended is not None and memory is not None:
             now = memory.content_sha256
             behind = any(handle.sha256 != now for handle in work.handles)
             if behind:
@@ -519,18 +528,20 @@ class Saves:
         elif not attempt.left:
             self._keeping.keep_attempt(file, attempt, number)
         if attempt.tries == 1:
-            frozen = attempt.frozen
-            size = 0 if frozen is None else len(frozen.content)
+            snapshot = attempt.snapshot
+            size = 0 if snapshot is None else len(snapshot.content)
             branch.counts.fail(number, memory_id=file.memory.id if file.memory else None, size=size)
         self._try_again(file)
         return failure(number)
 
     def _fail_for_good(self, file: File, attempt: EditAttempt, number: int) -> OSError:
         """Leave *attempt* in the spool for a person, and show the head again."""
-        branch, work, frozen = self._branch, work_of(file), attempt.frozen
+        branch, work, snapshot = self._branch, work_of(file), attempt.snapshot
         self._keeping.leave_attempt(file, attempt, number)
         memory_id = file.memory.id if file.memory else None
-        branch.counts.fail(number, memory_id=memory_id, size=len(frozen.content) if frozen else 0)
+        branch.counts.fail(
+            number, memory_id=memory_id, size=len(snapshot.content) if snapshot else 0
+        )
         if number in (ESTALE, EEXIST):
             branch.counts.conflict(number, memory_id=memory_id)
         with branch.lock:
@@ -540,9 +551,9 @@ class Saves:
                 if handle.sent:
                     handle.sent, handle.failed = False, number
             buffer = file.buffer
-            if buffer is not None and frozen is not None and buffer.unsaved:
-                buffer.memory_id = frozen.memory_id
-                buffer.base_sha256 = sha256_hex(frozen.content)
+            if buffer is not None and snapshot is not None and buffer.unsaved:
+                buffer.memory_id = snapshot.memory_id
+                buffer.base_sha256 = sha256_hex(snapshot.content)
             else:
                 branch.unsaved.drop(file)
             if file.memory is None and file.buffer is None:
@@ -550,7 +561,7 @@ class Saves:
                 for handle in work.handles:
                     handle.pin(b"", "", None)
             elif file.parent is not None:
-                branch.kernel().forget_content(file.path)
+                branch.surroundings.kernel.forget_content(file.path)
         if work.handles or file.buffer is not None:
             self.catch_up(file)
         return failure(number)
@@ -563,13 +574,13 @@ class Saves:
             buffer = file.buffer
             if buffer is None or not buffer.unsaved or file.orphan:
                 return failure(number)
-            frozen, version = buffer.freeze(), buffer.version
-            buffer.thaw(frozen)
-        fault = content_fault(frozen.content, zeros=frozen.zeros)
-        self._keeping.keep_unsaved(file, frozen, version, fault or number)
+            snapshot, version = buffer.snapshot(), buffer.version
+            buffer.undo_snapshot(snapshot)
+        fault = content_fault(snapshot.content, zeros=snapshot.zeros)
+        self._keeping.keep_unsaved(file, snapshot, version, fault or number)
         # The holder of the file's lock may have saved it meanwhile; then the next try drops this.
         work.due = True
-        self._branch.counts.fail(number, size=len(frozen.content))
+        self._branch.counts.fail(number, size=len(snapshot.content))
         self._try_again(file)
         return failure(number)
 
@@ -588,7 +599,7 @@ class Saves:
             return
         self._branch.counts.retried += 1
         try:
-            with self.turn(file) as aside:
+            with self.locked(file) as aside:
                 if work.attempt is not None:
                     self._send(file, work.attempt)
                 if work.due:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from errno import EISDIR, ENOENT, EROFS, ESTALE, errorcode
+from functools import partial
 from itertools import count
 from threading import Condition, RLock
 
@@ -15,7 +16,7 @@ from msgspec import Struct
 
 from holdfast.doors.mount.errors import SLACK, failure, oserror, seconds_left
 from holdfast.doors.mount.filesystem.nodes import File, Nodes, tidy, work_of
-from holdfast.doors.mount.filesystem.tree import HeadTable, Surroundings, Tree, Unsaved
+from holdfast.doors.mount.filesystem.tree import DirtyFiles, HeadTable, MountContext, Tree
 from holdfast.doors.mount.fuse.kernel import Kernel
 from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.ground.errors import HoldfastError, NotFound, Unavailable
@@ -65,7 +66,7 @@ class StoreDirectoryStatus:
     *ids* are those of the store; events carry them with sizes and errnos.
     """
 
-    def __init__(self, surroundings: Surroundings, *, workspace: str, ids: dict[str, str]) -> None:
+    def __init__(self, surroundings: MountContext, *, workspace: str, ids: dict[str, str]) -> None:
         self._surroundings, self._workspace, self._ids = surroundings, workspace, ids
         self.saves = self.promoted = self.conflicts = self.retried = 0
         self.refused: dict[str, int] = {}
@@ -74,24 +75,24 @@ class StoreDirectoryStatus:
     def refuse(self, errno: int, *, size: int = 0) -> None:
         """Count an operation refused with *errno* before it began."""
         name = _add(self.refused, errno)
-        self.tell("refused", errno=name, size_bytes=size)
+        self.emit("refused", errno=name, size_bytes=size)
 
     def fail(self, errno: int, *, memory_id: str | None = None, size: int = 0) -> None:
         """Count a failure with *errno*."""
         name = _add(self.failed, errno)
-        self.tell("failed", memory_id, errno=name, size_bytes=size)
+        self.emit("failed", memory_id, errno=name, size_bytes=size)
 
     def conflict(self, errno: int, *, memory_id: str | None = None) -> None:
         """Count a save refused because of another client's change."""
         self.conflicts += 1
-        self.tell("conflict", memory_id, errno=errorcode.get(errno, "EIO"))
+        self.emit("conflict", memory_id, errno=errorcode.get(errno, "EIO"))
 
     def promote(self, memory_id: str) -> None:
         """Count a temporary file that became a memory."""
         self.promoted += 1
         _log.info("promoted: %s of %s", memory_id, self._ids["store_id"])
 
-    def tell(self, what: str, memory_id: str | None = None, **data: Fact) -> None:
+    def emit(self, what: str, memory_id: str | None = None, **data: Fact) -> None:
         """Log and publish `mount.<what>`."""
         ids = self._ids if memory_id is None else {**self._ids, "memory_id": memory_id}
         _log.warning("%s: %s %s", what, ids, data)
@@ -118,31 +119,28 @@ class FileLocks:
     A thread holds a file's lock while it sends edits of it, so that saves of a file are in order.
     """
 
-    def __init__(self, lock: RLock, surroundings: Surroundings) -> None:
+    def __init__(self, lock: RLock, surroundings: MountContext) -> None:
         self._lock, self._surroundings = lock, surroundings
         self._freed = Condition(lock)
-        self._flights: set[object] = set()
+        self._in_flight: set[object] = set()
         self._held, self._alone = 0, False
 
     @contextmanager
     def of(self, *files: File) -> Generator[None]:
         """Hold the locks of *files*; Unavailable after the operation's time limit."""
-
-        def free() -> bool:
-            return not self._alone and not any(file.work and file.work.turn for file in files)
-
         with self._lock:
-            self._wait(free)
+            if not self._are_free(files):
+                self._wait(partial(self._are_free, files))
             self._held += 1
             for file in files:
-                work_of(file).turn = True
+                work_of(file).locked = True
         try:
             yield
         finally:
             with self._lock:
                 self._held -= 1
                 for file in files:
-                    work_of(file).turn = False
+                    work_of(file).locked = False
                     tidy(file)
                 self._freed.notify_all()
 
@@ -150,7 +148,8 @@ class FileLocks:
     def of_all(self) -> Generator[None]:
         """Hold the locks of all files; Unavailable after the operation's time limit."""
         with self._lock:
-            self._wait(lambda: not self._alone and not self._held)
+            if self._alone or self._held:
+                self._wait(lambda: not self._alone and not self._held)
             self._alone = True
         try:
             yield
@@ -160,30 +159,32 @@ class FileLocks:
                 self._freed.notify_all()
 
     @contextmanager
-    def flight(self) -> Generator[None]:
+    def in_flight(self) -> Generator[None]:
         """Mark edits as in flight: the store may be ahead of the tree."""
-        flight = object()
+        edit = object()
         with self._lock:
-            self._flights.add(flight)
+            self._in_flight.add(edit)
         try:
             yield
         finally:
             with self._lock:
-                self._flights.discard(flight)
+                self._in_flight.discard(edit)
                 self._freed.notify_all()
 
-    def await_flights(self) -> None:
+    def await_in_flight(self) -> None:
         """Wait until the edits now in flight have a response.
 
         The lock is released meanwhile. The wait ends at the latest one second after the deadline.
         """
-        under_way = set(self._flights)
+        under_way = set(self._in_flight)
         limit = self._surroundings.options.deadline + 1
-        self._freed.wait_for(lambda: not under_way & self._flights, limit)
+        self._freed.wait_for(lambda: not under_way & self._in_flight, limit)
+
+    def _are_free(self, files: Sequence[File]) -> bool:
+        locked = [file for file in files if file.work is not None and file.work.locked]
+        return not self._alone and not locked
 
     def _wait(self, free: Callable[[], bool]) -> None:
-        if free():
-            return
         deadline = self._surroundings.options.deadline
         left = seconds_left(deadline)
         self._surroundings.kernel.step_aside()
@@ -192,7 +193,7 @@ class FileLocks:
             raise Unavailable("Another save of the file is under way.", reason="busy")
 
 
-class Branch:
+class StoreDirectory:
     """The directory of one store.
 
     `refusal` is the errno of every change, 0 while there is none: EROFS, or ESTALE once the store
@@ -205,18 +206,22 @@ class Branch:
         source: StoreSource,
         access: Access,
         *,
-        surroundings: Surroundings,
+        surroundings: MountContext,
         nodes: Nodes,
         inodes: "count[int]",
     ) -> None:
         self.slug, self.source, self.surroundings = slug, source, surroundings
         self.prefix = f"/{slug}"
         self.lock = RLock()
-        self.turns = FileLocks(self.lock, surroundings)
+        self.locks = FileLocks(self.lock, surroundings)
         self.tree = Tree(
-            self.prefix, nodes, inodes=inodes, kernel=self.kernel, now=surroundings.clock.now
+            self.prefix,
+            nodes,
+            inodes=inodes,
+            kernel=self._kernel,
+            now=surroundings.clock.now,
         )
-        self.heads = HeadTable(self.tree, kernel=self.kernel, on_hidden=self._hidden)
+        self.heads = HeadTable(self.tree, kernel=self._kernel, on_hidden=self._hidden)
         self.counts = StoreDirectoryStatus(
             surroundings, workspace=source.workspace, ids={"store_id": source.id}
         )
@@ -229,13 +234,13 @@ class Branch:
         self.ended = False
         """Whether the session through which the store is reached is archived."""
         self.lost: HoldfastError | None = None
-        self.unsaved = Unsaved(self.tree, self.heads, surroundings)
+        self.unsaved = DirtyFiles(self.tree, self.heads, surroundings)
         self.unsafe: set[File] = set()
         self.reads_on = 0
         """For how many more opens to read ahead: a directory may be read file by file."""
 
-    def kernel(self) -> Kernel:
-        """Return the kernel to invalidate, replaced when a binding starts."""
+    def _kernel(self) -> Kernel:
+        # A binding replaces it before the start.
         return self.surroundings.kernel
 
     def fill(self, snapshot: Snapshot) -> None:
@@ -264,9 +269,9 @@ class Branch:
         self, edits: Sequence[Edit], edit_id: str, commit: Callable[[list[Applied]], None]
     ) -> None:
         """Send *edits*, and pass their results to *commit* under the lock."""
-        with self.turns.flight():
+        with self.locks.in_flight():
             left = seconds_left(self.surroundings.options.deadline)
-            self.kernel().step_aside()
+            self.surroundings.kernel.step_aside()
             applied = (
                 self.source.apply(edits, edit_id)
                 if left is None
@@ -289,7 +294,7 @@ class Branch:
         if known is not None:
             return memory, known
         left = seconds_left(self.surroundings.options.deadline)
-        self.kernel().step_aside()
+        self.surroundings.kernel.step_aside()
         found = self.source.content(memory) if left is None else self.source.content(memory, left)
         if found.memory_version_id != memory.memory_version_id:
             with self.lock:
@@ -327,4 +332,4 @@ class Branch:
         return node
 
     def _hidden(self, memory_id: str) -> None:
-        self.counts.tell("refused", memory_id, hidden=True)
+        self.counts.emit("refused", memory_id, hidden=True)

@@ -12,8 +12,8 @@ from functools import partial
 
 from holdfast.doors.mount.errors import failure, oserror, passing
 from holdfast.doors.mount.filesystem.nodes import Directory, File, content_fault, tidy, work_of
-from holdfast.doors.mount.filesystem.save import Keeping, Saves, StoreWriter
-from holdfast.doors.mount.filesystem.store_dir import Branch
+from holdfast.doors.mount.filesystem.save import FileSaver, StoreWriter, UnsavedSpool
+from holdfast.doors.mount.filesystem.store_dir import StoreDirectory
 from holdfast.doors.mount.names import Kind
 from holdfast.ground.errors import Unavailable
 from holdfast.memories.stores.edits import Move, Moved
@@ -26,17 +26,17 @@ class Grace:
     """The temporary files and the backups of one store."""
 
     def __init__(
-        self, branch: Branch, saves: Saves, keeping: Keeping, sending: StoreWriter
+        self, branch: StoreDirectory, saves: FileSaver, keeping: UnsavedSpool, sending: StoreWriter
     ) -> None:
         self._branch, self._saves = branch, saves
         self._keeping, self._sending = keeping, sending
         self._around = branch.surroundings
-        saves.parted = self._parted
+        saves.detached = self._parted
 
     def close(self, file: File) -> None:
         """Spool the temporary *file* as it is now; OSError if it cannot be a memory."""
         try:
-            with self._branch.turns.of(file):
+            with self._branch.locks.of(file):
                 self.keep(file)
         except Unavailable as error:
             raise oserror(error) from error
@@ -44,7 +44,7 @@ class Grace:
     def sync(self, file: File) -> None:
         """Spool the temporary *file* and sync it to disk; OSError as for `close`."""
         try:
-            with self._branch.turns.of(file):
+            with self._branch.locks.of(file):
                 self.keep(file)
                 if not self._keeping.secure(file, work_of(file).kept):
                     raise failure(EIO)
@@ -58,7 +58,7 @@ class Grace:
     def promote(self, file: File) -> None:
         """Save the temporary *file* as a memory, if it still waits and has no writer."""
         try:
-            with self._saves.turn(file) as aside:
+            with self._saves.locked(file) as aside:
                 work = work_of(file)
                 if not self._waits(file) or work.written:
                     return
@@ -90,7 +90,7 @@ class Grace:
         Raise OSError if that fails; if the path is taken, the memory returns to its old path.
         """
         try:
-            with self._branch.turns.of(file):
+            with self._branch.locks.of(file):
                 work = work_of(file)
                 memory = file.memory
                 if work.aside is None or memory is None:
@@ -128,13 +128,13 @@ class Grace:
             buffer = file.buffer
             if file.orphan or buffer is None or not buffer.unsaved:
                 return
-            version, frozen = buffer.version, buffer.freeze()
-            buffer.thaw(frozen)
-        fault = content_fault(frozen.content, zeros=frozen.zeros)
+            version, snapshot = buffer.version, buffer.snapshot()
+            buffer.undo_snapshot(snapshot)
+        fault = content_fault(snapshot.content, zeros=snapshot.zeros)
         if fault:
             raise self._saves.refuse(file, fault)
         known = work.kept is not None and work.kept_version == version
-        if not known and not self._keeping.keep_unsaved(file, frozen, version, 0):
+        if not known and not self._keeping.keep_unsaved(file, snapshot, version, 0):
             raise failure(ENOSPC)
         self._kept(file, version)
 
@@ -190,14 +190,14 @@ class Grace:
                 tidy(file)
 
 
-class Parts:
+class StoreParts:
     """The directory of one store, with the objects that save and spool its files."""
 
-    def __init__(self, branch: Branch) -> None:
+    def __init__(self, branch: StoreDirectory) -> None:
         self.branch = branch
-        self.keeping = Keeping(branch)
+        self.keeping = UnsavedSpool(branch)
         self.sending = StoreWriter(branch)
-        self.saves = Saves(branch, self.keeping, self.sending)
+        self.saves = FileSaver(branch, self.keeping, self.sending)
         self.grace = Grace(branch, self.saves, self.keeping, self.sending)
         self.left: set[File] = set()
         """Files that were unsaved at the stop and are left in the spool."""

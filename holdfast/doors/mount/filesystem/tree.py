@@ -238,7 +238,7 @@ class BufferBudget:
             self._left += size
 
 
-class Surroundings(Struct, kw_only=True):
+class MountContext(Struct, kw_only=True):
     """State that all stores of a mount share.
 
     A binding may set `kernel` before the start. `hurried`: no time is left to save unsaved files,
@@ -517,10 +517,10 @@ class HeadTable:
         return kept
 
 
-class Unsaved:
+class DirtyFiles:
     """Start and drop buffers of unsaved bytes. Callers hold the store's lock."""
 
-    def __init__(self, tree: Tree, heads: HeadTable, surroundings: Surroundings) -> None:
+    def __init__(self, tree: Tree, heads: HeadTable, surroundings: MountContext) -> None:
         self._tree, self._heads, self._surroundings = tree, heads, surroundings
 
     def room(self, file: File) -> BufferBudget:

@@ -9,9 +9,9 @@ import ctypes
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from errno import EINVAL, EIO, ERANGE, ESTALE
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from errno import EINVAL, EIO, ENODATA, ERANGE, ESTALE
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,10 @@ from holdfast.doors.mount.fuse import protocol
 from holdfast.doors.mount.fuse.dispatch import FuseDispatcher
 from holdfast.doors.mount.fuse.invalidation import (
     CachedPages,
+    ChangeCounter,
     Directories,
-    Forgetting,
+    KernelCaches,
     KernelInvalidator,
-    Touched,
     after,
 )
 from holdfast.doors.mount.fuse.kernel import Attributes, DirectoryEntry, Operations
@@ -40,6 +40,8 @@ NOTICES_SINCE = 12
 """First minor version of the protocol with invalidation notices."""
 LINGER = 1.0
 """Seconds that open handles have after a stop, and threads after the end."""
+CAPABILITY = b"security.capability"
+"""Requested before each write; libfuse 3.14 cannot switch that off."""
 SETTLE = 0.1
 """Seconds that a failed save waits at most for its notices to reach the kernel.
 
@@ -76,7 +78,7 @@ class Listing:
         self._as_of = -1
 
     def entries(
-        self, core: Operations, touched: Touched, *, anew: bool
+        self, core: Operations, touched: ChangeCounter, *, anew: bool
     ) -> Sequence[DirectoryEntry | None]:
         """Return the entries in the order of the first read; None for a removed one.
 
@@ -102,7 +104,7 @@ class Adapter:
     """
 
     def __init__(self, core: Operations, notices: KernelInvalidator) -> None:
-        self.present, self.touched = CurrentRequest(), Touched()
+        self.present, self.touched = CurrentRequest(), ChangeCounter()
         self.directories, self.unlinked = Directories(), UnlinkedFiles()
         self._core, self._notices, self._pages = core, notices, CachedPages()
         self._listings: dict[int, Listing] = {}
@@ -235,8 +237,7 @@ class Adapter:
         self.touched()
 
     def _read(self, _path: None, into: int, size: int, offset: int, info: int) -> int:
-        handle = self._used(info)
-        data = self._core.read(handle, size, offset)
+        data = self._core.read(self._used(info), size, offset)
         ctypes.memmove(into, data, len(data))
         return len(data)
 
@@ -248,15 +249,18 @@ class Adapter:
             self.touched()
 
     def _flush(self, _path: None, info: int) -> None:
-        self._save(self._core.flush, info)
+        with self._saved(info) as handle:
+            self._core.flush(handle)
 
     def _fsync(self, _path: None, _data: int, info: int) -> None:
-        self._save(self._core.fsync, info)
+        with self._saved(info) as handle:
+            self._core.fsync(handle)
 
-    def _save(self, save: Callable[[int], None], info: int) -> None:
-        handle = self._used(info)
+    @contextmanager
+    def _saved(self, info: int) -> Generator[int]:
+        """Yield the handle; if its save fails, wait for notices to reach the kernel."""
         try:
-            save(handle)
+            yield self._used(info)
         except BaseException:
             self._core.kernel.step_aside()
             self._notices.settle(SETTLE)
@@ -327,6 +331,8 @@ class Adapter:
         reply.f_namemax = space.name_max
 
     def _getxattr(self, path: bytes, name: bytes, answer: int | None, size: int) -> int:
+        if name == CAPABILITY:
+            return -ENODATA
         return fitted(self._core.getxattr(text(path), text(name)), answer, size)
 
     def _listxattr(self, path: bytes, answer: int | None, size: int) -> int:
@@ -410,8 +416,8 @@ def serve(
     adapter = Adapter(core, notices)
     options = [f"fsname={source_of(os.getpid())}", *OPTIONS, *(FOR_OTHERS if allow_other else ())]
     session = FuseSession(adapter.operations(), directory.absolute(), options)
-    loop = FuseDispatcher(session.fd, session.process_at, adapter.present, adapter.unlinked)
-    core.kernel = Forgetting(
+    loop = FuseDispatcher(session.fd, session.buffer_at, adapter.present, adapter.unlinked)
+    core.kernel = KernelCaches(
         loop.step_aside,
         session.drop_content,
         session.drop_name,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from threading import get_ident
 
 from holdfast.doors.mount.fuse import protocol
-from holdfast.doors.mount.fuse.protocol import CurrentRequest, Process, Request, UnlinkedFiles
+from holdfast.doors.mount.fuse.protocol import BufferAt, CurrentRequest, Request, UnlinkedFiles
 
 logger = logging.getLogger(__name__)
 
@@ -43,17 +43,17 @@ def _ignore() -> None:
 class FuseDispatcher:
     """Receive requests from *fd* and answer them through libfuse.
 
-    *process_at* returns, for the address of a buffer, the function that answers requests in it.
+    *buffer_at* returns libfuse's buffer at an address, and what answers the request in it.
     """
 
     def __init__(
         self,
         fd: int,
-        process_at: Callable[[int], Process],
+        buffer_at: BufferAt,
         present: CurrentRequest,
         unlinked: UnlinkedFiles,
     ) -> None:
-        self._fd, self._process_at, self._present = fd, process_at, present
+        self._fd, self._buffer_at, self._present = fd, buffer_at, present
         self._unlinked = unlinked
         self._token = threading.Lock()
         self._leader = 0
@@ -108,7 +108,7 @@ class FuseDispatcher:
 
     def _serve(self) -> None:
         """Receive and answer until the kernel closes the connection."""
-        request = self._present.request = Request(self._fd, self._process_at)
+        request = self._present.request = Request(self._fd, self._buffer_at)
         into = (request.buffer,)
         me = get_ident()
         while self._took_token(me):

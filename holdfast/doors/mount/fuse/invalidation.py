@@ -26,7 +26,7 @@ def after(path: str, old: str, new: str) -> str:
     return new + path[len(old) :] if path == old or path.startswith(f"{old}/") else path
 
 
-class Touched:
+class ChangeCounter:
     """Change counter of names and attributes: call it after each change."""
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ class KernelInvalidator:
             return None
 
 
-class Forgetting:
+class KernelCaches:
     """The `kernel.Kernel` of a FUSE mount: invalidate caches through notices.
 
     *drop_content* of a path returns False if libfuse does not know the path; *drop_name* takes
@@ -176,7 +176,7 @@ class Forgetting:
         *,
         notices: KernelInvalidator,
         directories: Directories,
-        touched: Touched,
+        touched: ChangeCounter,
     ) -> None:
         self.step_aside = step_aside
         self._drop_content, self._drop_name = drop_content, drop_name

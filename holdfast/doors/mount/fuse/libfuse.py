@@ -130,19 +130,12 @@ class FuseSession:
         self.fd: int = library.fuse_session_fd(self._session)
         os.set_inheritable(self.fd, False)
 
-    def process_at(self, address: int) -> Callable[[int], object]:
-        """Return a function that answers the request at *address*, given its size."""
+    def buffer_at(self, address: int) -> tuple[Any, Callable[[], object]]:
+        """Return libfuse's buffer at *address*, and a function that answers its request."""
         buffer = self._buffer()
         buffer.mem = address
-        session, reference = self._session, ctypes.byref(buffer)
-        call = self._library.fuse_session_process_buf
-
-        def process(size: int) -> None:
-            """Answer the request in the buffer, of *size* bytes."""
-            buffer.size = size
-            call(session, reference)
-
-        return process
+        process = self._library.fuse_session_process_buf
+        return buffer, partial(process, self._session, ctypes.byref(buffer))
 
     def drop_content(self, path: bytes) -> bool:
         """Drop the data and attributes of *path*; return False if the kernel has none."""

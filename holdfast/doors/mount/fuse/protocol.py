@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from errno import ENODEV, ENOENT
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.doors.mount.fuse.invalidation import after
 
@@ -45,31 +45,29 @@ GONE = frozenset({ENOENT, ENODEV})
 """Errors of a reply: the request was withdrawn, the connection closed."""
 
 
-Process = Callable[[int], object]
-"""Answer the request in its buffer, of the given size in bytes, through libfuse."""
+BufferAt = Callable[[int], tuple[Any, Callable[[], object]]]
+"""Return libfuse's buffer at an address, and the function that answers its request."""
 
 
 class Request:
     """The request that a thread read from *fd* into `buffer` and is answering."""
 
-    __slots__ = ("_fd", "_process", "buffer", "node", "opcode", "reached", "size", "unique")
+    __slots__ = ("_fd", "_sized", "buffer", "node", "opcode", "process", "reached", "unique")
 
-    def __init__(self, fd: int, process_at: Callable[[int], Process]) -> None:
+    def __init__(self, fd: int, buffer_at: BufferAt) -> None:
         self.buffer = bytearray(REQUEST_BYTES)
-        self._process = process_at(ctypes.addressof(ctypes.c_char.from_buffer(self.buffer)))
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self.buffer))
+        self._sized, self.process = buffer_at(address)
+        """`process` answers the request through libfuse."""
         self._fd = fd
-        self.size = self.opcode = self.unique = self.node = 0
+        self.opcode = self.unique = self.node = 0
         self.reached = False
         """Set when libfuse has called `getattr` of the core."""
 
     def read(self, size: int) -> None:
         """Parse the header of the *size* bytes in the buffer."""
-        self.size = size
+        self._sized.size = size
         _, self.opcode, self.unique, self.node = HEADER.unpack_from(self.buffer)
-
-    def process(self) -> None:
-        """Answer the request through libfuse."""
-        self._process(self.size)
 
     def refuse(self, number: int) -> None:
         """Answer with an errno, without libfuse, if the request has a reply."""

@@ -28,7 +28,7 @@ from holdfast.doors.mount.fuse.libfuse import MountFailed, binding
 from holdfast.doors.mount.names import MIB, MountOptions
 from holdfast.doors.mount.process.registry import Facts, Mode, Register, report
 from holdfast.doors.mount.process.setup import (
-    Assembled,
+    MountDependencies,
     MountRequest,
     assemble,
     claim,
@@ -51,7 +51,7 @@ T = TypeVar("T")
 _MANY = 4096
 
 
-class Happenings(Generic[T]):
+class EventQueue(Generic[T]):
     """Event queue of the main thread, with signals. Any thread may add to it."""
 
     def __init__(self) -> None:
@@ -147,12 +147,12 @@ class End(NamedTuple):
     hurried: bool
 
 
-class Life:
+class MountProcess:
     """Main loop of one mount; *tell* is called with its status once it is ready."""
 
     def __init__(self, running: RunningMount, *, tell: Callable[[JSONObject], None]) -> None:
         self._running, self._tell = running, tell
-        self._happened: Happenings[_Happened] = Happenings()
+        self._happened: EventQueue[_Happened] = EventQueue()
         self._signals = 0
 
     def run(self) -> End:
@@ -237,7 +237,7 @@ class ThroughFuse:
     """A filesystem core mounted on a directory through FUSE."""
 
     def __init__(
-        self, assembled: Assembled, facts: Facts, register: Register, *, allow_other: bool
+        self, assembled: MountDependencies, facts: Facts, register: Register, *, allow_other: bool
     ) -> None:
         self._assembled, self._facts, self._register = assembled, facts, register
         self._allow_other = allow_other
@@ -348,7 +348,7 @@ class ThroughSync:
 
     def __init__(
         self,
-        assembled: Assembled,
+        assembled: MountDependencies,
         facts: Facts,
         register: Register,
         *,
@@ -485,7 +485,7 @@ def live(
         if mode == "fuse"
         else ThroughSync(assembled, facts, register)
     )
-    return Life(running, tell=tell).run()
+    return MountProcess(running, tell=tell).run()
 
 
 def _chosen(plan: MountPlan, machine: Machine) -> tuple[Mode, str | None]:

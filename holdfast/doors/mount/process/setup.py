@@ -188,7 +188,7 @@ def _access(part: MountedStore, *, only: bool) -> Access:
     return "read_only" if only or archived else part.resource.access
 
 
-class Assembled(Struct, frozen=True, kw_only=True):
+class MountDependencies(Struct, frozen=True, kw_only=True):
     """Dependencies of a core or a synced directory.
 
     `sources` has slug, source and access of each store.
@@ -210,11 +210,11 @@ class Assembled(Struct, frozen=True, kw_only=True):
             deadline.close()
 
 
-def assemble(request: MountRequest, options: MountOptions) -> Assembled:
+def assemble(request: MountRequest, options: MountOptions) -> MountDependencies:
     """Build the dependencies of a mount, with a separate deadline for each store."""
     clock, contents = SystemClock(), Contents(options.cache_bytes)
     deadlines = tuple(Deadline(options.deadline) for _ in request.parts)
-    return Assembled(
+    return MountDependencies(
         sources=tuple(
             (
                 part.slug,

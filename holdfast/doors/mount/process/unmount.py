@@ -65,7 +65,7 @@ def _by_fusermount(directory: Path, *, lazy: bool) -> None:
 PROCESSES = Path("/proc")
 
 
-class Holding(Struct, frozen=True, kw_only=True):
+class HoldingProcess(Struct, frozen=True, kw_only=True):
     """A program, and one path below the directory that it holds."""
 
     pid: int
@@ -73,18 +73,18 @@ class Holding(Struct, frozen=True, kw_only=True):
     path: str
 
 
-def holding(directory: Path, *, besides: int | None = None) -> list[Holding]:
+def holding(directory: Path, *, besides: int | None = None) -> list[HoldingProcess]:
     """Return the programs that hold a path at or below *directory*, except *besides*.
 
     Only root sees other users' programs.
     """
-    found: list[Holding] = []
+    found: list[HoldingProcess] = []
     for process in PROCESSES.iterdir():
         if not process.name.isdecimal() or int(process.name) == besides:
             continue
         held = next((path for path in _links(process) if _below(path, directory)), None)
         if held is not None:
-            found.append(Holding(pid=int(process.name), program=_name(process), path=held))
+            found.append(HoldingProcess(pid=int(process.name), program=_name(process), path=held))
     return found
 
 

@@ -1,6 +1,6 @@
 """Calls with a time limit, and delayed calls.
 
-Storage can hang without an interrupt: a frozen server, a lock that another program holds, a disk
+Storage can hang without an interrupt: a snapshot server, a lock that another program holds, a disk
 that does not answer. So each call runs on a separate thread. After its time limit the caller
 continues without it; the call continues, and its result is discarded. The threads are reused and
 are daemons: one that hangs blocks neither others nor the end of the process.

@@ -52,21 +52,18 @@ class Contents:
 
     def put(self, sha256: str, content: bytes) -> None:
         """Cache *content* with the hash *sha256*; evict the least recently used."""
-        if _cost(content) > self._limit:
+        cost = len(content) + ENTRY_BYTES
+        if cost > self._limit:
             return
         with self._lock:
             if sha256 in self._kept:
                 self._kept.move_to_end(sha256)
                 return
             self._kept[sha256] = content
-            self._size += _cost(content)
+            self._size += cost
             while self._size > self._limit:
                 _, oldest = self._kept.popitem(last=False)
-                self._size -= _cost(oldest)
-
-
-def _cost(content: bytes) -> int:
-    return len(content) + ENTRY_BYTES
+                self._size -= len(oldest) + ENTRY_BYTES
 
 
 T = TypeVar("T")

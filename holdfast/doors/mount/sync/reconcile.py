@@ -390,7 +390,7 @@ class Reconciler:
         except OSError as error:
             _log.warning("a file that is not allowed cannot be spooled: %s", error.strerror)
             return False
-        replica.counts.tell("spooled", errno=spooled.errno, size=len(content))
+        replica.counts.emit("spooled", errno=spooled.errno, size=len(content))
         return True
 
     def _download(self, cases: Sequence[Case]) -> int:
@@ -435,7 +435,7 @@ class Reconciler:
                 number = EEXIST
             if replica.notices.put(path, Notice.of(number, UNWRITTEN)):
                 name = errorcode.get(number, "EIO")
-                replica.counts.tell("refused", hidden=True, errno=name)
+                replica.counts.emit("refused", hidden=True, errno=name)
             return None
         if put is None:
             replica.soon(path)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from holdfast.doors.mount.errors import errno_of, passing
 from holdfast.doors.mount.filesystem.store_dir import StoreDirectoryStatus
-from holdfast.doors.mount.filesystem.tree import Surroundings
+from holdfast.doors.mount.filesystem.tree import MountContext
 from holdfast.doors.mount.names import Kind
 from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.sync.files import LocalDirectory
@@ -113,7 +113,7 @@ class Replica:
         files: LocalDirectory,
         state: State,
         *,
-        around: Surroundings,
+        around: MountContext,
         pace: Pace,
     ) -> None:
         self.source, self.files, self.state, self.around = source, files, state, around

@@ -21,10 +21,10 @@ from watchfiles import Change
 from watchfiles.main import FileChange
 
 from holdfast.doors.mount.filesystem.store_dir import MountStatus
-from holdfast.doors.mount.filesystem.tree import Surroundings
+from holdfast.doors.mount.filesystem.tree import MountContext
 from holdfast.doors.mount.fuse.kernel import NoKernel
 from holdfast.doors.mount.process.registry import state_directory
-from holdfast.doors.mount.process.setup import Assembled
+from holdfast.doors.mount.process.setup import MountDependencies
 from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.sync.files import LocalDirectory
 from holdfast.doors.mount.sync.replica import Pace, Replica
@@ -175,7 +175,7 @@ class SyncedDirectory:
 
     def __init__(
         self,
-        assembled: Assembled,
+        assembled: MountDependencies,
         directory: Path,
         *,
         state: Path | None = None,
@@ -185,7 +185,7 @@ class SyncedDirectory:
         self._directory, self._watch, self._pace = directory, watch, pace
         self._folder = folder_of(directory, state)
         self._sources = assembled.sources
-        self._around = Surroundings(
+        self._around = MountContext(
             options=assembled.options,
             spool=assembled.spool,
             later=assembled.later,

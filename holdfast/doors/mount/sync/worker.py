@@ -63,7 +63,7 @@ class Scan:
         replica.soon(*(bases.keys() - present), *unequal, *replica.notices)
         for memory_id in set(replica.heads.unfit) - self._published:
             self._published.add(memory_id)
-            replica.counts.tell("refused", memory_id, hidden=True)
+            replica.counts.emit("refused", memory_id, hidden=True)
         replica.state.tidy()
 
     def _check(self, entry: LocalEntry, *, quick: bool) -> None:
@@ -131,7 +131,7 @@ class Scan:
             replica.missing.found(path)
         if paths:
             _log.error("%d files are written out again: %s", len(paths), why)
-            replica.counts.tell("refused", missing=len(paths), known=len(replica.heads))
+            replica.counts.emit("refused", missing=len(paths), known=len(replica.heads))
         replica.soon(*paths)
 
 
@@ -336,7 +336,7 @@ class SyncWorker:
         replica.failed(error)
         if not replica.gone:
             replica.lost = error
-            replica.counts.tell("degraded", reason=getattr(error, "reason", type(error).__name__))
+            replica.counts.emit("degraded", reason=getattr(error, "reason", type(error).__name__))
 
     def _reconnected(self) -> None:
         replica = self.replica

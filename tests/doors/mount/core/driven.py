@@ -40,7 +40,7 @@ class Told(NamedTuple):
     content: str | None
 
 
-class Left(NamedTuple):
+class LeftEntry(NamedTuple):
     """One entry of the spool: the bytes, and what is told of them."""
 
     content: bytes
@@ -303,10 +303,10 @@ class Driven:
         made = [each.operation for each in self.versions(slug)[before:]]
         assert sorted(made) == sorted(operations)
 
-    def spooled(self, slug: str = "notes") -> list[Left]:
+    def spooled(self, slug: str = "notes") -> list[LeftEntry]:
         """Return what is in the spool for the store, as another program reads it."""
         return [
-            Left(content.read_bytes(), msgspec.json.decode(facts.read_bytes()))
+            LeftEntry(content.read_bytes(), msgspec.json.decode(facts.read_bytes()))
             for content, facts in spooled_files(self.root, self.id(slug))
         ]
 

@@ -289,7 +289,7 @@ class FileRules(RuleBasedStateMachine):
             raise OSError(EIO, "what the release of this file failed with")
 
     @rule(path=plain_paths)
-    def poison(self, path: str) -> None:
+    def sticky_error(self, path: str) -> None:
         """Write what is no text: told at once, at every write and at the close."""
         table, path = self.table, self.here(path)
         file = table.files.get(path)

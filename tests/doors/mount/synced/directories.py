@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.doors.mount.filesystem.store_dir import StoreStatus
 from holdfast.doors.mount.names import MountOptions
-from holdfast.doors.mount.process.setup import Assembled, asked, assemble
+from holdfast.doors.mount.process.setup import MountDependencies, asked, assemble
 from holdfast.doors.mount.storage.spool import Spooled
 from holdfast.doors.mount.sync.replica import Pace
 from holdfast.doors.mount.sync.sync import FileEvent, SyncedDirectory, SystemWatcher, Watch
@@ -79,7 +79,7 @@ class Side:
         self.slug = "notes"
         self.events: list[Event] = []
         self._session, self._read_only, self._grace = session, read_only, grace
-        self._running: tuple[SyncedDirectory, Assembled] | None = None
+        self._running: tuple[SyncedDirectory, MountDependencies] | None = None
         events = cast("object", hf.events)
         if isinstance(events, EventBus):
             events.subscribe(self.events.append)
@@ -115,7 +115,7 @@ class Side:
         return self._running[0]
 
     @property
-    def assembled(self) -> Assembled:
+    def assembled(self) -> MountDependencies:
         assert self._running is not None
         return self._running[1]
 

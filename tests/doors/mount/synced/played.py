@@ -7,7 +7,7 @@ from pathlib import Path
 
 from doors.mount.core.trouble import Troubled
 
-from holdfast.doors.mount.filesystem.tree import Surroundings
+from holdfast.doors.mount.filesystem.tree import MountContext
 from holdfast.doors.mount.fuse.kernel import NoKernel
 from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.storage.deadline import Deadline, Later
@@ -108,7 +108,7 @@ class Played:
         self.clock = FrozenClock()
         self.later = Later()
         spool = Spool(base / "spool", clock=self.clock)
-        self._around = Surroundings(
+        self._around = MountContext(
             options=MountOptions(spool=base / "spool", grace=0.0),
             spool=spool,
             later=self.later,
