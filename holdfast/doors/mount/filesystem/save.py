@@ -8,7 +8,7 @@ is left in the spool, and the head shows again.
 
 import logging
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from errno import EEXIST, EIO, ESTALE, errorcode
 from functools import partial
@@ -22,70 +22,16 @@ from holdfast.doors.mount.filesystem.nodes import (
     content_fault,
     work_of,
 )
-from holdfast.doors.mount.filesystem.store_dir import StoreDirectory
+from holdfast.doors.mount.filesystem.store_dir import StoreDirectory, StoreWriter
 from holdfast.doors.mount.names import Kind
 from holdfast.doors.mount.storage.spool import NOT_FAILED, Spooled, SpoolEntry
 from holdfast.ground.clock import to_rfc3339
-from holdfast.ground.errors import HoldfastError, IdempotencyMismatch, Unavailable
+from holdfast.ground.errors import HoldfastError, Unavailable
 from holdfast.ground.text import sha256_hex
-from holdfast.memories.stores.edits import Edit, Remove, Save
+from holdfast.memories.stores.edits import Save
 from holdfast.memories.stores.records import Applied
 
-_NOTHING = (Remove(memory_id="mem_" + "0" * 24),)
-"""An edit without effect: no memory has this id."""
-
 _log = logging.getLogger(__name__)
-
-
-class StoreWriter:
-    """Send renames and removals. Callers hold the files' locks."""
-
-    def __init__(self, branch: StoreDirectory) -> None:
-        self._branch = branch
-
-    def send(
-        self,
-        files: Sequence[File],
-        edits: tuple[Edit, ...],
-        commit: Callable[[list[Applied]], None],
-        edit_id: str = "",
-    ) -> None:
-        """Send *edits* of *files*; OSError if they fail, and nothing changed."""
-        branch = self._branch
-        edit_id = edit_id or branch.surroundings.new_edit_id()
-        try:
-            branch.apply(edits, edit_id, commit)
-        except Exception as error:
-            number = errno_of(error)
-            branch.noted(error)
-            if not isinstance(error, HoldfastError | OSError):
-                _log.error("an edit failed", exc_info=error)
-            if in_doubt(error):
-                for file in files:
-                    work_of(file).unsure = EditAttempt(edits, edit_id, branch.absorb)
-            branch.counts.fail(number)
-            raise failure(number) from error
-
-    def answer(self, file: File) -> None:
-        """Resolve the edit of *file* in doubt; OSError if that is not possible now.
-
-        Its program already received an error. So the edit's id is used for an edit without
-        effect: if the original was not applied yet, it never will be; if it was, sending it again
-        returns the result that it had.
-        """
-        unsure = work_of(file).unsure
-        if unsure is None:
-            return
-        try:
-            try:
-                self._branch.apply(_NOTHING, unsure.edit_id, lambda _: None)
-            except IdempotencyMismatch:
-                self._branch.apply(unsure.edits, unsure.edit_id, unsure.commit)
-        except HoldfastError as error:
-            if passing(error):
-                raise failure(errno_of(error)) from error
-            _log.info("the result of an edit is unknown: %s", type(error).__name__)
-        work_of(file).unsure = None
 
 
 class UnsavedSpool:

@@ -14,14 +14,22 @@ from threading import Condition, RLock
 
 from msgspec import Struct
 
-from holdfast.doors.mount.errors import SLACK, failure, oserror, seconds_left
-from holdfast.doors.mount.filesystem.nodes import File, Nodes, tidy, work_of
+from holdfast.doors.mount.errors import (
+    SLACK,
+    errno_of,
+    failure,
+    in_doubt,
+    oserror,
+    passing,
+    seconds_left,
+)
+from holdfast.doors.mount.filesystem.nodes import EditAttempt, File, Nodes, tidy, work_of
 from holdfast.doors.mount.filesystem.tree import DirtyFiles, HeadTable, MountContext, Tree
 from holdfast.doors.mount.fuse.kernel import Kernel
 from holdfast.doors.mount.storage.source import StoreSource
-from holdfast.ground.errors import HoldfastError, NotFound, Unavailable
+from holdfast.ground.errors import HoldfastError, IdempotencyMismatch, NotFound, Unavailable
 from holdfast.ground.events import Event, Fact
-from holdfast.memories.stores.edits import Edit
+from holdfast.memories.stores.edits import Edit, Remove
 from holdfast.memories.stores.records import Access, Applied, Memory, Snapshot
 
 _log = logging.getLogger(__name__)
@@ -333,3 +341,58 @@ class StoreDirectory:
 
     def _hidden(self, memory_id: str) -> None:
         self.counts.emit("refused", memory_id, hidden=True)
+
+
+_NOTHING = (Remove(memory_id="mem_" + "0" * 24),)
+"""An edit without effect: no memory has this id."""
+
+
+class StoreWriter:
+    """Send renames and removals. Callers hold the files' locks."""
+
+    def __init__(self, branch: StoreDirectory) -> None:
+        self._branch = branch
+
+    def send(
+        self,
+        files: Sequence[File],
+        edits: tuple[Edit, ...],
+        commit: Callable[[list[Applied]], None],
+        edit_id: str = "",
+    ) -> None:
+        """Send *edits* of *files*; OSError if they fail, and nothing changed."""
+        branch = self._branch
+        edit_id = edit_id or branch.surroundings.new_edit_id()
+        try:
+            branch.apply(edits, edit_id, commit)
+        except Exception as error:
+            number = errno_of(error)
+            branch.noted(error)
+            if not isinstance(error, HoldfastError | OSError):
+                _log.error("an edit failed", exc_info=error)
+            if in_doubt(error):
+                for file in files:
+                    work_of(file).unsure = EditAttempt(edits, edit_id, branch.absorb)
+            branch.counts.fail(number)
+            raise failure(number) from error
+
+    def answer(self, file: File) -> None:
+        """Resolve the edit of *file* in doubt; OSError if that is not possible now.
+
+        Its program already received an error. So the edit's id is used for an edit without
+        effect: if the original was not applied yet, it never will be; if it was, sending it again
+        returns the result that it had.
+        """
+        unsure = work_of(file).unsure
+        if unsure is None:
+            return
+        try:
+            try:
+                self._branch.apply(_NOTHING, unsure.edit_id, lambda _: None)
+            except IdempotencyMismatch:
+                self._branch.apply(unsure.edits, unsure.edit_id, unsure.commit)
+        except HoldfastError as error:
+            if passing(error):
+                raise failure(errno_of(error)) from error
+            _log.info("the result of an edit is unknown: %s", type(error).__name__)
+        work_of(file).unsure = None

@@ -12,8 +12,8 @@ from functools import partial
 
 from holdfast.doors.mount.errors import failure, oserror, passing
 from holdfast.doors.mount.filesystem.nodes import Directory, File, content_fault, tidy, work_of
-from holdfast.doors.mount.filesystem.save import FileSaver, StoreWriter, UnsavedSpool
-from holdfast.doors.mount.filesystem.store_dir import StoreDirectory
+from holdfast.doors.mount.filesystem.save import FileSaver, UnsavedSpool
+from holdfast.doors.mount.filesystem.store_dir import StoreDirectory, StoreWriter
 from holdfast.doors.mount.names import Kind
 from holdfast.ground.errors import Unavailable
 from holdfast.memories.stores.edits import Move, Moved
