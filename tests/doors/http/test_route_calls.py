@@ -1,0 +1,253 @@
+"""Each route is called with success, and with one error."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from contracts.runs import Held
+from doors.http.asking import Asker
+
+from holdfast.doors.http.app import App, make_app
+from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.routes import routes
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.longterm.records import Turn
+from holdfast.memories.run.memory import RunMemory
+from holdfast.runtime import Agent, Network, RouterContext
+from holdfast.testing.contracts.history import THREAD, began, made, said
+from holdfast.testing.scripted import ScriptedModel
+
+ROUTES = routes(strict=False)
+ALWAYS_REFUSED = {
+    "POST /v1/sessions/{id}/resources",
+    "POST /v1/sessions/{id}/resources/{rid}",
+    "DELETE /v1/sessions/{id}/resources/{rid}",
+}
+CALLED_ELSEWHERE = {"POST /api/network_runs/{id}/cancel"}
+"""It needs a run that goes on meanwhile: `test_networks.py` cancels one."""
+
+
+def name_of(route: HttpRoute) -> str:
+    return f"{route.method} {route.path}"
+
+
+CALLABLE = [each for each in ROUTES if name_of(each) not in ALWAYS_REFUSED | CALLED_ELSEWHERE]
+REFUSABLE = [each for each in ROUTES if each.needs != "nothing" and each.path != "/metrics"]
+"""Routes that take an argument; the others answer each request."""
+
+LTM = "?enabled=true"
+EDIT = {"type": "save", "path": "/b.md", "content": "x"}
+REPORT: dict[str, object] = {"name": "r", "place": "rock:7", "started_at": 1_767_225_600_000}
+CALLS: dict[str, tuple[str, object]] = {
+    # Query and body of the requests that need one.
+    "POST /v1/memory_stores": ("", {"name": "n"}),
+    "POST /v1/memory_stores/{s}": ("", {"name": "m"}),
+    "POST /v1/memory_stores/{s}/memories": ("", {"path": "/b.md", "content": "x"}),
+    "POST /v1/memory_stores/{s}/memories/{m}": ("", {"content": "y"}),
+    "PATCH /v1/memory_stores/{s}/memories/{m}": ("", {"content": "y"}),
+    "POST /v1/sessions": ("", {"agent": "a", "environment_id": "e", "resources": []}),
+    "POST /v1/sessions/{id}": ("", {"title": "t"}),
+    "POST /v1/agents": ("", {"name": "a", "model": "m"}),
+    "POST /v1/agents/{id}": ("", {"version": 1, "name": "b"}),
+    "POST /v1/environments": ("", {"name": "e"}),
+    "POST /v1/environments/{id}": ("", {"name": "f"}),
+    "POST /api/keys": ("", {"name": "k"}),
+    "POST /api/settings/memory_stores": ("", {"memories_cap": 9}),
+    "GET /api/memory_stores/{s}/at": ("?path=/a.md", None),
+    "GET /api/memory_stores/{s}/search": ("?q=x", None),
+    "GET /api/memory_stores/{s}/diff": ("?from={v}&to={v}", None),
+    "POST /api/memory_stores/{s}/rename": ("", {"old_path": "/a.md", "new_path": "/c.md"}),
+    "POST /api/memory_stores/{s}/delete_under": ("", {"path": "/"}),
+    "GET /api/memory_stores/{s}/changes": ("?after=0", None),
+    "POST /api/memory_stores/{s}/apply": ("", {"edit_id": "edit_1", "edits": [EDIT]}),
+    "PATCH /api/settings/durable": ("", {"cap": 9}),
+    "PATCH /api/durable/{agent}/limits": ("", {"cap": 9}),
+    "POST /api/forget": ("", {"agent": "agent_7"}),
+    "POST /api/durable/{agent}/entries": (
+        "",
+        {"entries": [{"key": "k", "content": "x", "category": "core"}]},
+    ),
+    "PUT /api/durable/{agent}/entries/{key}": ("", {"content": "x", "category": "core"}),
+    "POST /api/durable/{agent}/entries/{key}/restore": ("", '{"seq": {seq}}'),
+    "POST /api/durable/{agent}/runs": ("", {"run_id": "run_2", "lane": "other"}),
+    "POST /api/durable/{agent}/runs/{run_id}/end": ("", {"outcome": "ok"}),
+    "POST /api/durable/{agent}/import": ("", {"files": []}),
+    "GET /api/longterm/{user}/status": (LTM, None),
+    "POST /api/longterm/{user}/flush": (LTM, {}),
+    "POST /api/longterm/{user}/retry": (LTM, {}),
+    "GET /api/longterm/{user}/export": (LTM, None),
+    "POST /api/longterm/{user}/import": (LTM, b""),
+    "DELETE /api/longterm/{user}": (LTM, None),
+    "POST /api/longterm/{user}/recall": (LTM, {"query": "tea"}),
+    "POST /api/longterm/{user}/items": (LTM, {"text": "Likes coffee"}),
+    "GET /api/longterm/{user}/items": (LTM, None),
+    "GET /api/longterm/{user}/items/{id}": (LTM, None),
+    "PATCH /api/longterm/{user}/items/{id}": (LTM, {"importance": 1.0}),
+    "DELETE /api/longterm/{user}/items/{id}": (LTM, None),
+    "POST /api/longterm/{user}/turns": (LTM, {"turns": [{"role": "user", "text": "Hi."}]}),
+    "GET /api/longterm/{user}/turns": (LTM, None),
+    "GET /api/longterm/{user}/turns/{id}": (LTM, None),
+    "DELETE /api/longterm/{user}/turns/{id}": (LTM, None),
+    "POST /api/longterm/{user}/conversations": (LTM, {"messages": []}),
+    "POST /api/threads/{id}/turns": ("", {"turns": [made(5).export()]}),
+    "POST /api/networks/{name}/runs": ("", {"input": "Hello."}),
+    "PUT /api/network_runs/{id}": ("", began("run_2").export()),
+    "POST /api/runs/{run}/cancel": ("", {}),
+    "POST /api/runs/{run}/steer": ("", {"text": "Faster."}),
+    "PUT /api/runs/{run}": ("", {"holder": "h1", **REPORT}),
+    "POST /api/runs/{run}/events": ("", {"holder": "h1", "number": 1}),
+}
+OWN_IDS = {
+    # What a segment stands for on some paths alone, by the pattern of the route.
+    r".* /(v1|api)/sessions/": {"id": "session"},
+    r".* /v1/agents/": {"id": "stored agent"},
+    r".* /v1/environments/": {"id": "environment"},
+    r".* /api/keys/": {"id": "api key"},
+    r".* /api/longterm/{user}/items/": {"id": "item"},
+    r".* /api/longterm/{user}/turns/": {"id": "turn"},
+    r".* /api/threads/": {"id": "thread"},
+    r".* /api/network_runs/": {"id": "network run"},
+    r".* /api/runs/{run}/entries/": {"key": "run entry"},
+    r"DELETE /api/runs/{run}$": {"run": "ended run"},
+    r"(PUT /api/runs/{run}|POST /api/runs/{run}/events)$": {"run": "reported run"},
+}
+
+
+def once(ctx: RouterContext) -> str | None:
+    return None if ctx.call_count else "ada"
+
+
+@pytest.fixture
+def app(hf: Holdfast) -> Iterator[App]:
+    ada = Agent("ada", instructions="", model=ScriptedModel(lambda _: "Hello."))
+    app = make_app(hf, networks={"desk": Network("desk", [ada], router=once)})
+    yield app
+    app.house.close()
+
+
+@pytest.fixture
+def ask(app: App, runner: asyncio.Runner, hf: Holdfast) -> Asker:
+    """Give the requests of an administrator."""
+    secret = hf.keys.create("admin", scope="admin").secret
+    return Asker(app, runner).as_(x_api_key=str(secret))
+
+
+@pytest.fixture
+def ids(hf: Holdfast, ask: Asker) -> Iterator[dict[str, str]]:
+    """Give the ids of an object of each kind."""
+    with ExitStack() as stack:
+        yield stored_objects(hf) | remembered(hf) | recorded_runs(hf, ask, stack)
+
+
+def stored_objects(hf: Holdfast) -> dict[str, str]:
+    store = hf.memory_stores.create(name="Notes").id
+    memory = hf.memory_stores.memories.create(store, path="/a.md", content="x")
+    hf.memory_stores.memories.update(memory.id, memory_store_id=store, content="y")
+    resources: Any = [{"type": "memory_store", "memory_store_id": store}]
+    session = hf.sessions.create(agent="a", environment_id="e", resources=resources).id
+    return {
+        "s": store,
+        "m": memory.id,
+        "v": memory.memory_version_id,
+        "rid": store,
+        "session": session,
+        "tid": hf.sessions.create_token(session).id,
+        "api key": hf.keys.create("other").id,
+        "stored agent": hf.agents.create({"name": "a", "model": "m"})["id"],
+        "environment": hf.environments.create({"name": "e"})["id"],
+    }
+
+
+def remembered(hf: Holdfast) -> dict[str, str]:
+    durable = hf.durable("agent_7")
+    first = durable.set("key", "x", category="core")
+    durable.set("key", "y", category="core")
+    ltm = hf.longterm("ada", enabled=True)
+    assert ltm is not None
+    item = ltm.remember("Likes tea").stored
+    assert item is not None
+    return {
+        "agent": "agent_7",
+        "key": "key",
+        "seq": str(first.seq),
+        "run_id": "run_1",
+        "token": str(durable.run(run_id="run_1").token),
+        "user": "ada",
+        "item": item.id,
+        "turn": ltm.record([Turn(role="user", text="Hi.")]).turns[0].id,
+    }
+
+
+def recorded_runs(hf: Holdfast, ask: Asker, stack: ExitStack) -> dict[str, str]:
+    hf.threads.append(THREAD, [said(), made()])
+    hf.network_runs.put(began("run_2"))
+    running, ended = RunMemory(), RunMemory()
+    running.set("shared:a", 1)
+    stack.callback(hf.runs.attach(running, name="r", control=Held("s")), "completed")
+    hf.runs.attach(ended, name="r")("completed")
+    ask("PUT", "/api/runs/run_5", {"holder": "h1", **REPORT})
+    return {
+        "name": "desk",
+        "thread": THREAD,
+        "network run": "run_2",
+        "run": running.run_id,
+        "run entry": "shared:a",
+        "ended run": ended.run_id,
+        "reported run": "run_5",
+    }
+
+
+def filled(text: str, route: HttpRoute, ids: dict[str, str]) -> str:
+    """Return *text* with the ids of objects for its `{names}`."""
+    own: dict[str, str] = {}
+    for pattern, names in OWN_IDS.items():
+        if re.match(pattern, name_of(route)):
+            own |= {name: ids[kind] for name, kind in names.items()}
+    for name, value in (ids | own).items():
+        text = text.replace(f"{{{name}}}", value)
+    return text
+
+
+def test_each_call_is_of_a_route() -> None:
+    assert set(CALLS) | ALWAYS_REFUSED | CALLED_ELSEWHERE <= {name_of(each) for each in ROUTES}
+
+
+@pytest.mark.parametrize("route", CALLABLE, ids=name_of)
+def test_a_route_is_called_with_success(ask: Asker, ids: dict[str, str], route: HttpRoute) -> None:
+    query, body = CALLS.get(name_of(route), ("", None))
+    if isinstance(body, str):
+        body = filled(body, route, ids).encode()
+    headers = {"holdfast-run": "run_1", "holdfast-run-token": ids["token"]}
+
+    answer = ask(
+        route.method,
+        filled(route.path + query, route, ids),
+        body,
+        headers=headers if "{run_id}" in route.path else {},
+    )
+
+    assert answer.status in {200, 201, 202, 204}, answer.body
+
+
+@pytest.mark.parametrize("route", REFUSABLE, ids=name_of)
+def test_a_wrong_request_to_a_route_is_refused(
+    ask: Asker, ids: dict[str, str], route: HttpRoute
+) -> None:
+    path = filled(route.path, route, ids)
+    if route.ours:
+        answer = ask(route.method, f"{path}?other=1", {} if route.body else None)
+        assert answer.status == 400, answer.body
+    elif route.body is not None:
+        answer = ask(route.method, path, b"[")
+        assert answer.status == 400, answer.body
+    elif any(each.wire == "limit" for each in route.query):
+        answer = ask(route.method, f"{path}?limit=-1")
+        assert answer.status == 400, answer.body
+    else:
+        answer = ask(route.method, filled(route.path, route, dict.fromkeys(ids, "unknown")))
+        assert answer.status == 404, answer.body
+    assert answer.json()["type"] == "error"
+    assert answer.facts["class"]
