@@ -27,7 +27,7 @@ from holdfast.library.upkeep.backup import BackupReport
 from holdfast.library.upkeep.verify import VerifyReport
 from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.durable.markdown.transfer import Mode
-from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.memory import DurableEntries, DurableMemory, DurableRun
 from holdfast.memories.durable.read import LISTED
 from holdfast.memories.durable.records import (
     AgentSummary,
@@ -45,7 +45,7 @@ from holdfast.memories.durable.records import (
     StoredMany,
     Swept,
 )
-from holdfast.memories.durable.runs import DurableRun, Ending
+from holdfast.memories.durable.runs import Ending
 from holdfast.memories.durable.write import OnError, Promotes
 from holdfast.memories.longterm import read
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
@@ -738,120 +738,10 @@ class AsyncKeys:
         return await self._cross(self._of.list)
 
 
-class AsyncDurableRun:
-    """An open run, made by `DurableMemory.run`.
+class AsyncDurableEntries:
+    """Entries that an agent, or one of its runs, reads and writes."""
 
-    As a context manager it ends on every exit. Every call raises StaleRun once another run took its
-    lane, or it ended.
-    """
-
-    def __init__(self, of: DurableRun, cross: Crossing) -> None:
-        self._of, self._cross = of, cross
-        self.run_id = of.run_id
-        self.token = of.token
-        self.lane = of.lane
-        self.hydration = of.hydration
-
-    async def set(
-        self,
-        key: str,
-        content: str,
-        *,
-        category: str,
-        tags: Iterable[str] = (),
-        refresh: bool = True,
-        expected_seq: int | None = None,
-        idempotency_key: str | None = None,
-    ) -> StoredEntry:
-        """Write the whole entry under *key*, replacing an earlier one."""
-        return await self._cross(
-            self._of.set,
-            key,
-            content,
-            category=category,
-            tags=tags,
-            refresh=refresh,
-            expected_seq=expected_seq,
-            idempotency_key=idempotency_key,
-        )
-
-    async def set_many(
-        self, items: Iterable[object], *, on_error: OnError = "abort", refresh: bool = True
-    ) -> StoredMany:
-        """Write at most 1,000 entries in one transaction, in their order."""
-        return await self._cross(self._of.set_many, items, on_error=on_error, refresh=refresh)
-
-    async def capture(self, entries: Iterable[object]) -> StoredMany:
-        """Store the items of *entries* that differ from the stored entries."""
-        return await self._cross(self._of.capture, entries)
-
-    async def get(self, key: str) -> DurableEntry | None:
-        """Return the nearest entry under exactly *key*, or None."""
-        return await self._cross(self._of.get, key)
-
-    async def forget(self, key: str, *, scope: EntryScope | None = None) -> bool:
-        """Forget *key*; True when something was removed."""
-        return await self._cross(self._of.forget, key, scope=scope)
-
-    async def hydrate(self, budget: int | None = None) -> Hydration:
-        """Return what the agent sees now."""
-        return await self._cross(self._of.hydrate, budget)
-
-    async def explain(self, key: str, budget: int | None = None) -> Explanation:
-        """Explain whether a hydration takes the entry under *key*, and why.
-
-        *budget* is in bytes; None is the agent's limit.
-        """
-        return await self._cross(self._of.explain, key, budget)
-
-    async def heartbeat(self) -> datetime:
-        """Extend the lease of the run; return when it would lapse."""
-        return await self._cross(self._of.heartbeat)
-
-    async def end(self, outcome: Ending = "ok") -> RunEnded:
-        """End the run and delete its conversation entries."""
-        return await self._cross(self._of.end, outcome)
-
-    async def list(  # noqa: PLR0917 - the filters, each of which may be left out
-        self,
-        category: str | None = None,
-        tags: Iterable[str] | None = None,
-        since: datetime | timedelta | None = None,
-        key_prefix: str | None = None,
-        query: str | None = None,
-        limit: int | None = LISTED,
-        page: str | None = None,
-    ) -> AsyncPage[DurableEntry]:
-        """Return the entries that pass all filters, newest first, shadowed ones included."""
-        answer = await self._cross(
-            self._of.list, category, tags, since, key_prefix, query, limit, page
-        )
-        return AsyncPage(answer, self._cross)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._cross(self._of.__exit__, kind, error, trace)
-
-
-class AsyncDurableMemory:
-    """Durable memory of one agent: entries by key, kept between runs.
-
-    >>> import holdfast
-    >>> durable = holdfast.open(":memory:").durable("agent_7")
-    >>> durable.set("deploy_target", "fly.io", category="core").content
-    'fly.io'
-    >>> durable.get("owner") is None
-    True
-    """
-
-    def __init__(self, of: DurableMemory, cross: Crossing) -> None:
+    def __init__(self, of: DurableEntries, cross: Crossing) -> None:
         self._of, self._cross = of, cross
 
     async def set(
@@ -922,6 +812,81 @@ class AsyncDurableMemory:
         *budget* is in bytes; None is the agent's limit.
         """
         return await self._cross(self._of.explain, key, budget)
+
+    async def list(  # noqa: PLR0917 - the filters, each of which may be left out
+        self,
+        category: str | None = None,
+        tags: Iterable[str] | None = None,
+        since: datetime | timedelta | None = None,
+        key_prefix: str | None = None,
+        query: str | None = None,
+        limit: int | None = LISTED,
+        page: str | None = None,
+    ) -> AsyncPage[DurableEntry]:
+        """Return the entries that pass all filters, newest first, shadowed ones included.
+
+        A match has all of *tags*, and each word of *query*, case-folded, in its key, its content
+        or a tag. *since* is an instant, or a span back from now. *limit* is 1 to 1,000.
+        """
+        answer = await self._cross(
+            self._of.list, category, tags, since, key_prefix, query, limit, page
+        )
+        return AsyncPage(answer, self._cross)
+
+
+class AsyncDurableRun(AsyncDurableEntries):
+    """An open run, made by `DurableMemory.run`.
+
+    As a context manager it ends on every exit. Every call raises StaleRun once another run took its
+    lane, or it ended.
+    """
+
+    def __init__(self, of: DurableRun, cross: Crossing) -> None:
+        super().__init__(of, cross)
+        self._of, self._cross = of, cross
+        self.run_id = of.run_id
+        self.token = of.token
+        self.lane = of.lane
+        self.hydration = of.hydration
+
+    async def capture(self, entries: Iterable[object]) -> StoredMany:
+        """Store the items of *entries* that differ from the stored entries."""
+        return await self._cross(self._of.capture, entries)
+
+    async def heartbeat(self) -> datetime:
+        """Extend the lease of the run; return when it would lapse."""
+        return await self._cross(self._of.heartbeat)
+
+    async def end(self, outcome: Ending = "ok") -> RunEnded:
+        """End the run and delete its conversation entries."""
+        return await self._cross(self._of.end, outcome)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._cross(self._of.__exit__, kind, error, trace)
+
+
+class AsyncDurableMemory(AsyncDurableEntries):
+    """Durable memory of one agent: entries by key, kept between runs.
+
+    >>> import holdfast
+    >>> durable = holdfast.open(":memory:").durable("agent_7")
+    >>> durable.set("deploy_target", "fly.io", category="core").content
+    'fly.io'
+    >>> durable.get("owner") is None
+    True
+    """
+
+    def __init__(self, of: DurableMemory, cross: Crossing) -> None:
+        super().__init__(of, cross)
+        self._of, self._cross = of, cross
 
     async def run(
         self,
@@ -1039,26 +1004,6 @@ class AsyncDurableMemory:
         return await self._cross(
             self._of.promote, memory, key, category=category, as_key=as_key, tags=tags
         )
-
-    async def list(  # noqa: PLR0917 - the filters, each of which may be left out
-        self,
-        category: str | None = None,
-        tags: Iterable[str] | None = None,
-        since: datetime | timedelta | None = None,
-        key_prefix: str | None = None,
-        query: str | None = None,
-        limit: int | None = LISTED,
-        page: str | None = None,
-    ) -> AsyncPage[DurableEntry]:
-        """Return the entries that pass all filters, newest first, shadowed ones included.
-
-        A match has all of *tags*, and each word of *query*, case-folded, in its key, its content
-        or a tag. *since* is an instant, or a span back from now. *limit* is 1 to 1,000.
-        """
-        answer = await self._cross(
-            self._of.list, category, tags, since, key_prefix, query, limit, page
-        )
-        return AsyncPage(answer, self._cross)
 
     def __await__(self) -> Generator[None, None, Self]:
         yield from ()

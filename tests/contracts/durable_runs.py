@@ -9,8 +9,7 @@ import pytest
 from contracts.durable_writes import DAILY, GivenAnAgent, bad, keys_of, listed, refused, seen
 from holdfast.ground.errors import NotFound, RunRequired, StaleRun
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.runs import DurableRun
+from holdfast.memories.durable.memory import DurableMemory, DurableRun
 from holdfast.testing.fakes import FrozenClock
 
 DAY = 86_400

@@ -11,12 +11,11 @@ from holdfast.library import aio
 from holdfast.library.bridges import Saved
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open as open_here
-from holdfast.library.remote.durable_run import RemoteDurableRun
+from holdfast.library.remote.durable import RemoteDurable, RemoteDurableRun, RemoteEntries
 from holdfast.library.remote.handle import RemoteHoldfast
 from holdfast.library.remote.memories import RemoteNetworkRuns, RemoteThreads
 from holdfast.library.remote.streams import RemoteEvents
 from holdfast.library.remote_agents import RemoteAgents, RemoteEnvironments
-from holdfast.library.remote_durable import RemoteDurable
 from holdfast.library.remote_keys import RemoteKeys
 from holdfast.library.remote_longterm import RemoteLongTermData, RemoteLongTermMemory
 from holdfast.library.remote_memories import RemoteMemories, RemoteVersions
@@ -24,8 +23,7 @@ from holdfast.library.remote_runs import RemoteRuns
 from holdfast.library.remote_sessions import RemoteSessions
 from holdfast.library.remote_stores import RemoteMemoryStores
 from holdfast.memories.durable.markdown.transfer import Mode
-from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.runs import DurableRun
+from holdfast.memories.durable.memory import DurableEntries, DurableMemory, DurableRun
 from holdfast.memories.durable.write import Promotes
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions
@@ -48,6 +46,7 @@ PAIRS: list[tuple[type, Any, type]] = [
     (Agents, RemoteAgents, aio.AsyncAgents),
     (Environments, RemoteEnvironments, aio.AsyncEnvironments),
     (Keys, RemoteKeys, aio.AsyncKeys),
+    (DurableEntries, RemoteEntries, aio.AsyncDurableEntries),
     (DurableMemory, RemoteDurable, aio.AsyncDurableMemory),
     (DurableRun, RemoteDurableRun, aio.AsyncDurableRun),
     (LongTermData, RemoteLongTermData, aio.AsyncLongTermData),
@@ -80,7 +79,7 @@ LATE: dict[str, Any] = {
     "Saved": Saved,
 }
 """Types that a module of ours names without loading them."""
-OF_THE_SAME_FACE = {RemoteDurableRun: DurableRun, RemoteLongTermMemory: LongTermMemory}
+OF_THE_SAME_FACE = {RemoteLongTermMemory: LongTermMemory}
 """A run or a memory is of the handle that gave it."""
 
 

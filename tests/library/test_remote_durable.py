@@ -8,7 +8,7 @@ from library.scripted import HANG_UP, Answer, Scripted
 
 from holdfast.ground.scope import LOCAL
 from holdfast.library.remote.handle import RemoteHoldfast
-from holdfast.library.remote_durable import RemoteDurable
+from holdfast.memories.durable.memory import DurableMemory
 
 AT = "2026-11-21T04:00:00.000Z"
 BY = LOCAL.to_wire()
@@ -36,7 +36,7 @@ STORED: dict[str, Any] = {
     "notices": [],
 }
 
-WRITES: dict[str, tuple[Callable[[RemoteDurable], object], dict[str, Any]]] = {
+WRITES: dict[str, tuple[Callable[[DurableMemory], object], dict[str, Any]]] = {
     "restore": (lambda durable: durable.restore("a", 3).seq, STORED),
     "forget": (lambda durable: durable.forget("a"), {"forgotten": True, "key": "a"}),
     "set_many": (

@@ -19,8 +19,7 @@ import holdfast
 from holdfast import tools
 from holdfast.ground.errors import InvalidInput, PreconditionFailed, StaleRun
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.runs import DurableRun
+from holdfast.memories.durable.memory import DurableMemory, DurableRun
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import serving
 
@@ -291,7 +290,7 @@ NOBODY = """
 import sys
 import holdfast
 from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.runs import DurableRun
+from holdfast.memories.durable.memory import DurableRun
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 with holdfast.open(":memory:") as hf:
     durable = hf.durable("agent_7")

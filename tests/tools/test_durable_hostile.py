@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import Holdfast, tools
-from holdfast.memories.durable.runs import DurableRun
+from holdfast.memories.durable.memory import DurableRun
 from holdfast.tools.base import Tool
 
 NAMES = ("store", "recall", "list", "forget")

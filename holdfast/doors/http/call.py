@@ -1,13 +1,39 @@
-"""One request as its handler sees it, and checks that its objects exist."""
+"""A request as its handler sees it, handlers of operations, existence checks."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar, cast
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin
 
-from holdfast.doors.http.params import B, BodyLimits, read_body, read_json
-from holdfast.doors.http.request import Lanes, LibraryHandles, Visitor
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from holdfast.doors.http.params import (
+    USUAL,
+    WIDE,
+    B,
+    BodyLimits,
+    Name,
+    flag,
+    integer,
+    moment,
+    number,
+    one_of,
+    read_body,
+    read_json,
+    several,
+    text,
+)
+from holdfast.doors.http.request import Handler, HttpRoute, Lanes, LibraryHandles, Visitor
+from holdfast.doors.http.response import Response, of_json
 from holdfast.doors.http.state import House
+from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.ground.pages import Page
 from holdfast.ground.scope import Scope
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.operations.base import Operation, OperationTable, ParamLayout
 from holdfast.memories.stores.records import JSONObject
 from holdfast.memories.stores.rows import StoresContext, reach
 
@@ -77,6 +103,134 @@ class Call:
     @property
     def _lanes(self) -> Lanes:
         return self.house.lanes
+
+
+_UNIONS: Final = (Union, UnionType)
+_BY_TYPE: Final[Mapping[Any, Callable[[str], Name]]] = {
+    str: text,
+    int: integer,
+    float: number,
+    bool: flag,
+}
+
+
+Opener = Callable[[Call, Holdfast, Operation], Any]
+"""Returns the memory of a request, whose method is called."""
+
+
+def table_routes(
+    table: OperationTable[Any],
+    opener: Opener | None = None,
+    handlers: Mapping[str, Handler] | None = None,
+) -> Iterator[HttpRoute]:
+    """Yield the routes of the operations of *table*.
+
+    *opener* opens the memory; without one it is an attribute of the handle. *handlers* are
+    handwritten, by the name of the operation.
+    """
+    for each in table.operations:
+        handler = OperationHandler(each, table.layout(each), opener)
+        yield HttpRoute(
+            method=each.method,
+            path=each.path,
+            needs=each.scope,
+            answer=(handlers or {}).get(each.name, handler.answer),
+            summary=each.summary,
+            body="any" if each.body else each.params,
+            query=handler.query,
+            limit=table.limit if each.limit is None else each.limit,
+            bound=each.bound or table.bound,
+            durable=table.coded,
+        )
+
+
+class OperationHandler:
+    """Decode the arguments of an operation, call the library, encode its result."""
+
+    def __init__(self, operation: Operation, layout: ParamLayout, opener: Opener | None) -> None:
+        self._operation, self._layout, self._opener = operation, layout, opener
+        self._limits = WIDE if operation.deep else USUAL
+        self._method = attrgetter(operation.act if opener else operation.name)
+        self._decoders = {
+            name: special.decode for name, special in operation.special.items() if special.decode
+        }
+        self.query = tuple(_name(operation, each) for each in layout.query)
+
+    async def answer(self, call: Call) -> Response:
+        """Return the response to *call*."""
+
+        def act(hf: Holdfast) -> Any:
+            arguments = self._arguments(call)
+            memory = self._opener(call, hf, self._operation) if self._opener else hf
+            return self._method(memory)(**arguments)
+
+        def respond(result: Any) -> Response:
+            return response_of(self._operation, result, call.segments)
+
+        match self._operation.lane:
+            case "slow":
+                return await call.slow(lambda hf: respond(act(hf)))
+            case "write":
+                return respond(await call.write(act))
+            case "quick":
+                return respond(await call.quick(act))
+
+    def _arguments(self, call: Call) -> dict[str, Any]:
+        operation, layout = self._operation, self._layout
+        given = {name: call[wire] for name, wire in layout.segments.items()} | call.query
+        if operation.body:
+            given[operation.body] = self._whole_body(call)
+        elif operation.params is not None:
+            blank = operation.optional and not call.raw.strip()
+            body = operation.params() if blank else call.body(operation.params, self._limits)
+            fields = {name: getattr(body, wire) for name, wire in layout.body.items()}
+            given |= {name: each for name, each in fields.items() if each is not UNSET}
+        for name, decode in self._decoders.items():
+            if name in given:
+                given[name] = decode(given[name])
+        return given
+
+    def _whole_body(self, call: Call) -> dict[str, Any]:
+        body = call.json(self._limits)
+        for wire in call.segments.keys() - self._layout.segments.values():
+            if body.setdefault(wire, call[wire]) != call[wire]:
+                raise InvalidInput(wire, "names another run than the path", given=body[wire])
+        return body
+
+
+def response_of(operation: Operation, result: Any, segments: Mapping[str, str]) -> Response:
+    """Return *result* of *operation* as a response; *segments* are those of its path."""
+    encode = operation.result.encode
+    if result is None and operation.missing is not None:
+        kind, advice = operation.missing
+        *_, last = segments.values()
+        raise NotFound(kind, last, next=advice)
+    if operation.paged:
+        page = cast("Page[Any]", result)
+        return of_json({"data": [encode(e) for e in page.data], "next_page": page.next_page})
+    echo = {name: segments[operation.wire(name)] for name in operation.echo}
+    status = operation.status if isinstance(operation.status, int) else operation.status(result)
+    return of_json({**echo, **encode(result)}, status=status)
+
+
+def _name(operation: Operation, parameter: inspect.Parameter) -> Name:
+    """Return the parameter of a query that *parameter* is, by its type."""
+    special, wire = operation.special.get(parameter.name), operation.wire(parameter.name)
+    kind: Any = special.type if special and special.type else parameter.annotation
+    if isinstance(kind, Name):
+        return kind
+    kinds = set(get_args(kind) if get_origin(kind) in _UNIONS else (kind,)) - {NoneType}
+    first = next(iter(kinds))
+    if kinds == {datetime, timedelta}:
+        name = moment(wire)
+    elif get_origin(first) is Literal:
+        name = one_of(wire, *get_args(first))
+    elif get_origin(first) is Iterable:
+        name = several(wire, parameter.name)
+    else:
+        name = _BY_TYPE[first](wire)
+    required = parameter.default is inspect.Parameter.empty
+    return replace(name, library=parameter.name, required=required)
 
 
 async def store_there(call: Call) -> None:

@@ -6,7 +6,8 @@ methods of a remote memory (`library/remote/calls`), which have the signatures o
 
 1. **The façade's signature is the list of parameters.** A parameter is a segment if its wire name
    stands in braces in the path, a field of the body if it is a field of the struct `params`, the
-   whole body if `body` names it, and else part of the query. `idempotency_key` is a header.
+   whole body if `body` names it, and else part of the query. `idempotency_key` is a header. The
+   fields of `params` that are left over are a parameter `**names` of the signature.
 2. **Query parameters** have the order of the signature, `limit` and `page` last, and no default on
    the wire. Their types decide how they are parsed and encoded: text, numbers, `Literal`, lists of
    text, instants, and spans of time.
@@ -49,6 +50,10 @@ Lane = Literal["quick", "slow", "write"]
 wait, `write` ends with one write that is awaited without a thread."""
 
 
+Bound = Literal["never", "agent", "user"]
+"""A key may be bound to the agent, or to the user, in the path; `never` refuses bound keys."""
+
+
 class Param(Struct, frozen=True, kw_only=True):
     """A parameter for which name and type of the signature are not enough."""
 
@@ -89,13 +94,18 @@ class Operation(Struct, frozen=True, kw_only=True):
     params: type[Struct] | None = None
     body: str = ""
     """The parameter that is the whole body, a JSON object."""
+    optional: bool = False
+    """Whether the body may be left out."""
     special: Mapping[str, Param] = field(default_factory=dict[str, Param])
+    status: int | Callable[[Any], int] = 200
     retry: Retry = "never"
     lane: Lane = "quick"
     limit: int | None = None
     """Most bytes of the body, if not those of the table."""
     deep: bool = False
     """Whether the body may hold output of models and tools, nested deeper."""
+    bound: Bound | None = None
+    """Whom a bound key must be bound to, if not as in the table."""
     echo: tuple[str, ...] = ()
     """Arguments that the response repeats."""
     missing: tuple[str, str] | None = None
@@ -124,6 +134,9 @@ class OperationTable(Struct, Generic[F], frozen=True, kw_only=True):
     operations: tuple[Operation, ...]
     limit: int = MIB
     """Most bytes of a body."""
+    bound: Bound = "never"
+    coded: bool = False
+    """Whether errors have a code of durable memory."""
 
     def layout(self, operation: Operation) -> "ParamLayout":
         """Return where each parameter of *operation* stands in its request."""
@@ -135,7 +148,9 @@ class OperationTable(Struct, Generic[F], frozen=True, kw_only=True):
         query: list[inspect.Parameter] = []
         for each in parameters:
             wire = operation.wire(each.name)
-            if f"{{{wire}}}" in operation.path:
+            if each.kind is inspect.Parameter.VAR_KEYWORD:
+                body |= {name: name for name in fields if name not in body.values()}
+            elif f"{{{wire}}}" in operation.path:
                 segments[each.name] = wire
             elif wire in fields:
                 body[each.name] = wire

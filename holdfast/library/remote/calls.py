@@ -4,15 +4,16 @@ import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import update_wrapper
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from holdfast.ground.errors import EngineFault, InvalidInput, NotFound, PathTaken, Unavailable
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
-from holdfast.library.operations.base import Operation, OperationTable, ParamLayout
+from holdfast.library.operations.base import Method, Operation, OperationTable, ParamLayout, Retry
 from holdfast.library.remote.client import WireClient, filled, route
 from holdfast.memories.stores.records import (
     Deleted,
@@ -30,7 +31,7 @@ F = TypeVar("F")
 
 
 class MemoryRequests(Struct, frozen=True, kw_only=True):
-    """MemoryRequests about one memory of a server, with one credential.
+    """Requests about one memory of a server, with one credential.
 
     `segments` and `query` name the memory, and are in each request. `errors` completes the errors
     that are raised within it.
@@ -42,9 +43,41 @@ class MemoryRequests(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     errors: Callable[[], AbstractContextManager[None]] = nullcontext
 
+    def read(self, path: str, query: Mapping[str, object] | None = None) -> JSONObject:
+        """Return the response of a GET of *path*, in which names stand in braces."""
+        with self.errors():
+            target, query = filled(path, self.segments), {**self.query, **(query or {})}
+            return self.client.read(target, query, headers=self.headers)
+
+    def write(
+        self,
+        method: Method,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        retry: Retry = "never",
+        query: Mapping[str, object] | None = None,
+        key: str | None = None,
+    ) -> JSONObject:
+        """Return the response of *method* on *path*; a `keyed` one has the key *key*."""
+        headers: dict[str, str | bytes] = dict(self.headers)
+        if retry == "keyed":
+            headers["idempotency-key"] = (secrets.token_hex(16) if key is None else key).encode()
+        with self.errors():
+            return self.client.write(
+                method,
+                filled(path, self.segments),
+                body,
+                query={**self.query, **(query or {})},
+                headers=headers,
+                again=retry != "never",
+            )
+
 
 class RemoteMemory:
     """A memory on a server; `remote_memory` makes its methods."""
+
+    sent: ClassVar[Mapping[str, tuple[Operation, ParamLayout]]] = {}
 
     def __init__(self, requests: MemoryRequests) -> None:
         self.requests = requests
@@ -56,66 +89,72 @@ def requests_of(memory: object) -> MemoryRequests:
 
 
 def remote_memory(
-    table: OperationTable[F], **composed: Callable[..., Any]
+    table: OperationTable[F], base: object = RemoteMemory, **composed: Callable[..., Any]
 ) -> Callable[[MemoryRequests], F]:
-    """Return the class of a remote memory, with the methods of the façade of *table*.
+    """Return a class with the methods of the façade of *table*, below *base*.
 
-    *composed* are functions of the remote memory, for methods that are no single operation.
+    *composed* are functions of the remote memory, for methods that are no single operation. Methods
+    of the façade that only call others are among them as they are.
     """
-    methods = {each.act: _method(table, each) for each in table.operations}
+    sent = {each.act: (each, table.layout(each)) for each in table.operations}
+    methods: dict[str, Any] = {act: _method(table, *each) for act, each in sent.items()}
     for name, function in composed.items():
-        methods[name] = update_wrapper(function, getattr(table.facade, name))
-    return cast("Any", type(f"Remote{table.facade.__name__}", (RemoteMemory,), methods))
+        own = getattr(table.facade, name)
+        methods[name] = own if function is own else update_wrapper(function, own)
+    above = cast("type[RemoteMemory]", base)
+    methods["sent"] = {**above.sent, **sent}
+    return cast("Any", type(f"Remote{table.facade.__name__}", (above,), methods))
 
 
-def _method(table: OperationTable[Any], operation: Operation) -> Callable[..., Any]:
-    layout = table.layout(operation)
+def _method(
+    table: OperationTable[Any], operation: Operation, layout: ParamLayout
+) -> Callable[..., Any]:
+    signature = layout.signature
+    variadic = [e.name for e in signature.parameters.values() if e.kind is e.VAR_KEYWORD]
 
     def call(self: RemoteMemory, *args: Any, **kwargs: Any) -> Any:
-        bound = layout.signature.bind(self, *args, **kwargs)
+        bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
-        with self.requests.errors():
-            return _send(operation, layout, self.requests, dict(list(bound.arguments.items())[1:]))
+        arguments = dict(list(bound.arguments.items())[1:])
+        for name in variadic:
+            arguments |= arguments.pop(name)
+        return perform(self, operation.act, arguments)
 
     return update_wrapper(call, getattr(table.facade, operation.act))
 
 
-def _send(
-    operation: Operation,
-    layout: ParamLayout,
-    requests: MemoryRequests,
-    arguments: Mapping[str, Any],
-) -> Any:
-    given = {name: _encoded(operation, name, each) for name, each in arguments.items()}
+def perform(memory: object, act: str, arguments: Mapping[str, Any]) -> Any:
+    """Send the operation *act* of *memory*, a remote memory, and decode its result.
+
+    *arguments* may have fields of the body that are no parameters of the façade.
+    """
+    remote = cast("RemoteMemory", memory)
+    (operation, layout), requests = remote.sent[act], remote.requests
+    with requests.errors():
+        given = {name: _encoded(operation, name, each) for name, each in arguments.items()}
+    key = given.pop("idempotency_key", None)
+    query = {operation.wire(each.name): given.pop(each.name) for each in layout.query}
+    segments = {wire: given.pop(name) for name, wire in layout.segments.items()}
     body: Mapping[str, Any] | None = None
     if operation.body:
         body = given[operation.body]
     elif operation.params:
-        body = {wire: given[name] for name, wire in layout.body.items()}
-    segments = {wire: given[name] for name, wire in layout.segments.items()}
-    path = filled(operation.path, {**(body or {}), **requests.segments, **segments})
-    query = {operation.wire(each.name): given[each.name] for each in layout.query}
-    query = {**requests.query, **query}
+        body = {operation.wire(name): each for name, each in given.items()}
+    requests = replace(requests, segments={**(body or {}), **requests.segments, **segments})
     if operation.paged:
-        return _page(operation, requests, path, query)
-    headers: dict[str, str | bytes] = dict(requests.headers)
-    if operation.retry == "keyed":
-        key: str = given.get("idempotency_key") or secrets.token_hex(16)
-        headers["idempotency-key"] = key.encode()
+        return _page(operation, requests, query)
     try:
-        answer = requests.client.write(
-            operation.method,
-            path,
-            body,
-            query=query,
-            headers=headers,
-            again=operation.method == "GET" or operation.retry != "never",
-        )
+        if operation.method == "GET":
+            answer = requests.read(operation.path, query)
+        else:
+            answer = requests.write(
+                operation.method, operation.path, body, retry=operation.retry, query=query, key=key
+            )
     except NotFound as error:
         if operation.missing is not None and error.kind == operation.missing[0]:
             return None
         raise
-    return _decoded(operation, answer)
+    return decoded(operation.result.decode, answer)
 
 
 def _encoded(operation: Operation, name: str, value: object) -> Any:
@@ -123,25 +162,22 @@ def _encoded(operation: Operation, name: str, value: object) -> Any:
     return special.encode(value) if special and special.encode else value
 
 
-def _decoded(operation: Operation, wire: object) -> Any:
-    """Decode a result or an item of a page; EngineFault if it has another shape."""
+def decoded(decode: Callable[[Any], T], wire: object) -> T:
+    """Return *decode*(*wire*); EngineFault if the response has another shape."""
     try:
-        return operation.result.decode(wire)
+        return decode(wire)
     except (msgspec.ValidationError, InvalidInput, KeyError, TypeError) as error:
         raise EngineFault(f"The server's answer is of another shape: {error}.") from error
 
 
-def _page(
-    operation: Operation, requests: MemoryRequests, path: str, query: Mapping[str, object]
-) -> Page[Any]:
-    with requests.errors():
-        listed = _converted(_Listed, requests.client.read(path, query, headers=requests.headers))
-        return Page(
-            [_decoded(operation, each) for each in listed.data],
-            listed.next_page,
-            prev_page=listed.prev_page,
-            more=lambda cursor: _page(operation, requests, path, {**query, "page": cursor}),
-        )
+def _page(operation: Operation, requests: MemoryRequests, query: Mapping[str, object]) -> Page[Any]:
+    listed = _converted(_Listed, requests.read(operation.path, query))
+    return Page(
+        [decoded(operation.result.decode, each) for each in listed.data],
+        listed.next_page,
+        prev_page=listed.prev_page,
+        more=lambda cursor: _page(operation, requests, {**query, "page": cursor}),
+    )
 
 
 class _Listed(msgspec.Struct, frozen=True):

@@ -2,11 +2,12 @@
 
 import logging
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.engines.base import Engine
@@ -16,16 +17,17 @@ from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.remote.calls import MemoryRequests, identity
+from holdfast.library.remote.calls import MemoryRequests, decoded, identity, requests_of
 from holdfast.library.remote.client import Connections, WireClient
+from holdfast.library.remote.durable import remote_durable, remote_workspace
 from holdfast.library.remote.memories import RemoteNetworkRuns, RemoteThreads
 from holdfast.library.remote.streams import RemoteEvents
 from holdfast.library.remote_agents import RemoteAgents, RemoteEnvironments
-from holdfast.library.remote_durable import RemoteDurable, RemoteDurables
 from holdfast.library.remote_keys import RemoteKeys
 from holdfast.library.remote_sessions import RemoteSessions
 from holdfast.library.remote_stores import RemoteMemoryStores
 from holdfast.library.spans import DURABLE, traced
+from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import AgentSummary, DurableLimits, LimitsChanged, Swept
 from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.memories.state.threads import NetworkRuns, Threads
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from holdfast.library.remote_runs import RemoteRuns
     from holdfast.memories.run.memory import RunMemory
 
+_FORGET = "/api/forget"
+_forget_report = partial(msgspec.convert, type=ForgetReport)
 _log = logging.getLogger(__name__)
 
 
@@ -59,7 +63,7 @@ class RemoteHoldfast:
         self.agents = RemoteAgents(client)
         self.environments = RemoteEnvironments(client)
         self.keys = RemoteKeys(client)
-        self._durables = RemoteDurables(client)
+        self._workspace = remote_workspace(client)
 
     @cached_property
     def _identity(self) -> Identity:
@@ -88,9 +92,9 @@ class RemoteHoldfast:
 
         return save_run(cast("Any", self.memory_stores), memory, store_id, prefix=prefix)
 
-    def durable(self, agent: str) -> RemoteDurable:
+    def durable(self, agent: str) -> DurableMemory:
         """Return the durable memory of *agent*; InvalidInput for a bad name."""
-        memory = RemoteDurable(self._client, agent)
+        memory = remote_durable(self._client, agent)
         content = self.opened.trace_content
         return traced(memory, DURABLE, store=agent, content=content, remote=True)
 
@@ -98,26 +102,28 @@ class RemoteHoldfast:
         self, limit: int | None = 100, page: str | None = None
     ) -> Page[AgentSummary]:
         """Return the agents of the workspace that have durable memory, by name."""
-        return self._durables.agents(limit, page)
+        return self._workspace.durable_agents(limit, page)
 
     def durable_limits(self) -> DurableLimits:
         """Return the default limits of the workspace's agents, and of shared entries."""
-        return self._durables.limits()
+        return self._workspace.durable_limits()
 
     def set_durable_limits(self, *, evict: bool = False, **limits: int | None) -> LimitsChanged:
         """Set limits for the whole workspace; None restores the default."""
-        return self._durables.set_limits(limits, evict=evict)
+        return self._workspace.set_durable_limits(evict=evict, **limits)
 
     def sweep(self) -> Swept:
         """Remove expired entries, lapsed runs and old changes of every agent."""
-        return self._durables.sweep()
+        return self._workspace.sweep()
 
     def forget_agent(self, agent: str) -> ForgetReport:
         """Forget all data of *agent*, and its name.
 
         Its open runs are refused from then on.
         """
-        return self._durables.forget_agent(agent)
+        body = {"agent": agent}
+        answer = requests_of(self._workspace).write("POST", _FORGET, body, retry="keyed")
+        return decoded(_forget_report, answer)
 
     def longterm(
         self,
@@ -161,10 +167,7 @@ class RemoteHoldfast:
 
     def forget_user(self, user_id: str) -> ForgetReport:
         """Forget all data of the user *user_id*, in every collection, and the name."""
-        from holdfast.library.remote_longterm_wire import record
-
-        answer = self._client.write("POST", "/api/forget", {"user": user_id})
-        return record(ForgetReport, answer)
+        return decoded(_forget_report, self._client.write("POST", _FORGET, {"user": user_id}))
 
     @property
     def workspace(self) -> str:

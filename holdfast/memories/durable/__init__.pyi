@@ -1,2 +1,2 @@
 from holdfast.memories.durable.memory import DurableMemory as DurableMemory
-from holdfast.memories.durable.runs import DurableRun as DurableRun
+from holdfast.memories.durable.memory import DurableRun as DurableRun

@@ -29,7 +29,8 @@ class InRun(Struct, frozen=True, kw_only=True):
 class AgentContext(Struct, frozen=True, kw_only=True):
     """The agent and actor of calls, with their engine, clock and ids.
 
-    `engine` is scoped to `workspace` and `agent`.
+    `engine` is scoped to `workspace` and `agent`. Under an *idempotency_key* a repeated write
+    returns the first result and writes nothing.
     """
 
     engine: Engine
@@ -39,10 +40,15 @@ class AgentContext(Struct, frozen=True, kw_only=True):
     clock: Clock
     ids: Ids
     run: InRun | None = None
+    idempotency_key: str | None = None
 
     def within(self, run_id: str, token: int) -> "AgentContext":
         """Return a copy that acts in the run *run_id* with the fencing token *token*."""
         return replace(self, run=InRun(run_id=run_id, token=token))
+
+    def once(self, idempotency_key: str) -> "AgentContext":
+        """Return a copy under which a repeated write returns the first result."""
+        return replace(self, idempotency_key=idempotency_key)
 
     def as_agent(self) -> "AgentContext":
         """Return a copy with the agent as the actor, as in a run."""

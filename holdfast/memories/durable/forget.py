@@ -29,13 +29,7 @@ from holdfast.memories.durable.validation import checked_key
 _FORGOTTEN: Final = REGISTRY.counter("durable_forgotten_total", "Entries forgotten.")
 
 
-def forget(
-    context: AgentContext,
-    key: str,
-    scope: EntryScope | None = None,
-    *,
-    idempotency_key: str | None = None,
-) -> bool:
+def forget(context: AgentContext, key: str, scope: EntryScope | None = None) -> bool:
     """Forget *key*; return whether an entry was deleted.
 
     Deletes from the run's and the agent's own scope; if neither has the key, from the workspace.
@@ -48,7 +42,7 @@ def forget(
             check_one_of("scope", scope, get_args(EntryScope), "must be agent, workspace or run")
         if scope == "run" and context.run is None:
             raise RunRequired
-        replay = Replay.of(idempotency_key, "forget", key, scope)
+        replay = Replay.of(context.idempotency_key, "forget", key, scope)
 
     def work(tx: Transaction) -> _Done:
         unit, gone = _opened(context, tx, key, scope)

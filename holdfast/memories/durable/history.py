@@ -203,9 +203,7 @@ def redact(context: AgentContext, seq: int) -> EntryChange:
     return change
 
 
-def restore(
-    context: AgentContext, key: str, seq: int, *, idempotency_key: str | None = None
-) -> StoredEntry:
+def restore(context: AgentContext, key: str, seq: int) -> StoredEntry:
     """Write the content of the change *seq* of *key* again.
 
     Raises NotFound when the change has no content. A repeat under the same idempotency key also
@@ -213,7 +211,7 @@ def restore(
     """
     with refusals(context):
         checked_key(key)
-        replay = Replay.of(idempotency_key, "restore", key, seq)
+        replay = Replay.of(context.idempotency_key, "restore", key, seq)
 
     def work(tx: Transaction) -> StoredEntry:
         row = change_at(context, tx, seq)

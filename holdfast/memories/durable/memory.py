@@ -3,7 +3,10 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from os import PathLike
+from types import TracebackType
+from typing import Self
 
+from holdfast.ground.errors import StaleRun
 from holdfast.ground.pages import Page
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.forget import forget
@@ -21,27 +24,20 @@ from holdfast.memories.durable.records import (
     ImportReport,
     LimitsChanged,
     Op,
+    RunEnded,
     StoredEntry,
     StoredMany,
     Swept,
     coded,
 )
 from holdfast.memories.durable.retention import limits_of, set_limits, sweep
-from holdfast.memories.durable.runs import DurableRun, begin
+from holdfast.memories.durable.runs import Begun, Ending, begin, end, heartbeat
 from holdfast.memories.durable.write import OnError, Promotes, promote, promotion, set_many, set_one
 from holdfast.memories.durable.write_entry import EntryWrite
 
 
-class DurableMemory:
-    """Durable memory of one agent: entries by key, kept between runs.
-
-    >>> import holdfast
-    >>> durable = holdfast.open(":memory:").durable("agent_7")
-    >>> durable.set("deploy_target", "fly.io", category="core").content
-    'fly.io'
-    >>> durable.get("owner") is None
-    True
-    """
+class DurableEntries:
+    """Entries that an agent, or one of its runs, reads and writes."""
 
     def __init__(self, context: AgentContext) -> None:
         self.context = context
@@ -131,6 +127,63 @@ class DurableMemory:
         *budget* is in bytes; None is the agent's limit.
         """
         return explain(self.context, key, budget)
+
+
+class DurableRun(DurableEntries):
+    """An open run, made by `DurableMemory.run`.
+
+    As a context manager it ends on every exit. Every call raises StaleRun once another run took its
+    lane, or it ended.
+    """
+
+    def __init__(self, begun: Begun) -> None:
+        super().__init__(begun.context)
+        self.hydration: Hydration = begun.hydration
+        self.run_id, self.token, self.lane = begun.run_id, begun.token, begun.lane
+        self._over = False
+
+    def capture(self, entries: Iterable[object]) -> StoredMany:
+        """Store the items of *entries* that differ from the stored entries."""
+        return self.set_many(entries, on_error="skip", refresh=False)
+
+    def heartbeat(self) -> datetime:
+        """Extend the lease of the run; return when it would lapse."""
+        return heartbeat(self.context)
+
+    def end(self, outcome: Ending = "ok") -> RunEnded:
+        """End the run and delete its conversation entries."""
+        ended = end(self.context, outcome)
+        self._over = True
+        return ended
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._over:
+            return
+        try:
+            self.end("ok" if kind is None else "failed")
+        except StaleRun:
+            # It has ended already: another run has its lane.
+            self._over = True
+
+
+class DurableMemory(DurableEntries):
+    """Durable memory of one agent: entries by key, kept between runs.
+
+    >>> import holdfast
+    >>> durable = holdfast.open(":memory:").durable("agent_7")
+    >>> durable.set("deploy_target", "fly.io", category="core").content
+    'fly.io'
+    >>> durable.get("owner") is None
+    True
+    """
 
     def run(
         self,

@@ -62,7 +62,8 @@ def set_one(
     with refusals(context):
         request = checked_entry(key, content, category, tags)
         expected = _checked_expectation(wish.expected_seq)
-        replay = Replay.of(wish.idempotency_key, "set", request, wish.refresh, expected, wish.cause)
+        once = context.idempotency_key if wish.idempotency_key is None else wish.idempotency_key
+        replay = Replay.of(once, "set", request, wish.refresh, expected, wish.cause)
 
     def work(tx: Transaction) -> StoredEntry:
         unit = AgentTransaction(context, tx)
@@ -94,7 +95,6 @@ def set_many(
     *,
     on_error: OnError = "abort",
     refresh: bool = True,
-    idempotency_key: str | None = None,
 ) -> StoredMany:
     """Write many entries in one transaction, in their order.
 
@@ -105,7 +105,9 @@ def set_many(
         check_one_of("on_error", on_error, get_args(OnError), "must be abort or skip")
         given = _checked_items(items)
         reasons = [(index, each.error.message) for index, each in given.refused.items()]
-        replay = Replay.of(idempotency_key, "set_many", given.tried, reasons, on_error, refresh)
+        replay = Replay.of(
+            context.idempotency_key, "set_many", given.tried, reasons, on_error, refresh
+        )
     wish = EntryWrite(refresh=refresh)
 
     def work(tx: Transaction) -> StoredMany:

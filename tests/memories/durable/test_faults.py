@@ -14,9 +14,8 @@ from holdfast.ground.errors import EngineFault, Unavailable
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import LOCAL, Scope
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.memory import DurableMemory, DurableRun
 from holdfast.memories.durable.records import StoredEntry, StoredMany
-from holdfast.memories.durable.runs import DurableRun
 from holdfast.memories.stores.rows import StoresContext
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer

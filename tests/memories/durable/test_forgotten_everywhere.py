@@ -110,8 +110,8 @@ def shared(hf: Holdfast, durable: DurableMemory) -> None:
 def written_to_be_repeated(hf: Holdfast, durable: DurableMemory) -> None:
     assert hf
     store(durable, key="once")
-    set_many(durable.context, [ENTRY], on_error="skip", idempotency_key="many")
-    import_files(durable.context, [(f"core/{KEY}.md", FILE)], How(idempotency_key="files"))
+    set_many(durable.context.once("many"), [ENTRY], on_error="skip")
+    import_files(durable.context.once("files"), [(f"core/{KEY}.md", FILE)])
 
 
 def evicted(hf: Holdfast, durable: DurableMemory) -> None:
@@ -137,7 +137,7 @@ def expired(hf: Holdfast, durable: DurableMemory) -> None:
 def imported(hf: Holdfast, durable: DurableMemory) -> None:
     assert hf
     files = [(f"core/{KEY}.md", FILE), (f"{KEY}.md", FILE.replace('"core"', '"conversation"'))]
-    import_files(durable.context, files, How(idempotency_key="files"))
+    import_files(durable.context.once("files"), files)
 
 
 def named_in_a_refusal_of_files(hf: Holdfast, durable: DurableMemory) -> None:
@@ -145,9 +145,7 @@ def named_in_a_refusal_of_files(hf: Holdfast, durable: DurableMemory) -> None:
     durable.set_limits(cap=1)
     store(durable)
     file = FILE.replace(KEY, "another").replace('"core"', '"note"').replace(CONTENT, "x")
-    told = import_files(
-        durable.context, [("a.md", file.replace(TAG, "t"))], How(idempotency_key="files")
-    )
+    told = import_files(durable.context.once("files"), [("a.md", file.replace(TAG, "t"))])
     assert told.rejected
 
 
@@ -156,7 +154,7 @@ def named_in_a_refusal_of_many(hf: Holdfast, durable: DurableMemory) -> None:
     durable.set_limits(cap=1)
     store(durable)
     item = {"key": "another", "content": "x", "category": "note"}
-    assert set_many(durable.context, [item], on_error="skip", idempotency_key="many").refused
+    assert set_many(durable.context.once("many"), [item], on_error="skip").refused
 
 
 def restored_and_redacted(hf: Holdfast, durable: DurableMemory) -> None:

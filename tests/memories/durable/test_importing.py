@@ -457,11 +457,12 @@ def test_an_import_is_done_once_and_answered_each_time(durable: DurableMemory) -
     durable.set("gone", "x", category="notes")
     durable.set("changed", "x", category="notes")
     files = [file("new"), file("changed", "y")]
-    how = How(mode="replace", idempotency_key="once")
-    first = take(durable, *files, how=how)
+    how = How(mode="replace")
+    once = DurableMemory(durable.context.once("once"))
+    first = take(once, *files, how=how)
     durable.forget("new")
 
-    again = take(durable, *files, how=how)
+    again = take(once, *files, how=how)
 
     assert first.removed == ("gone",)
     # The log no longer knows what was forgotten, so the answer does not either.
@@ -474,19 +475,20 @@ def test_rejections_are_answered_again_as_they_were(
 ) -> None:
     files = [file("a", "x", "daily", "updated: 2025-12-30T00:00:00Z"), ("x.md", "bad")]
     files.append(file("b", "x", "daily", "updated: 2025-12-01T00:00:00Z"))
-    how = How(idempotency_key="once")
-    first = take(durable, *files, how=how)
+    once = DurableMemory(durable.context.once("once"))
+    first = take(once, *files)
     clock.tick(20 * 3600)
 
-    assert take(durable, *files, how=how) == first
+    assert take(once, *files) == first
     assert len(first.rejected) == 2
 
 
 def test_other_files_under_the_same_idempotency_key_are_a_mismatch(durable: DurableMemory) -> None:
-    take(durable, file("a"), how=How(idempotency_key="once"))
+    once = DurableMemory(durable.context.once("once"))
+    take(once, file("a"))
 
     with pytest.raises(IdempotencyMismatch):
-        take(durable, file("b"), how=How(idempotency_key="once"))
+        take(once, file("b"))
 
 
 def test_a_folder_is_read_with_all_folders_in_it(durable: DurableMemory, tmp_path: Path) -> None:

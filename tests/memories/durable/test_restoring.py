@@ -11,9 +11,9 @@ def test_a_repeat_returns_the_first_result_and_changes_nothing(durable: DurableM
     first = durable.set("a", "x", category="core")
     durable.set("a", "y", category="core")
 
-    restored = restore(durable.context, "a", first.seq, idempotency_key="once")
+    restored = restore(durable.context.once("once"), "a", first.seq)
     durable.set("a", "z", category="core")
-    again = restore(durable.context, "a", first.seq, idempotency_key="once")
+    again = restore(durable.context.once("once"), "a", first.seq)
 
     assert again == restored
     entry = durable.get("a")
@@ -24,18 +24,18 @@ def test_a_repeat_returns_the_first_result_and_changes_nothing(durable: DurableM
 
 def test_a_repeat_after_forgetting_does_not_revive(durable: DurableMemory) -> None:
     first = durable.set("a", "x", category="core")
-    restore(durable.context, "a", first.seq, idempotency_key="once")
+    restore(durable.context.once("once"), "a", first.seq)
     durable.forget("a")
 
     with pytest.raises(NotFound):
-        restore(durable.context, "a", first.seq, idempotency_key="once")
+        restore(durable.context.once("once"), "a", first.seq)
     assert durable.get("a") is None
 
 
 def test_another_change_under_the_same_key_is_a_mismatch(durable: DurableMemory) -> None:
     first = durable.set("a", "x", category="core")
     second = durable.set("a", "y", category="core")
-    restore(durable.context, "a", first.seq, idempotency_key="once")
+    restore(durable.context.once("once"), "a", first.seq)
 
     with pytest.raises(IdempotencyMismatch):
-        restore(durable.context, "a", second.seq, idempotency_key="once")
+        restore(durable.context.once("once"), "a", second.seq)

@@ -16,9 +16,8 @@ from hypothesis.stateful import (
 import holdfast
 from holdfast.ground.errors import HoldfastError, StaleRun
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.memory import DurableMemory, DurableRun
 from holdfast.memories.durable.records import StoredEntry
-from holdfast.memories.durable.runs import DurableRun
 from holdfast.testing.durable_model import CAP, Drawn, DrawnMemory, DrawnRun, Result
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.shared import Server, new_workspace

@@ -1,189 +1,111 @@
-"""Routes of the durable entries of one agent, and of their hydration."""
+"""Agent, run and idempotency key of a request about durable memory; its writes."""
 
-from typing import Any, cast, get_args
+from collections.abc import Mapping
+from typing import Final, cast
 
-from msgspec import UNSET, UnsetType, field
+from msgspec.structs import replace
 
-from holdfast.doors.http.call import Call
-from holdfast.doors.http.own.durable_asked import (
-    acted,
-    agents_route,
-    caller_of,
-    idempotency_key_of,
-    memory_of,
-)
-from holdfast.doors.http.params import PAGE, Body, integer, moment, one_of, several, text
+from holdfast.doors.http.call import Call, response_of
+from holdfast.doors.http.request import Handler
 from holdfast.doors.http.response import Response, of_json, told_of
-from holdfast.ground.errors import NotFound
-from holdfast.memories.durable.forget import forget
-from holdfast.memories.durable.history import restore as restore_change
-from holdfast.memories.durable.hydration import explain, hydrate
-from holdfast.memories.durable.read import LISTED, EntryQuery, get, list_entries
-from holdfast.memories.durable.records import Cause, EntryScope, NotStored, StoredEntry, StoredMany
+from holdfast.ground.errors import InvalidInput
+from holdfast.library.holdfast import Holdfast
+from holdfast.library.operations.base import Operation
+from holdfast.library.operations.durable import (
+    END,
+    ENTRIES,
+    HEARTBEAT,
+    SET,
+    SET_MANY,
+    EndRun,
+    PostEntries,
+    PutEntry,
+)
+from holdfast.library.spans import traced_as, within
+from holdfast.memories.durable.context import AgentContext, InRun
+from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.records import Cause, NotStored
+from holdfast.memories.durable.runs import Ending, end, heartbeat
+from holdfast.memories.durable.validation import checked_idempotency_key
 from holdfast.memories.durable.wire import Wire, entry_to_wire
-from holdfast.memories.durable.write import OnError, PromotionSource, set_many, set_one
+from holdfast.memories.durable.write import OnError, PromotionSource, set_one
 from holdfast.memories.durable.write_entry import EntryWrite
 
-ENTRIES, ENTRY = "/entries", "/entries/{key}"
+RUN, TOKEN, IDEMPOTENCY = b"holdfast-run", b"holdfast-run-token", b"idempotency-key"
 
-_FILTERS = frozenset(EntryQuery.__struct_fields__)
-
-
-class PutEntry(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole entry; `promoted_from` is the source of its content."""
-
-    content: str
-    category: str
-    tags: list[str] = field(default_factory=list[str])
-    refresh: bool = True
-    expected_seq: int | UnsetType | None = UNSET
-    promoted_from: str | PromotionSource | None = None
+_TOKEN_DIGITS = 18
+_IN_RUN: Final = frozenset((*(each.name for each in ENTRIES.operations), END.name, HEARTBEAT.name))
 
 
-class PostEntries(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Entries to write in one transaction, in their order."""
-
-    entries: list[Any]
-    on_error: str = "abort"
-    refresh: bool = True
+def opened(call: Call, hf: Holdfast, operation: Operation) -> DurableMemory:
+    """Return the memory of *operation*."""
+    writes, in_run = operation.method != "GET", operation.name in _IN_RUN
+    return memory_of(call, hf, writes=writes, in_run=in_run)
 
 
-class Restore(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The change with the content to restore."""
+def memory_of(call: Call, hf: Holdfast, *, writes: bool, in_run: bool = False) -> DurableMemory:
+    """Return the memory of the path's agent, in the run of the headers.
 
-    seq: int
-
-
-async def list_all(call: Call) -> Response:
-    """List entries, newest first."""
-    params = dict(call.query)
-    filters = EntryQuery(**{name: params.pop(name) for name in _FILTERS & params.keys()})
-    limit: int = params.get("limit", LISTED)
-    page = await call.slow(
-        lambda hf: acted(
-            call,
-            hf,
-            "list",
-            lambda context: list_entries(context, filters, limit=limit, page=params.get("page")),
-            query=filters.query,
-        )
-    )
-    return of_json(
-        {"data": [entry_to_wire(each) for each in page.data], "next_page": page.next_page}
-    )
+    Writes have its idempotency key. Raise InvalidInput if a run is named where none can act.
+    """
+    key = idempotency_key_of(call) if writes else None
+    run = run_of(call)
+    if run is not None and not in_run:
+        raise InvalidInput(RUN.decode(), "names a run, and this is no act of a run")
+    memory = hf.durable(call["agent"])
+    if run is None and key is None:
+        return memory
+    context = replace(memory.context, run=run, idempotency_key=key)
+    return traced_as(memory, DurableMemory(context))
 
 
-async def put_many(call: Call) -> Response:
-    """Write entries in one transaction."""
-    body = call.body(PostEntries)
-    on_error = cast("OnError", body.on_error)
-    idempotency_key = idempotency_key_of(call)
-    many = await call.write(
-        lambda hf: acted(
-            call,
-            hf,
-            "set_many",
-            lambda context: set_many(
-                context,
-                body.entries,
-                on_error=on_error,
-                refresh=body.refresh,
-                idempotency_key=idempotency_key,
-            ),
-        )
-    )
-    return of_json(_many(many))
+def run_of(call: Call) -> InRun | None:
+    """Return the run that the headers of *call* name, or None.
+
+    Raise InvalidInput for one header without the other, and for a token that is not a number.
+    """
+    run_id, token = call.headers.get(RUN), call.headers.get(TOKEN)
+    if run_id is None and token is None:
+        return None
+    if run_id is None or token is None:
+        missing = RUN if run_id is None else TOKEN
+        reason = "is needed: a run is named by its id and its token"
+        raise InvalidInput(missing.decode(), reason)
+    if not token.isdigit() or len(token) > _TOKEN_DIGITS:
+        given = token.decode("latin-1")
+        raise InvalidInput(TOKEN.decode(), "must be the number that the run was given", given=given)
+    return InRun(run_id=run_id.decode("latin-1"), token=int(token))
+
+
+def idempotency_key_of(call: Call) -> str | None:
+    """Return the idempotency key of *call*, or None; raise InvalidInput if invalid."""
+    raw = call.headers.get(IDEMPOTENCY)
+    if raw is None:
+        return None
+    try:
+        return checked_idempotency_key(raw.decode())
+    except UnicodeDecodeError:
+        raise InvalidInput(IDEMPOTENCY.decode(), "is not UTF-8") from None
 
 
 async def put(call: Call) -> Response:
-    """Write one entry, whole."""
+    """Write one entry, whole, with the source of its content."""
     body = call.body(PutEntry)
     wish = EntryWrite(
-        refresh=body.refresh,
-        expected_seq=body.expected_seq,
-        cause=_cause(body.promoted_from),
-        idempotency_key=idempotency_key_of(call),
+        refresh=body.refresh, expected_seq=body.expected_seq, cause=_cause(body.promoted_from)
     )
-    stored = await call.write(
-        lambda hf: acted(
-            call,
-            hf,
+
+    def act(hf: Holdfast) -> object:
+        memory = opened(call, hf, SET)
+        return within(
+            memory,
             "set",
-            lambda context: set_one(
-                context, call["key"], body.content, body.category, body.tags, wish=wish
+            lambda: set_one(
+                memory.context, call["key"], body.content, body.category, body.tags, wish=wish
             ),
         )
-    )
-    return _stored(stored)
 
-
-async def retrieve(call: Call) -> Response:
-    """Retrieve the entry under a key."""
-    key = call["key"]
-    entry = await call.quick(
-        lambda hf: acted(call, hf, "get", lambda context: get(context, key), query=key)
-    )
-    if entry is None:
-        raise NotFound("entry", key, next="Check the key, or list the entries.")
-    return of_json(entry_to_wire(entry))
-
-
-async def delete(call: Call) -> Response:
-    """Forget a key; run on a thread, which waits for the erasure after the write."""
-    scope = cast("EntryScope | None", call.query.get("scope"))
-    idempotency_key = idempotency_key_of(call)
-    forgotten = await call.slow(
-        lambda hf: acted(
-            call,
-            hf,
-            "forget",
-            lambda context: forget(context, call["key"], scope, idempotency_key=idempotency_key),
-        )
-    )
-    return of_json({"forgotten": forgotten, "key": call["key"]})
-
-
-async def explanation(call: Call) -> Response:
-    """Explain why an entry is hydrated, or is not."""
-    budget: int | None = call.query.get("budget")
-    explained = await call.slow(lambda hf: explain(caller_of(call, hf), call["key"], budget))
-    return of_json(entry_to_wire(explained))
-
-
-async def restore(call: Call) -> Response:
-    """Restore the content of an earlier change."""
-    body = call.body(Restore)
-    idempotency_key = idempotency_key_of(call)
-    stored = await call.write(
-        lambda hf: restore_change(
-            memory_of(call, hf).context, call["key"], body.seq, idempotency_key=idempotency_key
-        )
-    )
-    return _stored(stored)
-
-
-async def hydration(call: Call) -> Response:
-    """Return what the agent would see at a run's start."""
-    budget: int | None = call.query.get("budget")
-    hydrated = await call.slow(
-        lambda hf: acted(call, hf, "hydrate", lambda context: hydrate(context, budget))
-    )
-    return of_json(entry_to_wire(hydrated))
-
-
-def _stored(stored: StoredEntry) -> Response:
-    return of_json(entry_to_wire(stored), status=201 if stored.outcome == "created" else 200)
-
-
-def _many(many: StoredMany) -> Wire:
-    return {
-        "stored": [entry_to_wire(each) for each in many.stored],
-        "refused": [_refused(each) for each in many.refused],
-    }
-
-
-def _refused(refused: NotStored) -> Wire:
-    return {"index": refused.index, "key": refused.key, "error": told_of(refused.error)}
+    return response_of(SET, await call.write(act), call.segments)
 
 
 def _cause(promoted_from: str | PromotionSource | None) -> Cause:
@@ -193,62 +115,48 @@ def _cause(promoted_from: str | PromotionSource | None) -> Cause:
     return origin.cause()
 
 
-ROUTES = (
-    agents_route(
-        "GET",
-        ENTRIES,
-        "read",
-        list_all,
-        "List entries, newest first.",
-        query=(
-            text("category"),
-            several("tag", "tags"),
-            moment("since"),
-            text("key_prefix"),
-            text("query"),
-            *PAGE,
-        ),
-    ),
-    agents_route(
-        "POST",
-        ENTRIES,
-        "write",
-        put_many,
-        "Write entries in one transaction.",
-        body=PostEntries,
-    ),
-    agents_route("PUT", ENTRY, "write", put, "Write an entry.", body=PutEntry),
-    agents_route("GET", ENTRY, "read", retrieve, "Retrieve the entry under a key."),
-    agents_route(
-        "DELETE",
-        ENTRY,
-        "write",
-        delete,
-        "Forget a key.",
-        query=(one_of("scope", *get_args(EntryScope)),),
-    ),
-    agents_route(
-        "GET",
-        f"{ENTRY}/explanation",
-        "read",
-        explanation,
-        "Explain why an entry is hydrated, or is not.",
-        query=(integer("budget"),),
-    ),
-    agents_route(
-        "POST",
-        f"{ENTRY}/restore",
-        "write",
-        restore,
-        "Restore the content of an earlier change.",
-        body=Restore,
-    ),
-    agents_route(
-        "GET",
-        "/hydration",
-        "read",
-        hydration,
-        "Retrieve what the agent would see at a run's start.",
-        query=(integer("budget"),),
-    ),
-)
+async def put_many(call: Call) -> Response:
+    """Write entries in one transaction; refused ones are encoded as errors are."""
+    body = call.body(PostEntries)
+    on_error = cast("OnError", body.on_error)
+    many = await call.write(
+        lambda hf: opened(call, hf, SET_MANY).set_many(
+            body.entries, on_error=on_error, refresh=body.refresh
+        )
+    )
+    refused = [_refused(each) for each in many.refused]
+    return of_json({"stored": [entry_to_wire(each) for each in many.stored], "refused": refused})
+
+
+def _refused(refused: NotStored) -> Wire:
+    return {"index": refused.index, "key": refused.key, "error": told_of(refused.error)}
+
+
+async def keep_alive(call: Call) -> Response:
+    """Record that a run is alive; return when it lapses."""
+    lapses_at = await call.write(lambda hf: heartbeat(_run(call, hf, HEARTBEAT)))
+    return response_of(HEARTBEAT, lapses_at, call.segments)
+
+
+async def end_run(call: Call) -> Response:
+    """End a run."""
+    body = call.body(EndRun) if call.raw.strip() else EndRun()
+    outcome = cast("Ending", body.outcome)
+    ended = await call.write(lambda hf: end(_run(call, hf, END), outcome))
+    return response_of(END, ended, call.segments)
+
+
+def _run(call: Call, hf: Holdfast, operation: Operation) -> AgentContext:
+    """Return the run's context; raise InvalidInput if headers and path differ."""
+    context = opened(call, hf, operation).context
+    if context.run is not None and context.run.run_id != call["run_id"]:
+        raise InvalidInput(RUN.decode(), "names another run than the path", given=context.run_id)
+    return context
+
+
+HANDLERS: Final[Mapping[str, Handler]] = {
+    SET.name: put,
+    SET_MANY.name: put_many,
+    HEARTBEAT.name: keep_alive,
+    END.name: end_run,
+}

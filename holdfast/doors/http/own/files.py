@@ -7,10 +7,12 @@ from msgspec import Struct, field
 
 from holdfast.doors.http.auth import demand_scope
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.own.durable_asked import agents_route, idempotency_key_of, memory_of
+from holdfast.doors.http.own.durable import memory_of
 from holdfast.doors.http.params import Body, flag
+from holdfast.doors.http.request import DURABLE_LIMIT, HttpRoute
 from holdfast.doors.http.response import Response, of_json
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.operations.durable import AGENT
 from holdfast.library.spans import within
 from holdfast.memories.durable.markdown.transfer import How, Mode, export_files, import_files
 from holdfast.memories.durable.records import ImportReport, RejectedFile
@@ -46,7 +48,9 @@ async def export(call: Call) -> Response:
     """Export the entries as files, from one snapshot."""
     with_shared: bool = call.query.get("include_workspace", True)
     files = await call.slow(
-        lambda hf: export_files(memory_of(call, hf).context, include_workspace=with_shared)
+        lambda hf: export_files(
+            memory_of(call, hf, writes=False).context, include_workspace=with_shared
+        )
     )
     return of_json({"files": [{"path": path, "text": text} for path, text in files]})
 
@@ -63,13 +67,12 @@ async def take_in(call: Call) -> Response:
         mode=cast("Mode", body.mode),
         dry_run=body.dry_run,
         rebind=body.rebind,
-        idempotency_key=idempotency_key_of(call),
     )
     files = [(each.path, each.text) for each in body.files]
     passed = [RejectedFile(path=e.path, code=e.code, reason=e.reason) for e in body.rejected]
 
     def taken_in(hf: Holdfast) -> ImportReport:
-        memory = memory_of(call, hf)
+        memory = memory_of(call, hf, writes=True)
         work = partial(import_files, memory.context, files, how, passed=passed)
         return within(memory, "import_markdown", work)
 
@@ -77,20 +80,26 @@ async def take_in(call: Call) -> Response:
 
 
 ROUTES = (
-    agents_route(
-        "GET",
-        "/export",
-        "read",
-        export,
-        "Give out the entries as Markdown files.",
+    HttpRoute(
+        method="GET",
+        path=f"{AGENT}/export",
+        needs="read",
+        answer=export,
+        summary="Give out the entries as Markdown files.",
+        limit=DURABLE_LIMIT,
+        bound="agent",
+        durable=True,
         query=(flag("include_workspace"),),
     ),
-    agents_route(
-        "POST",
-        "/import",
-        "write",
-        take_in,
-        "Take in Markdown files; mode replace needs admin.",
+    HttpRoute(
+        method="POST",
+        path=f"{AGENT}/import",
+        needs="write",
+        answer=take_in,
+        summary="Take in Markdown files; mode replace needs admin.",
+        limit=DURABLE_LIMIT,
+        bound="agent",
+        durable=True,
         body=Import,
     ),
 )

@@ -326,7 +326,6 @@ class How(Struct, frozen=True, kw_only=True):
     mode: Mode = "upsert"
     dry_run: bool = False
     rebind: bool = False
-    idempotency_key: str | None = None
 
 
 UPSERT: Final = How()
@@ -369,7 +368,7 @@ def import_files(
         check_one_of("mode", how.mode, get_args(Mode), "must be upsert or replace")
         given = [(path, text) for path, text in files if path.rpartition("/")[2] != MARKER]
         read = _read(context, given, how, passed)
-        keyed = None if how.dry_run else how.idempotency_key
+        keyed = None if how.dry_run else context.idempotency_key
         replay = Replay.of(keyed, "import", given, passed, how.mode, how.rebind)
 
     def work(tx: Transaction) -> _Done:

@@ -1,0 +1,431 @@
+"""Operations of durable memory: entries, history, limits, runs, and a workspace."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, field
+
+from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.ground.validation import check_limit
+from holdfast.library.holdfast import Holdfast
+from holdfast.library.operations.base import (
+    MIB,
+    Operation,
+    OperationTable,
+    Param,
+    WireForm,
+    field_form,
+)
+from holdfast.memories.durable.history import CHANGE
+from holdfast.memories.durable.hydration import Hydration, checked_budget
+from holdfast.memories.durable.memory import DurableEntries, DurableMemory, DurableRun
+from holdfast.memories.durable.read import LISTED, MOST_LISTED
+from holdfast.memories.durable.records import (
+    AgentSummary,
+    DurableEntry,
+    DurableLimits,
+    EntryChange,
+    Explanation,
+    LimitsChanged,
+    RunEnded,
+    StoredEntry,
+    Swept,
+    to_milliseconds_text,
+)
+from holdfast.memories.durable.validation import checked_idempotency_key, checked_key, checked_tags
+from holdfast.memories.durable.wire import entry_to_wire, from_wire
+from holdfast.memories.durable.write import PromotionSource
+
+R = TypeVar("R", bound=Struct)
+
+_LIMIT: Final = 4 * MIB
+_DIGITS: Final = 18
+_SECOND: Final = timedelta(seconds=1)
+
+AGENT: Final = "/api/durable/{agent}"
+_ENTRIES: Final = f"{AGENT}/entries"
+_ENTRY: Final = f"{_ENTRIES}/{{key}}"
+_RUN: Final = f"{AGENT}/runs/{{run_id}}"
+_SETTINGS: Final = "/api/settings/durable"
+
+
+def _form(make: type[R]) -> WireForm[R]:
+    return WireForm(entry_to_wire, partial(from_wire, make))
+
+
+ENTRY: Final = _form(DurableEntry)
+STORED: Final = _form(StoredEntry)
+LIMITS: Final = _form(DurableLimits)
+CHANGED: Final = _form(LimitsChanged)
+SWEPT: Final = _form(Swept)
+HYDRATION: Final = _form(Hydration)
+
+
+class PutEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole entry; `promoted_from` is the source of its content."""
+
+    content: str
+    category: str
+    tags: list[str] = field(default_factory=list[str])
+    refresh: bool = True
+    expected_seq: int | UnsetType | None = UNSET
+    promoted_from: str | PromotionSource | None = None
+
+
+class PostEntries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Entries to write in one transaction, in their order."""
+
+    entries: list[Any]
+    on_error: str = "abort"
+    refresh: bool = True
+
+
+class Restore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The change with the content to restore."""
+
+    seq: int
+
+
+class OpenRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of a new run; without a `run_id` it gets a new id."""
+
+    run_id: str | None = None
+    lane: str = "main"
+    budget: int | None = None
+    resume: bool = False
+
+
+class EndRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a run ended."""
+
+    outcome: str = "ok"
+
+
+class SetLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The limits to set; null removes one, `evict` evicts entries beyond a new cap."""
+
+    cap: int | UnsetType | None = UNSET
+    workspace_cap: int | UnsetType | None = UNSET
+    run_cap: int | UnsetType | None = UNSET
+    content_bytes: int | UnsetType | None = UNSET
+    budget: int | UnsetType | None = UNSET
+    daily_hours: int | UnsetType | None = UNSET
+    evict: bool = False
+
+
+def _since(given: object) -> str | None:
+    """Encode *given* for a query: an aware datetime, a timedelta, or None."""
+    if given is None or given == "":
+        return None
+    if isinstance(given, timedelta) and given >= timedelta(0):
+        return f"{given / _SECOND:.6f}s"
+    if isinstance(given, datetime) and given.tzinfo is not None:
+        return given.isoformat()
+    raise InvalidInput(
+        "since", "must be an aware datetime, or a timedelta back from now", given=given
+    )
+
+
+def _checked_budget(given: int | None) -> int | None:
+    checked_budget(given)
+    return given
+
+
+def _tags(given: Iterable[str] | None) -> list[str]:
+    return list(checked_tags(given or ()))
+
+
+def _seq_text(given: object) -> str:
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise InvalidInput("seq", "must be the number of a change", given=given)
+    return str(given)
+
+
+def _seq(digits: str) -> int:
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > _DIGITS:
+        raise NotFound(CHANGE, digits, next="Find its number in the history.")
+    return int(digits)
+
+
+class OpenedRun(Struct, frozen=True, kw_only=True):
+    """A new run: its id, fencing token, lane and first hydration."""
+
+    run_id: str
+    token: int
+    lane: str
+    hydration: Hydration
+
+
+def _opened(run: DurableRun) -> dict[str, object]:
+    hydration = entry_to_wire(run.hydration)
+    return {"run_id": run.run_id, "token": run.token, "lane": run.lane, "hydration": hydration}
+
+
+def _opened_from(wire: dict[str, Any]) -> OpenedRun:
+    hydration = from_wire(Hydration, wire["hydration"])
+    return msgspec.convert({**wire, "hydration": hydration}, OpenedRun)
+
+
+def _created(stored: StoredEntry) -> int:
+    return 201 if stored.outcome == "created" else 200
+
+
+def _same(wire: Any) -> Any:
+    return wire
+
+
+_KEY: Final = {"key": Param(encode=checked_key)}
+_PAGED: Final = {"limit": Param(encode=partial(check_limit, most=MOST_LISTED, default=LISTED))}
+_BUDGET: Final = {"budget": Param(encode=_checked_budget)}
+_SINCE: Final = {"since": Param(encode=_since)}
+
+SET: Final = Operation(
+    name="durable.set",
+    method="PUT",
+    path=_ENTRY,
+    summary="Write an entry.",
+    scope="write",
+    params=PutEntry,
+    special={**_KEY, "idempotency_key": Param(encode=checked_idempotency_key)},
+    result=STORED,
+    status=_created,
+    retry="keyed",
+    lane="write",
+)
+SET_MANY: Final = Operation(
+    name="durable.set_many",
+    method="POST",
+    path=_ENTRIES,
+    summary="Write entries in one transaction.",
+    scope="write",
+    params=PostEntries,
+    special={"items": Param(wire="entries")},
+    result=WireForm(_same, _same),
+    retry="keyed",
+    lane="write",
+)
+ENTRIES: Final = OperationTable(
+    facade=DurableEntries,
+    limit=_LIMIT,
+    bound="agent",
+    coded=True,
+    operations=(
+        Operation(
+            name="durable.list",
+            method="GET",
+            path=_ENTRIES,
+            summary="List entries, newest first.",
+            scope="read",
+            special={"tags": Param(wire="tag", encode=_tags), **_SINCE, **_PAGED},
+            result=ENTRY,
+            paged=True,
+            lane="slow",
+        ),
+        SET_MANY,
+        SET,
+        Operation(
+            name="durable.get",
+            method="GET",
+            path=_ENTRY,
+            summary="Retrieve the entry under a key.",
+            scope="read",
+            special=_KEY,
+            result=ENTRY,
+            missing=("entry", "Check the key, or list the entries."),
+        ),
+        Operation(
+            name="durable.forget",
+            method="DELETE",
+            path=_ENTRY,
+            summary="Forget a key.",
+            scope="write",
+            special=_KEY,
+            result=field_form("forgotten", bool),
+            echo=("key",),
+            retry="keyed",
+            lane="slow",
+        ),
+        Operation(
+            name="durable.explain",
+            method="GET",
+            path=f"{_ENTRY}/explanation",
+            summary="Explain why an entry is hydrated, or is not.",
+            scope="read",
+            special={**_KEY, **_BUDGET},
+            result=_form(Explanation),
+            lane="slow",
+        ),
+        Operation(
+            name="durable.hydrate",
+            method="GET",
+            path=f"{AGENT}/hydration",
+            summary="Retrieve what the agent would see at a run's start.",
+            scope="read",
+            special=_BUDGET,
+            result=HYDRATION,
+            lane="slow",
+        ),
+    ),
+)
+MEMORY: Final = OperationTable(
+    facade=DurableMemory,
+    limit=_LIMIT,
+    bound="agent",
+    coded=True,
+    operations=(
+        Operation(
+            name="durable.restore",
+            method="POST",
+            path=f"{_ENTRY}/restore",
+            summary="Restore the content of an earlier change.",
+            scope="write",
+            params=Restore,
+            special=_KEY,
+            result=STORED,
+            status=_created,
+            retry="keyed",
+            lane="write",
+        ),
+        Operation(
+            name="durable.run",
+            method="POST",
+            path=f"{AGENT}/runs",
+            summary="Open a run and hydrate it.",
+            scope="write",
+            params=OpenRun,
+            optional=True,
+            result=WireForm(_opened, _opened_from),
+            status=201,
+            retry="keyed",
+            lane="slow",
+        ),
+        Operation(
+            name="durable.history",
+            method="GET",
+            path=f"{AGENT}/history",
+            summary="List changes, newest first.",
+            scope="read",
+            special={"op": Param(type=str), **_SINCE, **_PAGED},
+            result=_form(EntryChange),
+            paged=True,
+            lane="slow",
+        ),
+        Operation(
+            name="durable.redact",
+            method="POST",
+            path=f"{AGENT}/history/{{seq}}/redact",
+            summary="Take the content out of a change.",
+            scope="admin",
+            special={"seq": Param(encode=_seq_text, decode=_seq)},
+            result=_form(EntryChange),
+            retry="keyed",
+            lane="slow",
+        ),
+        Operation(
+            name="durable.limits",
+            method="GET",
+            path=f"{AGENT}/limits",
+            summary="Retrieve the limits in force.",
+            scope="read",
+            result=LIMITS,
+        ),
+        Operation(
+            name="durable.set_limits",
+            method="PATCH",
+            path=f"{AGENT}/limits",
+            summary="Set limits of the agent's own.",
+            scope="admin",
+            params=SetLimits,
+            result=CHANGED,
+            bound="never",
+            retry="keyed",
+            lane="write",
+        ),
+        Operation(
+            name="durable.sweep",
+            method="POST",
+            path=f"{AGENT}/sweep",
+            summary="Remove expired entries and lapsed runs.",
+            scope="write",
+            result=SWEPT,
+            retry="keyed",
+            lane="slow",
+        ),
+    ),
+)
+HEARTBEAT: Final = Operation(
+    name="durable.heartbeat",
+    method="POST",
+    path=f"{_RUN}/heartbeat",
+    summary="Say that a run is alive.",
+    scope="write",
+    result=WireForm(
+        lambda lapses_at: {"lapses_at": to_milliseconds_text(lapses_at)},
+        field_form("lapses_at", datetime).decode,
+    ),
+    retry="keyed",
+    lane="write",
+)
+END: Final = Operation(
+    name="durable.end",
+    method="POST",
+    path=f"{_RUN}/end",
+    summary="End a run.",
+    scope="write",
+    params=EndRun,
+    optional=True,
+    result=_form(RunEnded),
+    retry="keyed",
+    lane="write",
+)
+RUN: Final = OperationTable(
+    facade=DurableRun, limit=_LIMIT, bound="agent", coded=True, operations=(HEARTBEAT, END)
+)
+WORKSPACE: Final = OperationTable(
+    facade=Holdfast,
+    coded=True,
+    operations=(
+        Operation(
+            name="durable_agents",
+            method="GET",
+            path="/api/durable",
+            summary="List agents that have durable memory.",
+            scope="read",
+            special=_PAGED,
+            result=_form(AgentSummary),
+            paged=True,
+        ),
+        Operation(
+            name="durable_limits",
+            method="GET",
+            path=_SETTINGS,
+            summary="Retrieve the workspace's limits of durable memory.",
+            scope="read",
+            result=LIMITS,
+        ),
+        Operation(
+            name="set_durable_limits",
+            method="PATCH",
+            path=_SETTINGS,
+            summary="Set the workspace's limits of durable memory.",
+            scope="admin",
+            params=SetLimits,
+            result=CHANGED,
+            retry="keyed",
+            lane="write",
+        ),
+        Operation(
+            name="sweep",
+            method="POST",
+            path="/api/sweep",
+            summary="Remove expired entries and lapsed runs of all agents.",
+            scope="admin",
+            result=SWEPT,
+            retry="keyed",
+            lane="slow",
+        ),
+    ),
+)
