@@ -36,7 +36,7 @@ from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 def opens(context: CollectionContext) -> Callable[[str | None], ProviderChoice]:
     """Return a function that opens a vector provider by name; None: the default."""
     where = _where(context)
-    return lambda name: context.shared.keepers.get(name, context.engine, context.workspace, where)
+    return lambda name: context.shared.providers.get(name, context.engine, context.workspace, where)
 
 
 def equip(context: CollectionContext, embedder: object, extractor: object) -> CollectionContext:

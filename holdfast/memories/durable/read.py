@@ -103,12 +103,12 @@ class _Filters(Struct, frozen=True, kw_only=True):
 
     def takes(self, row: Row) -> bool:
         """Return whether *row* has all tags, and each term, case-folded, in a field."""
-        marks = tags_of(row[TAGS])
-        if not self.tags.issubset(marks):
+        tags = tags_of(row[TAGS])
+        if not self.tags.issubset(tags):
             return False
         if not self.terms:
             return True
-        texts = [text.casefold() for text in (row[KEY], row[CONTENT], *marks)]
+        texts = [text.casefold() for text in (row[KEY], row[CONTENT], *tags)]
         return all(any(term in text for text in texts) for term in self.terms)
 
 

@@ -15,12 +15,12 @@ from holdfast.ground.ids import Ids
 from holdfast.ground.scope import Actor
 from holdfast.memories.longterm.background.worker import Tender, Worker
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES, ByteBudget
-from holdfast.memories.longterm.recall.access_log import Marks
+from holdfast.memories.longterm.recall.access_log import AccessLog
 from holdfast.memories.longterm.recall.cache import Place, PostingsCache
 from holdfast.memories.longterm.records import MAX_ITEMS, LongTermOptions, Origin, Remembered
 from holdfast.memories.longterm.vectors.base import VectorProvider, WithRows
 from holdfast.memories.longterm.vectors.embedder import Embedder, ModelThread
-from holdfast.memories.longterm.vectors.registry import Keepers, ProviderChoice
+from holdfast.memories.longterm.vectors.registry import ProviderChoice, VectorProviders
 
 ENABLED = "HOLDFAST_LTM_ENABLED"
 MAX_ITEMS_VARIABLE = "HOLDFAST_LTM_MAX_ITEMS"
@@ -122,10 +122,10 @@ class Shared:
     def __init__(self, cache_bytes: int = CACHE_BYTES) -> None:
         self.room = ByteBudget(cache_bytes)
         self.kept = PostingsCache(self.room)
-        self.marks = Marks()
+        self.access_log = AccessLog()
         self.worker = Worker()
         self.models = ModelThread()
-        self.keepers = Keepers(self.room)
+        self.providers = VectorProviders(self.room)
         self.mined = Mined()
         self.query_seconds = QUERY_SECONDS
         self.troubles: dict[str, str] = {}
@@ -136,9 +136,9 @@ class Shared:
     def close(self) -> None:
         """Write what is pending and close the rest; the engine is still open."""
         self.worker.close()
-        self.marks.flush()
+        self.access_log.flush()
         self.models.close()
-        self.keepers.close()
+        self.providers.close()
         self.kept.clear()
 
 

@@ -56,28 +56,28 @@ def forget(context: CollectionContext, id: str) -> ForgetResult:
         return ForgetResult()
 
     def work(tx: Transaction) -> ForgetResult:
-        book = CollectionTransaction(context, tx, make=False)
-        if book.found is None:
+        unit = CollectionTransaction(context, tx, make=False)
+        if unit.found is None:
             return ForgetResult()
-        items, turns = _going(book, id)
+        items, turns = _going(unit, id)
         for item in items:
-            remove_item(book, item)
-            bury(book, item)
+            remove_item(unit, item)
+            bury(unit, item)
         for turn in turns:
-            remove_turn(book, turn)
-            bury(book, turn)
+            remove_turn(unit, turn)
+            bury(unit, turn)
         done = ForgetResult(
             items=tuple(item.id for item in items), turns=tuple(turn.id for turn in turns)
         )
         if done:
-            book.note(
+            unit.note(
                 "forgotten",
                 {"item": done.items, "turn": done.turns},
                 items=len(items),
                 turns=len(turns),
             )
-            tx.after_commit(lambda: context.shared.kept.drop(book.number))
-        book.close()
+            tx.after_commit(lambda: context.shared.kept.drop(unit.number))
+        unit.close()
         return done
 
     done = context.engine.write(work)
@@ -96,26 +96,26 @@ def forget_items_again(
     """
 
     def work(tx: Transaction) -> bool:
-        book = CollectionTransaction(context, tx, make=False)
-        if book.found is None or book.found.id != collection:
+        unit = CollectionTransaction(context, tx, make=False)
+        if unit.found is None or unit.found.id != collection:
             return False
-        items, turns = _named(book, grave.id)
+        items, turns = _named(unit, grave.id)
         for item in items:
-            remove_item(book, item)
-            bury(book, item)
+            remove_item(unit, item)
+            bury(unit, item)
         for turn in turns:
-            remove_turn(book, turn)
-            bury(book, turn)
-        if book.secret == secret:
+            remove_turn(unit, turn)
+            bury(unit, turn)
+        if unit.secret == secret:
             tx.send(
-                book.sql.bury,
-                collection=book.number,
+                unit.sql.bury,
+                collection=unit.number,
                 id=grave.id,
                 now=grave.at,
                 terms=grave.terms,
                 fingerprint=grave.fingerprint,
             )
-        book.close()
+        unit.close()
         return bool(items or turns)
 
     return context.engine.write(work)
@@ -128,11 +128,11 @@ def clear_again(context: CollectionContext, collection: str, seq: int) -> bool:
     """
 
     def work(tx: Transaction) -> bool:
-        book = CollectionTransaction(context, tx, make=False)
-        if book.found is None or book.found.id != collection:
+        unit = CollectionTransaction(context, tx, make=False)
+        if unit.found is None or unit.found.id != collection:
             return False
-        _emptied(tx, book.sql, book.found)
-        tx.send(book.sql.empty_collection, collection=book.number, seq=seq)
+        _emptied(tx, unit.sql, unit.found)
+        tx.send(unit.sql.empty_collection, collection=unit.number, seq=seq)
         return True
 
     return context.engine.write(work)
@@ -145,19 +145,19 @@ def clear(context: CollectionContext) -> Cleared:
     """
 
     def work(tx: Transaction) -> Cleared:
-        book = CollectionTransaction(context, tx, make=False)
-        if book.found is None:
+        unit = CollectionTransaction(context, tx, make=False)
+        if unit.found is None:
             return Cleared()
-        counts = _emptied(tx, book.sql, book.found)
+        counts = _emptied(tx, unit.sql, unit.found)
         done = Cleared(items=counts["ltm_items"], turns=counts["ltm_turns"])
         seq = tx.seq
-        tx.send(book.sql.empty_collection, collection=book.number, seq=seq)
+        tx.send(unit.sql.empty_collection, collection=unit.number, seq=seq)
         tx.note(
             event_of(
-                context, "cleared", book.there.id, {}, {"items": done.items, "turns": done.turns}
+                context, "cleared", unit.there.id, {}, {"items": done.items, "turns": done.turns}
             )
         )
-        tx.after_commit(lambda: _let_go(context, book.there, seq))
+        tx.after_commit(lambda: _let_go(context, unit.there, seq))
         return done
 
     done = context.engine.write(work)
@@ -200,9 +200,9 @@ def forget_user(context: CollectionContext) -> dict[str, int]:
     return context.engine.write(work)
 
 
-def _going(book: CollectionTransaction, id: str) -> tuple[list[GoneItem], list[GoneTurn]]:
+def _going(unit: CollectionTransaction, id: str) -> tuple[list[GoneItem], list[GoneTurn]]:
     """Return the rows to delete when *id* is forgotten."""
-    tx, sql, place = book.tx, book.sql, {"collection": book.number}
+    tx, sql, place = unit.tx, unit.sql, {"collection": unit.number}
     items: set[int] = set()
     turns: set[int] = set()
     if is_id("item", id):
@@ -217,28 +217,28 @@ def _going(book: CollectionTransaction, id: str) -> tuple[list[GoneItem], list[G
         alone = tx.all(NumberedRow, sql.items_of_turns_alone, numbers=numbers_text(turns), **place)
         items |= {each.number for each in alone}
     return (
-        _rows(book, GoneItem, sql.items_to_bury, items),
-        _rows(book, GoneTurn, sql.turns_to_bury, turns),
+        _rows(unit, GoneItem, sql.items_to_bury, items),
+        _rows(unit, GoneTurn, sql.turns_to_bury, turns),
     )
 
 
-def _named(book: CollectionTransaction, id: str) -> tuple[list[GoneItem], list[GoneTurn]]:
+def _named(unit: CollectionTransaction, id: str) -> tuple[list[GoneItem], list[GoneTurn]]:
     """Return only the row *id*."""
-    tx, sql, place = book.tx, book.sql, {"collection": book.number, "id": id}
+    tx, sql, place = unit.tx, unit.sql, {"collection": unit.number, "id": id}
     items = {each.number for each in tx.all(NumberedRow, sql.item_number, **place)}
     turns = {each.number for each in tx.all(NumberedRow, sql.turn_number, **place)}
     return (
-        _rows(book, GoneItem, sql.items_to_bury, items),
-        _rows(book, GoneTurn, sql.turns_to_bury, turns),
+        _rows(unit, GoneItem, sql.items_to_bury, items),
+        _rows(unit, GoneTurn, sql.turns_to_bury, turns),
     )
 
 
 def _rows(
-    book: CollectionTransaction, make: Make[T], statement: LiteralString, numbers: set[int]
+    unit: CollectionTransaction, make: Make[T], statement: LiteralString, numbers: set[int]
 ) -> list[T]:
     if not numbers:
         return []
-    return book.tx.all(make, statement, collection=book.number, numbers=numbers_text(numbers))
+    return unit.tx.all(make, statement, collection=unit.number, numbers=numbers_text(numbers))
 
 
 def _emptied(tx: Transaction, sql: SimpleNamespace, collection: Locked) -> dict[str, int]:
@@ -260,5 +260,5 @@ def _secret(*, secret: bytes) -> bytes:
 
 def _let_go(context: CollectionContext, collection: Locked, seq: int) -> None:
     context.shared.kept.drop(collection.number)
-    context.shared.marks.forget(collection.number)
+    context.shared.access_log.forget(collection.number)
     follow(context, collection.vector_provider, collection.id, seq, None)

@@ -258,10 +258,10 @@ def retry(context: CollectionContext) -> int:
     """Queue failed jobs again; return how many."""
 
     def work(tx: Transaction) -> int:
-        book = CollectionTransaction(context, tx, make=False)
-        if book.found is None:
+        unit = CollectionTransaction(context, tx, make=False)
+        if unit.found is None:
             return 0
-        return tx.run(book.sql.retry_jobs, collection=book.number, now=book.now)
+        return tx.run(unit.sql.retry_jobs, collection=unit.number, now=unit.now)
 
     return context.engine.write(work)
 

@@ -66,48 +66,48 @@ def remember(context: CollectionContext, wish: ItemRequest) -> Remembered:
     means = meant(context, text)
 
     def work(tx: Transaction) -> Remembered:
-        book = CollectionTransaction(context, tx)
-        done = replace(store(book, kept, prepared, meant=means), reasons=found.redacted)
-        unbury(book, prepared)
-        book.close()
+        unit = CollectionTransaction(context, tx)
+        done = replace(store(unit, kept, prepared, meant=means), reasons=found.redacted)
+        unbury(unit, prepared)
+        unit.close()
         return done
 
     return context.engine.write(work)
 
 
 def store(
-    book: CollectionTransaction, wish: ItemRequest, text: Ready, *, meant: Meant | None = None
+    unit: CollectionTransaction, wish: ItemRequest, text: Ready, *, meant: Meant | None = None
 ) -> Remembered:
-    """Write an item in the transaction of *book*, or refresh its duplicate.
+    """Write an item in the transaction of *unit*, or refresh its duplicate.
 
     Texts are compared by vectors if *meant* has them, else by terms.
     """
-    turns = turns_named(book, tuple(wish.turns))
-    same = find_twin(book, text, meant.cosines if meant else None)
+    turns = turns_named(unit, tuple(wish.turns))
+    same = find_twin(unit, text, meant.cosines if meant else None)
     if same is not None:
-        done = Remembered(stored=_refreshed(book, same, wish, turns), outcome="duplicate")
-        book.note("duplicate", {"item": [same.id]})
+        done = Remembered(stored=_refreshed(unit, same, wish, turns), outcome="duplicate")
+        unit.note("duplicate", {"item": [same.id]})
     else:
-        number = book.numbers(1)[0]
-        new = new_item(wish, text, id=book.context.ids.new("item", book.now), now=book.now)
-        book.put_items([(number, new)])
-        if meant is not None and book.vectors.put([(new.id, meant.vector)]):
-            book.vectors.made(number)
-        book.put_links(number, [turn.number for turn in turns])
-        book.note("stored", {"item": [new.id]}, items=1, origin=wish.origin)
-        gone = evict_items(book, keep=number)
+        number = unit.numbers(1)[0]
+        new = new_item(wish, text, id=unit.context.ids.new("item", unit.now), now=unit.now)
+        unit.put_items([(number, new)])
+        if meant is not None and unit.vectors.put([(new.id, meant.vector)]):
+            unit.vectors.made(number)
+        unit.put_links(number, [turn.number for turn in turns])
+        unit.note("stored", {"item": [new.id]}, items=1, origin=wish.origin)
+        gone = evict_items(unit, keep=number)
         item = item_of(new, [turn.id for turn in turns])
         done = Remembered(stored=item, outcome="stored", evicted=gone)
-    book.tx.after_commit(lambda: OUTCOMES.add(done.outcome))
+    unit.tx.after_commit(lambda: OUTCOMES.add(done.outcome))
     return done
 
 
 def find_twin(
-    book: CollectionTransaction, text: Ready, cosines: Mapping[str, float] | None
+    unit: CollectionTransaction, text: Ready, cosines: Mapping[str, float] | None
 ) -> Like | None:
     """Return the live item that is a duplicate of *text*, or None."""
-    least = book.context.options.dedupe_similarity
-    if not least or book.there.items == book.there.superseded:
+    least = unit.context.options.dedupe_similarity
+    if not least or unit.there.items == unit.there.superseded:
         return None
     # With vectors any item may be near, however many terms it has.
     like = (
@@ -115,10 +115,10 @@ def find_twin(
         if cosines is not None
         else bounds(text.said.terms, least)
     )
-    near = book.tx.all(
+    near = unit.tx.all(
         Like,
-        book.sql.alike,
-        collection=book.number,
+        unit.sql.alike,
+        collection=unit.number,
         least=like.least,
         most=like.most,
         head=like.head,
@@ -128,15 +128,15 @@ def find_twin(
     return twin(text.said, near, least, cosines)
 
 
-def turns_named(book: CollectionTransaction, ids: Sequence[str]) -> list[Linked]:
+def turns_named(unit: CollectionTransaction, ids: Sequence[str]) -> list[Linked]:
     """Return the turns called *ids*, oldest first.
 
     Raise `InvalidInput` for one that does not exist.
     """
     if not ids:
         return []
-    found = book.tx.all(
-        Linked, book.sql.turns_by_id, collection=book.number, ids=ids_text(tuple(ids))
+    found = unit.tx.all(
+        Linked, unit.sql.turns_by_id, collection=unit.number, ids=ids_text(tuple(ids))
     )
     there = {each.id for each in found}
     for id in ids:
@@ -145,46 +145,46 @@ def turns_named(book: CollectionTransaction, ids: Sequence[str]) -> list[Linked]
     return sorted(found, key=lambda each: each.number)
 
 
-def unbury(book: CollectionTransaction, text: Ready) -> None:
+def unbury(unit: CollectionTransaction, text: Ready) -> None:
     """Remove tombstones of *text*, because it is remembered again."""
-    if not book.there.buried:
+    if not unit.there.buried:
         return
-    terms = terms_hash(book.secret, text.said.terms)
-    for grave in graves(book):
+    terms = terms_hash(unit.secret, text.said.terms)
+    for grave in graves(unit):
         if alike(terms, grave.terms):
-            book.tx.send(book.sql.unbury, collection=book.number, id=grave.id)
+            unit.tx.send(unit.sql.unbury, collection=unit.number, id=grave.id)
 
 
-def is_buried(book: CollectionTransaction, text: Ready) -> bool:
+def is_buried(unit: CollectionTransaction, text: Ready) -> bool:
     """Check whether a tombstone matches *text*."""
-    if not book.there.buried:
+    if not unit.there.buried:
         return False
-    terms = terms_hash(book.secret, text.said.terms)
-    return any(alike(terms, grave.terms) for grave in graves(book))
+    terms = terms_hash(unit.secret, text.said.terms)
+    return any(alike(terms, grave.terms) for grave in graves(unit))
 
 
-def graves(book: CollectionTransaction) -> list[Grave]:
+def graves(unit: CollectionTransaction) -> list[Grave]:
     """Return all tombstones of the collection."""
-    return book.tx.all(Grave, book.sql.graves, collection=book.number)
+    return unit.tx.all(Grave, unit.sql.graves, collection=unit.number)
 
 
-def item_numbered(book: CollectionTransaction, number: int) -> Item:
+def item_numbered(unit: CollectionTransaction, number: int) -> Item:
     """Return the item of that number."""
     numbers = numbers_text([number])
-    return book.tx.one(
-        ItemRow, book.sql.items_numbered, collection=book.number, numbers=numbers
+    return unit.tx.one(
+        ItemRow, unit.sql.items_numbered, collection=unit.number, numbers=numbers
     ).record()
 
 
 def _refreshed(
-    book: CollectionTransaction, same: Like, wish: ItemRequest, turns: Sequence[Linked]
+    unit: CollectionTransaction, same: Like, wish: ItemRequest, turns: Sequence[Linked]
 ) -> Item:
-    place = {"collection": book.number, "number": same.number}
-    book.tx.send(book.sql.refresh_item, importance=wish.importance, now=book.now, **place)
-    book.tx.send(book.sql.mark_access, at=book.now, times=0, **place)
-    book.put_links(same.number, [turn.number for turn in turns])
-    book.changed()
-    return item_numbered(book, same.number)
+    place = {"collection": unit.number, "number": same.number}
+    unit.tx.send(unit.sql.refresh_item, importance=wish.importance, now=unit.now, **place)
+    unit.tx.send(unit.sql.mark_access, at=unit.now, times=0, **place)
+    unit.put_links(same.number, [turn.number for turn in turns])
+    unit.changed()
+    return item_numbered(unit, same.number)
 
 
 def _not_kept(
@@ -233,34 +233,34 @@ def update(context: CollectionContext, id: str, wanted: ItemUpdate) -> Item:
         raise _missing(id)
 
     def work(tx: Transaction) -> Item:
-        book = CollectionTransaction(context, tx, make=False)
-        number = book.found and tx.first(
-            NumberedRow, book.sql.item_number, collection=book.number, id=id
+        unit = CollectionTransaction(context, tx, make=False)
+        number = unit.found and tx.first(
+            NumberedRow, unit.sql.item_number, collection=unit.number, id=id
         )
         if not number:
             raise _missing(id)
-        place = {"collection": book.number, "number": number.number}
-        held = tx.one(_Held, book.sql.held_item, **place)
+        place = {"collection": unit.number, "number": number.number}
+        held = tx.one(_Held, unit.sql.held_item, **place)
         tx.send(
-            book.sql.change_item,
+            unit.sql.change_item,
             kind=held.kind if kind is None else kind,
             importance=held.importance if importance is None else importance,
-            now=book.now,
+            now=unit.now,
             **_text_columns(held, text),
             **place,
         )
         if held.superseded_at is None and text is not None:
-            book.changed(
+            unit.changed(
                 PostingChange(held.number, held.body), PostingChange(held.number, text.body)
             )
         else:
-            book.changed()
+            unit.changed()
         if text is not None:
-            book.vectors.drop(id, replaced=True)
-            book.vectors.due(held.number)
-        book.note("stored", {"item": [id]}, items=1, changed=True)
-        book.close()
-        return item_numbered(book, held.number)
+            unit.vectors.drop(id, replaced=True)
+            unit.vectors.due(held.number)
+        unit.note("stored", {"item": [id]}, items=1, changed=True)
+        unit.close()
+        return item_numbered(unit, held.number)
 
     return context.engine.write(work)
 

@@ -32,42 +32,42 @@ class GoneTurn(Struct, frozen=True, kw_only=True):
     fingerprint: bytes
 
 
-def remove_item(book: CollectionTransaction, item: GoneItem) -> None:
+def remove_item(unit: CollectionTransaction, item: GoneItem) -> None:
     """Delete *item*."""
-    tx, sql, place = book.tx, book.sql, {"collection": book.number, "number": item.number}
+    tx, sql, place = unit.tx, unit.sql, {"collection": unit.number, "number": item.number}
     tx.send(sql.drop_item, **place)
     tx.send(sql.drop_links_of_item, **place)
-    tx.send(sql.drop_successor, collection=book.number, id=item.id)
-    _remove(book, item.number, item.id)
+    tx.send(sql.drop_successor, collection=unit.number, id=item.id)
+    _remove(unit, item.number, item.id)
     superseded = item.superseded_at is not None
-    book.dropped(PostingChange(item.number, item.body), item=True, superseded=superseded)
+    unit.dropped(PostingChange(item.number, item.body), item=True, superseded=superseded)
 
 
-def remove_turn(book: CollectionTransaction, turn: GoneTurn) -> None:
+def remove_turn(unit: CollectionTransaction, turn: GoneTurn) -> None:
     """Delete *turn*; items that came from it lose the link."""
-    place = {"collection": book.number, "number": turn.number}
-    book.vectors.drop_after(turn.number)
-    book.tx.send(book.sql.drop_turn, **place)
-    book.tx.send(book.sql.drop_links_of_turn, **place)
-    _remove(book, turn.number, turn.id)
-    book.dropped(PostingChange(turn.number, turn.body), item=False)
+    place = {"collection": unit.number, "number": turn.number}
+    unit.vectors.drop_after(turn.number)
+    unit.tx.send(unit.sql.drop_turn, **place)
+    unit.tx.send(unit.sql.drop_links_of_turn, **place)
+    _remove(unit, turn.number, turn.id)
+    unit.dropped(PostingChange(turn.number, turn.body), item=False)
 
 
-def bury(book: CollectionTransaction, gone: GoneItem | GoneTurn) -> None:
+def bury(unit: CollectionTransaction, gone: GoneItem | GoneTurn) -> None:
     """Write the tombstone of *gone*, so that it is not extracted again."""
-    book.tx.send(
-        book.sql.bury,
-        collection=book.number,
+    unit.tx.send(
+        unit.sql.bury,
+        collection=unit.number,
         id=gone.id,
-        now=book.now,
-        terms=terms_hash(book.secret, gone.body.split()),
+        now=unit.now,
+        terms=terms_hash(unit.secret, gone.body.split()),
         fingerprint=gone.fingerprint if isinstance(gone, GoneTurn) else None,
     )
 
 
-def _remove(book: CollectionTransaction, number: int, id: str) -> None:
-    book.tx.send(book.sql.drop_access, collection=book.number, number=number)
-    book.vectors.drop(id)
+def _remove(unit: CollectionTransaction, number: int, id: str) -> None:
+    unit.tx.send(unit.sql.drop_access, collection=unit.number, number=number)
+    unit.vectors.drop(id)
 
 
 _RECENCY, _IMPORTANCE = 0.2, 0.1
@@ -97,45 +97,45 @@ def order(item: ItemWeight, *, now: int, half_life_days: float) -> tuple[int, fl
     return 1, retention(item, now=now, half_life_days=half_life_days), item.number
 
 
-def evict_items(book: CollectionTransaction, *, keep: int) -> tuple[str, ...]:
+def evict_items(unit: CollectionTransaction, *, keep: int) -> tuple[str, ...]:
     """Delete the items beyond the limit, but not the one numbered *keep*."""
-    cap = book.context.max_items
-    over = book.items - cap if cap else 0
+    cap = unit.context.max_items
+    over = unit.items - cap if cap else 0
     if over <= 0:
         return ()
-    half_life = book.context.options.half_life_days
-    rows = book.tx.rows(book.sql.items_to_weigh, collection=book.number)
+    half_life = unit.context.options.half_life_days
+    rows = unit.tx.rows(unit.sql.items_to_weigh, collection=unit.number)
     there = (ItemWeight(*row) for row in rows if row[0] != keep)
     going = nsmallest(
-        over, there, key=lambda item: order(item, now=book.now, half_life_days=half_life)
+        over, there, key=lambda item: order(item, now=unit.now, half_life_days=half_life)
     )
-    gone = book.tx.all(
+    gone = unit.tx.all(
         GoneItem,
-        book.sql.items_to_bury,
-        collection=book.number,
+        unit.sql.items_to_bury,
+        collection=unit.number,
         numbers=numbers_text([item.number for item in going]),
     )
     for item in gone:
-        remove_item(book, item)
+        remove_item(unit, item)
     by_number = {item.number: item.id for item in gone}
     ids = tuple(by_number[item.number] for item in going)
-    return _evicted(book, "item", ids)
+    return _evicted(unit, "item", ids)
 
 
-def evict_turns(book: CollectionTransaction) -> tuple[str, ...]:
+def evict_turns(unit: CollectionTransaction) -> tuple[str, ...]:
     """Delete the turns beyond the limit, the oldest first."""
-    cap = book.context.options.max_turns
-    over = book.turns - cap if cap else 0
+    cap = unit.context.options.max_turns
+    over = unit.turns - cap if cap else 0
     if over <= 0:
         return ()
-    going = book.tx.all(GoneTurn, book.sql.oldest_turns, collection=book.number, rows=over)
+    going = unit.tx.all(GoneTurn, unit.sql.oldest_turns, collection=unit.number, rows=over)
     for turn in going:
-        remove_turn(book, turn)
-    return _evicted(book, "turn", tuple(turn.id for turn in going))
+        remove_turn(unit, turn)
+    return _evicted(unit, "turn", tuple(turn.id for turn in going))
 
 
-def _evicted(book: CollectionTransaction, kind: str, ids: tuple[str, ...]) -> tuple[str, ...]:
+def _evicted(unit: CollectionTransaction, kind: str, ids: tuple[str, ...]) -> tuple[str, ...]:
     if ids:
-        book.note("evicted", {kind: ids}, **{f"{kind}s": len(ids)})
-        book.tx.after_commit(lambda: _EVICTED.add(by=len(ids)))
+        unit.note("evicted", {kind: ids}, **{f"{kind}s": len(ids)})
+        unit.tx.after_commit(lambda: _EVICTED.add(by=len(ids)))
     return ids

@@ -50,32 +50,32 @@ class PostingChange(Struct, frozen=True):
 
 
 def index(
-    book: "CollectionTransaction",
+    unit: "CollectionTransaction",
     *,
     added: Sequence[PostingChange],
     removed: Sequence[PostingChange],
 ) -> None:
     """Update the index after a write."""
-    if book.there.indexed:
-        _take_out(book.tx, book.sql, book.number, removed)
-        _put_in(book, added)
-    elif book.rows > LARGE:
-        for batch in _batches(book):
-            _put_in(book, batch)
-        book.tx.send(book.sql.set_indexed, collection=book.number)
+    if unit.there.indexed:
+        _take_out(unit.tx, unit.sql, unit.number, removed)
+        _put_in(unit, added)
+    elif unit.rows > LARGE:
+        for batch in _batches(unit):
+            _put_in(unit, batch)
+        unit.tx.send(unit.sql.set_indexed, collection=unit.number)
     else:
         return
-    if first_rows(book.rows) != book.there.mean_rows:
-        take_means(book)
+    if first_rows(unit.rows) != unit.there.mean_rows:
+        take_means(unit)
 
 
-def take_means(book: "CollectionTransaction") -> None:
+def take_means(unit: "CollectionTransaction") -> None:
     """Compute and store the mean lengths of the collection's first rows."""
-    first = first_rows(book.rows)
-    found = means_of(book.tx.rows(book.sql.lengths, collection=book.number, rows=first))
-    book.tx.send(
-        book.sql.set_means,
-        collection=book.number,
+    first = first_rows(unit.rows)
+    found = means_of(unit.tx.rows(unit.sql.lengths, collection=unit.number, rows=first))
+    unit.tx.send(
+        unit.sql.set_means,
+        collection=unit.number,
         rows=first,
         length=found.length,
         window=found.window,
@@ -112,22 +112,22 @@ def terms_of(body: str) -> list[str]:
     return terms
 
 
-def _batches(book: "CollectionTransaction") -> Iterator[list[PostingChange]]:
+def _batches(unit: "CollectionTransaction") -> Iterator[list[PostingChange]]:
     after = 0
-    while batch := book.tx.all(
-        PostingChange, book.sql.bodies_after, collection=book.number, after=after, rows=_AT_ONCE
+    while batch := unit.tx.all(
+        PostingChange, unit.sql.bodies_after, collection=unit.number, after=after, rows=_AT_ONCE
     ):
         yield batch
         after = batch[-1].number
 
 
-def _put_in(book: "CollectionTransaction", rows: Sequence[PostingChange]) -> None:
+def _put_in(unit: "CollectionTransaction", rows: Sequence[PostingChange]) -> None:
     words = [(row.number, " ".join(terms_of(row.body))) for row in rows]
-    place = book.number
+    place = unit.number
     indexed = [{"collection": place, "number": number, "words": text} for number, text in words]
     if indexed:
-        book.tx.run_many(book.sql.index_row, indexed)
-        _count(book.tx, book.sql, place, (text for _, text in words), 1)
+        unit.tx.run_many(unit.sql.index_row, indexed)
+        _count(unit.tx, unit.sql, place, (text for _, text in words), 1)
 
 
 def _take_out(
@@ -164,15 +164,15 @@ class Vectored:
     A collection that has no vectors, and gets none, costs nothing.
     """
 
-    def __init__(self, book: "CollectionTransaction") -> None:
-        self._book = book
-        self._sql = book.context.engine.queries(PACKAGE)
-        found = book.found
+    def __init__(self, unit: "CollectionTransaction") -> None:
+        self._book = unit
+        self._sql = unit.context.engine.queries(PACKAGE)
+        found = unit.found
         self._model = found.embedding_model if found else None
         self._keeper = found.vector_provider if found else None
         self._dimension: int | None = None
         self._measured = found is None or self._model is None
-        self._by = compared(book.context)
+        self._by = compared(unit.context)
         self._due: set[int] = set()
         self._gone: list[str] = []
         self._left: list[str] = []
@@ -199,15 +199,15 @@ class Vectored:
 
         Vectors of the earlier model are dropped, and existing rows are queued for embedding.
         """
-        book, tx = self._book, self._book.tx
+        unit, tx = self._book, self._book.tx
         if isinstance(by.vectors, WithRows):
-            by.vectors.drop_in(tx, book.there.id)
-        tx.send(self._sql.drop_embedding_jobs, collection=book.number)
+            by.vectors.drop_in(tx, unit.there.id)
+        tx.send(self._sql.drop_embedding_jobs, collection=unit.number)
         model, keeper = by.embedder.model, by.vectors.name
-        tx.send(self._sql.name_model, collection=book.number, model=model, provider=keeper)
+        tx.send(self._sql.name_model, collection=unit.number, model=model, provider=keeper)
         self._model, self._keeper = model, keeper
         self._dimension, self._measured = None, True
-        if book.there.items - book.there.superseded + book.there.turns:
+        if unit.there.items - unit.there.superseded + unit.there.turns:
             self._all_due = True
             self._queue("reembed", ())
 
@@ -255,18 +255,18 @@ class Vectored:
         """Queue the turn after *number* for embedding: its vector includes that turn."""
         if self._model is None:
             return
-        book = self._book
-        after = book.tx.first(_Turn, self._sql.turn_after, collection=book.number, number=number)
+        unit = self._book
+        after = unit.tx.first(_Turn, self._sql.turn_after, collection=unit.number, number=number)
         if after is not None:
             self.drop(after.id, replaced=True)
             self.due(after.number)
 
     def close(self) -> None:
         """Write the recorded changes."""
-        book, tx = self._book, self._book.tx
+        unit, tx = self._book, self._book.tx
         if self._gone:
-            sql = book.context.engine.queries(QUERIES)
-            place = {"collection": book.there.id}
+            sql = unit.context.engine.queries(QUERIES)
+            place = {"collection": unit.there.id}
             tx.run_many(sql.drop_vector, [{**place, "id": id} for id in self._gone])
             tx.send(sql.vectors_changed, seq=tx.seq, **place)
             if self._left:
@@ -278,7 +278,7 @@ class Vectored:
         if self._model is not None and not self._all_due:
             self._queue("embed", sorted(self._due))
         if self._by is not None:
-            tx.after_commit(book.context.tend)
+            tx.after_commit(unit.context.tend)
 
     def _have_followed(self) -> None:
         """Delete removed vectors from an external provider after the commit."""
@@ -287,15 +287,15 @@ class Vectored:
         self._book.tx.after_commit(lambda: follow(context, keeper, collection, seq, gone))
 
     def _queue(self, kind: str, numbers: Sequence[int]) -> None:
-        book = self._book
-        book.tx.send(
-            book.sql.queue_job,
-            number=book.numbers(1)[0],
-            collection=book.number,
+        unit = self._book
+        unit.tx.send(
+            unit.sql.queue_job,
+            number=unit.numbers(1)[0],
+            collection=unit.number,
             kind=kind,
             about=numbers_text(list(numbers)),
             model=None,
-            now=book.now,
+            now=unit.now,
         )
 
 

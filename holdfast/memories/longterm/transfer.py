@@ -129,24 +129,24 @@ def _take(context: CollectionContext, batch: list[tuple[int, object]], taken: _T
             taken.rejected.append(RejectedRecord(index, f"{error.field}: {error.reason}"))
 
     def work(tx: Transaction) -> tuple[int, int, tuple[str, ...]]:
-        book = CollectionTransaction(context, tx)
+        unit = CollectionTransaction(context, tx)
         ids = [each.turn.id for each in turns if each.turn.id] + [each.item.id for each in items]
         there = {
             each["id"]
             for each in tx.all(
-                dict[str, str], book.sql.ids_there, collection=book.number, ids=ids_text(ids)
+                dict[str, str], unit.sql.ids_there, collection=unit.number, ids=ids_text(ids)
             )
         }
         new = _distinct([each for each in turns if each.turn.id not in there])
         fresh = [each for each in items if each.item.id not in there]
         fresh = list({each.item.id: each for each in reversed(fresh)}.values())[::-1]
-        put_turns(book, new)
-        last = _put_items(book, fresh)
-        _unbury(book, (*(each.turn.id for each in new), *(each.item.id for each in fresh)))
-        gone = (evict_items(book, keep=last) if fresh else ()) + evict_turns(book)
+        put_turns(unit, new)
+        last = _put_items(unit, fresh)
+        _unbury(unit, (*(each.turn.id for each in new), *(each.item.id for each in fresh)))
+        gone = (evict_items(unit, keep=last) if fresh else ()) + evict_turns(unit)
         if new or fresh:
-            book.note("stored", items=len(fresh), turns=len(new), imported=True)
-        book.close()
+            unit.note("stored", items=len(fresh), turns=len(new), imported=True)
+        unit.close()
         return len(fresh), len(new), gone
 
     if turns or items:
@@ -157,11 +157,11 @@ def _take(context: CollectionContext, batch: list[tuple[int, object]], taken: _T
         taken.evicted += gone
 
 
-def _unbury(book: CollectionTransaction, ids: Iterable[str]) -> None:
+def _unbury(unit: CollectionTransaction, ids: Iterable[str]) -> None:
     """Remove the tombstones of *ids*, because they are imported again."""
-    if book.there.buried:
+    if unit.there.buried:
         for id in ids:
-            book.tx.send(book.sql.unbury, collection=book.number, id=id)
+            unit.tx.send(unit.sql.unbury, collection=unit.number, id=id)
 
 
 def _distinct(turns: list[PreparedTurn]) -> list[PreparedTurn]:
@@ -174,23 +174,23 @@ def _distinct(turns: list[PreparedTurn]) -> list[PreparedTurn]:
     return kept
 
 
-def _put_items(book: CollectionTransaction, items: list[_NewItem]) -> int:
+def _put_items(unit: CollectionTransaction, items: list[_NewItem]) -> int:
     """Write *items* with links to their turns; return the number of the last."""
-    numbers = book.numbers(len(items))
+    numbers = unit.numbers(len(items))
     named = tuple(dict.fromkeys(id for each in items for id in each.turns))
     found = (
-        book.tx.all(Linked, book.sql.turns_by_id, collection=book.number, ids=ids_text(named))
+        unit.tx.all(Linked, unit.sql.turns_by_id, collection=unit.number, ids=ids_text(named))
         if named
         else []
     )
     turns = {each.id: each.number for each in found}
     for number, each in zip(numbers, items, strict=True):
-        book.put_items([(number, each.item)])
-        book.put_links(number, [turns[id] for id in each.turns if id in turns])
+        unit.put_items([(number, each.item)])
+        unit.put_links(number, [turns[id] for id in each.turns if id in turns])
         if each.last_accessed_at is not None:
-            book.tx.send(
-                book.sql.put_access,
-                collection=book.number,
+            unit.tx.send(
+                unit.sql.put_access,
+                collection=unit.number,
                 number=number,
                 last_accessed_at=each.last_accessed_at,
                 access_count=each.access_count,

@@ -48,48 +48,48 @@ def record(
     def work(tx: Transaction) -> Recorded:
         if not fit:
             return Recorded(turns=(), skipped=tuple(skipped))
-        book = CollectionTransaction(context, tx)
-        _, stored = put_turns(book, fit)
-        remember_seen(book, fit)
-        book.note("stored", {"turn": [turn.id for turn in stored]}, turns=len(stored))
-        gone = evict_turns(book)
-        book.close()
+        unit = CollectionTransaction(context, tx)
+        _, stored = put_turns(unit, fit)
+        remember_seen(unit, fit)
+        unit.note("stored", {"turn": [turn.id for turn in stored]}, turns=len(stored))
+        gone = evict_turns(unit)
+        unit.close()
         return Recorded(turns=tuple(stored), skipped=tuple(skipped), evicted=gone)
 
     return context.engine.write(work)
 
 
-def remember_seen(book: CollectionTransaction, turns: Sequence[PreparedTurn]) -> None:
+def remember_seen(unit: CollectionTransaction, turns: Sequence[PreparedTurn]) -> None:
     """Add *turns* to the cursors of their threads."""
     threads: dict[str, list[bytes]] = {}
     for each in turns:
         turn = each.turn
-        print_of = fingerprint(book.secret, turn.role, turn.speaker, turn.text)
+        print_of = fingerprint(unit.secret, turn.role, turn.speaker, turn.text)
         threads.setdefault(turn.thread_id or "", []).append(print_of)
     for thread, prints in threads.items():
-        append_to_cursor(book, thread, b"".join(prints))
+        append_to_cursor(unit, thread, b"".join(prints))
 
 
-def cursor_of(book: CollectionTransaction, thread: str) -> bytes:
+def cursor_of(unit: CollectionTransaction, thread: str) -> bytes:
     """Return the fingerprints of all recorded turns of *thread*, in order."""
-    chunks = book.tx.all(
-        CursorChunk, book.sql.cursor_chunks, collection=book.number, thread_id=thread
+    chunks = unit.tx.all(
+        CursorChunk, unit.sql.cursor_chunks, collection=unit.number, thread_id=thread
     )
     return b"".join(each.fingerprints for each in chunks)
 
 
-def append_to_cursor(book: CollectionTransaction, thread: str, prints: bytes) -> None:
+def append_to_cursor(unit: CollectionTransaction, thread: str, prints: bytes) -> None:
     """Append *prints*, concatenated fingerprints, to the cursor of *thread*."""
-    last = book.tx.first(CursorChunk, book.sql.last_chunk, collection=book.number, thread_id=thread)
+    last = unit.tx.first(CursorChunk, unit.sql.last_chunk, collection=unit.number, thread_id=thread)
     place, held = (0, b"") if last is None else (last.chunk, last.fingerprints)
     size = CHUNK * HASH_BYTES
     whole = held + prints
     for start in range(0, len(whole), size):
         chunk = whole[start : start + size]
         if chunk != held or start:
-            book.tx.send(
-                book.sql.put_chunk,
-                collection=book.number,
+            unit.tx.send(
+                unit.sql.put_chunk,
+                collection=unit.number,
                 thread_id=thread,
                 chunk=place + start // size,
                 fingerprints=chunk,
@@ -243,17 +243,17 @@ def remember_conversation(
     def work(tx: Transaction) -> Recorded:
         if not fit:
             return Recorded(turns=(), skipped=_in_order(skipped))
-        book = CollectionTransaction(context, tx)
-        new, passed = _new_of(book, fit)
-        numbers, stored = put_turns(book, new)
+        unit = CollectionTransaction(context, tx)
+        new, passed = _new_of(unit, fit)
+        numbers, stored = put_turns(unit, new)
         queued = bool(numbers) and context.mines
         if queued:
-            queue(book, EXTRACT, numbers)
+            queue(unit, EXTRACT, numbers)
             tx.after_commit(context.tend)
         if stored:
-            book.note("stored", {"turn": [turn.id for turn in stored]}, turns=len(stored))
-        gone = evict_turns(book)
-        book.close()
+            unit.note("stored", {"turn": [turn.id for turn in stored]}, turns=len(stored))
+        gone = evict_turns(unit)
+        unit.close()
         return Recorded(
             turns=tuple(stored),
             skipped=_in_order([*skipped, *passed]),
@@ -264,35 +264,35 @@ def remember_conversation(
     return context.engine.write(work)
 
 
-def queue(book: CollectionTransaction, kind: str, numbers: Sequence[int]) -> None:
+def queue(unit: CollectionTransaction, kind: str, numbers: Sequence[int]) -> None:
     """Queue a job about the rows *numbers*."""
-    book.tx.send(
-        book.sql.queue_job,
-        number=book.numbers(1)[0],
-        collection=book.number,
+    unit.tx.send(
+        unit.sql.queue_job,
+        number=unit.numbers(1)[0],
+        collection=unit.number,
         kind=kind,
         about=msgspec.json.encode(numbers).decode(),
-        model=book.context.miner,
-        now=book.now,
+        model=unit.context.miner,
+        now=unit.now,
     )
 
 
 def _new_of(
-    book: CollectionTransaction, turns: Sequence[PreparedTurn]
+    unit: CollectionTransaction, turns: Sequence[PreparedTurn]
 ) -> tuple[list[PreparedTurn], list[Skipped]]:
     """Return the turns that are new to their threads; add all of them to the cursors."""
-    buried = graves(book) if book.there.buried else []
+    buried = graves(unit) if unit.there.buried else []
     dead = {grave.fingerprint for grave in buried}
     threads: dict[str, list[tuple[PreparedTurn, bytes]]] = {}
     for each in turns:
         turn = each.turn
-        print_of = fingerprint(book.secret, turn.role, turn.speaker, turn.text)
+        print_of = fingerprint(unit.secret, turn.role, turn.speaker, turn.text)
         threads.setdefault(turn.thread_id or "", []).append((each, print_of))
     new: list[PreparedTurn] = []
     passed: list[Skipped] = []
     for thread, printed in threads.items():
         prints = [print_of for _, print_of in printed]
-        first = seen(in_order(cursor_of(book, thread)), prints)
+        first = seen(in_order(cursor_of(unit, thread)), prints)
         passed += [Skipped(each.index, "seen") for each, _ in printed[:first]]
         for each, print_of in printed[first:]:
             if print_of in dead:
@@ -300,7 +300,7 @@ def _new_of(
             else:
                 new.append(each)
         if prints[first:]:
-            append_to_cursor(book, thread, b"".join(prints[first:]))
+            append_to_cursor(unit, thread, b"".join(prints[first:]))
     return sorted(new, key=lambda each: each.index), passed
 
 

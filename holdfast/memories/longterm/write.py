@@ -187,13 +187,13 @@ def item_of(new: NewItem, turns: Sequence[str]) -> Item:
 
 
 def put_turns(
-    book: CollectionTransaction, turns: Sequence[PreparedTurn]
+    unit: CollectionTransaction, turns: Sequence[PreparedTurn]
 ) -> tuple[list[int], list[Turn]]:
     """Write *turns*; return their numbers, and the turns as they are stored."""
-    numbers = list(book.numbers(len(turns)))
-    new = [_new_turn(book, each) for each in turns]
-    book.put_turns(list(zip(numbers, new, strict=True)))
-    created = from_microseconds(book.now)
+    numbers = list(unit.numbers(len(turns)))
+    new = [_new_turn(unit, each) for each in turns]
+    unit.put_turns(list(zip(numbers, new, strict=True)))
+    created = from_microseconds(unit.now)
     stored = [
         replace(ready.turn, id=made.id, at=from_microseconds(made.at), created_at=created, items=())
         for ready, made in zip(turns, new, strict=True)
@@ -201,19 +201,19 @@ def put_turns(
     return numbers, stored
 
 
-def _new_turn(book: CollectionTransaction, ready: PreparedTurn) -> NewTurn:
+def _new_turn(unit: CollectionTransaction, ready: PreparedTurn) -> NewTurn:
     turn = ready.turn
     return NewTurn(
-        id=turn.id or book.context.ids.new("turn", book.now),
+        id=turn.id or unit.context.ids.new("turn", unit.now),
         role=turn.role,
         speaker=turn.speaker or "",
-        at=microseconds(turn.at, book.now),
+        at=microseconds(turn.at, unit.now),
         thread_id=turn.thread_id or "",
         session=turn.session or "",
-        created_at=microseconds(turn.created_at, book.now),
+        created_at=microseconds(turn.created_at, unit.now),
         flags=ready.flags,
         terms=ready.terms,
-        fingerprint=fingerprint(book.secret, turn.role, turn.speaker, turn.text),
+        fingerprint=fingerprint(unit.secret, turn.role, turn.speaker, turn.text),
         caption=turn.caption or "",
         body=ready.body,
         text=turn.text,
@@ -279,35 +279,35 @@ def _piece(
 
     None at the end.
     """
-    book = CollectionTransaction(context, tx, make=False)
-    if book.found is None or book.found.analyzer >= VERSION:
+    unit = CollectionTransaction(context, tx, make=False)
+    if unit.found is None or unit.found.analyzer >= VERSION:
         return None
-    last = {"turns": _turns(book, after["turns"]), "items": _items(book, after["items"])}
+    last = {"turns": _turns(unit, after["turns"]), "items": _items(unit, after["items"])}
     if last == after:
-        tx.send(book.sql.set_analyzer, collection=book.number, analyzer=VERSION)
-        if book.there.mean_rows is not None:
-            take_means(book)
-    book.close()
+        tx.send(unit.sql.set_analyzer, collection=unit.number, analyzer=VERSION)
+        if unit.there.mean_rows is not None:
+            take_means(unit)
+    unit.close()
     return None if last == after else last
 
 
-def _turns(book: CollectionTransaction, after: int) -> int:
-    place = {"collection": book.number}
-    rows = book.tx.all(_Turn, book.sql.turn_texts, after=after, rows=ROWS_AT_ONCE, **place)
+def _turns(unit: CollectionTransaction, after: int) -> int:
+    place = {"collection": unit.number}
+    rows = unit.tx.all(_Turn, unit.sql.turn_texts, after=after, rows=ROWS_AT_ONCE, **place)
     for row in rows:
         terms, flags = turn_terms(row.text, row.caption), bits_of(row.text, row.caption)
         body = " ".join(terms)
         if (body, flags, len(terms)) == (row.body, row.flags, row.terms):
             continue
         columns = {"number": row.number, "body": body, "flags": flags, "terms": len(terms)}
-        book.tx.send(book.sql.set_turn_terms, **columns, **place)
-        book.changed(PostingChange(row.number, row.body), PostingChange(row.number, body))
+        unit.tx.send(unit.sql.set_turn_terms, **columns, **place)
+        unit.changed(PostingChange(row.number, row.body), PostingChange(row.number, body))
     return rows[-1].number if rows else after
 
 
-def _items(book: CollectionTransaction, after: int) -> int:
-    place = {"collection": book.number}
-    rows = book.tx.all(_Item, book.sql.item_texts, after=after, rows=ROWS_AT_ONCE, **place)
+def _items(unit: CollectionTransaction, after: int) -> int:
+    place = {"collection": unit.number}
+    rows = unit.tx.all(_Item, unit.sql.item_texts, after=after, rows=ROWS_AT_ONCE, **place)
     for row in rows:
         text = ready(row.text)
         columns = {
@@ -318,9 +318,9 @@ def _items(book: CollectionTransaction, after: int) -> int:
         }
         if all(getattr(row, name) == value for name, value in columns.items()):
             continue
-        book.tx.send(book.sql.set_item_terms, number=row.number, **columns, **place)
+        unit.tx.send(unit.sql.set_item_terms, number=row.number, **columns, **place)
         if row.superseded_at is None:
-            book.changed(PostingChange(row.number, row.body), PostingChange(row.number, text.body))
+            unit.changed(PostingChange(row.number, row.body), PostingChange(row.number, text.body))
         else:
-            book.changed()
+            unit.changed()
     return rows[-1].number if rows else after

@@ -33,8 +33,8 @@ from holdfast.memories.stores.rows import (
 )
 from holdfast.memories.stores.transaction import (
     NOBODY,
-    Ledger,
     MemoryLocation,
+    StoreTransaction,
     Text,
     carry,
     refuse_taken,
@@ -114,7 +114,7 @@ _EDIT_ID = re.compile(r"edit_[0-9A-Za-z]{1,64}")
 Stated = tuple[object, ...]
 
 
-class AskedSave(Struct, frozen=True):
+class CheckedSave(Struct, frozen=True):
     """A checked `Save` with hash and words."""
 
     edit: Save
@@ -122,20 +122,20 @@ class AskedSave(Struct, frozen=True):
     appended: bytes | None
 
 
-class AskedReplace(Struct, frozen=True):
+class CheckedReplace(Struct, frozen=True):
     """A checked `Replace` with hash and words."""
 
     edit: Replace
     text: Text
 
 
-AskedEdit = AskedSave | AskedReplace | Move | Remove
+CheckedEdit = CheckedSave | CheckedReplace | Move | Remove
 
 
 class CheckedEdits(Struct, frozen=True):
     """Checked edits, and the digest of all of them."""
 
-    edits: list[AskedEdit]
+    edits: list[CheckedEdit]
     digest: bytes
 
 
@@ -159,7 +159,7 @@ def checked_edits(given: object) -> CheckedEdits:
     if not 1 <= len(edits) <= EDITS_MAX:
         reason = f"must be 1 to {EDITS_MAX:,} edits, are {len(edits):,}"
         raise InvalidInput("edits", reason, limit=EDITS_MAX)
-    valid: list[AskedEdit] = []
+    valid: list[CheckedEdit] = []
     stated: list[Stated] = []
     for index, edit in enumerate(edits):
         try:
@@ -171,7 +171,7 @@ def checked_edits(given: object) -> CheckedEdits:
     return CheckedEdits(valid, sha256(msgspec.json.encode(stated)).digest())
 
 
-def _checked(edit: object) -> tuple[AskedEdit, Stated]:
+def _checked(edit: object) -> tuple[CheckedEdit, Stated]:
     """Return *edit* checked, and its fields for the digest, with hashes for texts."""
     match edit:
         case Save():
@@ -186,7 +186,7 @@ def _checked(edit: object) -> tuple[AskedEdit, Stated]:
             raise InvalidInput("edits", "must be Save, Replace, Move or Remove", given=edit)
 
 
-def _save(edit: Save) -> tuple[AskedSave, Stated]:
+def _save(edit: Save) -> tuple[CheckedSave, Stated]:
     path = checked_path(edit.path)
     text = Text.of(checked_content(edit.content))
     memory_id = None if edit.memory_id is None else _id("memory_id", edit.memory_id)
@@ -196,7 +196,7 @@ def _save(edit: Save) -> tuple[AskedSave, Stated]:
     appended = None if edit.appended is None else _appended(edit.appended)
     added = None if appended is None else sha256(appended).hexdigest()
     statement: Stated = ("save", path, text.sha256, memory_id, base, added)
-    return AskedSave(edit, text, appended), (*statement, "new") if edit.new else statement
+    return CheckedSave(edit, text, appended), (*statement, "new") if edit.new else statement
 
 
 def _appended(given: object) -> bytes:
@@ -206,14 +206,14 @@ def _appended(given: object) -> bytes:
         raise InvalidInput("appended", wrong.reason, limit=wrong.limit, next=wrong.next) from None
 
 
-def _replace(edit: Replace) -> tuple[AskedReplace, Stated]:
+def _replace(edit: Replace) -> tuple[CheckedReplace, Stated]:
     memory_id = _id("memory_id", edit.memory_id)
     path = checked_path(edit.path)
     text = Text.of(checked_content(edit.content))
     source_id = None if edit.source_id is None else _id("source_id", edit.source_id)
     if source_id == memory_id:
         raise InvalidInput("source_id", "must be another memory than memory_id", given=source_id)
-    return AskedReplace(edit, text), ("replace", memory_id, path, text.sha256, source_id)
+    return CheckedReplace(edit, text), ("replace", memory_id, path, text.sha256, source_id)
 
 
 def _move(edit: Move) -> Stated:
@@ -235,28 +235,28 @@ def _id(field: str, given: object) -> str:
 class EditActs:
     """Applies edits within one transaction; each sees the effects of earlier ones."""
 
-    def __init__(self, ledger: Ledger, tx: Transaction, sql: SimpleNamespace) -> None:
-        self._ledger, self._tx, self._sql = ledger, tx, sql
+    def __init__(self, unit: StoreTransaction, tx: Transaction, sql: SimpleNamespace) -> None:
+        self._unit, self._tx, self._sql = unit, tx, sql
 
-    def do(self, edit: AskedEdit) -> Applied:
+    def do(self, edit: CheckedEdit) -> Applied:
         """Apply *edit* and return its result."""
         match edit:
-            case AskedSave():
+            case CheckedSave():
                 return self._save(edit)
-            case AskedReplace():
+            case CheckedReplace():
                 return self._replace(edit)
             case Move():
                 return self._move(edit)
             case Remove():
                 return self._remove(edit)
 
-    def _save(self, request: AskedSave) -> Applied:
+    def _save(self, request: CheckedSave) -> Applied:
         edit = request.edit
         head = None if edit.memory_id is None else self._find(edit.memory_id)
         followed = head is not None
         taken = None if followed else self._taken(edit.path)
         if taken is not None and taken.conflicting_path == edit.path and not edit.new:
-            head = self._ledger.head(taken.conflicting_memory_id)
+            head = self._unit.head(taken.conflicting_memory_id)
         if head is not None:
             return self._put(head, head.path, _new_content(head, request))
         if edit.base_sha256 is not None and request.appended is None:
@@ -267,18 +267,18 @@ class EditActs:
         alone = request.appended if gone else None
         return self._create(edit.path, request.text if alone is None else Text.of(alone), taken)
 
-    def _replace(self, request: AskedReplace) -> Applied:
+    def _replace(self, request: CheckedReplace) -> Applied:
         edit = request.edit
         source = None if edit.source_id is None else self._find(edit.source_id)
         if source is not None:
-            self._ledger.deleted(source)
+            self._unit.deleted(source)
         deleted = () if source is None else (source.id,)
         head = self._find(edit.memory_id)
         taken = None
         if head is None or head.path != edit.path:
             taken = self._taken(edit.path, mine=edit.memory_id)
         if head is None and taken is not None and taken.conflicting_path == edit.path:
-            head, taken = self._ledger.head(taken.conflicting_memory_id), None
+            head, taken = self._unit.head(taken.conflicting_memory_id), None
         if head is None:
             return self._create(edit.path, request.text, taken, deleted)
         if taken is not None:
@@ -286,7 +286,7 @@ class EditActs:
         return self._put(head, edit.path, request.text, deleted)
 
     def _move(self, edit: Move) -> Applied:
-        store_id = self._ledger.store.id
+        store_id = self._unit.store.id
         ids = [sought("mem", move.memory_id) for move in edit.moves]
         found = self._tx.all(
             MemoryLocation,
@@ -306,9 +306,9 @@ class EditActs:
             targets = [move.path for move in going]
             step_aside(self._tx, self._sql, store_id, places)
             refuse_taken(self._tx, self._sql, store_id, targets)
-            memories = {each.id: each for each in carry(self._ledger, places, targets)}
+            memories = {each.id: each for each in carry(self._unit, places, targets)}
         for id in sits.keys() - memories.keys():
-            memories[id] = seen(self._ledger.unchanged(self._ledger.head(id)), "basic")
+            memories[id] = seen(self._unit.unchanged(self._unit.head(id)), "basic")
         return self._applied(
             *(memories[move.memory_id] for move in edit.moves), changed=bool(going)
         )
@@ -317,29 +317,29 @@ class EditActs:
         head = self._find(edit.memory_id)
         if head is None:
             return self._applied(changed=False)
-        self._ledger.deleted(head)
+        self._unit.deleted(head)
         return self._applied(changed=True, deleted=(head.id,))
 
     def _find(self, memory_id: str) -> Head | None:
         """Return the live memory *memory_id*, or None."""
         try:
-            return self._ledger.head(memory_id)
+            return self._unit.head(memory_id)
         except NotFound:
             return None
 
     def _taken(self, path: str, *, mine: str = NOBODY) -> PathTaken | None:
         """Return the conflict of another memory at, above or below *path*, or None."""
         try:
-            self._ledger.refuse_taken(path, mine=mine)
+            self._unit.refuse_taken(path, mine=mine)
         except PathTaken as taken:
             return taken
         return None
 
     def _put(self, head: Head, path: str, text: Text, deleted: tuple[str, ...] = ()) -> Applied:
         if path == head.path and text.sha256 == head.content_sha256:
-            memory = self._ledger.unchanged(head)
+            memory = self._unit.unchanged(head)
             return self._applied(memory, changed=bool(deleted), deleted=deleted)
-        memory = self._ledger.modified(head, path, text)
+        memory = self._unit.modified(head, path, text)
         return self._applied(memory, changed=True, deleted=deleted)
 
     def _create(
@@ -347,19 +347,19 @@ class EditActs:
     ) -> Applied:
         if taken is not None:
             raise taken
-        self._ledger.refuse_full()
-        return self._applied(self._ledger.created(path, text), changed=True, deleted=deleted)
+        self._unit.refuse_full()
+        return self._applied(self._unit.created(path, text), changed=True, deleted=deleted)
 
     def _applied(self, *memories: Memory, changed: bool, deleted: tuple[str, ...] = ()) -> Applied:
         return Applied(
-            seq=self._ledger.seq,
+            seq=self._unit.seq,
             changed=changed,
             memories=tuple(seen(memory, "basic") for memory in memories),
             deleted=deleted,
         )
 
 
-def _new_content(head: Head, request: AskedSave) -> Text:
+def _new_content(head: Head, request: CheckedSave) -> Text:
     """Return the new content of *head*.
 
     Raises PreconditionFailed, or TooLarge for an append beyond the limit.
@@ -412,25 +412,25 @@ def apply(
     sql = context.engine.queries("holdfast.memories.stores")
 
     def work(tx: Transaction) -> list[Applied]:
-        ledger = Ledger(context, tx, store_id)
-        stale = ledger.now - TIDIED
+        unit = StoreTransaction(context, tx, store_id)
+        stale = unit.now - TIDIED
         known = tx.all(_StoredEdit, sql.get_edit, store=store_id, edit=name, stale=stale)
         for edit in known:
             if edit.id == name:
                 return _rebuild(tx, sql, store_id, edit, checked.digest)
-        ledger.refuse_archived()
-        acts = EditActs(ledger, tx, sql)
+        unit.refuse_archived()
+        acts = EditActs(unit, tx, sql)
         applied = [acts.do(edit) for edit in checked.edits]
-        ledger.close()
+        unit.close()
         if known:
-            tx.send(sql.drop_edits_before, store=store_id, before=ledger.now - KEPT)
+            tx.send(sql.drop_edits_before, store=store_id, before=unit.now - KEPT)
         tx.send(
             sql.insert_edit,
             store=store_id,
             edit=name,
             digest=checked.digest,
             answer=_stored_form(applied),
-            now=ledger.now,
+            now=unit.now,
         )
         return applied
 

@@ -34,8 +34,8 @@ from holdfast.memories.stores.rows import (
 )
 from holdfast.memories.stores.search import search
 from holdfast.memories.stores.transaction import (
-    Ledger,
     MemoryLocation,
+    StoreTransaction,
     Text,
     carry,
     refuse_taken,
@@ -71,22 +71,22 @@ def rename(context: StoresContext, store_id: str, old_path: str, new_path: str) 
     sql = context.engine.queries("holdfast.memories.stores")
 
     def work(tx: Transaction) -> list[Memory]:
-        ledger = Ledger(context, tx, store_id)
-        ledger.refuse_archived()
+        unit = StoreTransaction(context, tx, store_id)
+        unit.refuse_archived()
         low, high = span_below(old)
         span = {"store": store_id, "path": old, "low": low, "high": high}
         places = tx.all(MemoryLocation, sql.places_under, **span)
         if not places:
             raise missing("mem", old)
         if new == old:
-            return [seen(ledger.unchanged(ledger.head(place.id)), "basic") for place in places]
+            return [seen(unit.unchanged(unit.head(place.id)), "basic") for place in places]
         if new.startswith(f"{old}/"):
             raise InvalidInput("new_path", "must not lie below old_path", given=new)
         targets = [checked_path(new + place.path[len(old) :], field="new_path") for place in places]
         step_aside(tx, sql, store_id, places)
         refuse_taken(tx, sql, store_id, [new])
-        moved = carry(ledger, places, targets)
-        ledger.close()
+        moved = carry(unit, places, targets)
+        unit.close()
         return moved
 
     return context.engine.write(work)
@@ -99,12 +99,12 @@ def delete_under(context: StoresContext, store_id: str, path: str) -> int:
     sql = context.engine.queries("holdfast.memories.stores")
 
     def work(tx: Transaction) -> int:
-        ledger = Ledger(context, tx, store_id)
+        unit = StoreTransaction(context, tx, store_id)
         count = 0
         for head in heads_under(tx, sql.heads_under, store_id, place):
-            ledger.deleted(head)
+            unit.deleted(head)
             count += 1
-        ledger.close()
+        unit.close()
         return count
 
     return context.engine.write(work)
@@ -154,12 +154,12 @@ class Memories:
             text = Text.of(checked_content(content))
 
         def work(tx: Transaction) -> Memory:
-            ledger = Ledger(self._context, tx, memory_store_id)
-            ledger.refuse_archived()
-            ledger.refuse_taken(path)
-            ledger.refuse_full()
-            memory = ledger.created(path, text)
-            ledger.close()
+            unit = StoreTransaction(self._context, tx, memory_store_id)
+            unit.refuse_archived()
+            unit.refuse_taken(path)
+            unit.refuse_full()
+            memory = unit.created(path, text)
+            unit.close()
             return seen(memory, shown)
 
         return self._context.engine.write(work)
@@ -208,18 +208,18 @@ class Memories:
             expected = checked_precondition(precondition)
 
         def work(tx: Transaction) -> Memory:
-            ledger = Ledger(self._context, tx, memory_store_id)
-            head = ledger.head(memory_id)
-            ledger.refuse_archived()
+            unit = StoreTransaction(self._context, tx, memory_store_id)
+            head = unit.head(memory_id)
+            unit.refuse_archived()
             target = moved or head.path
             if target == head.path and (edited is None or edited.sha256 == head.content_sha256):
-                return seen(ledger.unchanged(head), shown)
+                return seen(unit.unchanged(head), shown)
             if expected is not None and expected != head.content_sha256:
                 raise PreconditionFailed(memory_id, expected=expected, current=head.content_sha256)
             if target != head.path:
-                ledger.refuse_taken(target, mine=head.id)
-            memory = ledger.modified(head, target, edited or Text.of(head.content))
-            ledger.close()
+                unit.refuse_taken(target, mine=head.id)
+            memory = unit.modified(head, target, edited or Text.of(head.content))
+            unit.close()
             return seen(memory, shown)
 
         return self._context.engine.write(work)
@@ -241,12 +241,12 @@ class Memories:
                 checked_sha256(expected, field="expected_content_sha256")
 
         def work(tx: Transaction) -> Deleted:
-            ledger = Ledger(self._context, tx, memory_store_id)
-            head = ledger.head(memory_id)
+            unit = StoreTransaction(self._context, tx, memory_store_id)
+            head = unit.head(memory_id)
             if expected is not None and expected != head.content_sha256:
                 raise PreconditionFailed(memory_id, expected=expected, current=head.content_sha256)
-            ledger.deleted(head)
-            ledger.close()
+            unit.deleted(head)
+            unit.close()
             return Deleted(id=memory_id, type="memory_deleted")
 
         return self._context.engine.write(work)

@@ -23,7 +23,7 @@ from holdfast.memories.stores.rows import (
     sought,
     store_of,
 )
-from holdfast.memories.stores.transaction import MEMORIES_CAP, Ledger, first_link
+from holdfast.memories.stores.transaction import MEMORIES_CAP, StoreTransaction, first_link
 from holdfast.memories.stores.validation import (
     after_age,
     age_key,
@@ -126,16 +126,16 @@ class MemoryStores:
             patched_metadata(EMPTY, patch)
 
         def work(tx: Transaction) -> Store:
-            ledger = Ledger(self._context, tx, memory_store_id)
-            ledger.refuse_archived()
-            before = ledger.as_record()
+            unit = StoreTransaction(self._context, tx, memory_store_id)
+            unit.refuse_archived()
+            before = unit.as_record()
             after = msgspec.structs.replace(
                 before,
                 name=before.name if new_name is None else new_name,
                 description=before.description if new_description is None else new_description,
                 metadata=patched_metadata(before.metadata, patch),
             )
-            return before if after == before else self._changed(tx, ledger, after, "updated")
+            return before if after == before else self._changed(tx, unit, after, "updated")
 
         return self._context.engine.write(work)
 
@@ -144,26 +144,26 @@ class MemoryStores:
         refuse_narrowed(self._context, "write")
 
         def work(tx: Transaction) -> Store:
-            ledger = Ledger(self._context, tx, memory_store_id)
-            before = ledger.as_record()
+            unit = StoreTransaction(self._context, tx, memory_store_id)
+            before = unit.as_record()
             if before.archived_at is not None:
                 return before
-            at = from_microseconds(ledger.now)
+            at = from_microseconds(unit.now)
             after = msgspec.structs.replace(before, archived_at=at)
-            return self._changed(tx, ledger, after, "archived")
+            return self._changed(tx, unit, after, "archived")
 
         return self._context.engine.write(work)
 
-    def _changed(self, tx: Transaction, ledger: Ledger, after: Store, what: str) -> Store:
-        at = from_microseconds(ledger.now)
+    def _changed(self, tx: Transaction, unit: StoreTransaction, after: Store, what: str) -> Store:
+        at = from_microseconds(unit.now)
         tx.send(
             self._sql.update_store,
             store=after.id,
             name=after.name,
             description=after.description,
             metadata=_json(after.metadata),
-            now=ledger.now,
-            archived_at=None if after.archived_at is None else ledger.now,
+            now=unit.now,
+            archived_at=None if after.archived_at is None else unit.now,
         )
         self._note(tx, f"store.{what}", at, after.id)
         return msgspec.structs.replace(after, updated_at=at)
@@ -176,14 +176,14 @@ class MemoryStores:
         refuse_narrowed(self._context, "admin")
 
         def work(tx: Transaction) -> None:
-            ledger = Ledger(self._context, tx, memory_store_id)
+            unit = StoreTransaction(self._context, tx, memory_store_id)
             for head in heads_under(tx, self._sql.heads_under, memory_store_id, "/"):
-                ledger.unindex(head)
+                unit.unindex(head)
             memories = tx.run(self._sql.delete_memories_of_store, store=memory_store_id)
             versions = tx.run(self._sql.delete_versions_of_store, store=memory_store_id)
             tx.send(self._sql.delete_edits_of_store, store=memory_store_id)
             tx.send(self._sql.delete_store, store=memory_store_id)
-            at = from_microseconds(ledger.now)
+            at = from_microseconds(unit.now)
             self._note(
                 tx, "store.deleted", at, memory_store_id, memories=memories, versions=versions
             )

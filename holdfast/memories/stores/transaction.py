@@ -100,7 +100,7 @@ class Text(Struct, frozen=True):
         return cls(content, sha256_hex(content), words_of(content.decode()))
 
 
-class Ledger:
+class StoreTransaction:
     """The unit of work on one store.
 
     Opening it locks the store; `close` writes the totals.
@@ -355,12 +355,14 @@ def refuse_taken(
         raise blocker
 
 
-def carry(ledger: Ledger, places: Sequence[MemoryLocation], targets: Sequence[str]) -> list[Memory]:
+def carry(
+    unit: StoreTransaction, places: Sequence[MemoryLocation], targets: Sequence[str]
+) -> list[Memory]:
     """Write the target path of each freed memory; return basic views."""
     moved: list[Memory] = []
     for place, target in zip(places, targets, strict=True):
-        head = msgspec.structs.replace(ledger.head(place.id), path=place.path)
-        moved.append(seen(ledger.modified(head, target, Text.of(head.content)), "basic"))
+        head = msgspec.structs.replace(unit.head(place.id), path=place.path)
+        moved.append(seen(unit.modified(head, target, Text.of(head.content)), "basic"))
     return moved
 
 

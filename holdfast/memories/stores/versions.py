@@ -26,7 +26,7 @@ from holdfast.memories.stores.rows import (
     sought,
     version_of,
 )
-from holdfast.memories.stores.transaction import Ledger, Text, seen
+from holdfast.memories.stores.transaction import StoreTransaction, Text, seen
 from holdfast.memories.stores.validation import (
     FULL_VIEW_MAX,
     after_age,
@@ -154,7 +154,7 @@ class Versions:
         context, actor = self._context, self._context.actor
 
         def work(tx: Transaction) -> Version:
-            ledger = Ledger(context, tx, memory_store_id)
+            unit = StoreTransaction(context, tx, memory_store_id)
             version = self._version(tx, memory_version_id, memory_store_id, "full")
             if version.redacted_at is not None:
                 return version
@@ -165,7 +165,7 @@ class Versions:
                 self._sql.redact_version,
                 version=version.id,
                 store=memory_store_id,
-                now=ledger.now,
+                now=unit.now,
                 actor_kind=actor.kind,
                 actor_id=actor.id,
             )
@@ -173,7 +173,7 @@ class Versions:
             tx.note(
                 Event(
                     type="version.redacted",
-                    at=from_microseconds(ledger.now),
+                    at=from_microseconds(unit.now),
                     workspace=context.workspace,
                     actor=actor,
                     ids={
@@ -198,32 +198,34 @@ class Versions:
         """
 
         def work(tx: Transaction) -> Memory:
-            ledger = Ledger(self._context, tx, memory_store_id)
+            unit = StoreTransaction(self._context, tx, memory_store_id)
             version = self._version(tx, memory_version_id, memory_store_id, "full")
-            ledger.refuse_archived()
+            unit.refuse_archived()
             text = Text.of(_content(version).encode())
             head = tx.first(
                 Head, self._sql.get_head, memory=version.memory_id, store=memory_store_id
             )
             if head is None:
-                memory = self._back(tx, ledger, version, text)
+                memory = self._back(tx, unit, version, text)
             elif head.content_sha256 == text.sha256:
-                return seen(ledger.unchanged(head), "basic")
+                return seen(unit.unchanged(head), "basic")
             else:
-                memory = ledger.modified(head, head.path, text)
-            ledger.close()
+                memory = unit.modified(head, head.path, text)
+            unit.close()
             return seen(memory, "basic")
 
         return self._context.engine.write(work)
 
-    def _back(self, tx: Transaction, ledger: Ledger, version: Version, text: Text) -> Memory:
+    def _back(
+        self, tx: Transaction, unit: StoreTransaction, version: Version, text: Text
+    ) -> Memory:
         path = version.path or ""
-        ledger.refuse_taken(path)
-        ledger.refuse_full()
+        unit.refuse_taken(path)
+        unit.refuse_full()
         born = tx.one(
-            _at, self._sql.first_version_at, memory=version.memory_id, store=ledger.store.id
+            _at, self._sql.first_version_at, memory=version.memory_id, store=unit.store.id
         )
-        return ledger.created(path, text, memory_id=version.memory_id, born=born)
+        return unit.created(path, text, memory_id=version.memory_id, born=born)
 
     def diff(self, from_id: str, to_id: str, *, memory_store_id: str) -> str:
         """Return a unified diff of two versions, "" when they are equal.

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memories.longterm.recall.analyze import AskedDate, closeness, dates_in
+from holdfast.memories.longterm.recall.analyze import QueryDate, closeness, dates_in
 
 
-def asked(year: int | None, month: int, day: int | None) -> AskedDate:
-    return AskedDate(year=year, month=month, day=day)
+def asked(year: int | None, month: int, day: int | None) -> QueryDate:
+    return QueryDate(year=year, month=month, day=day)
 
 
 def since_1970(year: int, month: int, day: int) -> int:
@@ -37,7 +37,7 @@ def since_1970(year: int, month: int, day: int) -> int:
         ("2023년 5월 7일에", asked(2023, 5, 7)),
     ],
 )
-def test_a_date_is_found_however_it_is_written(text: str, date: AskedDate) -> None:
+def test_a_date_is_found_however_it_is_written(text: str, date: QueryDate) -> None:
     assert dates_in(text) == (date,)
 
 

@@ -126,12 +126,12 @@ def adopt(context: CollectionContext, by: Compared) -> None:
     """Switch the caller's collection to the caller's embedding model."""
 
     def work(tx: Transaction) -> str | None:
-        book = CollectionTransaction(context, tx, make=False)
-        if book.found is None:
+        unit = CollectionTransaction(context, tx, make=False)
+        if unit.found is None:
             return None
-        book.vectors.adopt(by)
-        book.close()
-        return book.there.id
+        unit.vectors.adopt(by)
+        unit.close()
+        return unit.there.id
 
     collection = context.engine.write(work)
     if collection is not None and not isinstance(by.vectors, WithRows):
@@ -177,23 +177,23 @@ def _embed_batch(
         asked(lambda: by.vectors.upsert(standing.id, size, made))
 
     def work(tx: Transaction) -> None:
-        book = CollectionTransaction(context, tx, make=False)
-        if book.found is None or book.vectors.model != by.embedder.model:
+        unit = CollectionTransaction(context, tx, make=False)
+        if unit.found is None or unit.vectors.model != by.embedder.model:
             raise LostJob
         check_held(context, tx, job)
         # A row that was forgotten while its vector was computed is not stored again.
-        still = set(_texts(context, tx, book.number, numbers).ids)
+        still = set(_texts(context, tx, unit.number, numbers).ids)
         kept = [(id, vector) for id, vector in made if id in still]
         if kept and isinstance(by.vectors, WithRows):
-            if not book.vectors.put(kept):
+            if not unit.vectors.put(kept):
                 raise LostJob
         elif kept:
-            book.vectors.measure(len(kept[0][1]))
+            unit.vectors.measure(len(kept[0][1]))
         if last:
             end(context, tx, job)
             if job.kind == "reembed":
-                book.note("reembedded", model=by.embedder.model)
-        book.close()
+                unit.note("reembedded", model=by.embedder.model)
+        unit.close()
 
     context.engine.write(work)
 

@@ -97,22 +97,22 @@ def propose(
     return Proposed(part=part, ripe=tuple(_ripe(context, part, known, each) for each in given))
 
 
-def keep(book: CollectionTransaction, proposed: Proposed) -> tuple[Remembered, ...]:
-    """Store the candidates in the transaction of *book*; return one result for each."""
+def keep(unit: CollectionTransaction, proposed: Proposed) -> tuple[Remembered, ...]:
+    """Store the candidates in the transaction of *unit*; return one result for each."""
     named = {turn.id for turn in proposed.part.turns}
-    there = _there(book, named)
-    buried = graves(book) if book.there.buried else []
+    there = _there(unit, named)
+    buried = graves(unit) if unit.there.buried else []
     results: list[Remembered] = []
     for each in proposed.ripe:
         if isinstance(each, Remembered):
             done = each
-        elif not there.issuperset(each.turns) or _is_buried(book, each, buried):
+        elif not there.issuperset(each.turns) or _is_buried(unit, each, buried):
             done = Remembered(stored=None, outcome="forgotten")
         else:
-            done = _stored(book, each)
+            done = _stored(unit, each)
         results.append(done)
         if done.stored is None:
-            book.tx.after_commit(lambda outcome=done.outcome: OUTCOMES.add(outcome))
+            unit.tx.after_commit(lambda outcome=done.outcome: OUTCOMES.add(outcome))
     return tuple(results)
 
 
@@ -147,54 +147,54 @@ def _ripe(
     )
 
 
-def _stored(book: CollectionTransaction, ripe: Ripe) -> Remembered:
-    done = replace(store(book, ripe.wish, ripe.text, meant=ripe.meant), reasons=ripe.reasons)
+def _stored(unit: CollectionTransaction, ripe: Ripe) -> Remembered:
+    done = replace(store(unit, ripe.wish, ripe.text, meant=ripe.meant), reasons=ripe.reasons)
     new = done.stored
     if done.outcome != "stored" or new is None:
         return done
     older = [id for id in ripe.supersedes if id not in done.evicted]
-    superseded = [id for id in older if _supersede(book, id, by=new.id)]
+    superseded = [id for id in older if _supersede(unit, id, by=new.id)]
     if not superseded:
         return done
-    number = book.tx.one(
-        NumberedRow, book.sql.item_number, collection=book.number, id=new.id
+    number = unit.tx.one(
+        NumberedRow, unit.sql.item_number, collection=unit.number, id=new.id
     ).number
-    return replace(done, stored=item_numbered(book, number))
+    return replace(done, stored=item_numbered(unit, number))
 
 
-def _supersede(book: CollectionTransaction, id: str, *, by: str) -> bool:
+def _supersede(unit: CollectionTransaction, id: str, *, by: str) -> bool:
     """Mark the item *id* as superseded if it is live; return whether it was.
 
     It keeps its text, and is not recalled.
     """
-    place = {"collection": book.number}
-    number = book.tx.first(NumberedRow, book.sql.item_number, id=id, **place)
+    place = {"collection": unit.number}
+    number = unit.tx.first(NumberedRow, unit.sql.item_number, id=id, **place)
     if number is None:
         return False
-    held = book.tx.one(_held_item, book.sql.held_item, number=number.number, **place)
+    held = unit.tx.one(_held_item, unit.sql.held_item, number=number.number, **place)
     if held.superseded_at is not None:
         return False
-    book.tx.send(book.sql.supersede_item, by=by, id=id, now=book.now, **place)
-    book.superseded(PostingChange(held.number, held.body))
-    book.vectors.drop(id)
-    book.note("superseded", {"item": [id]}, by=by)
+    unit.tx.send(unit.sql.supersede_item, by=by, id=id, now=unit.now, **place)
+    unit.superseded(PostingChange(held.number, held.body))
+    unit.vectors.drop(id)
+    unit.note("superseded", {"item": [id]}, by=by)
     return True
 
 
-def _is_buried(book: CollectionTransaction, ripe: Ripe, buried: Sequence[Grave]) -> bool:
+def _is_buried(unit: CollectionTransaction, ripe: Ripe, buried: Sequence[Grave]) -> bool:
     """Check whether a tombstone matches the text of *ripe*."""
     if not buried:
         return False
-    terms = terms_hash(book.secret, ripe.text.said.terms)
+    terms = terms_hash(unit.secret, ripe.text.said.terms)
     return any(alike(terms, grave.terms) for grave in buried)
 
 
-def _there(book: CollectionTransaction, ids: set[str]) -> set[str]:
+def _there(unit: CollectionTransaction, ids: set[str]) -> set[str]:
     """Return which of the turns *ids* still exist."""
     if not ids:
         return set()
     wanted = ids_text(sorted(ids))
-    found = book.tx.all(Linked, book.sql.turns_by_id, collection=book.number, ids=wanted)
+    found = unit.tx.all(Linked, unit.sql.turns_by_id, collection=unit.number, ids=wanted)
     return {each.id for each in found}
 
 
@@ -333,18 +333,18 @@ def _keep(context: CollectionContext, job: Job, proposed: Proposed, left: Sequen
     """Store the candidates, and reduce *job* to the rows *left*, or end it."""
 
     def work(tx: Transaction) -> tuple[Remembered, ...]:
-        book = CollectionTransaction(context, tx, make=False)
-        if book.found is None:
+        unit = CollectionTransaction(context, tx, make=False)
+        if unit.found is None:
             raise LostJob
         check_held(context, tx, job)
-        results = keep(book, proposed)
+        results = keep(unit, proposed)
         if left:
             shrink(context, tx, job, left)
         else:
             end(context, tx, job)
         stored = sum(each.outcome == "stored" for each in results)
-        book.note("extracted", items=stored, turns=len(proposed.part.turns))
-        book.close()
+        unit.note("extracted", items=stored, turns=len(proposed.part.turns))
+        unit.close()
         return results
 
     context.shared.mined.tell(context.place, context.engine.write(work))

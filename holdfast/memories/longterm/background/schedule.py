@@ -38,7 +38,7 @@ def flush(context: CollectionContext, results: Results, timeout: float | None) -
     retry is waited for too, until it is done or has failed.
     """
     end = None if timeout is None else monotonic() + timeout
-    context.shared.marks.flush()
+    context.shared.access_log.flush()
     context.tend()
     doable = kinds_of(context)
     while True:

@@ -33,7 +33,7 @@ class _Seen(Struct):
     """Last access and number of accesses by row number."""
 
 
-class Marks:
+class AccessLog:
     """The access log of one process: accesses that are not written yet."""
 
     def __init__(self) -> None:

@@ -167,7 +167,7 @@ _NEARNESS = ((range(-1, 2), 1.0), (range(11), 0.6), (range(-7, 31), 0.2))
 """Closeness of a day by the number of days after the query's date."""
 
 
-class AskedDate(Struct, frozen=True, kw_only=True):
+class QueryDate(Struct, frozen=True, kw_only=True):
     """A day or a month, of one year or of any."""
 
     year: int | None
@@ -175,13 +175,13 @@ class AskedDate(Struct, frozen=True, kw_only=True):
     day: int | None
 
 
-def dates_in(text: str) -> tuple[AskedDate, ...]:
+def dates_in(text: str) -> tuple[QueryDate, ...]:
     """Return the dates that *text* names; a month alone only if it is capitalised."""
     found = (_date_of(match) for match in _DATE.finditer(text))
     return tuple(dict.fromkeys(each for each in found if each))
 
 
-def _date_of(match: re.Match[str]) -> AskedDate | None:
+def _date_of(match: re.Match[str]) -> QueryDate | None:
     parts = {name[2:] if name[1] == "_" else name[4:]: value for name, value in _given(match)}
     month = parts["month"]
     number = int(month) if month.isdigit() else _NUMBERS[month.lower()]
@@ -190,14 +190,14 @@ def _date_of(match: re.Match[str]) -> AskedDate | None:
         date(year or 2000, number, day or 1)
     except ValueError:
         return None
-    return AskedDate(year=year, month=number, day=day)
+    return QueryDate(year=year, month=number, day=day)
 
 
 def _given(match: re.Match[str]) -> Iterable[tuple[str, str]]:
     return ((name, value) for name, value in match.groupdict().items() if value is not None)
 
 
-def closeness(dates: Iterable[AskedDate], day: int) -> float:
+def closeness(dates: Iterable[QueryDate], day: int) -> float:
     """Return how close *day* is to the nearest of *dates*, 0 to 1.
 
     *day* is counted from 1970. People mostly mention an event on its day or soon after, seldom
@@ -207,7 +207,7 @@ def closeness(dates: Iterable[AskedDate], day: int) -> float:
     return max((_closeness(each, there) for each in dates), default=0.0)
 
 
-def _closeness(query_date: AskedDate, day: date) -> float:
+def _closeness(query_date: QueryDate, day: date) -> float:
     if query_date.day is None:
         return _in_month(query_date, day)
     try:
@@ -218,7 +218,7 @@ def _closeness(query_date: AskedDate, day: date) -> float:
     return next((close for span, close in _NEARNESS if after in span), 0.0)
 
 
-def _in_month(query_date: AskedDate, day: date) -> float:
+def _in_month(query_date: QueryDate, day: date) -> float:
     after = day.month - query_date.month
     after = after % 12 if query_date.year is None else after + 12 * (day.year - query_date.year)
     return {0: 1.0, 1: 0.5}.get(after, 0.0)

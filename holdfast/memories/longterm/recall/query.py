@@ -9,7 +9,7 @@ from msgspec import Struct
 from holdfast.memories.longterm.recall.analyze import (
     UNSPACED,
     WORDS,
-    AskedDate,
+    QueryDate,
     analyze,
     dates_in,
     plain,
@@ -44,7 +44,7 @@ class Question(Struct, frozen=True, kw_only=True):
     """
     named: tuple[str, ...] = ()
     """Participants that it names."""
-    dates: tuple[AskedDate, ...] = ()
+    dates: tuple[QueryDate, ...] = ()
     when: bool = False
     """It asks for a time."""
     asked_of_us: bool = False

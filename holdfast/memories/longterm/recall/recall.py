@@ -17,7 +17,7 @@ from msgspec import Struct
 from holdfast.engines.base import Reader
 from holdfast.ground.metrics import REGISTRY, WORK_SECONDS
 from holdfast.memories.longterm.context import CollectionContext, publish
-from holdfast.memories.longterm.recall.analyze import AskedDate, closeness
+from holdfast.memories.longterm.recall.analyze import QueryDate, closeness
 from holdfast.memories.longterm.recall.cache import (
     WINDOW,
     Beside,
@@ -224,7 +224,7 @@ class Look:
         )
         return {each.number for each in rows}
 
-    def _dated(self, dates: tuple[AskedDate, ...]) -> set[int]:
+    def _dated(self, dates: tuple[QueryDate, ...]) -> set[int]:
         span = self._reader.one(Span, self._sql.span_of_turns, **self._place)
         if span.first is None or span.last is None:
             return set()
@@ -244,7 +244,7 @@ class Look:
         return found
 
 
-def spans(dates: tuple[AskedDate, ...], first: int, last: int) -> list[tuple[int, int]]:
+def spans(dates: tuple[QueryDate, ...], first: int, last: int) -> list[tuple[int, int]]:
     """Return runs of days from *first* to *last* close to *dates*, closest first."""
     close = [(day, closeness(dates, day)) for day in range(first, last + 1)]
     runs: list[tuple[float, int, int]] = []
@@ -353,7 +353,7 @@ def recall(
     if found.stamp is not None:
         place = (context.workspace, context.user, found.stamp.number)
         if params.touch and recalled:
-            context.shared.marks.add(context.engine, place, found.numbers, answering.now)
+            context.shared.access_log.add(context.engine, place, found.numbers, answering.now)
         _publish_recalled(context, found.stamp, recalled)
     mode = "lexical" if cosines is None else "hybrid"
     _SECONDS.observe(perf_counter() - begun, mode)

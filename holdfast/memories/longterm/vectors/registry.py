@@ -44,7 +44,7 @@ class Where(Struct, frozen=True, kw_only=True):
     chroma_url: str | None = None
 
 
-class Keepers:
+class VectorProviders:
     """The vector providers of one engine.
 
     Those that hold files or connections open are shared by all handles.

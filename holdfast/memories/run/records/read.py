@@ -63,7 +63,7 @@ class RecordedRunEvent(Struct, frozen=True, kw_only=True):
     data: dict[str, JSON]
 
 
-class KeptEntry(Struct, frozen=True, kw_only=True):
+class StoredRunEntry(Struct, frozen=True, kw_only=True):
     """A stored entry of a run, without its value; times are milliseconds since 1970.
 
     `written` rises in the order of last writes.
@@ -93,9 +93,9 @@ class _EntryRow(Struct, frozen=True, kw_only=True):
     updated_at: int
     value_bytes: int
 
-    def kept(self) -> KeptEntry:
+    def kept(self) -> StoredRunEntry:
         texts = _texts.decode(self.told)
-        return KeptEntry(
+        return StoredRunEntry(
             key=self.key,
             kind=cast("keys.Kind", self.kind),
             written=self.written,
@@ -171,7 +171,7 @@ def run_row(context: RunsContext, run_id: str) -> RunRow:
     return found
 
 
-def entries_of(context: RunsContext, run_id: str) -> list[KeptEntry]:
+def entries_of(context: RunsContext, run_id: str) -> list[StoredRunEntry]:
     """Return every entry of the run *run_id*, in order of last writes.
 
     Raise `NotFound` if there is no such run.
@@ -181,7 +181,7 @@ def entries_of(context: RunsContext, run_id: str) -> list[KeptEntry]:
     return [row.kept() for row in rows]
 
 
-def entry_of(context: RunsContext, run_id: str, key: str) -> tuple[KeptEntry, Value]:
+def entry_of(context: RunsContext, run_id: str, key: str) -> tuple[StoredRunEntry, Value]:
     """Return the entry under *key* and its stored value; raise `NotFound` for none."""
     checked = keys.checked(key)
     run_row(context, run_id)
