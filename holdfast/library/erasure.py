@@ -34,7 +34,7 @@ def forget_user(context: StoresContext, shared: "memories.Shared", user_id: str)
     refuse_narrowed(context, "admin")
     spec = library.LongTermSpec(user_id=user_id)
     collection = library.collection_context(context, shared, spec)
-    shared.marks.flush()
+    shared.access_log.flush()
     counts = memories.forget_user(collection)
     return ForgetReport(counts=counts, pending=collection.engine.scrub().pending)
 

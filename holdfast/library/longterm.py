@@ -56,9 +56,9 @@ def equip(context: CollectionContext, embedder: object, extractor: object) -> Co
         degraded(equipped, mining.reason)
     if choice.embedder is not None:
         name = context.options.vector_provider or provider_in(os.environ.get(PROVIDER))
-        keeper = opens(context)(name)
+        provider = opens(context)(name)
         equipped = replace(
-            equipped, embedder=choice.embedder, vectors=keeper.vectors, degraded=keeper.reason
+            equipped, embedder=choice.embedder, vectors=provider.vectors, degraded=provider.reason
         )
     if equipped.degraded is not None:
         degraded(equipped, equipped.degraded)

@@ -96,7 +96,7 @@ class RemoteRuns:
         It never blocks the run: another thread reports, at most once in 200 ms.
         """
         opening = opening_of(memory, name=name, agent=agent, metadata=metadata, clock=self._clock)
-        shown = Shown(workspace=HERE, keeper=OnServer(self._client))
+        shown = Shown(workspace=HERE, recorder=OnServer(self._client))
         return attach(self.attachments, memory, opening, shown, control)
 
     def retrieve(self, id: str) -> WatchedRun:

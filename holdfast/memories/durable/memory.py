@@ -60,10 +60,10 @@ class DurableEntries:
         writes nothing and returns the first result. Raises InvalidInput, PreconditionFailed,
         MemoryFull, RunRequired, Forgotten, IdempotencyMismatch.
         """
-        wish = EntryWrite(
+        options = EntryWrite(
             refresh=refresh, expected_seq=expected_seq, idempotency_key=idempotency_key
         )
-        return set_one(self.context, key, content, category, tags, wish=wish)
+        return set_one(self.context, key, content, category, tags, options=options)
 
     def set_many(
         self, items: Iterable[object], *, on_error: OnError = "abort", refresh: bool = True

@@ -56,14 +56,16 @@ def set_one(
     category: object,
     tags: object = (),
     *,
-    wish: EntryWrite = PLAIN,
+    options: EntryWrite = PLAIN,
 ) -> StoredEntry:
     """Write one whole entry."""
     with refusals(context):
         request = checked_entry(key, content, category, tags)
-        expected = _checked_expectation(wish.expected_seq)
-        once = context.idempotency_key if wish.idempotency_key is None else wish.idempotency_key
-        replay = Replay.of(once, "set", request, wish.refresh, expected, wish.cause)
+        expected = _checked_expectation(options.expected_seq)
+        once = (
+            context.idempotency_key if options.idempotency_key is None else options.idempotency_key
+        )
+        replay = Replay.of(once, "set", request, options.refresh, expected, options.cause)
 
     def work(tx: Transaction) -> StoredEntry:
         unit = AgentTransaction(context, tx)
@@ -73,7 +75,7 @@ def set_one(
         if first is not None:
             entry = entry_again(unit, request, first)
         else:
-            entry = store(unit, request, wish)
+            entry = store(unit, request, options)
             if replay is not None:
                 replay.keep(unit, kept_of(unit, entry))
         unit.close()
@@ -108,7 +110,7 @@ def set_many(
         replay = Replay.of(
             context.idempotency_key, "set_many", given.tried, reasons, on_error, refresh
         )
-    wish = EntryWrite(refresh=refresh)
+    options = EntryWrite(refresh=refresh)
 
     def work(tx: Transaction) -> StoredMany:
         unit = AgentTransaction(context, tx)
@@ -120,7 +122,7 @@ def set_many(
         if answer is not None:
             many = _rebuild(unit, given, answer)
         else:
-            tried = _write_each(unit, given, wish, on_error)
+            tried = _write_each(unit, given, options, on_error)
             many = _many(tried.stored, tried.refused)
             if replay is not None:
                 replay.keep(unit, _stored_results(unit, tried))
@@ -144,7 +146,7 @@ class _ItemResults(Struct, frozen=True):
 
 
 def _write_each(
-    unit: AgentTransaction, given: _CheckedItems, wish: EntryWrite, on_error: OnError
+    unit: AgentTransaction, given: _CheckedItems, options: EntryWrite, on_error: OnError
 ) -> _ItemResults:
     tried = _ItemResults({}, {}, {})
     for index in range(len(given.tried) + len(given.refused)):
@@ -154,7 +156,7 @@ def _write_each(
             tried.refused[index] = _not_stored(index, item.key, item.error, on_error)
             continue
         try:
-            tried.stored[index] = store(unit, request, wish)
+            tried.stored[index] = store(unit, request, options)
         except HoldfastError as error:
             tried.here[index] = error
             tried.refused[index] = _not_stored(index, request.key, error, on_error)
@@ -322,11 +324,11 @@ def promote(
     *,
     category: str,
     tags: Iterable[str] = (),
-    wish: EntryWrite = PLAIN,
+    options: EntryWrite = PLAIN,
 ) -> StoredEntry:
     """Write the entry of the promotion *what*."""
-    options = replace(wish, cause=what.origin.cause())
-    return set_one(context, what.key, what.content, category, tags, wish=options)
+    options = replace(options, cause=what.origin.cause())
+    return set_one(context, what.key, what.content, category, tags, options=options)
 
 
 def _origin(memory: Promotes, key: str, found: Promotable) -> PromotionSource:

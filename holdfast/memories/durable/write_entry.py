@@ -69,7 +69,9 @@ def needs_shared(category: str) -> bool:
     return category == WORKSPACE
 
 
-def store(unit: AgentTransaction, request: CheckedEntry, wish: EntryWrite = PLAIN) -> StoredEntry:
+def store(
+    unit: AgentTransaction, request: CheckedEntry, options: EntryWrite = PLAIN
+) -> StoredEntry:
     """Write *request*; return it with the effects of the write.
 
     *unit* was opened at its key. Raises RunRequired, Forgotten, PreconditionFailed, MemoryFull,
@@ -79,14 +81,14 @@ def store(unit: AgentTransaction, request: CheckedEntry, wish: EntryWrite = PLAI
     refuse_long(request, most=unit.limits.content_bytes)
     refuse_forgotten(unit, request.key)
     before = unit.at(place, request.key)
-    _refuse_unexpected(unit, request.key, before, wish)
-    outcome = _outcome(before, request, wish)
+    _refuse_unexpected(unit, request.key, before, options)
+    outcome = _outcome(before, request, options)
     leaving = None if before else _leaving(unit, request, place)
-    shadows = _move_nearer(unit, request.key, place) if wish.moves else None
+    shadows = _move_nearer(unit, request.key, place) if options.moves else None
     evicted = () if leaving is None else _evict(unit, request.key, place, leaving)
     if before is None or outcome != "unchanged":
         row = unit.put(
-            _row(unit, request, wish, before, place), wish.op or OPS[outcome], wish.cause
+            _row(unit, request, options, before, place), options.op or OPS[outcome], options.cause
         )
         unit.note(
             "stored", outcome=outcome, category=label_of(request.category), size=row.size_bytes
@@ -155,22 +157,22 @@ def _place(unit: AgentTransaction, request: CheckedEntry) -> EntryLocation:
 
 
 def _refuse_unexpected(
-    unit: AgentTransaction, key: str, before: EntryRow | None, wish: EntryWrite
+    unit: AgentTransaction, key: str, before: EntryRow | None, options: EntryWrite
 ) -> None:
-    expected = wish.expected_seq
+    expected = options.expected_seq
     if expected is UNSET or expected is None or expected == (before.seq if before else 0):
         return
     current = None if before is None else before.record(unit.context.workspace)
     raise PreconditionFailed(key, expected=expected, current=current)
 
 
-def _outcome(before: EntryRow | None, request: CheckedEntry, wish: EntryWrite) -> Outcome:
+def _outcome(before: EntryRow | None, request: CheckedEntry, options: EntryWrite) -> Outcome:
     if before is None:
         return "created"
     same = before.content == request.content and before.category == request.category
     if not same or before.tags != tags_text(request.tags):
         return "replaced"
-    return "refreshed" if wish.refresh else "unchanged"
+    return "refreshed" if options.refresh else "unchanged"
 
 
 def _leaving(unit: AgentTransaction, request: CheckedEntry, place: EntryLocation) -> Leaving:
@@ -228,12 +230,12 @@ def _move_nearer(unit: AgentTransaction, key: str, place: EntryLocation) -> Shad
 def _row(
     unit: AgentTransaction,
     request: CheckedEntry,
-    wish: EntryWrite,
+    options: EntryWrite,
     before: EntryRow | None,
     place: EntryLocation,
 ) -> EntryRow:
     """Return the new row; `put` sets its number."""
-    written = unit.now if wish.written is None else wish.written
+    written = unit.now if options.written is None else options.written
     lasts = unit.limits.daily_hours * HOUR
     return EntryRow(
         agent=place.owner,
@@ -245,7 +247,11 @@ def _row(
         tags=tags_text(request.tags),
         size_bytes=request.size_bytes,
         seq=0,
-        created_at=before.created_at if before else written if wish.born is None else wish.born,
+        created_at=before.created_at
+        if before
+        else written
+        if options.born is None
+        else options.born,
         updated_at=written,
         expires_at=written + lasts if request.category == DAILY else None,
         created_by=before.created_by if before else unit.by,

@@ -147,7 +147,7 @@ class LongTermMemory(LongTermData):
         *turns* are the ids of its sources. A duplicate is refreshed instead. A text that is blank
         or holds a secret is not stored, and `outcome` says so.
         """
-        wish = ItemRequest(
+        request = ItemRequest(
             text=text,
             kind=kind,
             importance=importance,
@@ -155,7 +155,7 @@ class LongTermMemory(LongTermData):
             turns=turns,
             origin=self.context.origin,
         )
-        return remember(self.context, wish)
+        return remember(self.context, request)
 
     def record(self, turns: Iterable[Turn], *, thread_id: str | None = None) -> Recorded:
         """Store *turns* without mining them: all, or none if one breaks a rule."""

@@ -45,22 +45,22 @@ class Grave(Struct, frozen=True, kw_only=True):
     fingerprint: bytes | None
 
 
-def remember(context: CollectionContext, wish: ItemRequest) -> Remembered:
-    """Store the item of *wish*, unless it is blank or holds a secret."""
-    wish = wish.checked()
-    if not wish.text:
+def remember(context: CollectionContext, request: ItemRequest) -> Remembered:
+    """Store the item of *request*, unless it is blank or holds a secret."""
+    request = request.checked()
+    if not request.text:
         return _not_kept(context, "blank")
-    found = screen(context, (wish.text, wish.source))
+    found = screen(context, (request.text, request.source))
     if found.refused:
         return _not_kept(context, "secret", found.refused)
     text, source = found.texts
     kept = ItemRequest(
         text=text,
-        kind=wish.kind,
-        importance=wish.importance,
+        kind=request.kind,
+        importance=request.importance,
         source=source,
-        turns=wish.turns,
-        origin=wish.origin,
+        turns=request.turns,
+        origin=request.origin,
     )
     prepared = ready(text)
     means = meant(context, text)
@@ -76,25 +76,25 @@ def remember(context: CollectionContext, wish: ItemRequest) -> Remembered:
 
 
 def store(
-    unit: CollectionTransaction, wish: ItemRequest, text: Ready, *, meant: Meant | None = None
+    unit: CollectionTransaction, request: ItemRequest, text: Ready, *, meant: Meant | None = None
 ) -> Remembered:
     """Write an item in the transaction of *unit*, or refresh its duplicate.
 
     Texts are compared by vectors if *meant* has them, else by terms.
     """
-    turns = turns_named(unit, tuple(wish.turns))
+    turns = turns_named(unit, tuple(request.turns))
     same = find_twin(unit, text, meant.cosines if meant else None)
     if same is not None:
-        done = Remembered(stored=_refreshed(unit, same, wish, turns), outcome="duplicate")
+        done = Remembered(stored=_refreshed(unit, same, request, turns), outcome="duplicate")
         unit.note("duplicate", {"item": [same.id]})
     else:
         number = unit.numbers(1)[0]
-        new = new_item(wish, text, id=unit.context.ids.new("item", unit.now), now=unit.now)
+        new = new_item(request, text, id=unit.context.ids.new("item", unit.now), now=unit.now)
         unit.put_items([(number, new)])
         if meant is not None and unit.vectors.put([(new.id, meant.vector)]):
             unit.vectors.made(number)
         unit.put_links(number, [turn.number for turn in turns])
-        unit.note("stored", {"item": [new.id]}, items=1, origin=wish.origin)
+        unit.note("stored", {"item": [new.id]}, items=1, origin=request.origin)
         gone = evict_items(unit, keep=number)
         item = item_of(new, [turn.id for turn in turns])
         done = Remembered(stored=item, outcome="stored", evicted=gone)
@@ -177,10 +177,10 @@ def item_numbered(unit: CollectionTransaction, number: int) -> Item:
 
 
 def _refreshed(
-    unit: CollectionTransaction, same: Like, wish: ItemRequest, turns: Sequence[Linked]
+    unit: CollectionTransaction, same: Like, request: ItemRequest, turns: Sequence[Linked]
 ) -> Item:
     place = {"collection": unit.number, "number": same.number}
-    unit.tx.send(unit.sql.refresh_item, importance=wish.importance, now=unit.now, **place)
+    unit.tx.send(unit.sql.refresh_item, importance=request.importance, now=unit.now, **place)
     unit.tx.send(unit.sql.mark_access, at=unit.now, times=0, **place)
     unit.put_links(same.number, [turn.number for turn in turns])
     unit.changed()

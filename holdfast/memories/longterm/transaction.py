@@ -165,11 +165,11 @@ class Vectored:
     """
 
     def __init__(self, unit: "CollectionTransaction") -> None:
-        self._book = unit
+        self._unit = unit
         self._sql = unit.context.engine.queries(PACKAGE)
         found = unit.found
         self._model = found.embedding_model if found else None
-        self._keeper = found.vector_provider if found else None
+        self._provider = found.vector_provider if found else None
         self._dimension: int | None = None
         self._measured = found is None or self._model is None
         self._by = compared(unit.context)
@@ -188,8 +188,8 @@ class Vectored:
         """The dimension of its vectors; None while there are none."""
         if not self._measured:
             self._measured = True
-            number = self._book.number
-            self._dimension = self._book.tx.one(
+            number = self._unit.number
+            self._dimension = self._unit.tx.one(
                 _dimension, self._sql.dimension_of, collection=number
             )
         return self._dimension
@@ -199,13 +199,13 @@ class Vectored:
 
         Vectors of the earlier model are dropped, and existing rows are queued for embedding.
         """
-        unit, tx = self._book, self._book.tx
+        unit, tx = self._unit, self._unit.tx
         if isinstance(by.vectors, WithRows):
             by.vectors.drop_in(tx, unit.there.id)
         tx.send(self._sql.drop_embedding_jobs, collection=unit.number)
-        model, keeper = by.embedder.model, by.vectors.name
-        tx.send(self._sql.name_model, collection=unit.number, model=model, provider=keeper)
-        self._model, self._keeper = model, keeper
+        model, provider = by.embedder.model, by.vectors.name
+        tx.send(self._sql.name_model, collection=unit.number, model=model, provider=provider)
+        self._model, self._provider = model, provider
         self._dimension, self._measured = None, True
         if unit.there.items - unit.there.superseded + unit.there.turns:
             self._all_due = True
@@ -219,19 +219,19 @@ class Vectored:
         if self._model is None:
             self.adopt(by)
         size = len(rows[0][1])
-        if self._model != by.embedder.model or not one_place(self._keeper, by.vectors.name):
+        if self._model != by.embedder.model or not one_place(self._provider, by.vectors.name):
             return False
         if self.dimension not in (None, size) or not isinstance(by.vectors, WithRows):
             return False
         self.measure(size)
-        by.vectors.upsert_in(self._book.tx, self._book.there.id, size, rows)
+        by.vectors.upsert_in(self._unit.tx, self._unit.there.id, size, rows)
         return True
 
     def measure(self, size: int) -> None:
         """Store the dimension of the vectors, if it is not known yet."""
         if self.dimension is None:
-            number = self._book.number
-            self._book.tx.send(self._sql.set_dimension, collection=number, dimension=size)
+            number = self._unit.number
+            self._unit.tx.send(self._sql.set_dimension, collection=number, dimension=size)
             self._dimension = size
 
     def due(self, *numbers: int) -> None:
@@ -255,7 +255,7 @@ class Vectored:
         """Queue the turn after *number* for embedding: its vector includes that turn."""
         if self._model is None:
             return
-        unit = self._book
+        unit = self._unit
         after = unit.tx.first(_Turn, self._sql.turn_after, collection=unit.number, number=number)
         if after is not None:
             self.drop(after.id, replaced=True)
@@ -263,7 +263,7 @@ class Vectored:
 
     def close(self) -> None:
         """Write the recorded changes."""
-        unit, tx = self._book, self._book.tx
+        unit, tx = self._unit, self._unit.tx
         if self._gone:
             sql = unit.context.engine.queries(QUERIES)
             place = {"collection": unit.there.id}
@@ -282,12 +282,12 @@ class Vectored:
 
     def _have_followed(self) -> None:
         """Delete removed vectors from an external provider after the commit."""
-        context, collection, gone = self._book.context, self._book.there.id, tuple(self._left)
-        keeper, seq = self._keeper, self._book.tx.seq
-        self._book.tx.after_commit(lambda: follow(context, keeper, collection, seq, gone))
+        context, collection, gone = self._unit.context, self._unit.there.id, tuple(self._left)
+        provider, seq = self._provider, self._unit.tx.seq
+        self._unit.tx.after_commit(lambda: follow(context, provider, collection, seq, gone))
 
     def _queue(self, kind: str, numbers: Sequence[int]) -> None:
-        unit = self._book
+        unit = self._unit
         unit.tx.send(
             unit.sql.queue_job,
             number=unit.numbers(1)[0],
@@ -301,16 +301,16 @@ class Vectored:
 
 def follow(
     context: CollectionContext,
-    keeper: str | None,
+    provider: str | None,
     collection: str,
     seq: int,
     ids: tuple[str, ...] | None,
 ) -> None:
     """Delete *ids*, or the whole collection with None, from an external provider.
 
-    *keeper* is the provider's name. Nothing is done for one that stores vectors beside the rows.
+    *provider* is the provider's name. Nothing is done for one that stores vectors beside the rows.
     """
-    vectors = context.apart(keeper)
+    vectors = context.apart(provider)
     if vectors is not None:
         key = ("following", collection, seq)
         context.shared.worker.wake(key, Following(vectors, collection, ids))

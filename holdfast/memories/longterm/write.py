@@ -148,14 +148,14 @@ def ready_turns(
     return fit, skipped
 
 
-def new_item(wish: ItemRequest, text: Ready, *, id: str, now: int) -> NewItem:
-    """Return the item to write for *wish*, which is validated."""
+def new_item(request: ItemRequest, text: Ready, *, id: str, now: int) -> NewItem:
+    """Return the item to write for *request*, which is validated."""
     return NewItem(
         id=id,
-        kind=wish.kind,
-        importance=wish.importance,
-        origin=wish.origin,
-        source=wish.source,
+        kind=request.kind,
+        importance=request.importance,
+        origin=request.origin,
+        source=request.source,
         created_at=now,
         updated_at=now,
         flags=text.flags,

@@ -91,7 +91,7 @@ def idempotency_key_of(call: Call) -> str | None:
 async def put(call: Call) -> Response:
     """Write one entry, whole, with the source of its content."""
     body = call.body(PutEntry)
-    wish = EntryWrite(
+    options = EntryWrite(
         refresh=body.refresh, expected_seq=body.expected_seq, cause=_cause(body.promoted_from)
     )
 
@@ -101,7 +101,7 @@ async def put(call: Call) -> Response:
             memory,
             "set",
             lambda: set_one(
-                memory.context, call["key"], body.content, body.category, body.tags, wish=wish
+                memory.context, call["key"], body.content, body.category, body.tags, options=options
             ),
         )
 

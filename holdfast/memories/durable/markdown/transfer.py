@@ -269,7 +269,7 @@ class Intake:
 
     def _store(self, number: int, *, changed: bool) -> None:
         file, request = self._files[number], self._entries[number]
-        wish = EntryWrite(
+        options = EntryWrite(
             refresh=False,
             moves=False,
             cause={"imported_from": told_path(file.path, request.key)},
@@ -277,7 +277,7 @@ class Intake:
             written=None if changed else self._now_at_most(file.updated),
         )
         try:
-            entry = store(self._unit, request, wish)
+            entry = store(self._unit, request, options)
         except MemoryFull as error:
             self.rejected[number] = rejected(file.path, error)
             return

@@ -66,7 +66,7 @@ _MOST_SOURCE: Final = 256
 class Ripe(Struct, frozen=True, kw_only=True):
     """A candidate ready to be stored, unless the collection holds a tombstone of it."""
 
-    wish: ItemRequest
+    request: ItemRequest
     text: Ready
     meant: Meant | None
     reasons: tuple[str, ...]
@@ -131,7 +131,7 @@ def _ripe(
     text = ready(found.texts[0])
     ids = tuple(turn.id for turn in turns)
     return Ripe(
-        wish=ItemRequest(
+        request=ItemRequest(
             text=found.texts[0],
             kind=given.kind,
             importance=given.importance,
@@ -148,7 +148,7 @@ def _ripe(
 
 
 def _stored(unit: CollectionTransaction, ripe: Ripe) -> Remembered:
-    done = replace(store(unit, ripe.wish, ripe.text, meant=ripe.meant), reasons=ripe.reasons)
+    done = replace(store(unit, ripe.request, ripe.text, meant=ripe.meant), reasons=ripe.reasons)
     new = done.stored
     if done.outcome != "stored" or new is None:
         return done

@@ -92,7 +92,7 @@ _Scored = tuple[float, float, tuple[str, str], int]
 def rank(
     postings: Postings,
     question: Question,
-    wanted: RecallOptions,
+    options: RecallOptions,
     *,
     now: int,
     cosines: Mapping[str, float] | None = None,
@@ -103,12 +103,12 @@ def rank(
     *cosines* are those of rows that have a vector, by id; None if texts are not compared by
     meaning. *now* is in microseconds since 1970.
     """
-    if not (question.terms or question.dates or cosines) or wanted.k < 1:
+    if not (question.terms or question.dates or cosines) or options.k < 1:
         return []
-    fits = fit(postings, question, wanted, cosines, cues)
+    fits = fit(postings, question, options, cosines, cues)
     order = sorted(range(len(fits.rows)), key=fits.fit.__getitem__, reverse=True)
-    judge = _Judge(postings, question, wanted, fits, now)
-    postings.learn(fits.rows[place] for place in order[: LOOKED_AT + wanted.k])
+    judge = _Judge(postings, question, options, fits, now)
+    postings.learn(fits.rows[place] for place in order[: LOOKED_AT + options.k])
     if not judge.any_answers(order[:LOOKED_AT]):
         return []
     found: list[Ranked] = []
@@ -131,16 +131,16 @@ class _Judge:
     """Decides which of the rows that fit are recalled."""
 
     def __init__(
-        self, postings: Postings, question: Question, wanted: RecallOptions, fits: Fits, now: int
+        self, postings: Postings, question: Question, options: RecallOptions, fits: Fits, now: int
     ) -> None:
-        self._postings, self._wanted, self._fits, self._now = postings, wanted, fits, now
-        self._rate = 1 / (DAY * wanted.half_life_days)
+        self._postings, self._options, self._fits, self._now = postings, options, fits, now
+        self._rate = 1 / (DAY * options.half_life_days)
         self._telling = {term: postings.telling(term) for term in question.terms}
         self._whole = sum(sorted(self._telling.values(), reverse=True)[:TELLING]) or 1.0
 
     def any_answers(self, places: list[int]) -> bool:
         """Check whether a row in *places* is relevant enough for a recall."""
-        least = self._wanted.min_relevance
+        least = self._options.min_relevance
         return any(least <= 0 or self._reaches(place, least) for place in places)
 
     def best(self, order: list[int]) -> list[_Scored]:
@@ -149,17 +149,17 @@ class _Judge:
         *order* is by fit, so the search ends where even the freshest and most important of the
         remaining rows could not score enough.
         """
-        wanted, fits, held = self._wanted, self._fits, self._postings.rows
-        similar, recent, important = _shares(wanted.weights)
+        options, fits, held = self._options, self._fits, self._postings.rows
+        similar, recent, important = _shares(options.weights)
         most = recent + important * self._postings.importance
-        row_relevance = wanted.row_relevance if wanted.min_relevance > 0 else 0.0
+        row_relevance = options.row_relevance if options.min_relevance > 0 else 0.0
         top = fits.fit[order[0]]
         kept: list[_Scored] = []
         scores: list[float] = []
         for place in order:
             similarity = max(0.0, fits.fit[place]) / top if top > 0 else 0.0
             fitting = similar * similarity
-            if len(scores) == wanted.k and fitting + most < scores[0] - _ROUNDING:
+            if len(scores) == options.k and fitting + most < scores[0] - _ROUNDING:
                 break
             if row_relevance > 0 and not self._reaches(place, row_relevance):
                 continue
@@ -167,11 +167,11 @@ class _Judge:
             fresh = recent * self.recency(row) if recent else 0.0
             score = fitting + fresh + important * held[row].importance
             kept.append((-score, -similarity, _age(held[row].id), place))
-            if len(scores) < wanted.k:
+            if len(scores) < options.k:
                 heappush(scores, score)
             elif score > scores[0]:
                 heapreplace(scores, score)
-        return nsmallest(wanted.k, kept)
+        return nsmallest(options.k, kept)
 
     def coverage(self, place: int) -> float:
         """Return the share of the query that the row in *place* covers, or the reverse.
@@ -196,7 +196,7 @@ class _Judge:
         return (
             self._of_query(place) >= least
             or self._fits.date.get(row, 0.0) >= TIMELY
-            or self._fits.cosine.get(row, 0.0) >= self._wanted.min_cosine
+            or self._fits.cosine.get(row, 0.0) >= self._options.min_cosine
             or self._of_body(place) >= least
         )
 

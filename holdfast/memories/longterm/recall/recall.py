@@ -286,7 +286,7 @@ def rank_large(
         postings.touch(ids[number], at)
     context.shared.kept.weigh(collection.number, entry)
     ranked = rank(
-        postings, question, answering.wanted, now=answering.now, cosines=answering.cosines
+        postings, question, answering.options, now=answering.now, cosines=answering.cosines
     )
     found = [postings.rows[postings.number(each.id)] for each in ranked]
     beside = look.beside({row.seq for row in found if row.kind is None})
@@ -315,7 +315,7 @@ class RecallSearch(Struct, frozen=True, kw_only=True):
     """A validated recall, with the cosines of rows to the query."""
 
     query: str
-    wanted: RecallOptions
+    options: RecallOptions
     now: int
     cosines: Mapping[str, float] | None = None
 
@@ -342,11 +342,11 @@ def recall(
         cosines = cosines_to(context, query)
     answering = RecallSearch(
         query=query,
-        wanted=_wanted(context, params),
+        options=_recall_options(context, params),
         now=context.now(),
         cosines=cosines,
     )
-    if not answering.wanted.k:
+    if not answering.options.k:
         return []
     found = _warm(context, answering) or context.engine.read(partial(_look, context, answering))
     recalled = found.recalled
@@ -369,7 +369,7 @@ def nearest_items(context: CollectionContext, text: str, k: int) -> list[Item]:
     )
     answering = RecallSearch(
         query=checked_query(text),
-        wanted=_wanted(context, params),
+        options=_recall_options(context, params),
         now=context.now(),
         cosines=cosines_to(context, text),
     )
@@ -377,7 +377,7 @@ def nearest_items(context: CollectionContext, text: str, k: int) -> list[Item]:
     return [each.item for each in found.recalled if each.item is not None]
 
 
-def _wanted(context: CollectionContext, params: RecallQuery) -> RecallOptions:
+def _recall_options(context: CollectionContext, params: RecallQuery) -> RecallOptions:
     options = context.options
     least = options.min_relevance
     if params.min_relevance is not None:
@@ -455,7 +455,7 @@ def _placed(entry: CachedPostings, answering: RecallSearch) -> list[Placed]:
         return []
     question = read(answering.query, postings.participants)
     ranked = rank(
-        postings, question, answering.wanted, now=answering.now, cosines=answering.cosines
+        postings, question, answering.options, now=answering.now, cosines=answering.cosines
     )
     placed: list[Placed] = []
     for each in ranked:

@@ -76,19 +76,19 @@ def rare_terms(terms: Sequence[str], df: Callable[[str], int], rows: int) -> tup
 def fit(
     postings: Postings,
     question: Question,
-    wanted: RecallOptions,
+    options: RecallOptions,
     cosines: Mapping[str, float] | None = None,
     cues: Cues = CUES,
 ) -> Fits:
-    """Score the rows that *wanted* allows against *question*.
+    """Score the rows that *options* allows against *question*.
 
     *cosines* are those of rows that have a vector, by id; None where nothing is compared by
     meaning.
     """
     lex, covered, touched = _lex(postings, question.terms)
-    worded = _best(lex, _allowed(postings, wanted, sorted(touched)))
-    date = _dates(postings, question, wanted)
-    cosine, nearest = _cosines(postings, wanted, cosines)
+    worded = _best(lex, _allowed(postings, options, sorted(touched)))
+    date = _dates(postings, question, options)
+    cosine, nearest = _cosines(postings, options, cosines)
     rows = sorted({*worded, *date, *nearest}) if date or nearest else worded
     followed = _followed(postings, lex, worded, rows, cues)
     best = max(followed, default=0.0) or 1.0
@@ -101,7 +101,7 @@ def fit(
     fits = [
         share + usual[places[row]] + lean[row] for row, share in zip(rows, lexical, strict=True)
     ]
-    for weight, found in ((cues.date, date), (cues.link, link), (wanted.cosine_weight, near)):
+    for weight, found in ((cues.date, date), (cues.link, link), (options.cosine_weight, near)):
         if found:
             pairs = zip(rows, fits, strict=True)
             fits = [each + weight * found.get(row, 0.0) for row, each in pairs]
@@ -127,16 +127,16 @@ def _lex(postings: Postings, terms: Sequence[str]) -> tuple[list[float], list[fl
     return lex, covered, touched
 
 
-def _allowed(postings: Postings, wanted: RecallOptions, rows: Iterable[int]) -> list[int]:
+def _allowed(postings: Postings, options: RecallOptions, rows: Iterable[int]) -> list[int]:
     """Return those of *rows* that may be recalled."""
     if postings.has_context:
         rows = (row for row in rows if not postings.rows[row].context)
-    if wanted.kinds is not None:
-        kinds = wanted.kinds
+    if options.kinds is not None:
+        kinds = options.kinds
         rows = (row for row in rows if postings.rows[row].kind in kinds)
-    if wanted.what == "items":
+    if options.what == "items":
         rows = (row for row in rows if postings.rows[row].kind is not None)
-    elif wanted.what == "turns" and postings.has_items:
+    elif options.what == "turns" and postings.has_items:
         rows = (row for row in rows if postings.rows[row].kind is None)
     return list(rows)
 
@@ -147,24 +147,24 @@ def _best(lex: list[float], rows: list[int]) -> list[int]:
     return sorted(sorted(rows, key=lex.__getitem__, reverse=True)[:CANDIDATES])
 
 
-def _dates(postings: Postings, question: Question, wanted: RecallOptions) -> dict[int, float]:
+def _dates(postings: Postings, question: Question, options: RecallOptions) -> dict[int, float]:
     if not question.dates:
         return {}
     found: dict[int, float] = {}
     for day, rows in postings.days.items():
         if close := closeness(question.dates, day):
-            found.update(dict.fromkeys(_allowed(postings, wanted, rows), close))
+            found.update(dict.fromkeys(_allowed(postings, options, rows), close))
     return found
 
 
 def _cosines(
-    postings: Postings, wanted: RecallOptions, cosines: Mapping[str, float] | None
+    postings: Postings, options: RecallOptions, cosines: Mapping[str, float] | None
 ) -> tuple[dict[int, float], list[int]]:
     """Return the cosines by row, and the rows with the largest."""
     if not cosines:
         return {}, []
     known = postings.numbered(cosines)
-    allowed = _allowed(postings, wanted, sorted(known))
+    allowed = _allowed(postings, options, sorted(known))
     return known, sorted(allowed, key=known.__getitem__, reverse=True)[:NEAREST]
 
 

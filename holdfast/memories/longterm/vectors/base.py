@@ -83,7 +83,7 @@ def asked(what: Callable[[], T]) -> T:
         return what()
     except Exception as error:
         # Code and servers of others: any exception counts as a provider that is down.
-        raise EmbeddingFailed(f"the vectors' keeper raised {type(error).__name__}") from error
+        raise EmbeddingFailed(f"the vector provider raised {type(error).__name__}") from error
 
 
 def in_order(found: Near, k: int) -> Near:

@@ -86,16 +86,21 @@ class RunRecorder(Protocol):
 
 
 class Mirror:
-    """Collects changes of *memory*, and sends reports to the recorder *keeper*.
+    """Collects changes of *memory*, and sends reports to the recorder *recorder*.
 
     `hear` and `end` may be called from any thread; `step` from one at a time. *ring* is called
     when there is something to report.
     """
 
     def __init__(
-        self, memory: RunMemory, opening: RunStart, keeper: RunRecorder, *, ring: Callable[[], None]
+        self,
+        memory: RunMemory,
+        opening: RunStart,
+        recorder: RunRecorder,
+        *,
+        ring: Callable[[], None],
     ) -> None:
-        self._memory, self._opening, self._keeper, self._ring = memory, opening, keeper, ring
+        self._memory, self._opening, self._recorder, self._ring = memory, opening, recorder, ring
         self._lock = Lock()
         self._changed: dict[str, None] = {}
         self._whole, self._begun = True, False
@@ -106,7 +111,7 @@ class Mirror:
         self._sending: RunReport | None = None
         self._telling: dict[str, RunEntry] = {}
         self._ending: Ending | None = None
-        self.over, self.pause, self.failures = False, keeper.pause, 0
+        self.over, self.pause, self.failures = False, recorder.pause, 0
 
     def hear(self, event: ReportedEvent) -> None:
         """Queue *event* and its entry for the next report."""
@@ -166,16 +171,16 @@ class Mirror:
                 "the run %s waits to be reported: %s", self._opening.run_id, type(error).__name__
             )
         else:
-            self.pause, self.failures = self._keeper.pause, 0
+            self.pause, self.failures = self._recorder.pause, 0
 
     def _step(self) -> None:
         run_id = self._opening.run_id
         if not self._begun:
-            self._keeper.begin(self._opening)
+            self._recorder.begin(self._opening)
             self._begun = True
             return
         report = self._sending = self._sending or self._collected()
-        self._keeper.take(run_id, report)
+        self._recorder.take(run_id, report)
         self._sending, self._number = None, report.number
         self._shown = {
             key: held for key, held in self._shown.items() if key not in report.deleted
@@ -430,7 +435,7 @@ class Shown(Struct, frozen=True, kw_only=True):
     """Where a run is recorded: workspace, recorder, and an event bus if there is one."""
 
     workspace: str
-    keeper: RunRecorder
+    recorder: RunRecorder
     bus: EventBus | None = None
 
 
@@ -512,7 +517,7 @@ def attach(
     control: RunControl | None,
 ) -> Attached:
     """Report the run of *memory* from now on; register its *control*."""
-    mirror = Mirror(memory, opening, shown.keeper, ring=attachments.mirroring.ring)
+    mirror = Mirror(memory, opening, shown.recorder, ring=attachments.mirroring.ring)
     bus = shown.bus
 
     def hear(event: RunMemoryEvent) -> None:

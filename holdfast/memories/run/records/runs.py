@@ -131,7 +131,7 @@ class Runs:
         context.demand("write")
         opening = opening_of(memory, name=name, agent=agent, metadata=metadata, clock=context.clock)
         shown = Shown(
-            workspace=context.workspace, keeper=InEngine(context), bus=context.engine.events
+            workspace=context.workspace, recorder=InEngine(context), bus=context.engine.events
         )
         return attach(self._attachments, memory, opening, shown, control)
 
