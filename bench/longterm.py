@@ -266,7 +266,7 @@ def _writes(bench: Bench) -> None:
         rounds = paired(alone, partial(one_by_one, times, raw.put), bench.rounds)
         what = "remember, one caller"
         bench.cost(what, "a raw row, committed at synchronous=FULL", 3, rounds)
-        if 1 / bench.report.rows[-1].reached > UNSYNCED:
+        if not bench.quick and 1 / bench.report.rows[-1].reached > UNSYNCED:
             raise SystemExit("remember is faster than a synced write can be")
         crowd = partial(together, 64, times * 2 // 64 * 64, remember)
         bench.rate("remember, 64 callers", "one caller", 8, paired(crowd, alone, bench.rounds))

@@ -324,6 +324,7 @@ def main(name: str, question: str, run: Callable[[Bench], None]) -> None:
     """
     parser = argparse.ArgumentParser(description=question)
     parser.add_argument("--quick", action="store_true", help="few rounds, small data")
+    parser.add_argument("--rounds", type=int, help="how many rounds count")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
     parser.add_argument("--stages", action="store_true", help="say where a write's time goes")
     parser.add_argument("--full", action="store_true", help="as far as before a release")
@@ -333,7 +334,7 @@ def main(name: str, question: str, run: Callable[[Bench], None]) -> None:
         name=name,
         question=question,
         quick=given.quick,
-        rounds=3 if given.quick else 7,
+        rounds=given.rounds or (3 if given.quick else 7),
         machine=here(),
         load_before=before,
         load_after=before,

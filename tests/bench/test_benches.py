@@ -13,7 +13,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 
 def quick(name: str, kept: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, str(BENCH / f"{name}.py"), "--quick", "--json", str(kept)],
+        [sys.executable, str(BENCH / f"{name}.py"), "--quick", "--rounds=1", "--json", str(kept)],
         capture_output=True,
         text=True,
         timeout=240,
