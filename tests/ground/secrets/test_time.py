@@ -8,7 +8,7 @@ from ground.secrets.shapes import token
 from holdfast.ground.secrets.normalise import Kind, Shadow, shadows
 from holdfast.ground.secrets.scanner import SPANS
 
-SHORT, LONG = 250_000, 1_000_000
+SHORT, LONG = 100_000, 400_000
 WORSE_THAN_LINEAR = 2.5
 """Times the growth of the text that the time may grow; a square would make it four."""
 
