@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground.clock import from_microseconds, to_microseconds
-from holdfast.ground.errors import CursorExpired, InvalidInput
+from holdfast.ground.errors import CursorExpired, EngineFault, InvalidInput
 from holdfast.ground.events import Event, EventBus, Fact
 from holdfast.ground.metrics import MetricRegistry
 from holdfast.ground.scope import EVERYBODY, Actor, Scope
@@ -406,6 +406,22 @@ def event_of(row: SimpleNamespace, cursor: str) -> Event:
         seq=row.seq,
         cursor=cursor,
     )
+
+
+Inside = Literal["read", "write"]
+
+
+def check_outside(inside: Mapping[int, Inside], *, write: bool = False) -> None:
+    """Raise EngineFault if this thread, which reads or writes, is *inside* `work`.
+
+    *inside* holds the threads that are, by their ids.
+    """
+    if what := inside.get(threading.get_ident()):
+        raise EngineFault(
+            f"write inside a {what}"
+            if write
+            else f"An engine was called inside a {what}; use what work was given."
+        )
 
 
 KEPT = timedelta(days=7)

@@ -8,10 +8,12 @@ import re
 from functools import cache
 from importlib.resources import files
 from types import SimpleNamespace
-from typing import Self
+from typing import Self, TypeVar
 
 from holdfast.engines.base import Dialect
 from holdfast.ground.errors import EngineFault
+
+T = TypeVar("T")
 
 _HEADING = re.compile(r"^-- ([a-z][a-z0-9_]*)(?: \((sqlite|postgres)\))? --[ \t]*$", re.MULTILINE)
 _TOKEN = re.compile(
@@ -44,6 +46,14 @@ class Statement(str):
 def name_of(sql: str) -> str:
     """Return the name of *sql*, or its beginning if it has none."""
     return sql.name if isinstance(sql, Statement) else " ".join(sql.split())[:60]
+
+
+def only(rows: list[T], sql: str) -> T:
+    """Return the only one of *rows*, the result of *sql*; else raise EngineFault."""
+    if len(rows) != 1:
+        name = name_of(sql)
+        raise EngineFault(f"{name!r} gave {len(rows)} rows, not one.", statement=name)
+    return rows[0]
 
 
 @cache

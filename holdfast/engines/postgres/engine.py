@@ -22,6 +22,7 @@ from holdfast.engines.base import (
     Row,
     Scrubbed,
     Transaction,
+    check_outside,
 )
 from holdfast.engines.migrate import AppliedMigration, Migration, known, migrate
 from holdfast.engines.postgres import vacuum
@@ -32,9 +33,9 @@ from holdfast.engines.postgres.retry import STARTED, Attempts
 from holdfast.engines.postgres.server import PostgresServer, PostgresTarget, ServerFacts, resolve
 from holdfast.engines.postgres.session import APP_ROLE, become_app, grant, preamble
 from holdfast.engines.postgres.transaction import Owner
-from holdfast.engines.queries import name_of
+from holdfast.engines.queries import only
 from holdfast.ground.clock import Clock, to_microseconds
-from holdfast.ground.errors import EngineFault, InvalidInput, NotFound, Unavailable
+from holdfast.ground.errors import InvalidInput, NotFound, Unavailable
 from holdfast.ground.events import Event, EventBus
 from holdfast.ground.scope import EVERYBODY, Scope
 
@@ -311,11 +312,7 @@ class PostgresEngine:
 
     def one(self, make: Make[T], sql: LiteralString, /, **params: object) -> T:
         """Return the only row; another number of rows is EngineFault."""
-        found = self._attempts.look(make, sql, params)
-        if len(found) != 1:
-            name = name_of(sql)
-            raise EngineFault(f"{name!r} gave {len(found)} rows, not one.", statement=name)
-        return found[0]
+        return only(self._attempts.look(make, sql, params), sql)
 
     def first(self, make: Make[T], sql: LiteralString, /, **params: object) -> T | None:
         """Return the first row, or None."""
@@ -345,7 +342,7 @@ class PostgresEngine:
         self, work: Callable[[Transaction], T], *, timeout: float | None = None
     ) -> "Future[T]":
         """Queue *work* as `write` does; cancelling the future withdraws it if it can."""
-        self._server.check_outside_write()
+        check_outside(self._server.inside, write=True)
         future: Future[T] = Future()
         deadline = _deadline(timeout)
         self._server.lane.put(lambda: self._attempts.write(work, deadline), deadline, future)

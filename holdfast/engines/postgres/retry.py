@@ -3,13 +3,14 @@
 import logging
 import random
 from collections.abc import Callable
+from threading import get_ident
 from time import monotonic, perf_counter, sleep
 from typing import TypeVar, cast
 
 import msgspec
 from psycopg.pq.abc import PGresult
 
-from holdfast.engines.base import Make, Reader, Row, Transaction
+from holdfast.engines.base import Make, Reader, Row, Transaction, check_outside
 from holdfast.engines.postgres.faults import Again, Fault, chained, fault_of, lost
 from holdfast.engines.postgres.pool import late
 from holdfast.engines.postgres.protocol import BoundStatement, Lost, Wire, bind
@@ -150,7 +151,7 @@ class Attempts:
 
     def _look(self, sql: str, params: dict[str, object], take: "Take[T]") -> list[T]:
         server = self._server
-        server.check_outside()
+        check_outside(server.inside)
         deadline = monotonic() + READ_TIMEOUT
         statement = self._spell(sql, params)
         for attempt in range(1, MOST_TRIES + 1):
@@ -170,13 +171,13 @@ class Attempts:
     def moment(self, work: Callable[[Reader], T]) -> T:
         """Run *work* with a reader that sees one snapshot, and return its result."""
         server = self._server
-        server.check_outside()
+        check_outside(server.inside)
         deadline = monotonic() + READ_TIMEOUT
         begin = (BEGIN_MOMENT, self._opening.writing)
         for attempt in range(1, MOST_TRIES + 1):
             wire = server.pool.take(deadline)
             reader = Asking(wire, begin, self._owner, server.target.shown)
-            server.enter("read")
+            server.inside[get_ident()] = "read"
             try:
                 return work(reader)
             except HoldfastError:
@@ -184,7 +185,7 @@ class Attempts:
                 if fault is None or fault.again is None:
                     raise
             finally:
-                server.leave()
+                server.inside.pop(get_ident(), None)
                 self._give_back(reader, wire)
             self._retry_or_raise(fault, attempt, deadline)
         raise AssertionError
@@ -195,7 +196,7 @@ class Attempts:
         Roll back and raise if *work* raises.
         """
         server = self._server
-        server.check_outside_write()
+        check_outside(server.inside, write=True)
         try:
             value, tx = self._until_written(work, deadline)
         except BaseException as error:
@@ -254,10 +255,10 @@ class Attempts:
         Raises Trouble if nothing was written, InDoubt if that is unknown.
         """
         server, begun = self._server, perf_counter()
-        server.enter("write")
+        server.inside[get_ident()] = "write"
         try:
             value = tx.value = work(tx)
-            server.leave()
+            server.inside.pop(get_ident(), None)
             ended = perf_counter()
             if ended - begun > _SLOW:
                 seconds = round(ended - begun, 3)
@@ -271,7 +272,7 @@ class Attempts:
         else:
             return value
         finally:
-            server.leave()
+            server.inside.pop(get_ident(), None)
             self._give_back(tx, wire)
 
     def _give_back(self, asking: Asking, wire: Wire) -> None:

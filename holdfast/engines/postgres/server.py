@@ -10,20 +10,20 @@ import weakref
 from collections.abc import Callable, Mapping
 from math import inf
 from types import SimpleNamespace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
 from msgspec import Struct
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from holdfast.engines.base import EngineMetrics
+from holdfast.engines.base import EngineMetrics, Inside
 from holdfast.engines.postgres.faults import Again
 from holdfast.engines.postgres.feed import Listener, Notifier
 from holdfast.engines.postgres.pool import Lane, Pool
 from holdfast.engines.postgres.protocol import Wire
 from holdfast.ground.clock import Clock
-from holdfast.ground.errors import EngineFault, InvalidInput
+from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event, EventBus, Fact
 from holdfast.ground.metrics import Counter
 
@@ -108,8 +108,6 @@ def _choice(
     return choices[given[name]]
 
 
-Inside = Literal["read", "write"]
-
 _living: "weakref.WeakSet[PostgresServer]" = weakref.WeakSet()
 _inherited: list[object] = []
 
@@ -157,7 +155,7 @@ class PostgresServer:
         _living.add(self)
 
     def _begin(self) -> None:
-        self._inside: dict[int, Inside] = {}
+        self.inside: dict[int, Inside] = {}
         self.pool = Pool(self._wire, most=self.target.most, target=self.target.shown)
         self.pool.reconnected = self._reconnected
         self.lane = Lane(self.target.most)
@@ -176,24 +174,6 @@ class PostgresServer:
     def connect(self) -> "psycopg.Connection[Any]":
         """Return a new connection as the login, outside the pool."""
         return psycopg.connect(self.target.conninfo, autocommit=True)
-
-    def check_outside(self) -> None:
-        """Raise EngineFault if this thread is already inside `work`."""
-        if self._inside and (inside := self._inside.get(threading.get_ident())):
-            raise EngineFault(f"An engine was called inside a {inside}; use what work was given.")
-
-    def check_outside_write(self) -> None:
-        """Raise EngineFault if this thread is inside `work`, for writes."""
-        if self._inside and (inside := self._inside.get(threading.get_ident())):
-            raise EngineFault(f"write inside a {inside}")
-
-    def enter(self, inside: Inside) -> None:
-        """Mark this thread as inside `work`."""
-        self._inside[threading.get_ident()] = inside
-
-    def leave(self) -> None:
-        """Mark this thread as outside `work`."""
-        self._inside.pop(threading.get_ident(), None)
 
     def publish(self, type: str, **data: Fact) -> None:
         """Publish an event about the engine itself."""

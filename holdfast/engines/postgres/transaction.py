@@ -14,7 +14,7 @@ from holdfast.engines.base import Make, Row, cursor_at
 from holdfast.engines.postgres.faults import Fault, chained, fault_of, lost
 from holdfast.engines.postgres.protocol import Answers, BoundStatement, Lost, Wire, bind
 from holdfast.engines.postgres.session import BEGIN, COMMIT, ROLLBACK
-from holdfast.engines.queries import name_of
+from holdfast.engines.queries import name_of, only
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import EngineFault
 from holdfast.ground.events import Event
@@ -87,11 +87,7 @@ class Asking:
 
     def one(self, make: Make[T], sql: LiteralString, /, **params: object) -> T:
         """Return the only row; another number of rows is EngineFault."""
-        found = self.all(make, sql, **params)
-        if len(found) != 1:
-            name = name_of(sql)
-            raise EngineFault(f"{name!r} gave {len(found)} rows, not one.", statement=name)
-        return found[0]
+        return only(self.all(make, sql, **params), sql)
 
     def first(self, make: Make[T], sql: LiteralString, /, **params: object) -> T | None:
         """Return the first row, or None."""

@@ -13,7 +13,7 @@ from typing import Literal, Protocol, TypeVar, cast
 import apsw
 
 from holdfast.engines.base import Make, Row
-from holdfast.engines.queries import name_of
+from holdfast.engines.queries import name_of, only
 from holdfast.ground.errors import Corrupt, EngineFault, HoldfastError, Reason, Unavailable
 
 SPOKEN = (apsw.Error, KeyError, TypeError, ValueError, OverflowError)
@@ -194,11 +194,7 @@ class Connection:
 
     def one(self, make: Make[T], sql: str, params: Params) -> T:
         """Return the only row of *sql*; another number of rows is EngineFault."""
-        found = self.all(make, sql, params)
-        if len(found) != 1:
-            name = name_of(sql)
-            raise EngineFault(f"{name!r} gave {len(found)} rows, not one.", statement=name)
-        return found[0]
+        return only(self.all(make, sql, params), sql)
 
     def run(self, sql: str, params: Params) -> int:
         """Run *sql*; return how many rows it changed."""

@@ -17,7 +17,7 @@ import apsw
 from msgspec import Struct
 from platformdirs import user_data_dir
 
-from holdfast.engines.base import Dialect
+from holdfast.engines.base import Dialect, Inside
 from holdfast.engines.migrate import AppliedMigration, Migration, known, migrate, release
 from holdfast.engines.sqlite.connection import (
     APPLICATION_ID,
@@ -245,8 +245,6 @@ def file_system(path: str) -> str:
     return kind
 
 
-Inside = Literal["read", "write"]
-
 CHECK_SECONDS = 1.0
 """Least seconds between two checks of a file that showed damage."""
 
@@ -278,15 +276,6 @@ class Database:
         connection = connect(self.path, role, read_only=self.read_only)
         connection.noticed = self.noticed
         return connection
-
-    def check_outside(self, *, write: bool = False) -> None:
-        """Raise EngineFault if this thread, which reads or writes, is inside `work`."""
-        if inside := self.inside.get(threading.get_ident()):
-            raise EngineFault(
-                f"write inside a {inside}"
-                if write
-                else f"An engine was called inside a {inside}; use what work was given."
-            )
 
     def check_writable(self) -> None:
         """Raise the reason why writes are refused: read-only, deleted, damaged.

@@ -25,6 +25,7 @@ from holdfast.engines.base import (
     Row,
     Scrubbed,
     Transaction,
+    check_outside,
 )
 from holdfast.engines.sqlite.connection import Connection, Params
 from holdfast.engines.sqlite.database import Database, file_system, open_database, resolve
@@ -45,6 +46,8 @@ from holdfast.ground.scope import Scope
 # connection that could not be closed, not even to close it.
 
 T = TypeVar("T")
+
+_OLD = 1.0
 
 _living: "weakref.WeakSet[SQLiteCore]" = weakref.WeakSet()
 _paused: list["SQLiteCore"] = []
@@ -67,6 +70,7 @@ class SQLiteCore:
             None if database.in_memory else lambda: database.connect("reader")
         )
         self.writer = Writer(database, self.watcher, connection)
+        self._pins: dict[Connection, tuple[float, str]] = {}
         self.readers: Readers = (
             MemoryReader(database, self.writer.group.connection)
             if database.in_memory
@@ -82,7 +86,7 @@ class SQLiteCore:
     def take(self) -> Connection:
         """Return a connection to read with; EngineFault inside `work`."""
         if self.database.inside:
-            self.database.check_outside()
+            check_outside(self.database.inside)
         return self.readers.take()
 
     @contextmanager
@@ -90,18 +94,27 @@ class SQLiteCore:
         """Return a connection with all statements in one snapshot."""
         connection = self.take()
         self.database.inside[threading.get_ident()] = "read"
-        self.readers.begin(connection)
+        self._pins[connection] = (monotonic(), threading.current_thread().name)
         try:
             connection.do("begin")
             yield connection
         finally:
             self.database.inside.pop(threading.get_ident(), None)
-            self.readers.end(connection)
+            self._pins.pop(connection, None)
             try:
                 if connection.raw.in_transaction:
                     connection.do("rollback")
             finally:
                 self.readers.give(connection)
+
+    def pinned(self) -> dict[str, float]:
+        """Return each thread with a snapshot pinned for over a second, and its age.
+
+        Ages are in seconds, by thread name. A database in memory has no log to pin.
+        """
+        now = monotonic()
+        ages = [(name, now - since) for since, name in list(self._pins.values())]
+        return {name: age for name, age in ages if age > _OLD and not self.database.in_memory}
 
     def put(self, slot: Slot, *, waits: bool = False) -> None:
         """Queue *slot* for the writer; raises at once if it cannot run.
@@ -111,7 +124,7 @@ class SQLiteCore:
         if waits and self.writer.on_its_thread:
             raise EngineFault("write inside a write: the writer would wait for itself")
         if self.database.inside:
-            self.database.check_outside(write=True)
+            check_outside(self.database.inside, write=True)
         self.database.check_writable()
         self.writer.put(slot)
 
@@ -143,7 +156,7 @@ class SQLiteCore:
     def pause(self) -> None:
         """Close what can be closed, and block reopening until `resume`."""
         self.has_turn = self.database.turn.acquire(timeout=1.0)
-        if self.database.in_memory:
+        if not isinstance(self.readers, FileReaders):
             return
         self.watcher.rest()
         self.readers.hold(1.0)
@@ -152,7 +165,7 @@ class SQLiteCore:
 
     def resume(self) -> None:
         """Continue after `pause`."""
-        if not self.database.in_memory:
+        if isinstance(self.readers, FileReaders):
             self.readers.release()
             self.watcher.resume()
         if self.has_turn:
@@ -251,7 +264,7 @@ def _details(core: SQLiteCore) -> dict[str, Detail]:
         "read_only": database.read_only,
         "in_memory": database.in_memory,
     }
-    for thread, age in core.readers.old().items():
+    for thread, age in core.pinned().items():
         details[f"pinned_by_{thread}_seconds"] = round(age, 1)
     if not database.in_memory:
         log = database.log_bytes()

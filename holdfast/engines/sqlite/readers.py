@@ -3,60 +3,12 @@
 import threading
 from collections.abc import Callable
 from time import monotonic, sleep
-from typing import Protocol
 
 from holdfast.engines.sqlite.connection import PATIENCE, Connection
 from holdfast.engines.sqlite.database import Database
 from holdfast.ground.errors import Unavailable
 
 MOST_READERS = 16
-_OLD = 1.0
-
-
-class Readers(Protocol):
-    """Pool of read connections."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def statements(self) -> int:
-        """Number of statements run on them."""
-        ...
-
-    def begin(self, connection: Connection) -> None:
-        """Record that *connection* pins a snapshot."""
-        ...
-
-    def end(self, connection: Connection) -> None:
-        """Record that *connection* no longer pins a snapshot."""
-        ...
-
-    def old(self) -> dict[str, float]:
-        """Return each thread with a snapshot pinned for over a second, and its age.
-
-        Ages are in seconds, by thread name.
-        """
-        ...
-
-    def close(self) -> None:
-        """Refuse further `take`s."""
-        ...
-
-    def hold(self, seconds: float) -> None:
-        """Close connections returned within *seconds*; open none until `release`."""
-        ...
-
-    def release(self) -> None:
-        """Allow connections to be opened again."""
-        ...
-
-    def take(self) -> Connection:
-        """Return a connection for this thread; Unavailable after 5 s without one."""
-        ...
-
-    def give(self, connection: Connection) -> None:
-        """Return *connection* to the pool."""
-        ...
 
 
 class FileReaders:
@@ -73,7 +25,6 @@ class FileReaders:
         self._waiting = 0
         self._past_statements = 0
         self._closed = False
-        self._since: dict[Connection, tuple[float, str]] = {}
 
     def __len__(self) -> int:
         return len(self._all)
@@ -98,23 +49,6 @@ class FileReaders:
                 self._returned.notify()
                 if self._closed:
                     self._close_idle()
-
-    def begin(self, connection: Connection) -> None:
-        """Record that *connection* pins a snapshot."""
-        self._since[connection] = (monotonic(), threading.current_thread().name)
-
-    def end(self, connection: Connection) -> None:
-        """Record that *connection* no longer pins a snapshot."""
-        self._since.pop(connection, None)
-
-    def old(self) -> dict[str, float]:
-        """Return each thread with a snapshot pinned for over a second, and its age.
-
-        Ages are in seconds, by thread name.
-        """
-        now = monotonic()
-        ages = [(name, now - since) for since, name in list(self._since.values())]
-        return {name: age for name, age in ages if age > _OLD}
 
     def close(self) -> None:
         """Close all connections; one in use is closed when it is returned."""
@@ -210,22 +144,9 @@ class MemoryReader:
             raise _closed()
         return self._connection()
 
-    def begin(self, connection: Connection) -> None:
-        """Do nothing: there is no log to pin."""
-
-    def end(self, connection: Connection) -> None:
-        """Do nothing."""
-
-    def old(self) -> dict[str, float]:
-        """Return an empty dict: there is no log to pin."""
-        return {}
-
     def close(self) -> None:
         """Refuse further `take`s; the writer closes the connection."""
         self._closed = True
 
-    def hold(self, seconds: float) -> None:
-        """Do nothing: a database in memory stays with its process."""
 
-    def release(self) -> None:
-        """Do nothing."""
+Readers = FileReaders | MemoryReader
