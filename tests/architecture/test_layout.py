@@ -127,7 +127,6 @@ MANY_METHODS = {
     "holdfast/memories/state/state.py:NetworkState": FACADE,
     "holdfast/memories/state/cells.py:CellTable": "the state of one network",
     "holdfast/engines/sqlite/transaction.py:SQLiteTransaction": PORT,
-    "holdfast/engines/sqlite/database.py:Database": "the state of one file",
 }
 LOCAL_IMPORTS = {
     # Statements in functions, by file. Reasons: a command or a handle loads what it uses when it

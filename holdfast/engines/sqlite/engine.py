@@ -70,7 +70,7 @@ class SQLiteCore:
             None if database.in_memory else lambda: database.connect("reader")
         )
         self.writer = Writer(database, self.watcher, connection)
-        self._pins: dict[Connection, tuple[float, str]] = {}
+        self.pins: dict[Connection, tuple[float, str]] = {}
         self.readers: Readers = (
             MemoryReader(database, self.writer.group.connection)
             if database.in_memory
@@ -94,27 +94,18 @@ class SQLiteCore:
         """Return a connection with all statements in one snapshot."""
         connection = self.take()
         self.database.inside[threading.get_ident()] = "read"
-        self._pins[connection] = (monotonic(), threading.current_thread().name)
+        self.pins[connection] = (monotonic(), threading.current_thread().name)
         try:
             connection.do("begin")
             yield connection
         finally:
             self.database.inside.pop(threading.get_ident(), None)
-            self._pins.pop(connection, None)
+            self.pins.pop(connection, None)
             try:
                 if connection.raw.in_transaction:
                     connection.do("rollback")
             finally:
                 self.readers.give(connection)
-
-    def pinned(self) -> dict[str, float]:
-        """Return each thread with a snapshot pinned for over a second, and its age.
-
-        Ages are in seconds, by thread name. A database in memory has no log to pin.
-        """
-        now = monotonic()
-        ages = [(name, now - since) for since, name in list(self._pins.values())]
-        return {name: age for name, age in ages if age > _OLD and not self.database.in_memory}
 
     def put(self, slot: Slot, *, waits: bool = False) -> None:
         """Queue *slot* for the writer; raises at once if it cannot run.
@@ -264,7 +255,7 @@ def _details(core: SQLiteCore) -> dict[str, Detail]:
         "read_only": database.read_only,
         "in_memory": database.in_memory,
     }
-    for thread, age in core.pinned().items():
+    for thread, age in _pinned(core).items():
         details[f"pinned_by_{thread}_seconds"] = round(age, 1)
     if not database.in_memory:
         log = database.log_bytes()
@@ -277,6 +268,16 @@ def _details(core: SQLiteCore) -> dict[str, Detail]:
             details["file_bytes"] = os.path.getsize(database.path)  # noqa: PTH202 - the same
             details["free_bytes"] = shutil.disk_usage(os.path.dirname(database.path)).free  # noqa: PTH120 - the same
     return details
+
+
+def _pinned(core: SQLiteCore) -> dict[str, float]:
+    """Return each thread with a snapshot pinned for over a second, and its age.
+
+    Ages are in seconds, by thread name. A database in memory has no log to pin.
+    """
+    now = monotonic()
+    ages = [(name, now - since) for since, name in list(core.pins.values())]
+    return {name: age for name, age in ages if age > _OLD and not core.database.in_memory}
 
 
 def _metrics(core: SQLiteCore) -> dict[str, float]:

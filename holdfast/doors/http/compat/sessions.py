@@ -263,17 +263,14 @@ async def list_agent_versions(call: Call) -> Response:
     return await call.slow(lambda hf: of_page(hf.agents.versions(call["id"], **query)))
 
 
-def _object_routes(
-    path: str,
-    noun: str,
-    # Agents or environments, whose methods have the same names.
-    objects: Callable[[Holdfast], Any],
-    behind: Callable[[Call], Awaitable[None]],
-    *,
-    filters: tuple[Name, ...] = (),
-    version: tuple[Name, ...] = (),
-) -> tuple[HttpRoute, ...]:
-    """Return the routes of stored JSON objects: an agent has versions, an environment none."""
+Handler = Callable[[Call], Awaitable[Response]]
+
+
+def _object_handlers(objects: Callable[[Holdfast], Any]) -> tuple[Handler, ...]:
+    """Return the handlers of create, list, retrieve, update and archive.
+
+    *objects* returns agents or environments, whose methods have the same names.
+    """
 
     async def create(call: Call) -> Response:
         body = call.json()
@@ -294,6 +291,20 @@ def _object_routes(
     async def archive(call: Call) -> Response:
         return of_json(await call.write(lambda hf: objects(hf).archive(call["id"])))
 
+    return create, list_all, retrieve, update, archive
+
+
+def _object_routes(
+    path: str,
+    noun: str,
+    objects: Callable[[Holdfast], Any],
+    behind: Callable[[Call], Awaitable[None]],
+    *,
+    filters: tuple[Name, ...] = (),
+    version: tuple[Name, ...] = (),
+) -> tuple[HttpRoute, ...]:
+    """Return the routes of agents or environments; only agents have versions."""
+    create, list_all, retrieve, update, archive = _object_handlers(objects)
     one, as_of = f"{path}/{{id}}", ", as it is or as it was in a version" if version else ""
     return (
         HttpRoute(
