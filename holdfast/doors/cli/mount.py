@@ -14,7 +14,7 @@ from holdfast.doors.cli.main import told
 from holdfast.doors.cli.output import put_bytes, put_json
 from holdfast.doors.mount.process.lifecycle import MountPlan, live
 from holdfast.doors.mount.process.registry import STALE, Register, note_of, ready_line, status_of
-from holdfast.doors.mount.process.setup import absolute, asked
+from holdfast.doors.mount.process.setup import absolute, mount_request
 from holdfast.doors.mount.process.unmount import unmount as unmount_directory
 from holdfast.ground.text import one_line, printable
 from holdfast.memories.stores.records import JSONObject
@@ -134,12 +134,12 @@ def _run_mount(
 
     1 if content could not be saved, or the end was forced.
     """
-    found = asked(call.hf, session=session, stores=stores, read_only=plan.read_only)
+    found = mount_request(call.hf, session=session, stores=stores, read_only=plan.read_only)
     again = found.repeated()
     if again is not None:
         message = f"{again.store.name!r} is named twice: name each store once"
         raise typer.BadParameter(message, param_hint="--store")
-    end = live(found, plan, tell=lambda ready: _ready(call, ready), warn=_warn)
+    end = live(found, plan, on_ready=lambda ready: _ready(call, ready), warn=_warn)
     if end.spooled:
         spool = plan.options(None).spool
         _warn(f"{end.spooled} could not be saved, and are kept in {spool} for the next mount.")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import holdfast
-from holdfast.doors.mount.process.setup import MountRequest, asked
+from holdfast.doors.mount.process.setup import MountRequest, mount_request
 from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
@@ -45,7 +45,7 @@ class TestWithoutASession:
     def test_stores_are_named_by_id_or_name_and_keep_their_order(self, hf: Holdfast) -> None:
         rules, notes = store(hf, "Team rules"), store(hf)
 
-        found = asked(hf, session=None, stores=[notes.id, "Team rules"])
+        found = mount_request(hf, session=None, stores=[notes.id, "Team rules"])
 
         assert shown(found) == {"notes": "read_write", "team-rules": "read_write"}
         assert [part.store for part in found.parts] == [notes, rules]
@@ -55,19 +55,19 @@ class TestWithoutASession:
     def test_a_slug_that_is_taken_borrows_from_the_id(self, hf: Holdfast) -> None:
         first, second = store(hf), store(hf, "notes!")
 
-        found = asked(hf, session=None, stores=[first.id, second.id])
+        found = mount_request(hf, session=None, stores=[first.id, second.id])
 
         assert [part.slug for part in found.parts] == ["notes", f"notes-{second.id[-6:].lower()}"]
 
     def test_an_archived_store_can_be_read(self, hf: Holdfast) -> None:
         hf.memory_stores.archive(store(hf).id)
 
-        assert shown(asked(hf, session=None, stores=["Notes"])) == {"notes": "read_only"}
+        assert shown(mount_request(hf, session=None, stores=["Notes"])) == {"notes": "read_only"}
 
     def test_nothing_is_written_where_that_was_asked_for(self, hf: Holdfast) -> None:
         store(hf)
 
-        found = asked(hf, session=None, stores=["Notes"], read_only=True)
+        found = mount_request(hf, session=None, stores=["Notes"], read_only=True)
 
         assert shown(found) == {"notes": "read_only"}
 
@@ -75,7 +75,7 @@ class TestWithoutASession:
         ids = {store(hf).id, store(hf).id}
 
         with pytest.raises(InvalidInput) as refused:
-            asked(hf, session=None, stores=["Notes"])
+            mount_request(hf, session=None, stores=["Notes"])
 
         assert all(id in str(refused.value) for id in ids)
 
@@ -86,13 +86,13 @@ class TestWithoutASession:
         nearest = "Team rules" if wanted == "team" else "Notes"
 
         with pytest.raises(NotFound, match=f"The nearest is '{nearest}'"):
-            asked(hf, session=None, stores=[wanted])
+            mount_request(hf, session=None, stores=[wanted])
 
     def test_one_named_twice_is_told(self, hf: Holdfast) -> None:
         notes = store(hf)
 
-        assert asked(hf, session=None, stores=["Notes", notes.id]).repeated() is not None
-        assert asked(hf, session=None, stores=["Notes"]).repeated() is None
+        assert mount_request(hf, session=None, stores=["Notes", notes.id]).repeated() is not None
+        assert mount_request(hf, session=None, stores=["Notes"]).repeated() is None
 
 
 class TestOfASession:
@@ -100,7 +100,7 @@ class TestOfASession:
         notes, rules = store(hf), store(hf, "Team rules")
         made = session(hf, notes, rules, read_only=(rules,))
 
-        found = asked(hf, session=made.id, stores=[])
+        found = mount_request(hf, session=made.id, stores=[])
 
         assert shown(found) == {"notes": "read_write", "team-rules": "read_only"}
         assert found.session_id == made.id
@@ -110,7 +110,7 @@ class TestOfASession:
         first, second = store(hf), store(hf)
         made = session(hf, first, second)
 
-        found = asked(hf, session=made.id, stores=[second.id])
+        found = mount_request(hf, session=made.id, stores=[second.id])
 
         assert list(shown(found)) == [made.resources[1].mount_path.rpartition("/")[2]]
 
@@ -119,7 +119,7 @@ class TestOfASession:
         made = session(hf, notes)
         hf.memory_stores.update(notes.id, name="Diary")
 
-        assert list(shown(asked(hf, session=made.id, stores=["Notes"]))) == ["notes"]
+        assert list(shown(mount_request(hf, session=made.id, stores=["Notes"]))) == ["notes"]
 
     def test_a_store_that_is_not_attached_is_not_there(self, hf: Holdfast) -> None:
         made = session(hf, store(hf))
@@ -127,38 +127,38 @@ class TestOfASession:
 
         for named in ("Other", other.id):
             with pytest.raises(NotFound, match="The nearest is 'Notes'"):
-                asked(hf, session=made.id, stores=[named])
+                mount_request(hf, session=made.id, stores=[named])
 
     def test_one_deleted_since_is_left_out_and_said(self, hf: Holdfast) -> None:
         notes, rules = store(hf), store(hf, "Team rules")
         made = session(hf, notes, rules)
         hf.memory_stores.delete(notes.id)
 
-        found = asked(hf, session=made.id, stores=[])
+        found = mount_request(hf, session=made.id, stores=[])
 
         assert list(shown(found)) == ["team-rules"]
-        assert notes.id in found.said[0]
+        assert notes.id in found.warnings[0]
 
     def test_one_that_is_archived_is_refused_as_such(self, hf: Holdfast) -> None:
         made = session(hf, store(hf))
         hf.sessions.archive(made.id)
 
         with pytest.raises(InvalidInput, match="is archived"):
-            asked(hf, session=made.id, stores=[])
+            mount_request(hf, session=made.id, stores=[])
 
     def test_one_that_attaches_nothing_is_refused(self, hf: Holdfast) -> None:
         with pytest.raises(InvalidInput, match="attaches no memory store"):
-            asked(hf, session=session(hf).id, stores=[])
+            mount_request(hf, session=session(hf).id, stores=[])
 
     def test_a_handle_that_is_a_session_s_names_none(self, hf: Holdfast) -> None:
         made = session(hf, store(hf))
         other = session(hf, store(hf, "Other"))
 
-        found = asked(hf.for_session(made.id), session=None, stores=[])
+        found = mount_request(hf.for_session(made.id), session=None, stores=[])
 
         assert found.session_id == made.id
         with pytest.raises(NotPermitted):
-            asked(hf.for_session(made.id), session=other.id, stores=[])
+            mount_request(hf.for_session(made.id), session=other.id, stores=[])
 
 
 class TestOverHTTP:
@@ -177,7 +177,7 @@ class TestOverHTTP:
         assert key.secret is not None
 
         with holdfast.open(server.url, api_key=key.secret) as hf:
-            found = asked(hf, session=made.id, stores=[])
+            found = mount_request(hf, session=made.id, stores=[])
             assert found.hf.actor == Actor.session(made.id)
             assert len(here.sessions.list_tokens(made.id)) == 1
 
@@ -189,10 +189,10 @@ class TestOverHTTP:
         key = here.keys.create("ci", scope="read", workspace=here.workspace)
 
         with holdfast.open(server.url, api_key=key.secret) as hf:
-            found = asked(hf, session=made.id, stores=[])
+            found = mount_request(hf, session=made.id, stores=[])
 
         assert shown(found) == {"notes": "read_only"}
-        assert "read-only" in found.said[0]
+        assert "read-only" in found.warnings[0]
 
     def test_a_token_knows_its_session(self, server: Server) -> None:
         here = server.hf.acting(workspace=new_workspace())
@@ -200,7 +200,7 @@ class TestOverHTTP:
         token = here.sessions.create_token(made.id)
 
         with holdfast.open(server.url, api_key=token.token) as hf:
-            found = asked(hf, session=None, stores=[])
+            found = mount_request(hf, session=None, stores=[])
 
         assert found.session_id == made.id
         assert shown(found) == {"notes": "read_write"}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.doors.mount.process.lifecycle import MountPlan, live
-from holdfast.doors.mount.process.setup import asked
+from holdfast.doors.mount.process.setup import mount_request
 from holdfast.doors.mount.process.system import Machine
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.records import JSONObject
@@ -33,9 +33,9 @@ def warn(line: str) -> None:
 def main(db: str, store: str, directory: str, mode: str) -> None:
     with holdfast.open(db) as hf:
         wanted = MountPlan(directory=Path(directory), mode=mode)  # pyright: ignore[reportArgumentType] (a command line's)
-        found = asked(hf, session=None, stores=[store])
+        found = mount_request(hf, session=None, stores=[store])
         try:
-            live(found, wanted, tell=tell, warn=warn, machine=Machine(load=load))
+            live(found, wanted, on_ready=tell, warn=warn, machine=Machine(load=load))
         except HoldfastError as error:
             sys.exit(str(error))
 

@@ -286,7 +286,7 @@ class StoreFilesystem:
         self.left = tuple(left)
         for feed in self._feeds.values():
             feed.start()
-        self._publish("started")
+        self._emit("started")
 
     def stop(self, seconds: float) -> int:
         """Save unsaved files within *seconds*; spool the rest and return their number."""
@@ -303,7 +303,7 @@ class StoreFilesystem:
             return around.hurried or monotonic() >= end
 
         spooled = sum(Shutdown(parts).run(over) for parts in self._parts.values())
-        self._publish("stopped", spooled=spooled)
+        self._emit("stopped", spooled=spooled)
         return spooled
 
     def status(self) -> MountStatus:
@@ -372,15 +372,6 @@ class StoreFilesystem:
             retried=counts.retried,
         )
 
-    def _publish(self, what: str, **data: int) -> None:
+    def _emit(self, what: str, **data: int) -> None:
         first = next(iter(self._parts.values())).branch
-        session_id = self._around.options.session_id
-        self._around.publish(
-            Event(
-                type=f"mount.{what}",
-                at=self._around.clock.now(),
-                workspace=first.source.workspace,
-                ids={} if session_id is None else {"session_id": session_id},
-                data={"stores": len(self._parts), **data},
-            )
-        )
+        self._around.emit(what, first.source.workspace, stores=len(self._parts), **data)

@@ -20,7 +20,7 @@ from holdfast.doors.mount.names import MIB, Kind, MountOptions, is_shown
 from holdfast.doors.mount.storage.deadline import Later
 from holdfast.doors.mount.storage.spool import Spool
 from holdfast.ground.clock import Clock, to_microseconds
-from holdfast.ground.events import Event
+from holdfast.ground.events import Event, Fact
 from holdfast.ground.ids import Ids
 from holdfast.memories.stores.records import Memory, Snapshot
 
@@ -260,6 +260,12 @@ class MountContext(Struct, kw_only=True):
     def new_edit_id(self) -> str:
         """Return the id of a new edit."""
         return self.ids.new("edit", to_microseconds(self.clock.now()))
+
+    def emit(self, what: str, workspace: str, **data: Fact) -> None:
+        """Publish `mount.<what>`, an event of the whole mount."""
+        ids = {} if self.options.session_id is None else {"session_id": self.options.session_id}
+        at = self.clock.now()
+        self.publish(Event(type=f"mount.{what}", at=at, workspace=workspace, ids=ids, data=data))
 
 
 # Every head comes with the store's sequence number at which it was the head, so that a late change

@@ -148,10 +148,10 @@ class End(NamedTuple):
 
 
 class MountProcess:
-    """Main loop of one mount; *tell* is called with its status once it is ready."""
+    """Main loop of one mount; *on_ready* is called with its status once it is ready."""
 
-    def __init__(self, running: RunningMount, *, tell: Callable[[JSONObject], None]) -> None:
-        self._running, self._tell = running, tell
+    def __init__(self, running: RunningMount, *, on_ready: Callable[[JSONObject], None]) -> None:
+        self._running, self._on_ready = running, on_ready
         self._happened: EventQueue[_Happened] = EventQueue()
         self._signals = 0
 
@@ -181,7 +181,7 @@ class MountProcess:
             raise Refused("Stopped before it was ready.", next="Nothing is mounted.")
         if first.error is not None:
             raise first.error
-        self._tell(self._running.status())
+        self._on_ready(self._running.status())
 
     def _save(self) -> End:
         seconds = SAVING_SECONDS if self._signals < 2 else 0.0  # noqa: PLR2004 - the second
@@ -359,7 +359,7 @@ class ThroughSync:
         self._synced = synced or SyncedDirectory(assembled, self._directory)
         self._held = False
         self._stop = Event()
-        self._thread = Thread(target=self._publish_status, name="holdfast-telling", daemon=True)
+        self._thread = Thread(target=self._publish_status, name="holdfast-status", daemon=True)
 
     def start(self, ended: Callable[[], None]) -> None:
         """Return once every head is written; *ended* is never called.
@@ -450,13 +450,13 @@ def live(
     request: MountRequest,
     plan: MountPlan,
     *,
-    tell: Callable[[JSONObject], None],
+    on_ready: Callable[[JSONObject], None],
     warn: Callable[[str], None],
     machine: Machine = HERE,
 ) -> End:
     """Mount the stores of *request* by *plan* until unmounted or signalled.
 
-    *tell* is called with the status once the first `ls` works, *warn* with each warning before
+    *on_ready* is called with the status once the first `ls` works, *warn* with each warning before
     that. An error that prevents the mount is raised, and nothing is mounted.
     """
     options = plan.options(request.session_id)
@@ -464,7 +464,7 @@ def live(
     mode, reason = _chosen(plan, machine)
     register = Register()
     cleared = claim(plan.directory, register, may_hold_files=mode == "sync")
-    for warning in (*([cleared] if cleared else []), *request.said):
+    for warning in (*([cleared] if cleared else []), *request.warnings):
         warn(warning)
     facts = Facts(
         dir=str(plan.directory),
@@ -485,7 +485,7 @@ def live(
         if mode == "fuse"
         else ThroughSync(assembled, facts, register)
     )
-    return MountProcess(running, tell=tell).run()
+    return MountProcess(running, on_ready=on_ready).run()
 
 
 def _chosen(plan: MountPlan, machine: Machine) -> tuple[Mode, str | None]:

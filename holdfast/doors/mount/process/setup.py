@@ -46,13 +46,13 @@ class MountedStore(Struct, frozen=True, kw_only=True):
 class MountRequest(Struct, frozen=True, kw_only=True):
     """The stores to mount, in order, with their handle and session.
 
-    `said` has a warning for each difference from the options.
+    `warnings` has one for each difference from the options.
     """
 
     hf: Holdfast
     session_id: str | None
     parts: tuple[MountedStore, ...]
-    said: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def repeated(self) -> MountedStore | None:
         """Return the first part that repeats the store of an earlier one, or None."""
@@ -64,7 +64,7 @@ class MountRequest(Struct, frozen=True, kw_only=True):
         return None
 
 
-def asked(
+def mount_request(
     hf: Holdfast, *, session: str | None, stores: Sequence[str], read_only: bool = False
 ) -> MountRequest:
     """Return the mount request for *stores*, ids or names, or for a session.
@@ -84,7 +84,7 @@ def asked(
     id = session or own or ""
     narrowed, warnings = (hf, ()) if own is not None else _narrowed(hf, id)
     found = _of_session(narrowed, id, stores)
-    found = replace(found, said=(*warnings, *found.said))
+    found = replace(found, warnings=(*warnings, *found.warnings))
     return _read_only(found, only=read_only or bool(warnings))
 
 
@@ -116,17 +116,19 @@ def _of_session(hf: Holdfast, session_id: str, wanted: Sequence[str]) -> MountRe
             ),
         )
     parts: list[MountedStore] = []
-    said: list[str] = []
+    warnings: list[str] = []
     for each in attached:
         try:
             store = hf.memory_stores.retrieve(each.memory_store_id)
         except NotFound:
-            said.append(f"{each.name} ({each.memory_store_id}) was deleted, and is not mounted.")
+            warnings.append(
+                f"{each.name} ({each.memory_store_id}) was deleted, and is not mounted."
+            )
         else:
             parts.append(MountedStore(store=store, resource=each))
     if not parts:
         raise NotFound("memory store of the session", session_id, next="All of them were deleted.")
-    return MountRequest(hf=hf, session_id=session_id, parts=tuple(parts), said=tuple(said))
+    return MountRequest(hf=hf, session_id=session_id, parts=tuple(parts), warnings=tuple(warnings))
 
 
 def _attached(wanted: str, resources: Iterable[Resource]) -> Resource:

@@ -37,7 +37,6 @@ from holdfast.doors.mount.sync.state import (
 )
 from holdfast.doors.mount.sync.worker import SyncWorker
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.events import Event
 from holdfast.memories.stores.records import Access
 
 _log = logging.getLogger(__name__)
@@ -218,7 +217,7 @@ class SyncedDirectory:
         except BaseException:
             self.stop(0.0)
             raise
-        self._publish("started")
+        self._emit("started")
 
     def _begin(self) -> None:
         for worker in self._workers.values():
@@ -254,7 +253,7 @@ class SyncedDirectory:
             with suppress(OSError):
                 self._directory.chmod(self._mode)
         if not again:
-            self._publish("stopped", unsaved=unsaved)
+            self._emit("stopped", unsaved=unsaved)
         return unsaved
 
     def status(self) -> SyncedStatus:
@@ -299,17 +298,9 @@ class SyncedDirectory:
                     self._workers[slug].touched(f"/{path}", appeared=each.appeared)
         watcher.close()
 
-    def _publish(self, what: str, **data: int) -> None:
-        session_id = self._around.options.session_id
-        self._around.publish(
-            Event(
-                type=f"mount.{what}",
-                at=self._around.clock.now(),
-                workspace=self._sources[0][1].workspace,
-                ids={} if session_id is None else {"session_id": session_id},
-                data={"stores": len(self._workers), **data},
-            )
-        )
+    def _emit(self, what: str, **data: int) -> None:
+        workspace = self._sources[0][1].workspace
+        self._around.emit(what, workspace, stores=len(self._workers), **data)
 
 
 def folder_of(directory: Path, state: Path | None = None) -> Path:

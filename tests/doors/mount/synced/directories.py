@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.doors.mount.filesystem.store_dir import StoreStatus
 from holdfast.doors.mount.names import MountOptions
-from holdfast.doors.mount.process.setup import MountDependencies, asked, assemble
+from holdfast.doors.mount.process.setup import MountDependencies, assemble, mount_request
 from holdfast.doors.mount.storage.spool import Spooled
 from holdfast.doors.mount.sync.replica import Pace
 from holdfast.doors.mount.sync.sync import FileEvent, SyncedDirectory, SystemWatcher, Watch
@@ -86,7 +86,9 @@ class Side:
 
     def start(self, *, pace: Pace = PACE, watch: Watch = SystemWatcher) -> "Side":
         assembled = assemble(
-            asked(self.hf, session=self._session, stores=self.stores, read_only=self._read_only),
+            mount_request(
+                self.hf, session=self._session, stores=self.stores, read_only=self._read_only
+            ),
             MountOptions(spool=self.spool, grace=self._grace, session_id=self._session),
         )
         self.slug = assembled.sources[0][0]

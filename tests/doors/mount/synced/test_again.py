@@ -8,7 +8,7 @@ from doors.mount.core.trouble import gone
 from doors.mount.synced.conftest import Sides
 from doors.mount.synced.directories import PACE, Told, eventually
 
-from holdfast.doors.mount.process.setup import asked
+from holdfast.doors.mount.process.setup import mount_request
 from holdfast.doors.mount.sync import files as local_files
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
@@ -171,7 +171,9 @@ def test_a_change_of_names_that_was_cut_short_is_finished(
 
 def slugs(hf: Holdfast, *stores: str) -> dict[str, str]:
     """Return the name of the directory of each of *stores*, synced in that order."""
-    return {part.store.id: part.slug for part in asked(hf, session=None, stores=stores).parts}
+    return {
+        part.store.id: part.slug for part in mount_request(hf, session=None, stores=stores).parts
+    }
 
 
 def versions(hf: Holdfast, store: str) -> list[Version]:
