@@ -162,7 +162,13 @@ class AgentLoop:
         async with none_left(), started as graph:
             self._graph = graph
             if inbox is not None:
-                inbox.deliver_to(_delivery(graph, steered))
+
+                def deliver(text: str) -> None:
+                    graph.enqueue(text, priority="asap")
+                    if steered is not None:
+                        steered(text)
+
+                inbox.deliver_to(deliver)
             try:
                 return await self._drive(graph)
             finally:
@@ -172,7 +178,7 @@ class AgentLoop:
                 self._messages, self._graph = graph.all_messages(), None
 
     async def _drive(self, graph: AgentRun[Any, Any]) -> StopReason:
-        opening = self._prompt, self._history
+        opening, hooks = (self._prompt, self._history), self.scope.agent.hooks
         node = graph.next_node
         while not isinstance(node, End):
             if ModelAgent.is_model_request_node(node):
@@ -182,7 +188,7 @@ class AgentLoop:
                     self.base = len(graph.all_messages()) + 1
                 if reason := await self.policy.may_request():
                     return reason
-                if not await self._starts(*opening):
+                if hooks and hooks.on_start and not await self._starts(*opening):
                     return "hook_stop"
                 node = await self._request(graph, node)
             elif ModelAgent.is_call_tools_node(node):
@@ -197,8 +203,6 @@ class AgentLoop:
     async def _starts(self, prompt: tuple[Message, ...], history: tuple[Message, ...]) -> bool:
         """Run `on_start` before a request; return False if it stops the loop."""
         scope = self.scope
-        if scope.agent.hooks is None or scope.agent.hooks.on_start is None:
-            return True
         changed = await started(
             AgentStart(
                 agent=scope.agent,
@@ -233,15 +237,11 @@ class AgentLoop:
             if emit is not None and not streams:
                 await emit(whole(response))
             self.policy.replied(response)
-            await self._on_response(response)
+            agent = self.scope.agent
+            if agent.hooks and agent.hooks.on_response:
+                before = self.result("done")
+                retell(response, before, await answered(agent, before, self.scope.run))
         return after
-
-    async def _on_response(self, response: ModelResponse) -> None:
-        """Let the agent's hook change the text of *response*."""
-        agent = self.scope.agent
-        if agent.hooks and agent.hooks.on_response:
-            before = self.result("done")
-            retell(response, before, await answered(agent, before, self.scope.run))
 
     async def finished(self, text: str) -> str:
         """Return the final *text* as changed by `on_finish`."""
@@ -286,17 +286,6 @@ class AgentLoop:
             error=error,
             **identity,
         )
-
-
-def _delivery(
-    graph: AgentRun[Any, Any], steered: Callable[[str], None] | None
-) -> Callable[[str], None]:
-    def deliver(text: str) -> None:
-        graph.enqueue(text, priority="asap")
-        if steered is not None:
-            steered(text)
-
-    return deliver
 
 
 def _bare(message: ModelMessage) -> ModelMessage:

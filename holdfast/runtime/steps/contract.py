@@ -2,10 +2,11 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from functools import cache, lru_cache
 from importlib.resources import files
+from itertools import islice
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
@@ -21,9 +22,7 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.messages import (
     ModelMessage,
-    ModelRequestPart,
     ModelResponse,
-    ModelResponsePart,
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
@@ -47,29 +46,6 @@ CHARACTERS: Final = 4
 """Characters per token, where no provider has counted tokens."""
 
 
-class Sizes:
-    """The size of a growing conversation. Each message and tool is measured once."""
-
-    def __init__(self, instructions: str) -> None:
-        self._instructions = len(instructions)
-        self._messages: list[int] = []
-        self._tools: dict[str, int] = {}
-
-    def tokens(self, messages: Sequence[ModelMessage], tools: Iterable[ToolDefinition]) -> int:
-        """Return the larger of the last reported tokens and a quarter of the characters."""
-        # The last one measured may have grown since, by texts put before its request.
-        del self._messages[-1:]
-        self._messages += [characters(each) for each in messages[len(self._messages) :]]
-        size = self._instructions + sum(self._messages) + sum(map(self._schema, tools))
-        return max(_reported(messages), -(-size // CHARACTERS))
-
-    def _schema(self, tool: ToolDefinition) -> int:
-        if tool.name not in self._tools:
-            schema = msgspec.json.encode(tool.parameters_json_schema)
-            self._tools[tool.name] = len(tool.name) + len(tool.description or "") + len(schema)
-        return self._tools[tool.name]
-
-
 def _reported(messages: Sequence[ModelMessage]) -> int:
     for message in reversed(messages):
         if isinstance(message, ModelResponse):
@@ -79,18 +55,18 @@ def _reported(messages: Sequence[ModelMessage]) -> int:
 
 def characters(message: ModelMessage) -> int:
     """Return the number of characters in *message*."""
-    return sum(map(_of_part, message.parts))
-
-
-def _of_part(part: ModelRequestPart | ModelResponsePart) -> int:
-    if isinstance(part, ToolCallPart):
-        return len(part.tool_name) + len(part.args_as_json_str())
-    if isinstance(part, ToolReturnPart):
-        return len(part.model_response_str())
-    if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
-        return sum(len(each) for each in part.content if isinstance(each, str))
-    content: Any = getattr(part, "content", None)
-    return len(content) if isinstance(content, str) else 0
+    total = 0
+    for part in message.parts:
+        content: Any = getattr(part, "content", None)
+        if isinstance(part, ToolCallPart):
+            total += len(part.tool_name) + len(part.args_as_json_str())
+        elif isinstance(part, ToolReturnPart):
+            total += len(part.model_response_str())
+        elif isinstance(content, str):
+            total += len(content)
+        elif isinstance(part, UserPromptPart):
+            total += sum(len(each) for each in part.content if isinstance(each, str))
+    return total
 
 
 RETRIED: Final = frozenset({"model_error", "timeout"})
@@ -148,13 +124,19 @@ CONCLUDING: Final = 3
 
 
 class Stage:
-    """Progress of one try: at most *most* requests of about *budget* tokens each."""
+    """Progress of one try: at most *most* requests of about *budget* tokens each.
 
-    def __init__(self, *, most: int, budget: int, sizes: Sizes) -> None:
+    Each message and tool is measured once. *system* is the text before the messages.
+    """
+
+    def __init__(self, system: str, *, most: int, budget: int) -> None:
         self.requests = 0
         self.concluding = False
-        self._most, self._budget, self._sizes = most, budget, sizes
+        self._most, self._budget = most, budget
         self._tokens, self._weighed, self._last_ones = 0, 0, 0
+        self._system = len(system)
+        self._messages: list[int] = []
+        self._tools: dict[str, int] = {}
 
     def begin_request(self) -> None:
         """Count one more request; raise Stopped if none is left."""
@@ -179,11 +161,25 @@ class Stage:
         self._weighed = self.requests
         before = self.concluding
         if not before:
-            self._tokens = self._sizes.tokens(messages, tools)
+            self._tokens = self._measured(messages, tools)
             last = self.requests == self._most
             self.concluding = last or self._tokens > FULL * self._budget
         self._last_ones += self.concluding
         return self.concluding and not before
+
+    def _measured(self, messages: Sequence[ModelMessage], tools: Iterable[ToolDefinition]) -> int:
+        """Return the larger of the last reported tokens and a quarter of the characters."""
+        # The last one measured may have grown since, by texts put before its request.
+        del self._messages[-1:]
+        self._messages += [characters(each) for each in messages[len(self._messages) :]]
+        size = self._system + sum(self._messages)
+        for tool in tools:
+            if tool.name not in self._tools:
+                schema = msgspec.json.encode(tool.parameters_json_schema)
+                named = len(tool.name) + len(tool.description or "")
+                self._tools[tool.name] = named + len(schema)
+            size += self._tools[tool.name]
+        return max(_reported(messages), -(-size // CHARACTERS))
 
 
 # Values of memory or inputs are in neither: the model gets their keys.
@@ -210,21 +206,19 @@ class Contract(Struct, frozen=True, kw_only=True):
     profile: Profile
 
     @property
-    def kind(self) -> Kind:
-        """The page for this contract."""
-        if self.schema is None:
-            return "unstructured"
-        return "finish" if self.finish else "schema"
-
-    @property
     def text(self) -> str:
         """The page, with the memory's section and the schema inserted."""
         parts = {
             "memory": run_prompt(profile=self.profile),
-            "schema": "" if self.schema is None else _indented(self.schema),
+            "schema": "",
         }
+        page: Kind = "unstructured"
+        if self.schema is not None:
+            page = "finish" if self.finish else "schema"
+            encoded = msgspec.json.encode(self.schema)
+            parts["schema"] = msgspec.json.format(encoded, indent=2).decode()
         # In one pass: inserted text is not scanned again.
-        return _PLACES.sub(lambda found: parts[found[1]], _page(self.kind))
+        return _PLACES.sub(lambda found: parts[found[1]], _page(page))
 
 
 def system_text(preamble: Sequence[str | None], contract: Contract, *, now: datetime) -> str:
@@ -250,12 +244,7 @@ def upstream_keys(task: Task, step: Step, upstream: Sequence[str], memory: RunMe
 
 def absent(memory: RunMemory, named: Sequence[str]) -> list[str]:
     """Return the keys of *named* without a readable entry: missing, or failed."""
-    entries = ((key, memory.get(key)) for key in named)
-    return [key for key, entry in entries if entry is None or entry.failed]
-
-
-def _indented(schema: Schema) -> str:
-    return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode()
+    return [key for key in named if (entry := memory.get(key)) is None or entry.failed]
 
 
 @cache
@@ -327,7 +316,9 @@ class ResultSchema:
         """Return up to five problems of *candidate*: place, expectation, value."""
         try:
             json_values.encode(candidate, root="", depth=DEPTH, field="result")
-            found = _problems_of(self._checks.iter_errors(candidate))
+            found = [
+                _problem(each) for each in islice(self._checks.iter_errors(candidate), PROBLEMS)
+            ]
         except InvalidInput as error:
             return [error.reason]
         except RecursionError:
@@ -357,15 +348,6 @@ class ResultSchema:
             return self._checks.is_valid(value)
         listed = cast("list[str]", kinds if isinstance(kinds, list) else [kinds])
         return any(self._checks.is_type(value, kind) for kind in listed)
-
-
-def _problems_of(errors: Iterable[ValidationError]) -> list[str]:
-    found: list[str] = []
-    for error in errors:
-        found.append(_problem(error))
-        if len(found) == PROBLEMS:
-            break
-    return found
 
 
 def _problem(error: ValidationError) -> str:
@@ -424,19 +406,17 @@ def parameters(schema: Schema) -> Schema:
 
 def _pointed(part: object) -> Any:
     if isinstance(part, dict):
-        return dict(_pointed_members(cast("dict[str, Any]", part)))
+        moved: dict[str, Any] = {}
+        for name, value in cast("dict[str, Any]", part).items():
+            if name == "$ref" and isinstance(value, str) and value.startswith("#"):
+                kept = value.startswith(("#/$defs/", "#/definitions/"))
+                moved[name] = value if kept else f"#/properties/result{value[1:]}"
+            elif name not in ("$schema", "$id"):
+                moved[name] = _pointed(value)
+        return moved
     if isinstance(part, list):
         return [_pointed(each) for each in cast("list[object]", part)]
     return part
-
-
-def _pointed_members(part: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in part.items():
-        if name == "$ref" and isinstance(value, str) and value.startswith("#"):
-            kept = value.startswith(("#/$defs/", "#/definitions/"))
-            yield name, value if kept else f"#/properties/result{value[1:]}"
-        elif name not in ("$schema", "$id"):
-            yield name, _pointed(value)
 
 
 AcceptResult: TypeAlias = Callable[[Any], str | Awaitable[str | None] | None]

@@ -1,8 +1,8 @@
 """`StepExecutor`: an agent works on one instruction."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import count
 from typing import Any, Final
@@ -37,9 +37,12 @@ from holdfast.runtime.steps.contract import (
     upstream_keys,
     wait_after,
 )
-from holdfast.runtime.steps.policy import StepPolicy, check_names, memory_tools
+from holdfast.runtime.steps.policy import StepPolicy, check_names
+from holdfast.tools.run import run as memory_tools
 from holdfast.tools.run import run_hint
 
+MEMORY_BUDGET: Final = 24_000
+"""Limit of characters in one result of a memory tool."""
 TITLE: Final = 80
 FAILED: Final = 60
 """Characters of a step's instructions in the title of its entry."""
@@ -82,7 +85,7 @@ def leave_failure(memory: RunMemory, step: Step, error: StepError) -> None:
 
 
 def _first_line(step: Step, most: int) -> str:
-    lines = whole(step.instructions).strip().splitlines()
+    lines = step.instructions.encode(errors="replace").decode().strip().splitlines()
     return " ".join(lines[0].split())[:most] if lines else step.id
 
 
@@ -90,36 +93,8 @@ def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-class StepSpan:
-    """The span of one step."""
-
-    def __init__(self, span: Span) -> None:
-        self._span = span
-
-    def end(
-        self,
-        state: State,
-        error: StepError | None,
-        *,
-        messages: Sequence[ModelMessage],
-        iterations: int,
-    ) -> None:
-        """Set the end of the step, after *iterations* and the *messages* of its last try."""
-        span = self._span
-        if not span.is_recording():
-            return
-        usages = [each.usage for each in messages if isinstance(each, ModelResponse)]
-        span.set_attribute("holdfast.state", state)
-        span.set_attribute("holdfast.iterations", iterations)
-        span.set_attribute("gen_ai.usage.input_tokens", sum(u.input_tokens for u in usages))
-        span.set_attribute("gen_ai.usage.output_tokens", sum(u.output_tokens for u in usages))
-        if error is not None:
-            span.set_attribute("holdfast.reason", error.reason)
-
-
-@contextmanager
-def step_span(assignment: Assignment) -> Generator[StepSpan]:
-    """Trace the block as the step of *assignment*."""
+def span_of(assignment: Assignment) -> AbstractContextManager[Span]:
+    """Return the span of the step of *assignment*, to be the current one in a block."""
     context, step = assignment.context, assignment.step
     needed = [context.spans[each] for each in step.depends_on if each in context.spans]
     attributes: dict[str, str | int] = {
@@ -129,11 +104,9 @@ def step_span(assignment: Assignment) -> Generator[StepSpan]:
     }
     if assignment.item_index is not None:
         attributes["holdfast.item_index"] = assignment.item_index
-    with context.tracer.start_as_current_span(
+    return context.tracer.start_as_current_span(
         "holdfast.step", attributes=attributes, links=[Link(each) for each in needed]
-    ) as span:
-        context.spans[step.id] = span.get_span_context()
-        yield StepSpan(span)
+    )
 
 
 @dataclass(eq=False)
@@ -210,7 +183,8 @@ class StepExecutor:
         """Execute the step and emit its events."""
         self.result, self.error, self.iterations = None, None, 0
         inbox = self.context.steering.started(self.step.id)
-        with step_span(self._assignment) as span:
+        with span_of(self._assignment) as span:
+            self.context.spans[self.step.id] = span.get_span_context()
             try:
                 await self._store(await self._tried(inbox))
             except Stopped as stopped:
@@ -224,12 +198,18 @@ class StepExecutor:
                 raise
             finally:
                 inbox.end()
-                span.end(
-                    self.step.state,
-                    self.error,
-                    messages=self.messages,
-                    iterations=self.iterations,
-                )
+                if span.is_recording():
+                    self._describe(span)
+
+    def _describe(self, span: Span) -> None:
+        """Set the end of the step, and the usage of its last try, in *span*."""
+        usages = [each.usage for each in self.messages if isinstance(each, ModelResponse)]
+        span.set_attribute("holdfast.state", self.step.state)
+        span.set_attribute("holdfast.iterations", self.iterations)
+        span.set_attribute("gen_ai.usage.input_tokens", sum(u.input_tokens for u in usages))
+        span.set_attribute("gen_ai.usage.output_tokens", sum(u.output_tokens for u in usages))
+        if self.error is not None:
+            span.set_attribute("holdfast.reason", self.error.reason)
 
     async def _tried(self, inbox: Inbox) -> Any:
         """Return the first result of a try; raise Stopped when the last try has none."""
@@ -366,7 +346,10 @@ class StepExecutor:
         schema = checked_schema(step.output_schema)
         limit = self.tool_result_limit
         contract_tools = memory_tools(
-            context.memory, profile=context.profile, writer=agent.name, most=limit
+            context.memory,
+            profile=context.profile,
+            writer=agent.name,
+            budget=min(MEMORY_BUDGET, limit),
         )
         tools = [*agent.tools, *self.tools]
         check_names(tools, contract_tools)

@@ -1,8 +1,8 @@
 """`StepPolicy`: the rules of one try of a step in the loop of its agent."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -13,12 +13,11 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai.tools import ToolDefinition
 
 from holdfast.ground.errors import EngineFault, HoldfastError, NotRunnable
-from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.message import Message
 from holdfast.memories.state.result import text_of
 from holdfast.runtime.agent import AnyTool, named
-from holdfast.runtime.context import Inbox, Profile
+from holdfast.runtime.context import Inbox
 from holdfast.runtime.events import feed
 from holdfast.runtime.inference.agent_loop import AgentLoop, LoopScope, capabilities, instruments
 from holdfast.runtime.inference.messages import to_model
@@ -29,7 +28,6 @@ from holdfast.runtime.steps.contract import (
     CONCLUDE_IN_TEXT,
     Acceptance,
     Assignment,
-    Sizes,
     Stage,
     Stopped,
     of_model,
@@ -37,19 +35,10 @@ from holdfast.runtime.steps.contract import (
 )
 from holdfast.runtime.steps.tools import FINISH, ResultPages, StepEvents, Toolbox
 from holdfast.tools.base import Schema, Tool
-from holdfast.tools.run import run as run_tools
-
-ANSWER: Final = 24_000
-"""Limit of characters in one result of a memory tool."""
 
 _FINISH: Final = Tool(
     id="step.finish", name=FINISH, description="", parameters={}, work=lambda _: None
 )
-
-
-def memory_tools(memory: RunMemory, *, profile: Profile, writer: str, most: int) -> list[Tool]:
-    """Return the three tools of *memory* for a step, *most* characters a result."""
-    return run_tools(memory, profile=profile, writer=writer, budget=min(ANSWER, most))
 
 
 def check_names(tools: Iterable[AnyTool], contract: Iterable[Tool]) -> None:
@@ -64,14 +53,11 @@ FINISH_WORDS: Final = "Hand over the result of this step and end it. Call it onc
 IN_TEXT: Final = ModelAgent[Any, str](name="step", output_type=str, end_strategy="graceful")
 
 
-def _policy(ctx: RunContext[AgentLoop]) -> "StepPolicy":
-    return cast("StepPolicy", ctx.deps.policy)
-
-
 @IN_TEXT.output_validator
 async def accept_text(ctx: RunContext[Any], text: str) -> str:
     """Return the answer in *text*; a blank one is retried."""
-    return await _policy(ctx).acceptance.of_text(text)
+    policy: StepPolicy = ctx.deps.policy
+    return await policy.acceptance.of_text(text)
 
 
 def with_schema(shown: Schema) -> ModelAgent[Any, Any]:
@@ -81,12 +67,11 @@ def with_schema(shown: Schema) -> ModelAgent[Any, Any]:
     one. pydantic-ai cannot take a schema that refers to itself; `RequestRewrite` sets it instead.
     """
     text = msgspec.json.encode(shown)
-    return _with_schema(b"{}" if refers(shown) else text)
+    return _with_schema(b"{}" if REFERENCE in text else text)
 
 
-def refers(shown: Schema) -> bool:
-    """Return whether there may be references in *shown*."""
-    return b'"$ref"' in msgspec.json.encode(shown)
+REFERENCE: Final = b'"$ref"'
+"""In the JSON of each schema with references."""
 
 
 @lru_cache(maxsize=256)
@@ -100,7 +85,7 @@ def _with_schema(text: bytes) -> ModelAgent[Any, Any]:
 
 async def accept_arguments(ctx: RunContext[Any], arguments: Any) -> Any:
     """Return the result in *arguments*; problems are returned to the model."""
-    policy = _policy(ctx)
+    policy: StepPolicy = ctx.deps.policy
     if policy.assignment.wanted is None:
         raise EngineFault("finish_step was called where it was not offered")
     return await policy.acceptance.of_arguments(policy.assignment.wanted, arguments)
@@ -124,12 +109,11 @@ class StepPolicy:
 
     def __init__(self, assignment: Assignment, system: str) -> None:
         self.assignment, self._system = assignment, system
+        self._feed = feed.get()
         wanted = assignment.wanted
         self.finish_parameters: Schema = parameters(wanted.schema) if wanted else {}
         self.acceptance = Acceptance(wanted, assignment.accept_result)
-        self.stage = Stage(
-            most=assignment.max_iterations, budget=assignment.token_budget, sizes=Sizes(system)
-        )
+        self.stage = Stage(system, most=assignment.max_iterations, budget=assignment.token_budget)
 
     async def may_request(self) -> StopReason | None:
         """Count one more request; return a reason if none is left and there is a result.
@@ -194,7 +178,7 @@ class StepPolicy:
             input=assignment.step.instructions,
             clock=context.clock,
             emit=events.chunks if context.stream else None,
-            calls=events.calls if feed.get() is not None else None,
+            calls=None if self._feed is None else events.calls,
             result_schema=self.finish_parameters or None,
         )
         return AgentLoop(scope, self), toolbox
@@ -210,9 +194,10 @@ class StepPolicy:
         try:
             reason = await loop.run(
                 with_schema(shown) if wanted else IN_TEXT,
-                (messages.system(self._system), messages.user(message)),
+                # Only hooks see it, and without hooks it is not needed.
+                (messages.system(self._system), messages.user(message)) if agent.hooks else (),
                 inbox=inbox,
-                steered=_steered(assignment),
+                steered=self.steered,
                 user_prompt=message,
                 instructions=self._system,
                 model=assignment.model,
@@ -223,7 +208,7 @@ class StepPolicy:
                     )
                 ],
                 capabilities=[
-                    *capabilities(agent, rewrite=refers(shown)),
+                    *capabilities(agent, rewrite=REFERENCE in msgspec.json.encode(shown)),
                     *instruments(assignment.context),
                 ],
             )
@@ -239,17 +224,15 @@ class StepPolicy:
             raise
         if reason == "hook_stop":
             raise Stopped("hook", "the hook on_start stopped it")
-        text = await loop.finished("" if wanted else self.acceptance.result)
-        return self.acceptance.result if wanted else text
+        result = self.acceptance.result
+        if agent.hooks is None:
+            return result
+        text = await loop.finished("" if wanted else result)
+        return result if wanted else text
 
-
-def _steered(assignment: Assignment) -> Callable[[str], None]:
-    """Return the function that emits a text put before the next request."""
-    events, context = feed.get(), assignment.context
-
-    def emit(text: str) -> None:
+    def steered(self, text: str) -> None:
+        """Emit that *text* was put before the next request, from any thread."""
+        assignment, events = self.assignment, self._feed
         if events is not None:
             update = assignment.log("info", f"Steered: {text}")
-            events.tell_soon(lambda: context.stamped(update))
-
-    return emit
+            events.tell_soon(lambda: assignment.context.stamped(update))

@@ -7,7 +7,15 @@ does not allow, and a call after the result was accepted. Results too long for a
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from inspect import isawaitable
@@ -68,22 +76,19 @@ class ResultPages:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._results: dict[str, str] = {}
-
-    def __len__(self) -> int:
-        return len(self._results)
+        self.results: dict[str, str] = {}
 
     def keep(self, text: str) -> JSON:
         """Store *text* whole, and return its first part."""
-        result_id = f"result_{len(self._results) + 1}"
-        self._results[result_id] = text
+        result_id = f"result_{len(self.results) + 1}"
+        self.results[result_id] = text
         return self.part(result_id, 0)
 
     def part(self, result_id: str, offset: int) -> JSON:
         """Return the part of a stored result that begins at *offset*, or an error."""
-        text = self._results.get(result_id)
+        text = self.results.get(result_id)
         if text is None:
-            known = ", ".join(self._results) or "none"
+            known = ", ".join(self.results) or "none"
             return _paging_error(f"there is no result {result_id!r}; those kept are: {known}")
         if offset > len(text):
             return _paging_error(f"the result has {len(text)} characters; {offset} is past its end")
@@ -202,7 +207,7 @@ class Toolbox:
     def __post_init__(self) -> None:
         self.pages = ResultPages(self.limit)
         self.threaded = {name_of(tool) for tool in self.tools if in_thread(tool)}
-        self._own = {READ_RESULT, *(tool.name for tool in self.own)}
+        self._own = {READ_RESULT, *[tool.name for tool in self.own]}
 
     def toolset(
         self,
@@ -227,11 +232,10 @@ class Toolbox:
         context = self.context
         return tool_context(ctx, self.agent, self._state, run_id=context.run_id, context=context)
 
-    def allows(self, name: str) -> bool:
-        """Return whether *name* may be offered now."""
-        if name == READ_RESULT:
-            return len(self.pages) > 0
-        return name in self._own or self.allowed is None or name in self.allowed
+    def unlisted(self, names: Iterable[str]) -> set[str]:
+        """Return those of *names* that are not to be offered now."""
+        found = set[str]() if self.allowed is None else set(names) - self._own - {*self.allowed}
+        return found if self.pages.results else found | {READ_RESULT}
 
     def pages_of(self, name: str) -> ResultPages | None:
         """Return the pages for long results of *name*; None if it pages itself."""
@@ -276,7 +280,8 @@ class StepTools(WrapperToolset[Any]):
         tools = await super().get_tools(ctx)
         if FINISH in tools:
             raise ToolNameTaken(FINISH, "step.finish", tools[FINISH].toolset.label)
-        offered = {name: tool for name, tool in tools.items() if self.toolbox.allows(name)}
+        unlisted = self.toolbox.unlisted(tools)
+        offered = {name: tool for name, tool in tools.items() if name not in unlisted}
         if self.concludes is not None:
             definitions = [tool.tool_def for tool in offered.values()]
             offered = {} if await self.concludes(ctx, definitions) else offered

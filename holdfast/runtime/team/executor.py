@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, suppress
-from typing import Final, get_args
+from typing import get_args
 
 from holdfast.ground.errors import AgentNameTaken, InvalidInput, NoModel, NotPermitted
 from holdfast.ground.validation import check_one_of, check_whole
@@ -13,6 +13,7 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, TeamUpdate
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.steps.executor import MEMORY_BUDGET
 from holdfast.runtime.steps.tools import Toolbox
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.bus import Mailbox, MessageBus
@@ -218,10 +219,6 @@ class Play:
     def _undone(self) -> str:
         tasks = {task.id: task for task in self._board.list()}
         return why_undone(tasks, [member.workforce() for member in self._members])
-
-
-MEMORY_BUDGET: Final = 24_000
-"""Limit of characters in one result of a memory tool."""
 
 
 class TeamExecutor:
