@@ -4,9 +4,8 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 from opentelemetry.trace import Span
@@ -14,11 +13,10 @@ from opentelemetry.trace import Span
 from holdfast.ground.errors import InvalidInput, LimitExceeded
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
-from holdfast.runtime.events import LogUpdate, StepError, StepResult, TaskMoment, TaskUpdate
-from holdfast.runtime.metrics import count_step
+from holdfast.runtime.events import StepError, TaskMoment, TaskUpdate
 from holdfast.runtime.plans.plan import State, Step, Task
 from holdfast.runtime.plans.schedule import Blocked, Crew, PlanContext, Spent, walk
-from holdfast.runtime.steps.executor import leave_failure, leave_result, leave_task_result
+from holdfast.runtime.steps.record import StepRecord, leave_task_result
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _NAMES = {
@@ -116,22 +114,22 @@ class FanOut:
     ) -> None:
         self._task, self._step, self._means, self._finish = task, step, means, finish
         self._context = means.context
+        self._record = StepRecord(means.context, task, step)
         self._failed: dict[int, StepError] = {}
         self._spent = spent
 
     async def perform(self) -> None:
         """Work on each item; set the state and the entry of the step, and emit its events."""
-        self._step.begin(self._context.now())
         # Steering reaches its items, each by its own id, and not the step itself.
         self._context.steering.started(self._step.id).end()
-        await self._tell("step_started")
+        await self._record.begin()
         try:
             await self._perform()
         except asyncio.CancelledError:
             # Its items have emitted their own.
-            self._end("cancelled")
+            self._record.end("cancelled")
             why = self._context.cancelled or "cancelled"
-            self._context.tell_soon(self._update("step_cancelled", cause=why))
+            self._context.tell_soon(self._record.update("step_cancelled", cause=why))
             raise
 
     async def _perform(self) -> None:
@@ -146,7 +144,13 @@ class FanOut:
         await self._work(items)
         if self._failed and (step.on_item_error == "fail" or len(self._failed) == len(items)):
             return await self._fail("items", _named(self._failed, len(items)))
-        return await self._complete(items)
+        try:
+            return await self._record.complete(self._results(items), finish=self._finish)
+        except (InvalidInput, LimitExceeded) as error:
+            return await self._fail("memory", str(error))
+
+    async def _fail(self, reason: str, message: str) -> None:
+        await self._record.fail(StepError(reason, message))
 
     def _source(self) -> JSON:
         first = self._step.depends_on[0]
@@ -167,7 +171,8 @@ class FanOut:
     async def _one(self, index: int, item: JSON) -> None:
         means, step = self._means, item_step(self._step, item, index)
         if means.restored(step.id):
-            return await self._tell("step_restored", step=step, item_index=index)
+            record = StepRecord(self._context, self._task, step, index)
+            return await self._context.tell(record.update("step_restored"))
         executor = means.executor(self._task, step, item_index=index)
         await executor.perform()
         self._spent.add(executor)
@@ -187,70 +192,6 @@ class FanOut:
 
     def _result(self, index: int) -> JSON:
         return self._context.memory.get_value(keys.step(f"{self._step.id}.{index}"))
-
-    async def _complete(self, items: Sequence[JSON]) -> None:
-        results = self._results(items)
-        try:
-            memory = self._context.memory
-            leave_result(memory, self._task, self._step, results, finish=self._finish)
-        except (InvalidInput, LimitExceeded) as error:
-            return await self._fail("memory", str(error))
-        self._end("completed")
-        await self._tell("step_completed")
-        event = StepResult(
-            task_id=self._task.id,
-            step_id=self._step.id,
-            result=results,
-            is_task_result=self._finish,
-        )
-        return await self._context.tell(event)
-
-    async def _fail(self, reason: str, message: str) -> None:
-        step, error = self._step, StepError(reason, message)
-        self._end("failed", error)
-        try:
-            leave_failure(self._context.memory, step, error)
-        except LimitExceeded as full:
-            content = f"the failure could not be kept: {full}"
-            await self._context.tell(
-                LogUpdate(severity="error", content=content, task_id=self._task.id, step_id=step.id)
-            )
-        await self._tell("step_failed", cause=str(error))
-        event = StepResult(task_id=self._task.id, step_id=step.id, error=error)
-        await self._context.tell(event)
-
-    def _end(self, state: State, error: StepError | None = None) -> None:
-        step, now = self._step, self._context.now()
-        step.end(state, now, error)
-        seconds = (now - (step.started_at or now)) / 1000
-        reason = error.reason if error else ""
-        count_step(state, reason, seconds=seconds, iterations=None)
-
-    async def _tell(
-        self,
-        event: TaskMoment,
-        *,
-        step: Step | None = None,
-        item_index: int | None = None,
-        cause: str | None = None,
-    ) -> None:
-        await self._context.tell(self._update(event, step, item_index=item_index, cause=cause))
-
-    def _update(
-        self,
-        event: TaskMoment,
-        step: Step | None = None,
-        *,
-        item_index: int | None = None,
-        cause: str | None = None,
-    ) -> TaskUpdate:
-        return TaskUpdate(
-            event=event,
-            task_id=self._task.id,
-            step_id=(step or self._step).id,
-            item_index=item_index,
-            cause=cause,
-        )
 
 
 def _named(failed: Mapping[int, StepError], count: int) -> str:
@@ -373,7 +314,8 @@ class TaskWork:
             # A fault in our code must not stop unrelated steps.
             log.exception("the step %s of the run %s", id, self._context.run_id)
             if not step.settled:
-                await self._fail(step, StepError("internal", f"{type(error).__name__}: {error}"))
+                internal = StepError("internal", f"{type(error).__name__}: {error}")
+                await StepRecord(self._context, self.task, step).fail(internal)
         return step.completed
 
     async def _work_on(self, step: Step) -> None:
@@ -406,15 +348,6 @@ class TaskWork:
         """End *step* before its start; nothing can be sent to it any more."""
         step.end(state, self._context.now())
         self._context.steering.started(step.id).end()
-
-    async def _fail(self, step: Step, error: StepError) -> None:
-        step.end("failed", self._context.now(), error)
-        # The failure is emitted even if the memory is too full for its entry.
-        with suppress(LimitExceeded):
-            leave_failure(self._context.memory, step, error)
-        await self._tell("step_failed", step, cause=str(error))
-        event = StepResult(task_id=self.task.id, step_id=step.id, error=error)
-        await self._context.tell(event)
 
     async def _settle(self) -> None:
         """Set the final state of the task, when no step runs or can start."""
@@ -453,33 +386,14 @@ class TaskWork:
         if self.task.error is not None:
             span.set_attribute("holdfast.reason", self.task.error.reason)
 
-    async def _tell(
-        self,
-        event: TaskMoment,
-        step: Step | None = None,
-        *,
-        cause: str | None = None,
-        blocked_by: tuple[str, ...] = (),
-        result: JSON = None,
-    ) -> None:
-        update = self._update(event, step, cause=cause, blocked_by=blocked_by, result=result)
-        await self._context.tell(update)
+    async def _tell(self, event: TaskMoment, step: Step | None = None, **fields: Any) -> None:
+        await self._context.tell(self._update(event, step, **fields))
 
-    def _update(
-        self,
-        event: TaskMoment,
-        step: Step | None = None,
-        *,
-        cause: str | None = None,
-        blocked_by: tuple[str, ...] = (),
-        result: JSON = None,
-    ) -> TaskUpdate:
+    def _update(self, event: TaskMoment, step: Step | None = None, **fields: Any) -> TaskUpdate:
         return TaskUpdate(
             event=event,
             task_id=self.task.id,
             title=self.task.title,
             step_id=step.id if step else None,
-            cause=cause,
-            blocked_by=blocked_by,
-            result=result,
+            **fields,
         )

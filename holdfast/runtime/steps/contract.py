@@ -30,16 +30,14 @@ from pydantic_ai.messages import (
 from pydantic_ai.tools import ToolDefinition
 
 from holdfast.ground import json_values
-from holdfast.ground.errors import InvalidInput
+from holdfast.ground.errors import EngineFault, InvalidInput
 from holdfast.memories.run import keys
 from holdfast.memories.run.memory import RunMemory
-from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.concurrency import awaited
-from holdfast.runtime.context import Context, Profile
-from holdfast.runtime.events import LogUpdate, Reason, StepError, TaskMoment, TaskUpdate
-from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.context import Profile
+from holdfast.runtime.events import Reason, StepError
 from holdfast.runtime.plans.plan import BadSchema, Step, Task, schema_of
-from holdfast.tools.base import Schema, Tool
+from holdfast.tools.base import Schema
 from holdfast.tools.run import run_prompt
 
 CHARACTERS: Final = 4
@@ -423,47 +421,6 @@ AcceptResult: TypeAlias = Callable[[Any], str | Awaitable[str | None] | None]
 """Returns the reason to reject a result, or None."""
 
 
-class Assignment(Struct, frozen=True, kw_only=True):
-    """A step with its agent, model, tools and limits.
-
-    *agent* is a blank one if none was given. *tools* are the user's, *contract_tools* those that
-    every step has. *wanted* is the schema of the result, None for plain text.
-    """
-
-    context: Context
-    task: Task
-    step: Step
-    item_index: int | None
-    model: AnyModel
-    agent: Agent
-    tools: Sequence[AnyTool]
-    toolsets: Sequence[AnyToolset]
-    contract_tools: Sequence[Tool]
-    contract: Contract
-    wanted: ResultSchema | None
-    max_iterations: int
-    token_budget: int
-    tool_result_limit: int
-    accept_result: AcceptResult | None
-
-    def update(self, event: TaskMoment, **fields: Any) -> TaskUpdate:
-        """Return *event* of this step."""
-        return TaskUpdate(
-            event=event,
-            task_id=self.task.id,
-            title=self.task.title,
-            step_id=self.step.id,
-            item_index=self.item_index,
-            **fields,
-        )
-
-    def log(self, severity: Literal["info", "warning", "error"], content: str) -> LogUpdate:
-        """Return a log event of this step."""
-        return LogUpdate(
-            severity=severity, content=content, task_id=self.task.id, step_id=self.step.id
-        )
-
-
 REFUSALS: Final = 3
 """Rejections by *accept_result*; the last one fails the step."""
 
@@ -480,11 +437,14 @@ class Acceptance:
     def __init__(self, wanted: ResultSchema | None, accept_result: AcceptResult | None) -> None:
         self.result: Any = UNSET
         self.finished = False
-        self._wanted, self._accept_result = wanted, accept_result
+        self.wanted, self._accept_result = wanted, accept_result
         self._refusals = 0
 
-    async def of_arguments(self, wanted: ResultSchema, arguments: dict[str, Any]) -> Any:
+    async def of_arguments(self, arguments: dict[str, Any]) -> Any:
         """Return the result in *arguments* of `finish_step`; raise ModelRetry if invalid."""
+        wanted = self.wanted
+        if wanted is None:
+            raise EngineFault("finish_step was called where it was not offered")
         candidate = wanted.candidate(arguments)
         if problems := wanted.problems(candidate):
             message = "\n".join(f"- {each}" for each in problems)

@@ -1,6 +1,7 @@
 """`StepPolicy`: the rules of one try of a step in the loop of its agent."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -8,31 +9,29 @@ import msgspec
 from msgspec import UNSET
 from pydantic_ai import Agent as ModelAgent
 from pydantic_ai import RunContext, StructuredDict, ToolOutput
-from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.tools import ToolDefinition
 
-from holdfast.ground.errors import EngineFault, HoldfastError, NotRunnable
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.message import Message
 from holdfast.memories.state.result import text_of
-from holdfast.runtime.agent import AnyTool, named
+from holdfast.runtime.agent import AnyModel, AnyTool, named
 from holdfast.runtime.context import Inbox
 from holdfast.runtime.events import feed
 from holdfast.runtime.inference.agent_loop import AgentLoop, LoopScope, capabilities, instruments
 from holdfast.runtime.inference.messages import to_model
-from holdfast.runtime.inference.request import HookFailed, Sent
+from holdfast.runtime.inference.request import Sent
 from holdfast.runtime.inference.run_types import StopReason
 from holdfast.runtime.steps.contract import (
     CONCLUDE,
     CONCLUDE_IN_TEXT,
     Acceptance,
-    Assignment,
+    Contract,
     Stage,
     Stopped,
-    of_model,
     parameters,
 )
+from holdfast.runtime.steps.record import StepRecord
 from holdfast.runtime.steps.tools import FINISH, ResultPages, StepEvents, Toolbox
 from holdfast.tools.base import Schema, Tool
 
@@ -86,9 +85,7 @@ def _with_schema(text: bytes) -> ModelAgent[Any, Any]:
 async def accept_arguments(ctx: RunContext[Any], arguments: Any) -> Any:
     """Return the result in *arguments*; problems are returned to the model."""
     policy: StepPolicy = ctx.deps.policy
-    if policy.assignment.wanted is None:
-        raise EngineFault("finish_step was called where it was not offered")
-    return await policy.acceptance.of_arguments(policy.assignment.wanted, arguments)
+    return await policy.acceptance.of_arguments(arguments)
 
 
 def with_contract(prompt: Sequence[Message], history: Sequence[Message], contract: str) -> Sent:
@@ -104,16 +101,25 @@ def with_contract(prompt: Sequence[Message], history: Sequence[Message], contrac
     return Sent(system, to_model([*history, *rest]))
 
 
+@dataclass(eq=False, kw_only=True)
 class StepPolicy:
-    """The rules of one try of *assignment* under the *system* text."""
+    """The rules of one try of the step of *record*, under the *system* text.
 
-    def __init__(self, assignment: Assignment, system: str) -> None:
-        self.assignment, self._system = assignment, system
-        self._feed = feed.get()
-        wanted = assignment.wanted
+    *acceptance* has its result rule, *stage* its budget, *toolbox* its tools.
+    """
+
+    record: StepRecord
+    model: AnyModel
+    contract: Contract
+    acceptance: Acceptance
+    stage: Stage
+    toolbox: Toolbox
+    system: str
+
+    def __post_init__(self) -> None:
+        wanted = self.acceptance.wanted
         self.finish_parameters: Schema = parameters(wanted.schema) if wanted else {}
-        self.acceptance = Acceptance(wanted, assignment.accept_result)
-        self.stage = Stage(system, most=assignment.max_iterations, budget=assignment.token_budget)
+        self._feed = feed.get()
 
     async def may_request(self) -> StopReason | None:
         """Count one more request; return a reason if none is left and there is a result.
@@ -127,22 +133,22 @@ class StepPolicy:
                 raise
             # It was finished, and then steered: its result stands.
             message = "the message to the step came too late for another request"
-            await self.assignment.context.tell(self.assignment.log("warning", message))
+            await self.record.warn(message)
             return "max_steps"
         self.acceptance.finished = False
         return None
 
     def sent(self, prompt: Sequence[Message], history: Sequence[Message]) -> Sent:
         """Return the messages to send for a hook's *prompt* and *history*."""
-        return with_contract(prompt, history, self.assignment.contract.text)
+        return with_contract(prompt, history, self.contract.text)
 
     def replied(self, response: ModelResponse) -> None:
         """Add the usage of *response* to that of the run."""
-        self.assignment.context.spend(response.usage)
+        self.record.context.spend(response.usage)
 
     async def concludes(self, ctx: RunContext[Any], tools: Sequence[ToolDefinition]) -> bool:
         """Return whether the request of *ctx* with *tools* concludes the step."""
-        wanted, shown = self.assignment.wanted, self.finish_parameters
+        wanted, shown = self.acceptance.wanted, self.finish_parameters
         every = [*tools]
         if wanted is not None:
             every.append(
@@ -150,81 +156,55 @@ class StepPolicy:
             )
         if self.stage.concludes(ctx.messages, every):
             loop: AgentLoop = ctx.deps
-            await self.assignment.context.tell(self.assignment.update("entered_conclusion_stage"))
+            await self.record.context.tell(self.record.update("entered_conclusion_stage"))
             loop.enqueue(CONCLUDE if wanted else CONCLUDE_IN_TEXT)
         return self.stage.concluding
 
-    def loop(self) -> tuple[AgentLoop, Toolbox]:
-        """Return the loop of the try, and its tools."""
-        assignment = self.assignment
-        context, agent = assignment.context, assignment.agent
-        toolbox = Toolbox(
-            agent,
-            context,
-            own=assignment.contract_tools,
-            tools=assignment.tools,
-            toolsets=assignment.toolsets,
-            limit=assignment.tool_result_limit,
-            log=assignment.log,
-            allowed=assignment.step.tools,
-        )
-        events = StepEvents(
-            context, toolbox.answers, step=assignment.step.id, task=assignment.task.id
-        )
+    def loop(self) -> AgentLoop:
+        """Return the loop of the try."""
+        record = self.record
+        context, step = record.context, record.step
+        events = StepEvents(context, self.toolbox.answers, step=step.id, task=record.task.id)
         scope = LoopScope(
-            agent=agent,
+            agent=self.toolbox.agent,
             run=context,
             run_id=context.run_id,
-            input=assignment.step.instructions,
+            input=step.instructions,
             clock=context.clock,
             emit=events.chunks if context.stream else None,
             calls=None if self._feed is None else events.calls,
             result_schema=self.finish_parameters or None,
         )
-        return AgentLoop(scope, self), toolbox
+        return AgentLoop(scope, self)
 
-    async def run(self, loop: AgentLoop, toolbox: Toolbox, message: str, inbox: Inbox) -> Any:
+    async def run(self, loop: AgentLoop, message: str, inbox: Inbox) -> Any:
         """Run *loop* on *message*; return the result, or raise Stopped without one.
 
         Texts sent to *inbox* meanwhile go before its next request.
         """
-        assignment, shown = self.assignment, self.finish_parameters
-        agent, wanted = assignment.agent, assignment.wanted
+        toolbox, shown = self.toolbox, self.finish_parameters
+        agent = toolbox.agent
         chooses = agent.tool_choice != "auto"
-        try:
-            reason = await loop.run(
-                with_schema(shown) if wanted else IN_TEXT,
-                # Only hooks see it, and without hooks it is not needed.
-                (messages.system(self._system), messages.user(message)) if agent.hooks else (),
-                inbox=inbox,
-                steered=self.steered,
-                user_prompt=message,
-                instructions=self._system,
-                model=assignment.model,
-                model_settings=toolbox.settings if chooses else agent.model_settings,
-                toolsets=[
-                    toolbox.toolset(
-                        concludes=self.concludes, finished=lambda: self.acceptance.finished
-                    )
-                ],
-                capabilities=[
-                    *capabilities(agent, rewrite=REFERENCE in msgspec.json.encode(shown)),
-                    *instruments(assignment.context),
-                ],
-            )
-        except NotRunnable as error:
-            raise Stopped("model_error", str(error)) from error
-        except (HoldfastError, HookFailed, Stopped):
-            # Two tools of one name, or a bug of ours: not the model's fault.
-            raise
-        except Exception as error:
-            # A reply cut off by its provider, or refused, shows only after the request.
-            if loop.requesting or isinstance(error, UnexpectedModelBehavior):
-                raise of_model(error) from error
-            raise
+        refers = REFERENCE in msgspec.json.encode(shown)
+        reason = await loop.run(
+            with_schema(shown) if self.acceptance.wanted else IN_TEXT,
+            # Only hooks see it, and without hooks it is not needed.
+            (messages.system(self.system), messages.user(message)) if agent.hooks else (),
+            inbox=inbox,
+            steered=self.steered,
+            user_prompt=message,
+            instructions=self.system,
+            model=self.model,
+            model_settings=toolbox.settings if chooses else agent.model_settings,
+            toolsets=[toolbox.toolset(self.concludes, lambda: self.acceptance.finished)],
+            capabilities=[
+                *capabilities(agent, rewrite=refers),
+                *instruments(self.record.context),
+            ],
+        )
         if reason == "hook_stop":
             raise Stopped("hook", "the hook on_start stopped it")
-        result = self.acceptance.result
+        result, wanted = self.acceptance.result, self.acceptance.wanted
         if agent.hooks is None:
             return result
         text = await loop.finished("" if wanted else result)
@@ -232,7 +212,7 @@ class StepPolicy:
 
     def steered(self, text: str) -> None:
         """Emit that *text* was put before the next request, from any thread."""
-        assignment, events = self.assignment, self._feed
+        record, events = self.record, self._feed
         if events is not None:
-            update = assignment.log("info", f"Steered: {text}")
-            events.tell_soon(lambda: assignment.context.stamped(update))
+            update = record.log("info", f"Steered: {text}")
+            events.tell_soon(lambda: record.context.stamped(update))

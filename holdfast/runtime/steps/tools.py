@@ -210,10 +210,7 @@ class Toolbox:
         self._own = {READ_RESULT, *[tool.name for tool in self.own]}
 
     def toolset(
-        self,
-        *,
-        concludes: Concludes | None = None,
-        finished: Callable[[], bool] = lambda: False,
+        self, concludes: Concludes | None = None, finished: Callable[[], bool] = lambda: False
     ) -> "StepTools":
         """Return all tools as one toolset.
 

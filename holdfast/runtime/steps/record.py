@@ -1,0 +1,128 @@
+"""The record of a step: its state, its entry in run memory, and its events."""
+
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+
+from holdfast.ground.errors import LimitExceeded
+from holdfast.memories.run import keys
+from holdfast.memories.run.entry import DESCRIPTION_CHARS, TITLE_CHARS
+from holdfast.memories.run.memory import RunMemory
+from holdfast.runtime.context import Context
+from holdfast.runtime.events import LogUpdate, StepError, StepResult, TaskMoment, TaskUpdate
+from holdfast.runtime.inference.messages import whole
+from holdfast.runtime.metrics import count_step
+from holdfast.runtime.plans.plan import State, Step, Task
+
+TITLE: Final = 80
+FAILED: Final = 60
+"""Characters of a step's instructions in the title of its entry."""
+
+
+def leave_task_result(memory: RunMemory, task: Task, result: Any) -> None:
+    """Store *result* as that of *task*."""
+    memory.set(
+        keys.task(task.id),
+        result,
+        source=task.id,
+        title=_short(" ".join(task.title.split()), TITLE_CHARS),
+        description=task.description and _short(task.description, DESCRIPTION_CHARS),
+    )
+
+
+def _first_line(step: Step, most: int) -> str:
+    lines = step.instructions.encode(errors="replace").decode().strip().splitlines()
+    return " ".join(lines[0].split())[:most] if lines else step.id
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+class StepRecord(Struct, frozen=True):
+    """The step *step* of *task* in a run; *item_index* is that of the list item it is for."""
+
+    context: Context
+    task: Task
+    step: Step
+    item_index: int | None = None
+
+    def update(self, event: TaskMoment, **fields: Any) -> TaskUpdate:
+        """Return *event* of this step."""
+        return TaskUpdate(
+            event=event,
+            task_id=self.task.id,
+            title=self.task.title,
+            step_id=self.step.id,
+            item_index=self.item_index,
+            **fields,
+        )
+
+    def log(self, severity: Literal["info", "warning", "error"], content: str) -> LogUpdate:
+        """Return a log event of this step."""
+        return LogUpdate(
+            severity=severity, content=content, task_id=self.task.id, step_id=self.step.id
+        )
+
+    async def warn(self, content: str) -> None:
+        """Emit a warning."""
+        await self.context.tell(self.log("warning", content))
+
+    async def begin(self) -> None:
+        """Set the step to running, and emit that."""
+        self.step.begin(self.context.now())
+        await self.context.tell(self.update("step_started"))
+
+    async def complete(self, result: Any, *, finish: bool, iterations: int | None = None) -> None:
+        """Store *result*, with *finish* also as that of the task, and emit it.
+
+        Raise InvalidInput or LimitExceeded if the memory does not take it.
+        """
+        memory, title = self.context.memory, _first_line(self.step, TITLE)
+        key, source = keys.step(self.step.id), self.step.id
+        memory.set(key, result, source=source, title=title, description=None)
+        if finish:
+            leave_task_result(memory, self.task, result)
+        self.end("completed", iterations=iterations)
+        await self.context.tell(self.update("step_completed"))
+        await self._tell_result(result, None, of_task=finish)
+
+    async def fail(self, error: StepError, *, iterations: int | None = None) -> None:
+        """Store *error* as the entry of the step, marked as failed, and emit it."""
+        self.end("failed", error, iterations=iterations)
+        try:
+            self.context.memory.set(
+                keys.step(self.step.id),
+                {"error": whole(error.message)},
+                source=self.step.id,
+                title=f"Failed: {_first_line(self.step, FAILED)}",
+                description=None,
+                failed=True,
+            )
+        except LimitExceeded as full:
+            await self.context.tell(self.log("error", f"the failure could not be kept: {full}"))
+        await self.context.tell(self.update("step_failed", cause=str(error)))
+        await self._tell_result(None, error)
+
+    def end(
+        self, state: State, error: StepError | None = None, *, iterations: int | None = None
+    ) -> None:
+        """Set the end of the step, and count it; *iterations* is None if its items are counted."""
+        step, now = self.step, self.context.now()
+        step.end(state, now, error)
+        seconds = (now - (step.started_at or now)) / 1000
+        count_step(state, error.reason if error else "", seconds=seconds, iterations=iterations)
+
+    async def _tell_result(
+        self, result: Any, error: StepError | None, *, of_task: bool = False
+    ) -> None:
+        await self.context.tell(
+            StepResult(
+                task_id=self.task.id,
+                step_id=self.step.id,
+                item_index=self.item_index,
+                result=result,
+                error=error,
+                is_task_result=of_task,
+            )
+        )
