@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self, TypedDict, Unpack
@@ -10,12 +10,12 @@ from typing import Any, Self, TypedDict, Unpack
 from msgspec import Struct
 from pydantic_ai import Agent as ModelAgent
 from pydantic_ai import RunContext
-from pydantic_ai.usage import RunUsage, UsageLimits
+from pydantic_ai.usage import UsageLimits
 
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import HoldfastError, InvalidInput, NoAgentEnabled
 from holdfast.ground.ids import Ids
-from holdfast.memories.state.history import View, Window
+from holdfast.memories.state.history import View
 from holdfast.memories.state.result import NO_USAGE, InferenceResult, result_id
 from holdfast.memories.state.run_records import RunRecord
 from holdfast.memories.state.state import NetworkState
@@ -29,13 +29,14 @@ from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import (
     MAX_ITER,
     MAX_TOOL_ERRORS,
+    Run,
     RunEnd,
     check_max_iter,
     failure,
     no_model,
 )
 from holdfast.runtime.mcp import close, connect, kept
-from holdfast.runtime.run_events import OnEvent, RunEvent, RunEventType, Sink, Telling, followed
+from holdfast.runtime.run_events import OnEvent, RunEvent, Sink, Telling, followed
 from holdfast.runtime.tools import equipped
 
 
@@ -45,6 +46,11 @@ class HistoryFailed(Exception):
     def __init__(self, method: str) -> None:
         super().__init__(f"the history failed at {method}")
         self.method = method
+
+    @property
+    def ending(self) -> RunEnd:
+        """The end of a run by this failure."""
+        return RunEnd("history_error", self.method, self.__cause__)
 
 
 class Remembering:
@@ -152,6 +158,34 @@ class Remembering:
             raise HistoryFailed(method) from error
 
 
+async def keep(
+    run: Run, call: AgentCall, remembering: Callable[[], Awaitable[Remembering]]
+) -> RunEnd | None:
+    """Store the result of *call* in the state and the history, then emit its end.
+
+    Return the end of the run if the history failed, else None.
+    """
+    result, broken = call.result, None
+    if result is None:
+        return None
+    for window in call.omitted:
+        data = {"count": len(window.omitted), "size": sum(o.size for o in window.omitted)}
+        await run.tell("history.omitted", data, agent=call.agent.name)
+    if call.kept:
+        run.state.append_result(result)
+        try:
+            await (await remembering()).add([result])
+        except HistoryFailed as error:
+            broken = error.ending
+    finished = {
+        "result_id": result.id,
+        "stop_reason": result.stop_reason,
+        "usage": result.usage.export(),
+    }
+    await run.tell("agent.finished", finished, agent=call.agent.name)
+    return broken
+
+
 def bare_agent(agent: AgentSpec, context: Context) -> ModelAgent[Any, str]:
     """Return *agent* as a pydantic-ai agent; its tools get *context* and a new state."""
 
@@ -176,11 +210,6 @@ def bare_agent(agent: AgentSpec, context: Context) -> ModelAgent[Any, str]:
 
 _ids = Ids()
 _clock: Clock = SystemClock()
-_TERMINAL: dict[str, RunEventType] = {
-    "completed": "run.completed",
-    "failed": "run.failed",
-    "cancelled": "run.cancelled",
-}
 
 
 class AgentRunArguments(TypedDict, total=False):
@@ -327,93 +356,61 @@ class Alone:
     def __init__(
         self, agent: AgentSpec, message: UserMessage, options: AgentRunOptions, sink: Sink | None
     ) -> None:
-        self._agent, self._message, self._options = agent, message, options
+        self._agent, self._options = agent, options
         self._network: Any = getattr(options.network, "network", options.network)
-        self.clock = _clock
-        self._started_at = self.clock.now()
-        self.id = checked_id_or_none("run_id", options.run_id) or _new_id(self._started_at)
-        self.input, self.system_prompt = message.content, message.system_prompt or ""
-        self.state = as_state(options.state) or self._state_of_network()
-        self.usage, self.usage_limits = RunUsage(), options.usage_limits
-        self.max_tool_errors: int = getattr(self._network, "max_tool_errors", MAX_TOOL_ERRORS)
-        self.mcp: dict[str, dict[str, Any]] = {}
+        self._name: str | None = getattr(self._network, "name", None)
+        self._started_at = _clock.now()
+        id = checked_id_or_none("run_id", options.run_id) or _new_id(self._started_at)
+        # A network run passes itself to hooks and tools; a network does not.
+        self.handle = options.network if hasattr(options.network, "network") else None
+        self._telling = Telling(
+            id, clock=_clock, network=self._name, on_event=options.on_event, sink=sink
+        )
+        self.run = Run(
+            id=id,
+            input=message.content,
+            state=as_state(options.state) or self._state_of_network(),
+            clock=_clock,
+            handle=self.handle,
+            system_prompt=message.system_prompt or "",
+            model=options.model,
+            default_model=getattr(self._network, "default_model", None),
+            view=getattr(self._network, "view", None) or View(),
+            views=getattr(self._network, "views", {}),
+            usage_limits=options.usage_limits,
+            max_tool_errors=getattr(self._network, "max_tool_errors", MAX_TOOL_ERRORS),
+            telling=self._telling,
+        )
         self.ending = RunEnd()
         self._used = NO_USAGE
-        self._left_out: list[Window] = []
         self._remembering = Remembering(
             getattr(self._network, "history", None) or agent.history,
-            run_id=self.id,
-            state=self.state,
+            run_id=id,
+            state=self.run.state,
             input=message,
-            clock=self.clock,
+            clock=_clock,
             network=self.handle,
         )
-        self._telling = Telling(
-            self.id,
-            clock=self.clock,
-            network=getattr(self._network, "name", None),
-            on_event=options.on_event,
-            sink=sink,
-        )
-
-    @property
-    def handle(self) -> Any:
-        """Return the network run this call was made from, or None."""
-        network = self._options.network
-        return network if hasattr(network, "network") else None
-
-    @property
-    def results(self) -> Sequence[InferenceResult]:
-        """Return the results of this run so far."""
-        return [each for each in self.state.results if each.run_id == self.id]
-
-    @property
-    def watched(self) -> bool:
-        """Return whether there is an observer."""
-        return self._telling.watched
-
-    def model_of(self, agent: AgentSpec) -> AnyModel | None:
-        """Return the model for *agent*: the given one, its own, or the network's."""
-        return self._options.model or agent.model or getattr(self._network, "default_model", None)
-
-    def view_of(self, agent: AgentSpec) -> View:
-        """Return the view of *agent* on earlier messages."""
-        views: dict[str, View] = getattr(self._network, "views", {})
-        return views.get(agent.name) or getattr(self._network, "view", None) or View()
-
-    def leave_out(self, window: Window) -> None:
-        """Record what *window* left out."""
-        self._left_out.append(window)
-
-    async def tell(
-        self,
-        type: RunEventType,
-        data: dict[str, Any],
-        *,
-        agent: str | None,
-        call_id: str | None = None,
-    ) -> None:
-        """Emit an event of *type*; wait for a slow reader."""
-        await self._telling.tell(type, data, agent=agent, call_id=call_id)
 
     async def made(self) -> InferenceResult:
         """Run the call and return the result; raise what prevents its start."""
+        run = self.run
         try:
             await self._check()
-            unavailable = await connect(self._agent, self)
+            unavailable = await connect(self._agent, run)
             await self._remembering.open(self._options.thread_id)
-            if done := self.results:
+            if done := run.results:
                 return done[-1]
-            await self._remembering.begin(self._started_at, getattr(self._network, "name", None))
+            await self._remembering.begin(self._started_at, self._name)
         except (HookFailed, HistoryFailed) as error:
             return await self._never_begun(error)
-        self._telling.thread_id = self.state.thread_id
-        unwatch = self._telling.watch(self.state)
+        self._telling.thread_id = run.state.thread_id
+        unwatch = self._telling.watch(run.state)
         try:
-            data = {"input": self.input, "thread_id": self.state.thread_id}
-            await self.tell("run.started", data, agent=None)
+            data = {"input": run.input, "thread_id": run.state.thread_id}
+            await run.tell("run.started", data, agent=None)
             for error in unavailable:
-                await self.tell("mcp.unavailable", error, agent=self._agent.name)
+                await run.tell("mcp.unavailable", error, agent=self._agent.name)
             return await self._called()
         finally:
             unwatch()
@@ -423,13 +420,13 @@ class Alone:
             raise NoAgentEnabled(
                 f"The agent {self._agent.name} is switched off.", agent=self._agent.name
             )
-        if self.model_of(self._agent) is None:
+        if self.run.model_of(self._agent) is None:
             raise no_model(self._agent)
 
     async def _called(self) -> InferenceResult:
         options = self._options
-        call = AgentCall(self._agent, self, max_iter=options.max_iter, timeout=options.timeout)
-        await self.tell("agent.started", {"index": 0}, agent=self._agent.name)
+        call = AgentCall(self._agent, self.run, max_iter=options.max_iter, timeout=options.timeout)
+        await self.run.tell("agent.started", {"index": 0}, agent=self._agent.name)
         try:
             result = await call.made()
         except asyncio.CancelledError:
@@ -444,74 +441,53 @@ class Alone:
         return result
 
     async def _keep(self, call: AgentCall) -> None:
-        """Store the result of *call* in the state and the history, then emit its end."""
-        self.ending, result = call.ending, call.result
-        if result is None:
-            return
-        self._used = result.usage
-        for window in self._left_out:
-            data = {"count": len(window.omitted), "size": sum(o.size for o in window.omitted)}
-            await self.tell("history.omitted", data, agent=self._agent.name)
-        if call.kept:
-            self.state.append_result(result)
-            try:
-                await self._remembering.add([result])
-            except HistoryFailed as error:
-                self.ending = RunEnd("history_error", error.method, error.__cause__)
-        data = {
-            "result_id": result.id,
-            "stop_reason": result.stop_reason,
-            "usage": result.usage.export(),
-        }
-        await self.tell("agent.finished", data, agent=self._agent.name)
+        if call.result is not None:
+            self._used = call.result.usage
+
+        async def remembering() -> Remembering:
+            return self._remembering
+
+        self.ending = await keep(self.run, call, remembering) or call.ending
 
     async def _finish(self, ending: RunEnd) -> None:
         """Store the end of the run in the history, and emit it."""
+        run = self.run
         record = RunRecord(
-            id=self.id,
-            network=getattr(self._network, "name", None),
-            thread_id=self.state.thread_id,
+            id=run.id,
+            network=self._name,
+            thread_id=run.state.thread_id,
             status=ending.status,
             stop_reason=ending.reason,
             stop_detail=ending.detail or None,
             error=ending.error(),
             usage=self._used,
-            calls=len(self.results),
+            calls=len(run.results),
             started_at=self._started_at,
-            ended_at=self.clock.now(),
+            ended_at=run.clock.now(),
         )
         try:
             await self._remembering.end(record)
         except HistoryFailed as failed:
             if ending.status == "completed":
-                self.ending = ending = RunEnd("history_error", failed.method, failed.__cause__)
-        await self._tell_end(ending)
-
-    async def _tell_end(self, ending: RunEnd) -> None:
-        data: dict[str, Any] = {
-            "stop_reason": ending.reason,
-            "detail": ending.detail,
-            "error": ending.error(),
-            "usage": self._used.export(),
-            "dropped": [],
-        }
-        await self.tell(_TERMINAL[ending.status], data, agent=None)
+                self.ending = ending = failed.ending
+        await run.tell_end(ending, self._used)
 
     async def _never_begun(self, error: HookFailed | HistoryFailed) -> InferenceResult:
         """Return an empty result: a hook or the history failed before anything ran."""
+        run = self.run
         if isinstance(error, HookFailed):
             self.ending = RunEnd("hook_error", error.hook, error.__cause__)
         else:
-            self.ending = RunEnd("history_error", error.method, error.__cause__)
-        self._telling.thread_id = self.state.thread_id
-        await self._tell_end(self.ending)
+            self.ending = error.ending
+        self._telling.thread_id = run.state.thread_id
+        await run.tell_end(self.ending, self._used)
         return InferenceResult(
             agent=self._agent.name,
-            input=self.input,
-            id=result_id(self.id, 0),
+            input=run.input,
+            id=result_id(run.id, 0),
             created_at=self._started_at,
             stop_reason=self.ending.reason,
-            run_id=self.id,
+            run_id=run.id,
             index=0,
             error=self.ending.error(),
         )
@@ -520,5 +496,5 @@ class Alone:
         """Return the network run's state, a copy of the network's own, or a new one."""
         state: NetworkState | None = getattr(self._options.network, "state", None)
         if state is None:
-            return NetworkState(clock=self.clock)
+            return NetworkState(clock=_clock)
         return state if self.handle is not None else state.clone()

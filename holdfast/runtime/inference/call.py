@@ -32,6 +32,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 
 from holdfast.ground.errors import InvalidInput, NotRunnable, ToolNameTaken
+from holdfast.memories.state.history import Window
 from holdfast.memories.state.message import ErrorKind, Message, ToolCall
 from holdfast.memories.state.result import InferenceResult
 from holdfast.runtime.agent import AgentSpec, AnyModel
@@ -356,7 +357,7 @@ class AgentCall:
         self.agent, self.run = agent, run
         self.ending = RunEnd()
         self.result: InferenceResult | None = None
-        self._timeout = timeout
+        self._timeout, self._omitted = timeout, len(run.omitted)
         self._policy = CallPolicy(agent, run, max_iter=max_iter)
         scope = LoopScope(
             agent=agent,
@@ -391,6 +392,11 @@ class AgentCall:
             raise
         self.result = await self._finished()
         return self.result
+
+    @property
+    def omitted(self) -> list[Window]:
+        """The windows that left something out of its view."""
+        return self.run.omitted[self._omitted :]
 
     @property
     def kept(self) -> bool:

@@ -1,7 +1,8 @@
 """Types of one run of an agent: the run, its end, its record."""
 
-from collections.abc import Sequence
-from typing import Any, Final, Literal, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 from pydantic_ai.usage import RunUsage, UsageLimits
@@ -14,69 +15,12 @@ from holdfast.memories.state.result import InferenceResult, Usage
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.inference.messages import whole
-from holdfast.runtime.run_events import RunEventType
+from holdfast.runtime.run_events import RunEventType, Telling
 
 MAX_ITER = 20
 """Default limit of requests in one call."""
 MAX_TOOL_ERRORS = 20
 """Default limit of tool errors in one call."""
-
-
-class Run(Protocol):
-    """The run that a call is part of.
-
-    `handle` is passed to hooks, instructions and tools as the run: a `NetworkRun`, or None for an
-    agent that runs alone. `system_prompt` follows the agent's own. `usage` is added to in place, so
-    that `usage_limits` hold for the whole run. `mcp` holds the status of each MCP server, by name.
-    """
-
-    id: str
-    input: str
-    system_prompt: str
-    state: NetworkState
-    usage: RunUsage
-    usage_limits: UsageLimits | None
-    max_tool_errors: int
-    mcp: dict[str, dict[str, Any]]
-    clock: Clock
-
-    @property
-    def handle(self) -> Any:
-        """Return the run for hooks, instructions and tools."""
-        ...
-
-    @property
-    def results(self) -> Sequence[InferenceResult]:
-        """Return the results of this run so far."""
-        ...
-
-    @property
-    def watched(self) -> bool:
-        """Return whether there is an observer, so that models are to stream."""
-        ...
-
-    def model_of(self, agent: AgentSpec) -> AnyModel | None:
-        """Return the model for *agent*, or None when none is set."""
-        ...
-
-    def view_of(self, agent: AgentSpec) -> View:
-        """Return the view of *agent* on earlier messages."""
-        ...
-
-    def leave_out(self, window: Window) -> None:
-        """Record what *window* left out."""
-        ...
-
-    async def tell(
-        self,
-        type: RunEventType,
-        data: dict[str, Any],
-        *,
-        agent: str | None,
-        call_id: str | None = None,
-    ) -> None:
-        """Emit an event of *type*; wait for a slow reader."""
-        ...
 
 
 def check_max_iter(max_iter: object) -> None:
@@ -101,6 +45,11 @@ StopReason = Literal[
     "cancelled",
 ]
 Status = Literal["completed", "failed", "cancelled"]
+_TERMINAL: Final[dict[Status, RunEventType]] = {
+    "completed": "run.completed",
+    "failed": "run.failed",
+    "cancelled": "run.cancelled",
+}
 
 COMPLETED: Final[frozenset[str]] = frozenset({"done", "no_agent", "max_steps", "hook_stop"})
 
@@ -124,6 +73,81 @@ class RunEnd(Struct, frozen=True):
         if self.cause is None:
             return None
         return {"name": type(self.cause).__name__, "message": whole(str(self.cause))}
+
+
+@dataclass(kw_only=True, eq=False)
+class Run:
+    """The run that calls are part of.
+
+    `handle` is passed to hooks, instructions and tools as the run: a `NetworkRun`, or None for an
+    agent that runs alone. `system_prompt` follows the agent's own. *model* goes before the agent's,
+    *default_model* after it. `usage` is added to in place, so that `usage_limits` hold for the
+    whole run. `mcp` holds the status of each MCP server, by name. Nothing is emitted without
+    *telling*.
+    """
+
+    id: str
+    input: str
+    state: NetworkState
+    clock: Clock
+    handle: Any = None
+    system_prompt: str = ""
+    model: AnyModel | None = None
+    default_model: AnyModel | None = None
+    view: View = field(default_factory=View)
+    views: Mapping[str, View] = field(default_factory=dict[str, View])
+    usage: RunUsage = field(default_factory=RunUsage)
+    usage_limits: UsageLimits | None = None
+    max_tool_errors: int = MAX_TOOL_ERRORS
+    mcp: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    telling: Telling | None = None
+    omitted: list[Window] = field(default_factory=list[Window], init=False)
+
+    @property
+    def results(self) -> list[InferenceResult]:
+        """Return the results of this run so far."""
+        return [each for each in self.state.results if each.run_id == self.id]
+
+    @property
+    def watched(self) -> bool:
+        """Return whether there is an observer, so that models are to stream."""
+        return self.telling is not None and self.telling.watched
+
+    def model_of(self, agent: AgentSpec) -> AnyModel | None:
+        """Return the model for *agent*, or None when none is set."""
+        return self.model or agent.model or self.default_model
+
+    def view_of(self, agent: AgentSpec) -> View:
+        """Return the view of *agent* on earlier messages."""
+        return self.views.get(agent.name) or self.view
+
+    def leave_out(self, window: Window) -> None:
+        """Record what *window* left out."""
+        if window.omitted:
+            self.omitted.append(window)
+
+    async def tell(
+        self,
+        type: RunEventType,
+        data: dict[str, Any],
+        *,
+        agent: str | None,
+        call_id: str | None = None,
+    ) -> None:
+        """Emit an event of *type*; wait for a slow reader."""
+        if self.telling is not None:
+            await self.telling.tell(type, data, agent=agent, call_id=call_id)
+
+    async def tell_end(self, ending: RunEnd, usage: Usage, dropped: Sequence[str] = ()) -> None:
+        """Emit the end of the run, with its *usage* and the *dropped* agents."""
+        data: dict[str, Any] = {
+            "stop_reason": ending.reason,
+            "detail": ending.detail,
+            "error": ending.error(),
+            "usage": usage.export(),
+            "dropped": list(dropped),
+        }
+        await self.tell(_TERMINAL[ending.status], data, agent=None)
 
 
 def failure(agent: str, ending: RunEnd, *, result: object, run: object) -> RunFailed:

@@ -6,7 +6,7 @@ from typing import cast
 
 from holdfast.ground.errors import HoldfastError, NoAgentEnabled, NoRouter
 from holdfast.memories.state.run_records import RunRecord
-from holdfast.runtime.inference.agent import Agent, HistoryFailed
+from holdfast.runtime.inference.agent import Agent, HistoryFailed, keep
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import RunEnd, StopReason, no_model
@@ -32,16 +32,9 @@ from holdfast.runtime.networks.run import (
     finished,
     timed_out,
 )
-from holdfast.runtime.run_events import RunEventType
 
 IDLE_MOST = 16
 """Limit of consecutive decisions for disabled agents only."""
-
-_TERMINAL: dict[str, RunEventType] = {
-    "completed": "run.completed",
-    "failed": "run.failed",
-    "cancelled": "run.cancelled",
-}
 
 
 async def made(run: NetworkExecution, router: AnyRouter | None) -> NetworkRun:
@@ -67,15 +60,14 @@ async def _ended(run: NetworkExecution, given: AnyRouter | None) -> None:
         if await _over_before(run):
             return
         await run.remembering.begin(run.started_at, run.network.name)
-        begun, unwatch = True, run.telling.watch(run.state)
+        begun, unwatch = True, run.events.watch(run.state)
         data = {"input": run.input, "thread_id": run.state.thread_id}
         await run.tell("run.started", data, agent=None)
         await _rounds(run, router)
     except Over as over:
         await _finish(run, over.ending, begun=begun)
     except HistoryFailed as error:
-        ending = RunEnd("history_error", error.method, error.__cause__)
-        await _finish(run, ending, begun=begun)
+        await _finish(run, error.ending, begun=begun)
     except asyncio.CancelledError:
         await _finish(run, RunEnd("cancelled", "its task was cancelled"), begun=begun)
         raise
@@ -112,7 +104,7 @@ async def _over_before(run: NetworkExecution) -> bool:
     If so, emit that end again.
     """
     record = await run.remembering.open(run.options.thread_id, again=run.options.run_id is not None)
-    run.telling.thread_id = run.state.thread_id
+    run.events.thread_id = run.state.thread_id
     run.take_up()
     if record is None:
         return False
@@ -125,7 +117,7 @@ async def _over_before(run: NetworkExecution) -> bool:
     )
     run.ending = RunEnd(cast("StopReason", reason), record.stop_detail or "", cause)
     run.queue.close()
-    await _tell_end(run, run.ending)
+    await run.tell_end(run.ending, run.used(), run.queue.dropped)
     return True
 
 
@@ -231,32 +223,12 @@ async def _call(run: NetworkExecution, agent: Agent) -> None:
 
 
 async def _keep(run: NetworkExecution, call: AgentCall) -> RunEnd | None:
-    """Store the result of *call* in the state and the history, then emit its end.
-
-    Return the end of the run if the history failed, else None.
-    """
-    result, broken = call.result, None
-    if result is None:
+    """Count and store the result of *call*; return the end if the history failed."""
+    if call.result is None:
         return None
     count_call(call)
-    for window in run.omitted[run.omitted_emitted :]:
-        data = {"count": len(window.omitted), "size": sum(o.size for o in window.omitted)}
-        await run.tell("history.omitted", data, agent=call.agent.name)
-    run.omitted_emitted = len(run.omitted)
-    if call.kept:
-        run.state.append_result(result)
-        run.calls += 1
-        try:
-            await (await run.remembering_of(call.agent)).add([result])
-        except HistoryFailed as error:
-            broken = RunEnd("history_error", error.method, error.__cause__)
-    data = {
-        "result_id": result.id,
-        "stop_reason": result.stop_reason,
-        "usage": result.usage.export(),
-    }
-    await run.tell("agent.finished", data, agent=call.agent.name)
-    return broken
+    run.calls += call.kept
+    return await keep(run, call, lambda: run.remembering_of(call.agent))
 
 
 async def _finish(run: NetworkExecution, ending: RunEnd, *, begun: bool) -> None:
@@ -268,10 +240,10 @@ async def _finish(run: NetworkExecution, ending: RunEnd, *, begun: bool) -> None
             await each.end(_record(run, ending))
     except HistoryFailed as error:
         if ending.status == "completed":
-            run.ending = RunEnd("history_error", error.method, error.__cause__)
+            run.ending = error.ending
     finally:
         count_run(run)
-        await _tell_end(run, run.ending)
+        await run.tell_end(run.ending, run.used(), run.queue.dropped)
 
 
 def _record(run: NetworkExecution, ending: RunEnd) -> RunRecord:
@@ -289,14 +261,3 @@ def _record(run: NetworkExecution, ending: RunEnd) -> RunRecord:
         ended_at=run.ended_at,
         extras=run.handle.aside(),
     )
-
-
-async def _tell_end(run: NetworkExecution, ending: RunEnd) -> None:
-    data = {
-        "stop_reason": ending.reason,
-        "detail": ending.detail,
-        "error": ending.error(),
-        "usage": run.used().export(),
-        "dropped": run.queue.dropped,
-    }
-    await run.tell(_TERMINAL[ending.status], data, agent=None)

@@ -9,12 +9,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.state.history import View, Window
+from holdfast.memories.state.history import View
 from holdfast.memories.state.result import InferenceResult, result_id
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import (
     AgentHooks,
-    AgentSpec,
     AgentStart,
     AnyModel,
     AnyTool,
@@ -24,7 +23,7 @@ from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
-from holdfast.runtime.inference.run_types import MAX_ITER, MAX_TOOL_ERRORS, RunEnd
+from holdfast.runtime.inference.run_types import MAX_ITER, Run, RunEnd
 from holdfast.runtime.networks.queue import AgentOrName, AgentRoster, Interrupted
 from holdfast.runtime.networks.run import NetworkExecution, NetworkRun, Over, cancelled, timed_out
 
@@ -339,7 +338,7 @@ async def _consulted(run: NetworkExecution, router: RoutingAgent) -> InferenceRe
     if most is not None and requests >= most:
         raise BadRoute(f"it made {requests} requests, the most allowed")
     bound = MAX_ITER if most is None else min(MAX_ITER, most - requests)
-    call = AgentCall(router.agent, Consulting(run), index=len(run.router_calls), max_iter=bound)
+    call = AgentCall(router.agent, _consulting(run), index=len(run.router_calls), max_iter=bound)
     try:
         await call.made()
     finally:
@@ -365,34 +364,18 @@ def _recorded(run: NetworkExecution, result: InferenceResult) -> InferenceResult
     return result.replace(id=result_id(f"{run.id}:router", index), index=index, stop_reason=reason)
 
 
-class Consulting:
-    """The run for the call of its routing agent: without tool calls and events."""
-
-    watched = False
-
-    def __init__(self, run: NetworkExecution) -> None:
-        self._run = run
-        self.id, self.input, self.system_prompt = run.id, run.input, ""
-        self.state, self.usage, self.usage_limits = run.state, run.usage, run.usage_limits
-        self.max_tool_errors, self.mcp, self.clock = MAX_TOOL_ERRORS, run.mcp, run.clock
-        self.handle: Any = run.handle
-
-    @property
-    def results(self) -> list[InferenceResult]:
-        """Return the results of the run so far."""
-        return self._run.results
-
-    def model_of(self, agent: AgentSpec) -> AnyModel | None:
-        """Return the model for *agent*."""
-        return self._run.model_of(agent)
-
-    def view_of(self, agent: AgentSpec) -> View:
-        """Return the view of a router on earlier messages."""
-        del agent
-        return _VIEW
-
-    def leave_out(self, window: Window) -> None:
-        """Do nothing: a router's view has no budget."""
-
-    async def tell(self, type: object, data: dict[str, Any], **_: str | None) -> None:
-        """Emit nothing: the decision is emitted when it is made."""
+def _consulting(run: NetworkExecution) -> Run:
+    """Return *run* for the call of its routing agent: without tool calls and events."""
+    return Run(
+        id=run.id,
+        input=run.input,
+        state=run.state,
+        clock=run.clock,
+        handle=run.handle,
+        model=run.model,
+        default_model=run.default_model,
+        view=_VIEW,
+        usage=run.usage,
+        usage_limits=run.usage_limits,
+        mcp=run.mcp,
+    )

@@ -23,7 +23,7 @@ from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent, Remembering, as_state
 from holdfast.runtime.inference.call import AgentCall, working
-from holdfast.runtime.inference.run_types import RunEnd, check_max_iter, usage_of
+from holdfast.runtime.inference.run_types import Run, RunEnd, check_max_iter, usage_of
 from holdfast.runtime.metrics import (
     AGENT_CALLS,
     EVENT_ERRORS,
@@ -33,7 +33,7 @@ from holdfast.runtime.metrics import (
     TOOL_ERRORS,
 )
 from holdfast.runtime.networks.queue import AgentOrName, AgentQueue, AgentRoster, Interrupting
-from holdfast.runtime.run_events import OnEvent, RunEvent, RunEventType, Sink, Telling
+from holdfast.runtime.run_events import OnEvent, RunEvent, Sink, Telling
 
 MAX_ITER = 25
 """Default limit of agent calls in one run."""
@@ -73,54 +73,13 @@ class NetworkSpec:
     usage_limits: UsageLimits | None
 
 
-class NetworkProgress:
-    """The progress of a run of *network*: the facts behind `NetworkRun`."""
-
-    def __init__(
-        self,
-        network: NetworkSpec,
-        *,
-        id: str,
-        input: str,
-        state: NetworkState,
-        started_at: datetime,
-        telling: Telling,
-    ) -> None:
-        self.network, self.id, self.input, self.state = network, id, input, state
-        self.started_at, self.telling = started_at, telling
-        self.usage = RunUsage()
-        self.mcp: dict[str, dict[str, Any]] = {}
-        self.queue, self.interrupting = AgentQueue(), Interrupting()
-        self.calls = 0
-        self.router_calls: list[InferenceResult] = []
-        self.skipped: list[tuple[str, str]] = []
-        self.omitted: list[Window] = []
-        self.recorded_usage: Usage | None = None
-        self.ending: RunEnd | None = None
-        self.ended_at: datetime | None = None
-        self.current: str | None = None
-        self.stopping: str | None = None
-        self.cancelling = ""
-
-    @property
-    def results(self) -> list[InferenceResult]:
-        """Return the results of this run so far."""
-        return [each for each in self.state.results if each.run_id == self.id]
-
-    def used(self) -> Usage:
-        """Return the usage of agents and router together."""
-        if self.recorded_usage is not None:
-            return self.recorded_usage
-        return usage_of(self.usage)
-
-
 class NetworkRun:
     """One run of a network: its results so far, and its control.
 
     `schedule`, `stop` and `cancel` may be called from any thread.
     """
 
-    def __init__(self, running: NetworkProgress) -> None:
+    def __init__(self, running: "NetworkExecution") -> None:
         self._run = running
         self._task: asyncio.Task[NetworkRun] | None = None
         self.id: str = running.id
@@ -220,7 +179,7 @@ class NetworkRun:
     @property
     def event_errors(self) -> int:
         """The number of errors of `on_event`."""
-        return self._run.telling.errors
+        return self._run.events.errors
 
     @property
     def started_at(self) -> datetime:
@@ -310,7 +269,7 @@ _ids = Ids()
 _clock: Clock = SystemClock()
 
 
-class NetworkExecution(NetworkProgress):
+class NetworkExecution(Run):
     """A run of *network* at work: the `Run` of its agents' calls."""
 
     def __init__(
@@ -322,38 +281,55 @@ class NetworkExecution(NetworkProgress):
         sink: Sink | None = None,
         also: Callable[[RunEvent], object] | None = None,
     ) -> None:
-        self.options, self.clock = options, _clock
+        self.network, self.options = network, options
         self.max_iter = network.max_iter if options.max_iter is UNSET else options.max_iter
         check_max_iter(self.max_iter)
         _check_timeout(options.timeout)
         self._deadline: float | None = None
-        started_at = self.clock.now()
-        id = checked_id_or_none("run_id", options.run_id) or _new_id(started_at)
+        self.started_at = _clock.now()
+        id = checked_id_or_none("run_id", options.run_id) or _new_id(self.started_at)
         checked_id_or_none("thread_id", options.thread_id)
         given = as_state(options.state)
+        events = self.events = Telling(
+            id,
+            clock=_clock,
+            network=network.name,
+            on_event=options.on_event,
+            sink=sink,
+            also=also,
+        )
         super().__init__(
-            network,
             id=id,
             input=message.content,
             state=network.state.clone() if given is None else given,
-            started_at=started_at,
-            telling=Telling(
-                id,
-                clock=self.clock,
-                network=network.name,
-                on_event=options.on_event,
-                sink=sink,
-                also=also,
-            ),
+            clock=_clock,
+            system_prompt=message.system_prompt or "",
+            model=options.model,
+            default_model=network.default_model,
+            view=network.view,
+            views=network.views,
+            usage_limits=options.usage_limits or network.usage_limits,
+            max_tool_errors=network.max_tool_errors,
+            telling=events,
         )
-        self.system_prompt = message.system_prompt or ""
-        self.usage_limits = options.usage_limits or network.usage_limits
-        self.max_tool_errors = network.max_tool_errors
-        self.omitted_emitted = 0
-        self.handle = NetworkRun(self)
+        self.queue, self.interrupting = AgentQueue(), Interrupting()
+        self.calls = 0
+        self.router_calls: list[InferenceResult] = []
+        self.skipped: list[tuple[str, str]] = []
+        self.recorded_usage: Usage | None = None
+        self.ending: RunEnd | None = None
+        self.ended_at: datetime | None = None
+        self.current: str | None = None
+        self.stopping: str | None = None
+        self.cancelling = ""
+        self.handle: NetworkRun = NetworkRun(self)
         self._message, self._history = message, options.history or network.history
         self._own: dict[int, Remembering] = {}
         self.remembering = self._remembering(self._history)
+
+    def used(self) -> Usage:
+        """Return the usage of agents and router together."""
+        return self.recorded_usage or usage_of(self.usage)
 
     def _remembering(self, history: History | None) -> Remembering:
         return Remembering(
@@ -377,7 +353,7 @@ class NetworkExecution(NetworkProgress):
         if found is None:
             found = self._own[id(agent.history)] = self._remembering(agent.history)
             await found.open(None)
-            self.telling.thread_id = self.state.thread_id
+            self.events.thread_id = self.state.thread_id
             await found.begin(self.started_at, self.network.name)
         return found
 
@@ -385,11 +361,6 @@ class NetworkExecution(NetworkProgress):
     def keepers(self) -> list[Remembering]:
         """All storages of the run."""
         return [self.remembering, *self._own.values()]
-
-    @property
-    def watched(self) -> bool:
-        """Return whether there is an observer."""
-        return self.telling.watched
 
     @property
     def left(self) -> float | None:
@@ -418,30 +389,6 @@ class NetworkExecution(NetworkProgress):
                     details=dict(used.details),
                 )
             )
-
-    def model_of(self, agent: AgentSpec) -> AnyModel | None:
-        """Return the model for *agent*: the given one, its own, or the network's."""
-        return self.options.model or agent.model or self.network.default_model
-
-    def view_of(self, agent: AgentSpec) -> View:
-        """Return the view of *agent* on earlier messages."""
-        return self.network.views.get(agent.name) or self.network.view
-
-    def leave_out(self, window: Window) -> None:
-        """Record what *window* left out."""
-        if window.omitted:
-            self.omitted.append(window)
-
-    async def tell(
-        self,
-        type: RunEventType,
-        data: dict[str, Any],
-        *,
-        agent: str | None,
-        call_id: str | None = None,
-    ) -> None:
-        """Emit an event of *type*; wait for a slow reader."""
-        await self.telling.tell(type, data, agent=agent, call_id=call_id)
 
 
 def _check_timeout(timeout: object) -> None:
@@ -506,6 +453,6 @@ def count_run(run: NetworkExecution) -> None:
     if run.ending is None or run.ended_at is None:
         return
     NETWORK_RUNS.add(run.network.name, run.ending.status, run.ending.reason)
-    EVENT_ERRORS.add(by=run.telling.errors)
+    EVENT_ERRORS.add(by=run.events.errors)
     OMITTED_MESSAGES.add(by=sum(len(each.omitted) for each in run.omitted))
     NETWORK_SECONDS.observe((run.ended_at - run.started_at).total_seconds())

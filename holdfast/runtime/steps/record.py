@@ -40,7 +40,7 @@ def _short(text: str, most: int) -> str:
 
 
 class StepRecord(Struct, frozen=True):
-    """The step *step* of *task* in a run; *item_index* is that of the list item it is for."""
+    """A *step* of *task* in a run; *item_index* is that of its list item, if any."""
 
     context: Context
     task: Task
@@ -107,7 +107,10 @@ class StepRecord(Struct, frozen=True):
     def end(
         self, state: State, error: StepError | None = None, *, iterations: int | None = None
     ) -> None:
-        """Set the end of the step, and count it; *iterations* is None if its items are counted."""
+        """Set and count the end of the step.
+
+        *iterations* is None if its items are counted.
+        """
         step, now = self.step, self.context.now()
         step.end(state, now, error)
         seconds = (now - (step.started_at or now)) / 1000

@@ -4,17 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ToolReturnPart
-from pydantic_ai.usage import RunUsage, UsageLimits
 
-from holdfast.ground.clock import Clock, SystemClock
+from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import RunFailed
-from holdfast.memories.state.history import View, Window
+from holdfast.memories.state.history import View
 from holdfast.memories.state.message import TextMessage, ToolResultMessage
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import Agent, RunEvent
-from holdfast.runtime.agent import AgentSpec, AnyModel
-from holdfast.runtime.run_events import RunEventType
+from holdfast.runtime.inference.run_types import Run
 from holdfast.testing.scripted import Asked, ScriptedModel, Turn
 
 
@@ -63,52 +61,11 @@ def contents(result: InferenceResult) -> list[object]:
     return [each.content for each in result.output if isinstance(each, TextMessage)]
 
 
-class Among:
-    """A run of several agents, as far as one call needs it."""
-
-    def __init__(
-        self, input: str, *, state: NetworkState, id: str = "run_9", view: View | None = None
-    ) -> None:
-        self.input, self.state, self.id = input, state, id
-        self.system_prompt = ""
-        self.usage = RunUsage()
-        self.usage_limits: UsageLimits | None = None
-        self.max_tool_errors = 20
-        self.mcp: dict[str, dict[str, Any]] = {}
-        self.clock: Clock = SystemClock()
-        self.left_out: list[Window] = []
-        self._view = view or View()
-
-    @property
-    def handle(self) -> object:
-        """Return itself, as the run of a network does."""
-        return self
-
-    @property
-    def watched(self) -> bool:
-        """Tell that nobody looks on."""
-        return False
-
-    @property
-    def results(self) -> Sequence[InferenceResult]:
-        """Return what is in the state of this run."""
-        return [each for each in self.state.results if each.run_id == self.id]
-
-    def model_of(self, agent: AgentSpec) -> AnyModel | None:
-        """Return the agent's own model."""
-        return agent.model
-
-    def view_of(self, agent: AgentSpec) -> View:
-        """Return the one view there is."""
-        del agent
-        return self._view
-
-    def leave_out(self, window: Window) -> None:
-        """Keep *window*."""
-        self.left_out.append(window)
-
-    async def tell(self, type: RunEventType, data: dict[str, Any], **_: str | None) -> None:
-        """Tell nobody."""
+def among(input: str, *, state: NetworkState, id: str = "run_9", view: View | None = None) -> Run:
+    """Return a run of several agents, as far as one call needs it."""
+    run = Run(id=id, input=input, state=state, clock=SystemClock(), view=view or View())
+    run.handle = run
+    return run
 
 
 class Heard:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai.mcp import MCPToolset
-from runtime.calling.asked import Among, Heard, agent, error_of, model_of
+from runtime.calling.asked import Heard, agent, among, error_of, model_of
 
 from holdfast.ground.errors import InvalidInput, NotRunnable, ToolNameTaken
 from holdfast.memories.state.state import NetworkState
@@ -114,7 +114,7 @@ async def test_arguments_the_servers_schema_forbids_are_not_sent(server: McpServ
 
 
 async def test_a_tool_whose_schema_is_of_no_use_is_left_out_and_named(server: McpServer) -> None:
-    run = Among("Go.", state=NetworkState())
+    run = among("Go.", state=NetworkState())
     ada = agent(["Done."], toolsets=[server])
 
     await AgentCall(ada, run).made()
@@ -225,7 +225,7 @@ async def test_a_server_that_cannot_be_reached_costs_its_tools_and_that_is_told(
 
 
 async def test_a_run_says_which_server_it_could_not_reach() -> None:
-    run = Among("Go.", state=NetworkState())
+    run = among("Go.", state=NetworkState())
 
     await AgentCall(agent(["Done."], toolsets=[unreachable()]), run).made()
 

@@ -12,7 +12,7 @@ from pydantic_ai.messages import (
     ThinkingPart,
     UserPromptPart,
 )
-from runtime.calling.asked import Among, agent, came_back, model_of, said
+from runtime.calling.asked import agent, among, came_back, model_of, said
 
 from holdfast.memories.state import history
 from holdfast.memories.state.history import View
@@ -79,7 +79,7 @@ async def test_turns_of_earlier_runs_go_before_the_input_and_those_of_this_run_a
     )
     ada = agent(["Done."], assistant="Yes?")
 
-    await AgentCall(ada, Among("Go.", state=state, id="run_1"), index=1).made()
+    await AgentCall(ada, among("Go.", state=state, id="run_1"), index=1).made()
 
     assert said(model_of(ada).asked[0]) == [
         ("text", "Yes?"),
@@ -95,7 +95,7 @@ async def test_what_an_agent_said_in_this_run_follows_the_input_and_is_closed() 
     state = NetworkState(results=[told("First.", by="ada", asked="Go.", run_id="run_1")])
     ada = agent(["Done."])
 
-    await AgentCall(ada, Among("Go.", state=state, id="run_1"), index=1).made()
+    await AgentCall(ada, among("Go.", state=state, id="run_1"), index=1).made()
 
     assert said(model_of(ada).asked[0]) == [
         ("user-prompt", "Go."),
@@ -106,13 +106,13 @@ async def test_what_an_agent_said_in_this_run_follows_the_input_and_is_closed() 
 
 async def test_what_a_budget_leaves_out_is_told() -> None:
     results = [told("x" * 100, by="ada", run_id=f"run_{n}") for n in range(3)]
-    run = Among("Go.", state=NetworkState(results=results), view=View(budget=250))
+    run = among("Go.", state=NetworkState(results=results), view=View(budget=250))
     ada = agent(["Done."])
 
     await AgentCall(ada, run).made()
 
     assert said(model_of(ada).asked[0])[:-1] == [("text", "x" * 100), ("text", "x" * 100)]
-    assert [len(each.omitted) for each in run.left_out] == [1]
+    assert [len(each.omitted) for each in run.omitted] == [1]
 
 
 async def test_a_request_never_ends_with_an_agents_words() -> None:
