@@ -84,7 +84,6 @@ MANY_PARAMETERS = {
     "holdfast/library/holdfast.py:Holdfast.longterm": OPTIONS,
     "holdfast/library/open.py:open": OPTIONS,
     "holdfast/library/remote/handle.py:RemoteHoldfast.longterm": OPTIONS,
-    "holdfast/library/remote_longterm.py:RemoteLongTermMemory.recall": FILTERS,
     "holdfast/library/remote_memories.py:RemoteVersions.list": FILTERS,
     "holdfast/library/remote_runs.py:RemoteRuns.entries": FILTERS,
     "holdfast/library/remote_sessions.py:RemoteSessions.create": FILTERS,
@@ -132,7 +131,7 @@ LOCAL_IMPORTS = {
     # Statements in functions, by file. Reasons: a command or a handle loads what it uses when it
     # is used; an engine, an interface or an extra is optional.
     "holdfast/doors/cli/main.py": 1,
-    "holdfast/library/remote/handle.py": 6,
+    "holdfast/library/remote/handle.py": 2,
     "holdfast/memories/longterm/vectors/registry.py": 2,
 }
 

@@ -13,11 +13,11 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open as open_here
 from holdfast.library.remote.durable import RemoteDurable, RemoteDurableRun, RemoteEntries
 from holdfast.library.remote.handle import RemoteHoldfast
+from holdfast.library.remote.longterm import RemoteLongTermData, RemoteLongTermMemory
 from holdfast.library.remote.memories import RemoteNetworkRuns, RemoteThreads
 from holdfast.library.remote.streams import RemoteEvents
 from holdfast.library.remote_agents import RemoteAgents, RemoteEnvironments
 from holdfast.library.remote_keys import RemoteKeys
-from holdfast.library.remote_longterm import RemoteLongTermData, RemoteLongTermMemory
 from holdfast.library.remote_memories import RemoteMemories, RemoteVersions
 from holdfast.library.remote_runs import RemoteRuns
 from holdfast.library.remote_sessions import RemoteSessions
@@ -79,7 +79,7 @@ LATE: dict[str, Any] = {
     "Saved": Saved,
 }
 """Types that a module of ours names without loading them."""
-OF_THE_SAME_FACE = {RemoteLongTermMemory: LongTermMemory}
+OF_THE_SAME_FACE: dict[Any, Any] = {}
 """A run or a memory is of the handle that gave it."""
 
 

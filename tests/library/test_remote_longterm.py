@@ -9,7 +9,7 @@ import holdfast
 from holdfast import Holdfast
 from holdfast.ground.errors import InvalidInput, LongTermOff
 from holdfast.library.remote import transfer
-from holdfast.library.remote_longterm import RemoteLongTermMemory
+from holdfast.library.remote.longterm import RemoteLongTermMemory
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions, Turn
 from holdfast.testing.fakes import FrozenClock
@@ -43,7 +43,7 @@ def ltm(there: Holdfast) -> LongTermMemory:
 
 
 def test_it_is_the_remote_one(there: Holdfast) -> None:
-    assert isinstance(there.longterm("ada", enabled=True), RemoteLongTermMemory)
+    assert type(there.longterm("ada", enabled=True)) is RemoteLongTermMemory
 
 
 def test_a_memory_that_is_switched_off_later_refuses(

@@ -122,11 +122,12 @@ def table_routes(
     table: OperationTable[Any],
     opener: Opener | None = None,
     handlers: Mapping[str, Handler] | None = None,
+    scope: tuple[Name, ...] = (),
 ) -> Iterator[HttpRoute]:
     """Yield the routes of the operations of *table*.
 
     *opener* opens the memory; without one it is an attribute of the handle. *handlers* are
-    handwritten, by the name of the operation.
+    handwritten, by the name of the operation. *scope* is the query that names the memory.
     """
     for each in table.operations:
         handler = OperationHandler(each, table.layout(each), opener)
@@ -137,7 +138,7 @@ def table_routes(
             answer=(handlers or {}).get(each.name, handler.answer),
             summary=each.summary,
             body="any" if each.body else each.params,
-            query=handler.query,
+            query=(*scope, *handler.query),
             limit=table.limit if each.limit is None else each.limit,
             bound=each.bound or table.bound,
             durable=table.coded,
@@ -177,7 +178,8 @@ class OperationHandler:
 
     def _arguments(self, call: Call) -> dict[str, Any]:
         operation, layout = self._operation, self._layout
-        given = {name: call[wire] for name, wire in layout.segments.items()} | call.query
+        given: dict[str, Any] = {name: call[wire] for name, wire in layout.segments.items()}
+        given |= {e.key: call.query[e.key] for e in self.query if e.key in call.query}
         if operation.body:
             given[operation.body] = self._whole_body(call)
         elif operation.params is not None:

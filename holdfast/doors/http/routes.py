@@ -14,6 +14,7 @@ from holdfast.doors.http.own import (
     forget,
     identity,
     longterm,
+    longterm_asked,
     longterm_upkeep,
     networks,
     runs,
@@ -26,6 +27,7 @@ from holdfast.doors.http.own.runs import REPORT_ROUTES
 from holdfast.doors.http.own.streams import RUN_EVENT_ROUTES
 from holdfast.doors.http.request import HttpRoute
 from holdfast.library.operations import durable as durable_operations
+from holdfast.library.operations import longterm as longterm_operations
 from holdfast.library.operations import threads
 
 
@@ -50,6 +52,8 @@ def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
         *files.ROUTES,
         *longterm_upkeep.ROUTES,
         *longterm.ROUTES,
+        *_LONGTERM_DATA,
+        *_LONGTERM,
         *_THREADS,
         *networks.ROUTES,
         *_NETWORK_RUNS,
@@ -72,3 +76,14 @@ _DURABLE_ENTRIES: Final = tuple(
 )
 _DURABLE: Final = tuple(table_routes(durable_operations.MEMORY, durable.opened))
 _DURABLE_RUN: Final = tuple(table_routes(durable_operations.RUN, durable.opened, durable.HANDLERS))
+_LONGTERM_DATA: Final = tuple(
+    table_routes(longterm_operations.DATA, longterm_asked.opened_data, scope=longterm_asked.SCOPE)
+)
+_LONGTERM: Final = tuple(
+    table_routes(
+        longterm_operations.MEMORY,
+        longterm_asked.opened,
+        longterm.HANDLERS,
+        longterm_asked.SCOPE,
+    )
+)

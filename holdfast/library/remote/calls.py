@@ -13,7 +13,14 @@ from msgspec.structs import replace
 from holdfast.ground.errors import EngineFault, InvalidInput, NotFound, PathTaken, Unavailable
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
-from holdfast.library.operations.base import Method, Operation, OperationTable, ParamLayout, Retry
+from holdfast.library.operations.base import (
+    Method,
+    Operation,
+    OperationTable,
+    ParamLayout,
+    Retry,
+    WireForm,
+)
 from holdfast.library.remote.client import WireClient, filled, route
 from holdfast.memories.stores.records import (
     Deleted,
@@ -142,7 +149,7 @@ def perform(memory: object, act: str, arguments: Mapping[str, Any]) -> Any:
         body = {operation.wire(name): each for name, each in given.items()}
     requests = replace(requests, segments={**(body or {}), **requests.segments, **segments})
     if operation.paged:
-        return _page(operation, requests, query)
+        return page_of(requests, operation.path, query, operation.result)
     try:
         if operation.method == "GET":
             answer = requests.read(operation.path, query)
@@ -170,13 +177,19 @@ def decoded(decode: Callable[[Any], T], wire: object) -> T:
         raise EngineFault(f"The server's answer is of another shape: {error}.") from error
 
 
-def _page(operation: Operation, requests: MemoryRequests, query: Mapping[str, object]) -> Page[Any]:
-    listed = _converted(_Listed, requests.read(operation.path, query))
+def page_of(
+    requests: MemoryRequests, path: str, query: Mapping[str, object], form: WireForm[T]
+) -> Page[T]:
+    """Return a page of the list at GET *path*, each item of *form*.
+
+    Its `all()` fetches the following pages.
+    """
+    listed = _converted(_Listed, requests.read(path, query))
     return Page(
-        [decoded(operation.result.decode, each) for each in listed.data],
+        [decoded(form.decode, each) for each in listed.data],
         listed.next_page,
         prev_page=listed.prev_page,
-        more=lambda cursor: _page(operation, requests, {**query, "page": cursor}),
+        more=lambda cursor: page_of(requests, path, {**query, "page": cursor}, form),
     )
 
 

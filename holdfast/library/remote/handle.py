@@ -17,9 +17,11 @@ from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.longterm import LongTermSpec
 from holdfast.library.remote.calls import MemoryRequests, decoded, identity, requests_of
 from holdfast.library.remote.client import Connections, WireClient
 from holdfast.library.remote.durable import remote_durable, remote_workspace
+from holdfast.library.remote.longterm import longterm, longterm_data
 from holdfast.library.remote.memories import RemoteNetworkRuns, RemoteThreads
 from holdfast.library.remote.streams import RemoteEvents
 from holdfast.library.remote_agents import RemoteAgents, RemoteEnvironments
@@ -29,13 +31,13 @@ from holdfast.library.remote_stores import RemoteMemoryStores
 from holdfast.library.spans import DURABLE, traced
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import AgentSummary, DurableLimits, LimitsChanged, Swept
+from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.memories.state.threads import NetworkRuns, Threads
 from holdfast.memories.stores.records import Identity
 
 if TYPE_CHECKING:
     from holdfast.library.bridges import Saved
-    from holdfast.library.remote_longterm import RemoteLongTermData, RemoteLongTermMemory
     from holdfast.library.remote_runs import RemoteRuns
     from holdfast.memories.run.memory import RunMemory
 
@@ -135,15 +137,12 @@ class RemoteHoldfast:
         embedder: Any = None,
         extractor: Any = None,
         options: LongTermOptions | None = None,
-    ) -> "RemoteLongTermMemory | None":
+    ) -> LongTermMemory | None:
         """Return the long-term memory of the user *user_id*; None if it is disabled.
 
         The server is queried, since it may enable or disable it too. Models are given by name,
         since objects cannot be sent.
         """
-        from holdfast.library.longterm import LongTermSpec
-        from holdfast.library.remote_longterm import longterm
-
         spec = LongTermSpec(
             user_id=user_id,
             namespace=namespace,
@@ -157,11 +156,8 @@ class RemoteHoldfast:
 
     def longterm_data(
         self, user_id: str, *, namespace: str = "chat", workspace_id: str | None = None
-    ) -> "RemoteLongTermData":
+    ) -> LongTermData:
         """Return a user's data to list and to forget, also while memory is disabled."""
-        from holdfast.library.longterm import LongTermSpec
-        from holdfast.library.remote_longterm import longterm_data
-
         spec = LongTermSpec(user_id=user_id, namespace=namespace, workspace_id=workspace_id)
         return longterm_data(self._client, spec, trace_content=self.opened.trace_content)
 

@@ -3,78 +3,27 @@
 What may be large is read and written on a thread, not on the event loop.
 """
 
-from typing import Any, Literal, cast
-
-from msgspec import UNSET, UnsetType, field
+from collections.abc import Mapping
+from typing import Final, cast
 
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.longterm_asked import (
-    Weighing,
     data_of,
-    memory_if_on,
     memory_of,
     of_page,
     of_record,
     users_route,
 )
-from holdfast.doors.http.params import PAGE, Body, flag, several, text
+from holdfast.doors.http.params import PAGE, flag, several, text
+from holdfast.doors.http.request import Handler
 from holdfast.doors.http.response import Response, of_json
 from holdfast.ground.errors import NotFound
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.spans import traced_as
-from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
-from holdfast.memories.longterm.recall.recall import K
+from holdfast.library.operations.longterm import RECALL, REMEMBER, PostItem, RecallBody
 from holdfast.memories.longterm.records import ForgetResult, Item, Turn, What, to_wire
 from holdfast.memories.longterm.validation import is_id
 
 ITEMS, TURNS = "/items", "/turns"
-
-_TURN_FIELDS = frozenset(Turn.__struct_fields__)
-
-
-class RecallBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to recall, and how much of it; without `touch` no access is recorded."""
-
-    query: str
-    k: int = K
-    what: str = "all"
-    kinds: list[str] | None = None
-    min_relevance: float | None = None
-    weights: Weighing | None = None
-    touch: bool = True
-
-
-class PostItem(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One sentence about the user; `origin` is `tool` if an agent chose to store it."""
-
-    text: str
-    kind: str = "fact"
-    importance: float = 0.5
-    source: str = ""
-    turns: list[str] = field(default_factory=list[str])
-    origin: Literal["api", "tool"] = "api"
-
-
-class PatchItem(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Changes of an item."""
-
-    text: str | UnsetType = UNSET
-    kind: str | UnsetType = UNSET
-    importance: float | UnsetType = UNSET
-
-
-class RecordTurns(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Turns to record, each with at least a role and a text."""
-
-    turns: list[Any]
-    thread_id: str | None = None
-
-
-class PostConversation(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Messages of a conversation, all of them or only the new ones."""
-
-    messages: list[Any]
-    thread_id: str | None = None
 
 
 async def recall(call: Call) -> Response:
@@ -108,28 +57,6 @@ async def remember(call: Call) -> Response:
             body.text, body.kind, body.importance, source=body.source, turns=body.turns
         )
         return of_record(done)
-
-    return await call.slow(act)
-
-
-async def record(call: Call) -> Response:
-    """Record turns, all or none."""
-
-    def act(hf: Holdfast) -> Response:
-        body = call.body(RecordTurns)
-        return of_record(memory_of(call, hf).record(body.turns, thread_id=body.thread_id))
-
-    return await call.slow(act)
-
-
-async def converse(call: Call) -> Response:
-    """Record the new messages of a conversation; they are mined later."""
-
-    def act(hf: Holdfast) -> Response:
-        body = call.body(PostConversation)
-        messages = [_message(each) for each in body.messages]
-        recorded = memory_of(call, hf).remember_conversation(messages, body.thread_id)
-        return of_record(recorded, status=202)
 
     return await call.slow(act)
 
@@ -188,24 +115,6 @@ async def _retrieve(call: Call, kind: str) -> Response:
     return of_record(found)
 
 
-async def update(call: Call) -> Response:
-    """Change an item, even if memory is off: it is the user's own data."""
-    body = call.body(PatchItem)
-
-    def act(hf: Holdfast) -> Response:
-        memory = memory_if_on(call, hf) or _memory_when_off(data_of(call, hf))
-        changed = memory.update(
-            call["id"], text=body.text, kind=body.kind, importance=body.importance
-        )
-        return of_record(changed)
-
-    return await call.slow(act)
-
-
-def _memory_when_off(data: LongTermData) -> LongTermMemory:
-    return traced_as(data, LongTermMemory(data.context))
-
-
 async def forget_item(call: Call) -> Response:
     """Forget an item, with the turns it came from."""
     return await _forget(call, "item")
@@ -226,22 +135,9 @@ async def _forget(call: Call, kind: str) -> Response:
     return of_record(await call.slow(act))
 
 
-def _message(given: object) -> object:
-    """Return *given* as a Turn if it has a turn's fields, else unchanged."""
-    if not isinstance(given, dict):
-        return given
-    message = cast("dict[str, Any]", given)
-    if "text" not in message or not message.keys() <= _TURN_FIELDS:
-        return message
-    fields: dict[str, Any] = {"role": None, **message}
-    return Turn(**fields)
-
-
 _LISTED = (text("query"), *PAGE)
 
 ROUTES = (
-    users_route("POST", "/recall", "read", recall, "Recall what answers a query.", body=RecallBody),
-    users_route("POST", ITEMS, "write", remember, "Remember one sentence.", body=PostItem),
     users_route(
         "GET",
         ITEMS,
@@ -251,7 +147,6 @@ ROUTES = (
         query=(several("kinds", "kinds"), flag("include_superseded"), *_LISTED),
     ),
     users_route("GET", f"{ITEMS}/{{id}}", "read", retrieve_item, "Retrieve an item."),
-    users_route("PATCH", f"{ITEMS}/{{id}}", "write", update, "Change an item.", body=PatchItem),
     users_route(
         "DELETE",
         f"{ITEMS}/{{id}}",
@@ -259,7 +154,6 @@ ROUTES = (
         forget_item,
         "Forget an item, with the turns it came from.",
     ),
-    users_route("POST", TURNS, "write", record, "Record turns.", body=RecordTurns),
     users_route("GET", TURNS, "read", list_turns, "List turns, newest first.", query=_LISTED),
     users_route("GET", f"{TURNS}/{{id}}", "read", retrieve_turn, "Retrieve a turn."),
     users_route(
@@ -269,12 +163,6 @@ ROUTES = (
         forget_turn,
         "Forget a turn, with the items that came from it alone.",
     ),
-    users_route(
-        "POST",
-        "/conversations",
-        "write",
-        converse,
-        "Remember what is new of a conversation.",
-        body=PostConversation,
-    ),
 )
+
+HANDLERS: Final[Mapping[str, Handler]] = {RECALL.name: recall, REMEMBER.name: remember}

@@ -15,26 +15,15 @@ from holdfast.ground.errors import LongTermOff, NotPermitted, shortened
 from holdfast.ground.pages import Page
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import NAMESPACE, configured_embedder
+from holdfast.library.operations.base import Operation
+from holdfast.library.operations.longterm import USER, Weighing
+from holdfast.library.spans import traced_as
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
-from holdfast.memories.longterm.records import LongTermOptions, Weights, to_wire
+from holdfast.memories.longterm.records import LongTermOptions, to_wire
 from holdfast.memories.longterm.vectors.embedder import checked_model
-
-USER = "/api/longterm/{user}"
 
 NO_EMBEDDER = "none"
 """As a model, it turns off the comparison by meaning."""
-
-
-class Weighing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Weights of similarity, recency and importance."""
-
-    similarity: float
-    recency: float
-    importance: float
-
-    def weights(self) -> Weights:
-        """Return the library's weights; raise InvalidInput if they order nothing."""
-        return Weights(self.similarity, self.recency, self.importance)
 
 
 class LongTermBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -140,6 +129,25 @@ def _demand_allowed(call: Call, field: str, model: str) -> None:
             needed=f"--allow-model {shortened(model)}",
             next=f"Leave {field} out, or start the server with --allow-model.",
         )
+
+
+def opened(call: Call, hf: Holdfast, operation: Operation) -> LongTermMemory:
+    """Return the memory of *operation*; an item is changed even if memory is off.
+
+    It is the user's own data.
+    """
+    if operation.name == "longterm.update":
+        memory = memory_if_on(call, hf)
+        if memory is None:
+            data = data_of(call, hf)
+            memory = traced_as(data, LongTermMemory(data.context))
+        return memory
+    return memory_of(call, hf)
+
+
+def opened_data(call: Call, hf: Holdfast, _operation: Operation) -> LongTermData:
+    """Return the data of *call*."""
+    return data_of(call, hf)
 
 
 def memory_of(call: Call, hf: Holdfast) -> LongTermMemory:

@@ -1,4 +1,4 @@
-"""Routes of a collection: status, background work, export, import and erasure."""
+"""Routes of a collection: status, background work, export and import."""
 
 from math import isfinite
 from time import monotonic
@@ -75,11 +75,6 @@ async def take_in(call: Call) -> Response:
     return await call.slow(act)
 
 
-async def clear(call: Call) -> Response:
-    """Forget the whole collection."""
-    return of_record(await call.slow(lambda hf: data_of(call, hf).clear()))
-
-
 async def _flushed(call: Call, memory: LongTermMemory, seconds: float) -> Flushed:
     """Wait at most *seconds*, on a thread that is reserved for waiting."""
     end = monotonic() + seconds
@@ -119,5 +114,4 @@ ROUTES = (
     users_route(
         "POST", "/import", "write", take_in, "Take in lines as they were given out.", body="lines"
     ),
-    users_route("DELETE", "", "admin", clear, "Forget the whole collection."),
 )

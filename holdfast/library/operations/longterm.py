@@ -1,0 +1,236 @@
+"""Operations of long-term memory: recall, items, turns and conversations."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final, Literal, TypeVar, cast
+
+from msgspec import UNSET, Struct, UnsetType, field
+from msgspec.structs import asdict
+
+from holdfast.ground.errors import NotFound
+from holdfast.library.operations.base import MIB, Operation, OperationTable, Param, WireForm
+from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
+from holdfast.memories.longterm.recall.recall import RecallQuery
+from holdfast.memories.longterm.records import (
+    Cleared,
+    Item,
+    Recalled,
+    Recorded,
+    Remembered,
+    Turn,
+    Weights,
+    Wire,
+    from_wire,
+    to_wire,
+)
+from holdfast.memories.longterm.turns import read_messages
+from holdfast.memories.longterm.validation import checked_kinds, checked_turns, is_id
+
+R = TypeVar("R", bound=Struct)
+
+LIMIT: Final = 32 * MIB
+USER: Final = "/api/longterm/{user}"
+HOMES: Final = {"item": "items", "turn": "turns"}
+"""The place of each kind of row below a user."""
+
+_TURN_FIELDS: Final = frozenset(Turn.__struct_fields__)
+_SET_BY_US: Final = frozenset(("id", "items", "created_at"))
+
+
+def form(make: type[R]) -> WireForm[R]:
+    """Return the form of a record of long-term memory."""
+    return WireForm(to_wire, partial(from_wire, make))
+
+
+class Weighing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Weights of similarity, recency and importance."""
+
+    similarity: float
+    recency: float
+    importance: float
+
+    def weights(self) -> Weights:
+        """Return the library's weights; raise InvalidInput if they order nothing."""
+        return Weights(self.similarity, self.recency, self.importance)
+
+
+class RecallBody(RecallQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to recall, and how much of it; without `touch` no access is recorded."""
+
+    kinds: list[str] | None = None
+    weights: Weighing | None = None  # pyright: ignore[reportIncompatibleVariableOverride] - of the wire
+
+
+class PostItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One sentence about the user; `origin` is `tool` if an agent chose to store it."""
+
+    text: str
+    kind: str = "fact"
+    importance: float = 0.5
+    source: str = ""
+    turns: list[str] = field(default_factory=list[str])
+    origin: Literal["api", "tool"] = "api"
+
+
+class PatchItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Changes of an item."""
+
+    text: str | UnsetType = UNSET
+    kind: str | UnsetType = UNSET
+    importance: float | UnsetType = UNSET
+
+
+class RecordTurns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Turns to record, each with at least a role and a text."""
+
+    turns: list[Any]
+    thread_id: str | None = None
+
+
+class PostConversation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Messages of a conversation, all of them or only the new ones."""
+
+    messages: list[Any]
+    thread_id: str | None = None
+
+
+def kind_of(id: object) -> str | None:
+    """Return the kind of row that *id* names, or None."""
+    return next((kind for kind in HOMES if is_id(kind, id)), None)
+
+
+def sorted_kinds(given: object) -> list[str] | None:
+    """Return *given* as kinds for a request."""
+    kinds = checked_kinds(given)
+    return None if kinds is None else sorted(kinds)
+
+
+def _weights(given: object) -> object:
+    return asdict(given) if isinstance(given, Weights) else given
+
+
+def _known(id: str) -> str:
+    if kind_of(id) is None:
+        raise NotFound("item", str(id))
+    return id
+
+
+def _sendable(turn: Turn) -> Wire:
+    return {name: value for name, value in to_wire(turn).items() if name not in _SET_BY_US}
+
+
+def _turns(given: object) -> list[Wire]:
+    return [_sendable(each) for each in checked_turns(given)]
+
+
+def _messages(given: Any) -> list[Wire]:
+    """Encode messages; those with a role that is not recorded have no text."""
+    whole = isinstance(given, str | bytes | Mapping)
+    messages = cast("Any", given if whole else list(given))
+    return [
+        {"role": cast("Wire", each)["role"]} if turn is None else _sendable(turn)
+        for each, turn in zip(messages, read_messages(messages), strict=True)
+    ]
+
+
+def _decoded_messages(given: list[Any]) -> list[object]:
+    return [_message(each) for each in given]
+
+
+def _message(given: object) -> object:
+    """Return *given* as a Turn if it has a turn's fields, else unchanged."""
+    if not isinstance(given, dict):
+        return given
+    message = cast("dict[str, Any]", given)
+    if "text" not in message or not message.keys() <= _TURN_FIELDS:
+        return message
+    fields: dict[str, Any] = {"role": None, **message}
+    return Turn(**fields)
+
+
+def _found(wire: Any) -> list[Recalled]:
+    return [from_wire(Recalled, each) for each in wire["results"]]
+
+
+RECALL: Final = Operation(
+    name="longterm.recall",
+    method="POST",
+    path=f"{USER}/recall",
+    summary="Recall what answers a query.",
+    scope="read",
+    params=RecallBody,
+    special={"kinds": Param(encode=sorted_kinds), "weights": Param(encode=_weights)},
+    result=WireForm(lambda found: {"results": [to_wire(each) for each in found]}, _found),
+    retry="safe",
+    lane="slow",
+)
+REMEMBER: Final = Operation(
+    name="longterm.remember",
+    method="POST",
+    path=f"{USER}/items",
+    summary="Remember one sentence.",
+    scope="write",
+    params=PostItem,
+    result=form(Remembered),
+    lane="slow",
+)
+DATA: Final = OperationTable(
+    facade=LongTermData,
+    limit=LIMIT,
+    bound="user",
+    operations=(
+        Operation(
+            name="longterm_data.clear",
+            method="DELETE",
+            path=USER,
+            summary="Forget the whole collection.",
+            scope="admin",
+            result=form(Cleared),
+            lane="slow",
+        ),
+    ),
+)
+MEMORY: Final = OperationTable(
+    facade=LongTermMemory,
+    limit=LIMIT,
+    bound="user",
+    operations=(
+        RECALL,
+        REMEMBER,
+        Operation(
+            name="longterm.update",
+            method="PATCH",
+            path=f"{USER}/items/{{id}}",
+            summary="Change an item.",
+            scope="write",
+            params=PatchItem,
+            special={"id": Param(encode=_known)},
+            result=form(Item),
+            retry="safe",
+            lane="slow",
+        ),
+        Operation(
+            name="longterm.record",
+            method="POST",
+            path=f"{USER}/turns",
+            summary="Record turns.",
+            scope="write",
+            params=RecordTurns,
+            special={"turns": Param(encode=_turns)},
+            result=form(Recorded),
+            lane="slow",
+        ),
+        Operation(
+            name="longterm.remember_conversation",
+            method="POST",
+            path=f"{USER}/conversations",
+            summary="Remember what is new of a conversation.",
+            scope="write",
+            params=PostConversation,
+            special={"messages": Param(encode=_messages, decode=_decoded_messages)},
+            result=form(Recorded),
+            status=202,
+            lane="slow",
+        ),
+    ),
+)

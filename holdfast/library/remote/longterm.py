@@ -1,0 +1,252 @@
+"""Long-term memory on a server: its switch, models, lists, and waiting."""
+
+import os
+from collections.abc import Iterable, Iterator
+from functools import partial
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import asdict, replace
+
+from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.ground.pages import Page
+from holdfast.library.longterm import LongTermSpec
+from holdfast.library.operations.longterm import (
+    DATA,
+    HOMES,
+    MEMORY,
+    USER,
+    form,
+    kind_of,
+    sorted_kinds,
+)
+from holdfast.library.remote.calls import (
+    MemoryRequests,
+    decoded,
+    page_of,
+    perform,
+    remote_memory,
+    requests_of,
+)
+from holdfast.library.remote.client import WireClient, body_of, filled
+from holdfast.library.remote.transfer import imported
+from holdfast.library.spans import LONGTERM, traced
+from holdfast.memories.longterm.context import ENABLED, is_on, said_by
+from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
+from holdfast.memories.longterm.read import LISTED
+from holdfast.memories.longterm.records import (
+    Flushed,
+    ForgetResult,
+    Imported,
+    Item,
+    LongTermOptions,
+    LongTermStatus,
+    Remembered,
+    Turn,
+)
+from holdfast.memories.longterm.validation import checked_name, checked_user
+
+D = TypeVar("D", bound=LongTermData)
+
+_PIECE: Final = 20.0
+"""Most seconds that one request lets the server wait."""
+_NO_EMBEDDER: Final = "none"
+_USUAL: Final = LongTermOptions()
+_ROWS: Final = {"item": form(Item), "turn": form(Turn)}
+
+
+def _list(
+    self: LongTermData,
+    what: str = "items",
+    *,
+    kinds: Iterable[str] | None = None,
+    query: str | None = None,
+    include_superseded: bool = False,
+    limit: int | None = LISTED,
+    page: str | None = None,
+) -> Page[Any]:
+    params: dict[str, object] = {"query": query, "limit": limit, "page": page}
+    if what == "turns":
+        if kinds is not None:
+            raise InvalidInput("kinds", "are of items alone", next="Leave it out for turns.")
+        return page_of(requests_of(self), f"{USER}/turns", params, _ROWS["turn"])
+    if what != "items":
+        raise InvalidInput("what", "must be items or turns", given=what)
+    named = sorted_kinds(kinds)
+    params["include_superseded"] = bool(include_superseded)
+    # A query cannot encode an empty list: one empty name represents it.
+    params["kinds"] = None if named is None else named or [""]
+    return page_of(requests_of(self), f"{USER}/items", params, _ROWS["item"])
+
+
+def _get(self: LongTermData, id: str) -> Item | Turn | None:
+    kind = kind_of(id)
+    if kind is None:
+        return None
+    try:
+        return decoded(_ROWS[kind].decode, _below(self, id).read(f"{USER}/{HOMES[kind]}/{{id}}"))
+    except NotFound as missing:
+        if missing.kind == kind:
+            return None
+        raise
+
+
+def _forget(self: LongTermData, id: str) -> ForgetResult:
+    kind = kind_of(id)
+    if kind is None:
+        return ForgetResult()
+    answer = _below(self, id).write("DELETE", f"{USER}/{HOMES[kind]}/{{id}}")
+    return decoded(form(ForgetResult).decode, answer)
+
+
+def _below(memory: object, id: str) -> MemoryRequests:
+    requests = requests_of(memory)
+    return replace(requests, segments={**requests.segments, "id": id})
+
+
+def _export(self: LongTermData) -> Iterator[dict[str, object]]:
+    requests = requests_of(self)
+    path = filled(f"{USER}/export", requests.segments)
+    for line in requests.client.read_lines(path, requests.query):
+        yield msgspec.json.decode(line, type=dict[str, object])
+
+
+def _status(self: LongTermData) -> LongTermStatus:
+    return decoded(form(LongTermStatus).decode, requests_of(self).read(f"{USER}/status"))
+
+
+RemoteLongTermData: Final = remote_memory(
+    DATA, list=_list, get=_get, forget=_forget, export=_export, status=_status
+)
+
+
+def _by_tool(self: LongTermMemory) -> LongTermMemory:
+    memory = RemoteLongTermMemory(requests_of(self))
+    vars(memory)["origin"] = "tool"
+    return memory
+
+
+def _remember(
+    self: LongTermMemory,
+    text: str,
+    kind: str = "fact",
+    importance: float = 0.5,
+    *,
+    source: str = "",
+    turns: Iterable[str] = (),
+) -> Remembered:
+    item = {"text": text, "kind": kind, "importance": importance, "source": source, "turns": turns}
+    return perform(self, "remember", {**item, "origin": vars(self).get("origin", "api")})
+
+
+def _import(self: LongTermMemory, records: Iterable[object]) -> Imported:
+    return imported(requests_of(self), records)
+
+
+def _flush(self: LongTermMemory, timeout: float | None = None) -> Flushed:
+    end = None if timeout is None else monotonic() + timeout
+    results: tuple[Remembered, ...] = ()
+    while True:
+        left = _PIECE if end is None else max(0.0, min(_PIECE, end - monotonic()))
+        begun = monotonic()
+        answer = requests_of(self).write("POST", f"{USER}/flush", {"timeout": left})
+        flushed = decoded(form(Flushed).decode, answer)
+        results += flushed.results
+        idle = monotonic() - begun < left
+        if flushed.done or idle or (end is not None and monotonic() >= end):
+            return replace(flushed, results=results)
+
+
+def _retry(self: LongTermMemory) -> int:
+    answer = requests_of(self).write("POST", f"{USER}/retry")
+    return decoded(partial(msgspec.convert, type=int), answer.get("queued"))
+
+
+RemoteLongTermMemory: Final = remote_memory(
+    MEMORY,
+    RemoteLongTermData,
+    by_tool=_by_tool,
+    remember=_remember,
+    import_=_import,
+    flush=_flush,
+    retry=_retry,
+)
+
+
+def longterm(
+    client: WireClient, spec: LongTermSpec, *, trace_content: bool = False
+) -> LongTermMemory | None:
+    """Return the memory that *spec* names, or None if client or server disable it.
+
+    With *trace_content* its spans record texts.
+    """
+    requests = _switched(_requests(client, spec), spec.enabled)
+    if requests is None:
+        return None
+    return _traced(RemoteLongTermMemory(requests), content=trace_content)
+
+
+def longterm_data(
+    client: WireClient, spec: LongTermSpec, *, trace_content: bool = False
+) -> LongTermData:
+    """Return a user's data, also where long-term memory is disabled."""
+    return _traced(RemoteLongTermData(_requests(client, spec)), content=trace_content)
+
+
+def _traced(data: D, *, content: bool) -> D:
+    """Return *data* with spans; only the server knows the id of its collection."""
+    return traced(data, LONGTERM, store=None, content=content, remote=True)
+
+
+def _requests(client: WireClient, spec: LongTermSpec) -> MemoryRequests:
+    """Return the requests for the collection that *spec* names.
+
+    Raises InvalidInput for an invalid name, and for a model or option that cannot be sent.
+    """
+    segments = {"user": checked_user(spec.user_id)}
+    query: dict[str, object] = {"namespace": checked_name("namespace", spec.namespace)}
+    if spec.workspace_id is not None:
+        query["workspace_id"] = checked_name("workspace_id", spec.workspace_id)
+    query |= {
+        "embedder": _NO_EMBEDDER if spec.embedder is False else _model("embedder", spec.embedder),
+        "extractor": _model("extractor", spec.extractor),
+        "options": _options(spec.options),
+    }
+    return MemoryRequests(client=client, segments=segments, query=query)
+
+
+def _switched(requests: MemoryRequests, enabled: bool | None) -> MemoryRequests | None:
+    """Return *requests* with memory switched on, or None where it is switched off.
+
+    The server is queried too, since it may switch memory off.
+    """
+    variable = os.environ.get(ENABLED)
+    on = is_on(enabled, variable)
+    if enabled is False or said_by(variable) is False:
+        return None
+    requests = replace(requests, query={**requests.query, "enabled": True if on else None})
+    status = requests.read(f"{USER}/status")
+    return requests if decoded(partial(msgspec.convert, type=bool), status.get("enabled")) else None
+
+
+def _model(field: str, given: object) -> str | None:
+    if given is not None and not isinstance(given, str):
+        raise InvalidInput(
+            field,
+            "must be provider:model against a server",
+            given=type(given).__name__,
+            next="An object works where the database is.",
+        )
+    return given
+
+
+def _options(options: LongTermOptions) -> str | None:
+    """Encode the options that differ from the defaults as JSON; None if none do."""
+    if options.credentials is not None:
+        reason = "cannot be sent to a server, which has its own"
+        raise InvalidInput("credentials", reason)
+    fields = {**asdict(options), "weights": asdict(options.weights)}
+    usual = {**asdict(_USUAL), "weights": asdict(_USUAL.weights)}
+    given = {name: value for name, value in fields.items() if value != usual[name]}
+    return body_of(given).decode() if given else None
