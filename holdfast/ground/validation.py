@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def is_whole(given: object, least: int = 0, most: float = math.inf) -> TypeGuard[int]:
-    """Return whether *given* is an integer from *least* to *most*; True and False are none."""
+    """Return whether *given* is an integer within bounds; True and False are none."""
     return isinstance(given, int) and not isinstance(given, bool) and least <= given <= most
 
 
@@ -38,11 +38,10 @@ def check_whole(
     least: int = 0,
     most: float = math.inf,
     limit: int | None = None,
-    next: str = "",
 ) -> int:
-    """Return *given* if it is an integer from *least* to *most*; else raise with *reason*."""
+    """Return *given* if it is an integer from *least* to *most*."""
     if not is_whole(given, least, most):
-        raise InvalidInput(field, reason, limit=limit, given=given, next=next)
+        raise InvalidInput(field, reason, limit=limit, given=given)
     return given
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import JSON, decode, encode
 from holdfast.ground.text import encoded, to_nfc
-from holdfast.ground.validation import LARGEST, check_whole, is_number
+from holdfast.ground.validation import LARGEST, is_number, is_whole
 from holdfast.memories.run.keys import Kind, checked, checked_kind
 
 VALUE_DEPTH: Final = 200
@@ -88,14 +88,12 @@ def checked_description(given: object) -> str | None:
 
 def checked_time(field: str, given: object) -> int:
     """Return *given* if it is milliseconds since 1970; else InvalidInput."""
-    reason = "must be milliseconds since 1970, from 0"
-    return check_whole(field, given, reason, most=LATEST, next="Give that.")
+    return _whole(field, given, least=0, most=LATEST, of="milliseconds since 1970")
 
 
 def checked_version(field: str, given: object, *, least: int = 0) -> int:
     """Return *given* if it is a whole number from *least*; else InvalidInput."""
-    reason = f"must be a whole number, from {least}"
-    return check_whole(field, given, reason, least=least, most=LARGEST, next="Give that.")
+    return _whole(field, given, least=least, most=LARGEST, of="a whole number")
 
 
 def checked_seconds(given: object) -> float:
@@ -124,6 +122,12 @@ def _text(field: str, given: object, most: int) -> str | None:
     return text
 
 
+def _whole(field: str, given: object, *, least: int, most: int, of: str) -> int:
+    if not is_whole(given, least, most):
+        raise InvalidInput(field, f"must be {of}, from {least}", given=given, next="Give that.")
+    return given
+
+
 class RunLimits(Struct, frozen=True, kw_only=True):
     """Limits of the memory of one run; sizes are bytes of values as compact JSON.
 
@@ -138,8 +142,10 @@ class RunLimits(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Raise `InvalidInput` for a wrong limit."""
         for name in self.__struct_fields__:
-            reason, next = "must be a whole number from 0", "Give the most there may be."
-            check_whole(name, getattr(self, name), reason, next=next)
+            limit: object = getattr(self, name)
+            if not is_whole(limit):
+                reason, next = "must be a whole number from 0", "Give the most there may be."
+                raise InvalidInput(name, reason, given=limit, next=next)
 
 
 UNLESS_SAID: RunLimits = RunLimits()
