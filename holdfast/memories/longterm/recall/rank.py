@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from heapq import heappush, heapreplace, nsmallest
+from operator import itemgetter
 
 from holdfast.memories.longterm.recall.index import DAY, Postings
 from holdfast.memories.longterm.recall.query import Question
@@ -24,8 +25,9 @@ def why(
     """
     number = fits.rows[place]
     row = postings.rows[number]
-    weighed = ((postings.weights(term).get(number, 0.0), term) for term in question.terms)
-    ordered = sorted(((much, term) for much, term in weighed if much), key=lambda each: -each[0])
+    weighed = [(postings.weights(term).get(number, 0.0), term) for term in question.terms]
+    matched = [(much, term) for much, term in weighed if much]
+    ordered = sorted(matched, key=itemgetter(0), reverse=True)
     terms = [term for _, term in ordered]
     theirs = is_of(postings, number, question)
     session = fits.session.get(postings.session[number], 0.0)
@@ -58,8 +60,8 @@ def why(
 
 def _words(terms: list[str], body: list[str]) -> tuple[str, str]:
     """Return which of *terms* are in the row, and which only in the turns before it."""
-    own = ", ".join(term for term in terms if term in body)
-    lent = ", ".join(term for term in terms if term not in body)
+    own = ", ".join([term for term in terms if term in body])
+    lent = ", ".join([term for term in terms if term not in body])
     return (f'matches "{own}"' if own else "", f'follows "{lent}"' if lent else "")
 
 
@@ -108,7 +110,7 @@ def rank(
     fits = fit(postings, question, options, cosines, cues)
     order = sorted(range(len(fits.rows)), key=fits.fit.__getitem__, reverse=True)
     judge = _Judge(postings, question, options, fits, now)
-    postings.learn(fits.rows[place] for place in order[: LOOKED_AT + options.k])
+    postings.learn([fits.rows[place] for place in order[: LOOKED_AT + options.k]])
     if not judge.any_answers(order[:LOOKED_AT]):
         return []
     found: list[Ranked] = []
@@ -209,7 +211,7 @@ class _Judge:
         if not whole:
             return 0.0
         body = self._postings.rows[row].body.split()
-        return sum(much for term, much in self._telling.items() if term in body) / whole
+        return sum([much for term, much in self._telling.items() if term in body]) / whole
 
 
 def _shares(weights: Weights) -> tuple[float, float, float]:

@@ -338,7 +338,7 @@ def recall(
     """
     begun = perf_counter()
     query = checked_query(params.query)
-    if cosines is None and params.k:
+    if cosines is None and params.k and context.embedder is not None:
         cosines = cosines_to(context, query)
     answering = RecallSearch(
         query=query,
