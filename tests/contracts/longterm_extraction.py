@@ -255,6 +255,7 @@ class LongTermMiningContract:
             clock.tick(pause + 0.1)
             ltm.flush(0)
         until(lambda: jobs(ltm) == [("failed", 4)])
+        until(lambda: bool(failures))
         off()
 
         assert outcomes(told(ltm, "I like cake", thread="b")) == ["stored"]
