@@ -26,7 +26,7 @@ class Forgetful(ThreadingHTTPServer):
 
     def __init__(self, url: str) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.client, self.forgets = httpx.Client(base_url=url), 0
+        self.client, self.forgets = httpx.Client(base_url=url, timeout=60), 0
 
     def server_close(self) -> None:
         super().server_close()

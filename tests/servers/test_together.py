@@ -114,11 +114,11 @@ def test_a_token_that_one_server_revoked_opens_no_other(
     )
     made = handles[0].sessions.create_token(session.id)
     headers = {"x-api-key": made.token or ""}
-    before = [httpx.get(f"{url}/api/me", headers=headers).status_code for url in urls]
+    before = [httpx.get(f"{url}/api/me", headers=headers, timeout=60).status_code for url in urls]
 
     handles[0].sessions.revoke_token(made.id, session_id=session.id)
 
-    after = [httpx.get(f"{url}/api/me", headers=headers).status_code for url in urls]
+    after = [httpx.get(f"{url}/api/me", headers=headers, timeout=60).status_code for url in urls]
     assert (before, after) == ([200] * len(urls), [401] * len(urls))
 
 
@@ -131,7 +131,9 @@ def test_the_feed_of_each_server_tells_of_the_writes_of_all(
     with ExitStack() as stack:
         feeds = [
             stack.enter_context(
-                httpx.stream("GET", f"{url}/api/events?types=memory.created", headers=headers)
+                httpx.stream(
+                    "GET", f"{url}/api/events?types=memory.created", headers=headers, timeout=60
+                )
             ).iter_lines()
             for url in urls
         ]

@@ -47,7 +47,7 @@ class Served(NamedTuple):
     def asked(self, key: str = "any") -> Counter[tuple[str, str, int]]:
         """Return how many requests were answered so far, by route, method and status."""
         counted: Counter[tuple[str, str, int]] = Counter()
-        metrics = httpx.get(f"{self.url}/metrics", headers={"x-api-key": key})
+        metrics = httpx.get(f"{self.url}/metrics", headers={"x-api-key": key}, timeout=60)
         for line in metrics.raise_for_status().text.splitlines():
             name, _, value = line.partition("} ")
             kind, _, labels = name.partition("{")

@@ -93,7 +93,9 @@ def test_pages_of_the_public_url_and_of_allowed_origins_are_answered(db: str) ->
     served = Served(db, *options)
 
     def status(origin: str) -> int:
-        return httpx.get(f"{served.url}/healthz", headers={"origin": origin}).status_code
+        return httpx.get(
+            f"{served.url}/healthz", headers={"origin": origin}, timeout=60
+        ).status_code
 
     found = [
         status(f"https://{host}.example") for host in ("memory", "app", "elsewhere", "localhost")

@@ -222,7 +222,7 @@ def url(hf: Holdfast, clock: FrozenClock) -> Iterator[str]:
 def followed(ask: Asker) -> list[dict[str, str]]:
     """Return all messages of the run's stream, which has ended."""
     with serving(ask.app.house.hf, clock=ask.app.house.clock) as url:
-        return messages(httpx.get(f"{url}{RUN}/events"))
+        return messages(httpx.get(f"{url}{RUN}/events", timeout=60))
 
 
 def messages(answer: httpx.Response) -> list[dict[str, str]]:
@@ -236,7 +236,7 @@ def test_a_stream_ends_with_the_run(begun: Asker, url: str) -> None:
     reported(begun, events=[WRITTEN, {**WRITTEN, "type": "run.entry_deleted"}])
     reported(begun, 2, ended="failed")
 
-    answer = httpx.get(f"{url}{RUN}/events")
+    answer = httpx.get(f"{url}{RUN}/events", timeout=60)
     first, second = messages(answer)
     assert (first["id"], first["event"]) == ("1", "run.entry_written")
     assert json.loads(first["data"]) == {
@@ -254,7 +254,7 @@ def test_a_stream_goes_on_after_the_last_event_that_was_seen(begun: Asker, url: 
     reported(begun, 2, ended="completed")
 
     def seen(query: str = "", **headers: str) -> list[str]:
-        told = messages(httpx.get(f"{url}{RUN}/events{query}", headers=headers))
+        told = messages(httpx.get(f"{url}{RUN}/events{query}", headers=headers, timeout=60))
         return [each["id"] for each in told]
 
     assert seen("?after=3") == ["4", "5"]
@@ -267,7 +267,7 @@ def test_what_was_missed_is_told_as_a_gap(begun: Asker, url: str) -> None:
     reported(begun, 2, events=[WRITTEN], missed=7)
     reported(begun, 3, ended="completed")
 
-    told = messages(httpx.get(f"{url}{RUN}/events"))
+    told = messages(httpx.get(f"{url}{RUN}/events", timeout=60))
     assert [(each["id"], each["event"]) for each in told] == [
         ("1", "run.entry_written"),
         ("8", "gap"),

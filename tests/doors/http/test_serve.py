@@ -31,7 +31,7 @@ def test_the_first_line_says_where_what_and_for_whom(target: Path) -> None:
     with served(target) as server:
         assert str(target) in server.line
         assert "no key is required" in server.line
-        assert httpx.get(f"{server.url}/readyz").json() == {"status": "ready"}
+        assert httpx.get(f"{server.url}/readyz", timeout=60).json() == {"status": "ready"}
 
 
 def test_a_keyed_server_says_so(target: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_keyed_server_says_so(target: Path) -> None:
 
     with served(target) as server:
         assert "a key is required" in server.line
-        assert httpx.get(f"{server.url}/api/me").status_code == 401
+        assert httpx.get(f"{server.url}/api/me", timeout=60).status_code == 401
 
 
 def test_a_host_that_others_reach_wants_a_key(target: Path) -> None:
@@ -50,7 +50,9 @@ def test_a_host_that_others_reach_wants_a_key(target: Path) -> None:
 
 def test_told_once_it_ends_with_0_and_has_kept_what_it_acknowledged(target: Path) -> None:
     with served(target) as server:
-        store = httpx.post(f"{server.url}/v1/memory_stores", json={"name": "n"}).json()["id"]
+        store = httpx.post(f"{server.url}/v1/memory_stores", json={"name": "n"}, timeout=60).json()[
+            "id"
+        ]
         server.tell(signal.SIGTERM)
 
         assert server.code() == 0
@@ -63,7 +65,7 @@ def test_told_once_it_finishes_what_is_in_flight(target: Path) -> None:
         head = b"POST /v1/memory_stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 12\r\n\r\n"
         line.sendall(head + b'{"name"')
         # Answered on another connection after it: the request above is under way by then.
-        httpx.get(f"{server.url}/healthz")
+        httpx.get(f"{server.url}/healthz", timeout=60)
         server.tell(signal.SIGTERM)
         refuses(server.url)
         line.sendall(b':"n"}')
@@ -77,7 +79,7 @@ def test_told_twice_it_ends_at_once_with_1(target: Path) -> None:
         line.sendall(
             b"POST /v1/memory_stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 12\r\n\r\n"
         )
-        httpx.get(f"{server.url}/healthz")
+        httpx.get(f"{server.url}/healthz", timeout=60)
         server.tell(signal.SIGTERM)
         refuses(server.url)
         server.tell(signal.SIGTERM)
@@ -86,7 +88,10 @@ def test_told_twice_it_ends_at_once_with_1(target: Path) -> None:
 
 
 def test_a_live_answer_does_not_hold_the_server_up(target: Path) -> None:
-    with served(target) as server, httpx.stream("GET", f"{server.url}/api/events") as answer:
+    with (
+        served(target) as server,
+        httpx.stream("GET", f"{server.url}/api/events", timeout=60) as answer,
+    ):
         lines = answer.iter_lines()
         next(lines)
         server.tell(signal.SIGTERM)
@@ -97,11 +102,13 @@ def test_a_live_answer_does_not_hold_the_server_up(target: Path) -> None:
 
 def test_several_workers_share_the_socket_and_end_together(target: Path) -> None:
     with served(target, workers=2) as server:
-        store = httpx.post(f"{server.url}/v1/memory_stores", json={"name": "n"}).json()["id"]
+        store = httpx.post(f"{server.url}/v1/memory_stores", json={"name": "n"}, timeout=60).json()[
+            "id"
+        ]
         found: Queue[int] = Queue()
 
         def look() -> None:
-            found.put(httpx.get(f"{server.url}/v1/memory_stores/{store}").status_code)
+            found.put(httpx.get(f"{server.url}/v1/memory_stores/{store}", timeout=60).status_code)
 
         threads = [threading.Thread(target=look) for _ in range(8)]
         for each in threads:
@@ -210,7 +217,7 @@ def test_a_server_waits_for_a_postgresql_that_is_down_as_yet(postgres: PostgresS
         waits = process.stderr.readline()
         postgres.start()
         server = Served(process, process.stderr.readline())
-        ready = httpx.get(f"{server.url}/readyz").status_code
+        ready = httpx.get(f"{server.url}/readyz", timeout=60).status_code
         server.tell(signal.SIGTERM)
 
         assert (ready, server.code()) == (200, 0)

@@ -71,7 +71,9 @@ async def with_betas(client: Client, beta: str) -> None:
 
 
 def test_a_request_without_a_version_is_refused(strict: Served) -> None:
-    answer = httpx.get(f"{strict.url}/v1/memory_stores", headers={"anthropic-beta": BETAS[0]})
+    answer = httpx.get(
+        f"{strict.url}/v1/memory_stores", headers={"anthropic-beta": BETAS[0]}, timeout=60
+    )
 
     assert answer.status_code == 400
     assert "anthropic-version" in answer.json()["error"]["message"]

@@ -13,7 +13,7 @@ from holdfast.ground.errors import HoldfastError
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Version
 
-SECONDS = 60
+SECONDS = 180
 
 
 class Place:
