@@ -1,5 +1,8 @@
 """The memory stores' contract when each call may reach another server than the one before."""
 
+import os
+
+import pytest
 from contracts.access import SessionTokensContract
 from contracts.changes import ChangesContract, SnapshotContract, WaitingContract
 from contracts.edits import EditsContract, SavesContract
@@ -9,6 +12,13 @@ from contracts.paths import DeleteUnderContract, ExclusivityContract, RenameCont
 from contracts.sessions import AttachmentsContract
 from contracts.stores import DeletedStoresContract
 from contracts.versions import RestoreContract
+
+TARGETS = ["on_postgres", *(["on_sqlite"] if os.environ.get("HOLDFAST_ALL_SURFACES") else [])]
+
+
+@pytest.fixture(params=TARGETS)
+def urls(request: pytest.FixtureRequest) -> list[str]:
+    return request.getfixturevalue(request.param)
 
 
 class TestAttachments(AttachmentsContract): ...
