@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import apsw
 import pytest
+from hypothesis import settings
 from memories.durable.beneath import everything, how_many, misfits, tables
 from memories.durable.faults import Failing, FailingPostgres, FailingSQLite, numbers_until
 from msgspec import Struct
@@ -215,8 +216,9 @@ ACTS = [
     forgetting_an_agent,
 ]
 LEADING = [evicting, all_at_once, writing_many, forgetting, opening_a_run]
-"""Which of them are tried with every kind of fault; the others with one on each engine."""
-KINDS = {"full": ACTS, "io": LEADING, "server full": ACTS, "server lost": LEADING}
+"""Tried with every kind of fault; the others with one, and in full runs with one on each engine."""
+ON_SERVER = ACTS if settings.get_current_profile_name() == "full" else LEADING
+KINDS = {"full": ACTS, "io": LEADING, "server full": ON_SERVER, "server lost": LEADING}
 CASES = [
     pytest.param(kind, act, id=f"{kind}, {act.__name__}") for kind in KINDS for act in KINDS[kind]
 ]
@@ -290,8 +292,11 @@ def test_a_fault_at_any_statement_leaves_all_or_nothing(
     assert numbers_until(untouched)
 
 
-@pytest.mark.parametrize("failing", ["full", "server full"], indirect=True)
-@pytest.mark.parametrize("prepared", ACTS, ids=lambda act: act.__name__)
+@pytest.mark.parametrize(
+    ("failing", "prepared"),
+    [each for each in CASES if each.values[0] in ("full", "server full")],
+    indirect=["failing"],
+)
 def test_a_fault_at_any_row_leaves_all_or_nothing(
     failing: Failing, given: Callable[[], Given], prepared: Callable[[Given], Act]
 ) -> None:
