@@ -1,9 +1,11 @@
 """The example of a customer who comes back, in two processes that share only a database."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from runtime.providers.speaking import Say, speaker
@@ -29,11 +31,37 @@ def line(shown: str, start: str) -> str:
     return next(each for each in shown.splitlines() if each.startswith(start))
 
 
-def test_the_second_conversation_starts_with_what_the_first_one_left(tmp_path: Path) -> None:
-    first = talk(tmp_path / "desk.db", "first")
-    second = talk(tmp_path / "desk.db", "second")
+class First(NamedTuple):
+    """What the first conversation showed, and the database that it left."""
 
-    assert "entries=[]" in line(first, "[hydrated]")
+    shown: str
+    database: Path
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> First:
+    database = tmp_path_factory.mktemp("first") / "desk.db"
+    return First(talk(database, "first"), database)
+
+
+@pytest.fixture
+def desk(first: First, tmp_path: Path) -> Path:
+    """Give a copy of the database that the first conversation left."""
+    return Path(shutil.copy(first.database, tmp_path / "desk.db"))
+
+
+@pytest.fixture(scope="module")
+def second(first: First, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return what the second conversation shows."""
+    desk = shutil.copy(first.database, tmp_path_factory.mktemp("second") / "desk.db")
+    return talk(Path(desk), "second")
+
+
+def test_the_second_conversation_starts_with_what_the_first_one_left(
+    first: First, second: str
+) -> None:
+
+    assert "entries=[]" in line(first.shown, "[hydrated]")
     assert "entries=['order_1042']" in line(second, "[hydrated]")
     assert "item_" in line(second, "[recalled]")
     assert line(second, "agent:").endswith(
@@ -41,10 +69,7 @@ def test_the_second_conversation_starts_with_what_the_first_one_left(tmp_path: P
     )
 
 
-def test_what_the_start_had_no_room_for_is_said(tmp_path: Path) -> None:
-    talk(tmp_path / "desk.db", "first")
-    second = talk(tmp_path / "desk.db", "second")
-
+def test_what_the_start_had_no_room_for_is_said(second: str) -> None:
     assert "'key': 'returns'" in line(second, "[omitted]")
     assert "'reason': 'too_big'" in line(second, "[omitted]")
 
@@ -56,11 +81,10 @@ def test_who_was_never_there_is_not_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["openai-chat:gpt-4o", "openai-responses:gpt-4o", "anthropic:x"])
-def test_any_provider_may_be_named(tmp_path: Path, model: str) -> None:
-    talk(tmp_path / "desk.db", "first")
+def test_any_provider_may_be_named(desk: Path, model: str) -> None:
     with speaker(Say(["By mail."])) as server:
         shown = talk(
-            tmp_path / "desk.db",
+            desk,
             "second",
             f"--model={model}",
             OPENAI_API_KEY="none",
