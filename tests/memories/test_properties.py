@@ -11,7 +11,7 @@ import holdfast
 from holdfast.ground.errors import PathTaken
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory
-from holdfast.testing.model import excludes, is_content, is_path
+from holdfast.testing.models import excludes, is_content, is_path
 from holdfast.testing.shared import new_workspace
 from holdfast.testing.strategies import nasty_paths, plain_paths
 

@@ -23,7 +23,7 @@ from holdfast.ground.errors import (
     StoreFull,
 )
 from holdfast.library.holdfast import Holdfast
-from holdfast.testing.model import excludes
+from holdfast.testing.models import excludes
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ import holdfast
 from holdfast.ground.errors import HoldfastError
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory
-from holdfast.testing.model import ModelStore, same_refusal
+from holdfast.testing.models import ModelStore, same_refusal
 from holdfast.testing.shared import new_workspace
 from holdfast.testing.strategies import contents, nasty_paths, plain_paths
 

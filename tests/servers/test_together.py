@@ -14,7 +14,7 @@ from racing import add_lines
 
 from holdfast.ground.errors import HoldfastError, PathTaken, PreconditionFailed
 from holdfast.library.holdfast import Holdfast
-from holdfast.testing.model import excludes
+from holdfast.testing.models import excludes
 
 T = TypeVar("T")
 

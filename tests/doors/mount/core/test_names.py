@@ -7,7 +7,7 @@ from doors.mount.core.driven import refused
 from hypothesis import given
 
 from holdfast.doors.mount.names import Kind, checked, is_backup, kind_of
-from holdfast.testing.model import is_path
+from holdfast.testing.models import is_path
 from holdfast.testing.strategies import nasty_paths, plain_paths
 
 SCRATCH = [
