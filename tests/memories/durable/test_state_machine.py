@@ -18,8 +18,8 @@ from holdfast.ground.errors import HoldfastError, StaleRun
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory, DurableRun
 from holdfast.memories.durable.records import StoredEntry
-from holdfast.testing.durable_model import CAP, Drawn, DrawnMemory, DrawnRun, Result
 from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.models import CAP, Drawn, DrawnMemory, DrawnRun, Result
 from holdfast.testing.shared import Server, new_workspace
 
 pytestmark = pytest.mark.hypothesis
