@@ -13,7 +13,7 @@ from hypothesis import given
 from holdfast import messages
 from holdfast.errors import InvalidInput
 from holdfast.messages import Message, TextMessage, ToolCall, ToolCallMessage, ToolResultMessage
-from holdfast.testing import state_strategies as some
+from holdfast.testing import strategies as some
 
 ERROR = {"name": "KeyError", "message": "no city", "kind": "raised"}
 MADE: dict[str, Any] = {

@@ -14,7 +14,7 @@ from hypothesis import given
 from holdfast import InferenceResult, Usage, messages
 from holdfast.errors import ChecksumMismatch, InvalidInput
 from holdfast.memories.state.result import result_id
-from holdfast.testing import state_strategies as some
+from holdfast.testing.strategies import results
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 RESULT = InferenceResult(
@@ -31,7 +31,7 @@ RESULT = InferenceResult(
 )
 
 
-@given(some.results())
+@given(results())
 def test_a_result_comes_back_from_its_dict_with_its_checksum(result: InferenceResult) -> None:
     told = json.loads(json.dumps(result.export()))
 

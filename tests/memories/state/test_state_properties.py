@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from holdfast import InferenceResult, NetworkState, View, messages
 from holdfast.messages import Message, ToolCallMessage, ToolResultMessage
-from holdfast.testing import state_strategies as some
+from holdfast.testing import strategies as some
 
 KEYS = st.sampled_from(some.KEYS)
 
