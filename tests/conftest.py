@@ -13,7 +13,7 @@ from hypothesis import settings
 import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.fakes import FrozenClock
-from holdfast.testing.shared import Server, new_workspace
+from holdfast.testing.serving import Server, new_workspace
 
 pytest.register_assert_rewrite("holdfast.testing.contracts")
 pytest_plugins = ["holdfast.testing.postgres", "fuse_needs"]

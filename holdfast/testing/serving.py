@@ -1,15 +1,19 @@
-"""HTTP server for tests, on a free loopback port, in a thread."""
+"""Databases and HTTP servers shared by tests, with a workspace for each test."""
 
+import os
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import count
 from threading import Thread
+from typing import NamedTuple
 
 import uvicorn
 
 from holdfast.doors.http.app import make_app
 from holdfast.ground.clock import Clock
 from holdfast.library.holdfast import Holdfast
+from holdfast.testing.fakes import FrozenClock
 
 
 @contextmanager
@@ -28,3 +32,26 @@ def serving(hf: Holdfast, *, clock: Clock, strict: bool = False) -> Generator[st
         finally:
             server.should_exit = True
             thread.join()
+
+
+_numbers = count()
+
+
+class Shared(NamedTuple):
+    """A handle shared by many tests, and its clock."""
+
+    hf: Holdfast
+    clock: FrozenClock
+
+
+class Server(NamedTuple):
+    """A server shared by many tests, with its handle and clock."""
+
+    url: str
+    hf: Holdfast
+    clock: FrozenClock
+
+
+def new_workspace() -> str:
+    """Return a workspace that no other test of this run uses."""
+    return f"test-{os.getpid()}-{next(_numbers)}"

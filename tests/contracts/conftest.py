@@ -16,8 +16,7 @@ import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
-from holdfast.testing.serving import serving
-from holdfast.testing.shared import Server, Shared, new_workspace
+from holdfast.testing.serving import Server, Shared, new_workspace, serving
 
 FULL = ("memory", "postgres")
 MARKED = ("file", "http")

@@ -18,7 +18,7 @@ from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
 from holdfast.library.async_bridge import AsyncWalk, Crossing
 from holdfast.memories.longterm.records import Turn
-from holdfast.testing.shared import Server, new_workspace
+from holdfast.testing.serving import Server, new_workspace
 
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = ROOT / "holdfast" / "library" / "aio.py"

@@ -6,7 +6,7 @@ import pytest
 
 import holdfast
 from holdfast.library.settings import HandleTarget
-from holdfast.testing.shared import Server
+from holdfast.testing.serving import Server
 
 
 def test_a_file_is_named_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

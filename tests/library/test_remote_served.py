@@ -21,8 +21,7 @@ from holdfast.ground.scope import LOCAL, Actor
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import SessionRecord, Store
 from holdfast.testing.fakes import FrozenClock
-from holdfast.testing.serving import serving
-from holdfast.testing.shared import Server, new_workspace
+from holdfast.testing.serving import Server, new_workspace, serving
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.stores.edits import Save
 from holdfast.memories.stores.records import Store
-from holdfast.testing.shared import Server, new_workspace
+from holdfast.testing.serving import Server, new_workspace
 
 DROPPED = ("host", "connection", "content-length", "transfer-encoding")
 

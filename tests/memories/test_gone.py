@@ -19,7 +19,7 @@ from holdfast.ground.scope import Scope
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.edits import Save
 from holdfast.memories.stores.records import Memory, Store
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 
 PATH = "zqpathmarkerwvk"
 WORD = "xjcontentmarkerqz"

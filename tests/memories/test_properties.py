@@ -12,7 +12,7 @@ from holdfast.ground.errors import PathTaken
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory
 from holdfast.testing.models import excludes, is_content, is_path
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 from holdfast.testing.strategies import nasty_paths, plain_paths
 
 shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

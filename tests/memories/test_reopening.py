@@ -10,7 +10,7 @@ from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Store
 from holdfast.testing.fakes import FrozenClock
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 
 
 @pytest.fixture

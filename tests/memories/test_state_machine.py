@@ -21,7 +21,7 @@ from holdfast.ground.errors import HoldfastError
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory
 from holdfast.testing.models import ModelStore, same_refusal
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 from holdfast.testing.strategies import contents, nasty_paths, plain_paths
 
 pytestmark = pytest.mark.hypothesis

@@ -11,7 +11,7 @@ from served import served
 import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 
 
 class Scattered:

@@ -15,7 +15,7 @@ from torture.durable_writer import CAP, THREADS
 import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.postgres import PostgresServer, running_postgres
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 
 LIVES = int(os.environ.get("HOLDFAST_TORTURE_LIVES", "3"))
 LINES = (60, 1, 400, 8)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from doors.cli.lines import Run
 
-from holdfast.testing.shared import Server, new_workspace
+from holdfast.testing.serving import Server, new_workspace
 
 A = "agent_7"
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from doors.cli.lines import Run
 
-from holdfast.testing.shared import Server, new_workspace
+from holdfast.testing.serving import Server, new_workspace
 
 ENABLED = "HOLDFAST_LTM_ENABLED"
 U = "ada"

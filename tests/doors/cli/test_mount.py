@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from doors.cli.lines import Ran, Run
 
-from holdfast.testing.shared import Server
+from holdfast.testing.serving import Server
 
 
 @pytest.fixture

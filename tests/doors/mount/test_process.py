@@ -14,7 +14,7 @@ from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Store
-from holdfast.testing.shared import Server, new_workspace
+from holdfast.testing.serving import Server, new_workspace
 
 pytestmark = pytest.mark.fuse
 

@@ -8,7 +8,7 @@ import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.testing.fakes import FrozenClock
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 
 
 @pytest.fixture

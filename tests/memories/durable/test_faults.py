@@ -20,7 +20,7 @@ from holdfast.memories.durable.records import StoredEntry, StoredMany
 from holdfast.memories.stores.rows import StoresContext
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 
 Act = Callable[[], object]
 

@@ -20,7 +20,7 @@ from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.write import set_many
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 
 KEY, CONTENT, TAG = "kq9fforgottenkey", "zw3xforgottencontent " * 400, "tb7nforgottentag"
 MARKS = (b"kq9f", b"zw3x", b"tb7n")

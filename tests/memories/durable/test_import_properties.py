@@ -14,7 +14,7 @@ from holdfast.memories.durable.markdown.format import MARKER, File
 from holdfast.memories.durable.markdown.transfer import How, Mode, export_files, import_files
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import ImportReport
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 
 CAP = 4
 KEYS = ("a", "b", "c", "A", "é")

@@ -20,7 +20,7 @@ import holdfast
 from holdfast.ground.errors import MemoryFull
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 
 RACERS, TIMES = 4, 30
 CAP = 10

@@ -20,7 +20,7 @@ from holdfast.memories.durable.memory import DurableMemory, DurableRun
 from holdfast.memories.durable.records import StoredEntry
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.models import CAP, Drawn, DrawnMemory, DrawnRun, Result
-from holdfast.testing.shared import Server, new_workspace
+from holdfast.testing.serving import Server, new_workspace
 
 pytestmark = pytest.mark.hypothesis
 

@@ -15,7 +15,7 @@ from holdfast.memories.longterm.recall.score import means_of
 from holdfast.memories.longterm.records import Turn
 from holdfast.memories.longterm.transaction import LARGE, first_rows
 from holdfast.testing.fakes import FrozenClock
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 
 WET = ["lake", "river", "island", "harbour", "glacier"]
 THINGS = [*WET, "forest", "mountain", "desert", "village", "meadow"]

@@ -7,7 +7,7 @@ import holdfast
 from holdfast.ground.clock import to_microseconds
 from holdfast.memories.longterm.background.schedule import LeftOver, left_over
 from holdfast.testing.fakes import FrozenClock
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 
 
 def test_work_that_nobody_sees_to_is_told_with_the_models_it_waits_for(

@@ -10,7 +10,7 @@ import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
-from holdfast.testing.shared import Shared, new_workspace
+from holdfast.testing.serving import Shared, new_workspace
 
 
 @pytest.fixture

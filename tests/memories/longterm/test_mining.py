@@ -16,7 +16,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
-from holdfast.testing.shared import Shared, new_workspace
+from holdfast.testing.serving import Shared, new_workspace
 
 
 class TestOnSQLite(LongTermMiningContract):

@@ -18,7 +18,7 @@ from holdfast.memories.longterm.cache_budget import ByteBudget
 from holdfast.memories.longterm.read import gauges
 from holdfast.memories.longterm.recall.cache import PostingsCache
 from holdfast.memories.longterm.recall.index import Postings, Row
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 
 PACKAGE = "holdfast.memories.longterm"
 DIALECTS: tuple[Dialect, Dialect] = ("sqlite", "postgres")

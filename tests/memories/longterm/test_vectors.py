@@ -16,7 +16,7 @@ from holdfast.memories.longterm.vectors.extensions import PgVectors, SqliteVec, 
 from holdfast.memories.longterm.vectors.table import Matrices, TableVectors
 from holdfast.testing.contracts.vectors import SIZE, A, B, VectorsContract, some
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 
 Opening = Callable[[], VectorProvider]
 

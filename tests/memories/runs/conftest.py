@@ -7,7 +7,7 @@ import pytest
 import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.fakes import FrozenClock
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.record import Ending, ReportedEntry, RunReport, RunStart
 from holdfast.memories.run.records.write import begin, take
 from holdfast.testing.fakes import FrozenClock
-from holdfast.testing.shared import Server
+from holdfast.testing.serving import Server
 
 MARK = "zqvalueMARKERwvk"
 

@@ -12,7 +12,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread import ThreadTurn
 from holdfast.testing.contracts.history import AT, began, ended, made, said
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 
 THREAD, SAID, MADE, AGENT = "zq7thread", "Kv4x said this. ", "Wj9k made this. ", "Xp2m writer"
 MARKS = {each[:4].encode() for each in (THREAD, SAID, MADE, AGENT)}

@@ -9,7 +9,7 @@ from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.contracts.history import THREAD, began, ended, made
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 
 ACTS: dict[str, tuple[int, int, Callable[[Holdfast], object]]] = {
     "append of a result": (3, 3, lambda hf: hf.threads.append(THREAD, [made(9)])),

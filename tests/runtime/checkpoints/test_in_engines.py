@@ -10,7 +10,7 @@ from holdfast.errors import CheckpointUnreadable, Unsupported
 from holdfast.library.holdfast import Holdfast
 from holdfast.runtime import EngineCheckpoints
 from holdfast.testing.contracts.checkpoints import CheckpointsContract, checkpoint
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 
 
 class TestInSQLite(CheckpointsContract):

@@ -8,7 +8,7 @@ import pytest
 from runtime.plans.dying import run, run_until
 from runtime.plans.workers import Workers
 
-from holdfast.testing.shared import new_workspace
+from holdfast.testing.serving import new_workspace
 
 FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload(
