@@ -13,7 +13,7 @@ from hypothesis import settings
 import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.fakes import FrozenClock
-from holdfast.testing.serving import Server, new_workspace
+from holdfast.testing.serving import Server, new_workspace, serving
 
 pytest.register_assert_rewrite("holdfast.testing.contracts")
 pytest_plugins = ["holdfast.testing.postgres", "fuse_needs"]
@@ -88,8 +88,6 @@ def sqlite_file(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Serve a SQLite file over HTTP, open to all on this machine, for the whole run."""
-    from holdfast.testing.serving import serving
-
     clock = FrozenClock()
     path = tmp_path_factory.mktemp("served") / "h.db"
     with holdfast.open(path, clock=clock) as hf, serving(hf, clock=clock) as url:

@@ -1,4 +1,4 @@
-"""What a session may and may not do to the stores of its workspace."""
+"""Contract of rights: of sessions, tokens and keys, and between workspaces."""
 
 import re
 from collections.abc import Callable

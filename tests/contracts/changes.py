@@ -1,4 +1,4 @@
-"""What holds of a store that is taken whole, and of what changed in it since."""
+"""Contract of snapshots, changes, waits for changes, and events of stores."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait

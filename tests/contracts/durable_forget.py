@@ -1,4 +1,4 @@
-"""What holds once something was forgotten."""
+"""Contract of expiry, forgetting and order of entries of durable memory."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""What holds of the limits of durable memory, and when they change."""
+"""Contract of limits, eviction, texts and categories of durable memory."""
 
 from typing import Any
 

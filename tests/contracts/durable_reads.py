@@ -1,4 +1,4 @@
-"""What an agent sees at a run's start, and why."""
+"""Contract of lists, hydration and scopes of durable memory."""
 
 from datetime import datetime, timedelta
 from hashlib import sha256

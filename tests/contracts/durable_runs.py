@@ -1,4 +1,4 @@
-"""What holds of runs: one alive in a lane, and what is theirs dies with them."""
+"""Contract of runs, captured values and history of durable memory."""
 
 from collections.abc import Callable
 from hashlib import sha256

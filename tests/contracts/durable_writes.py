@@ -1,4 +1,4 @@
-"""What holds when an entry of durable memory is written."""
+"""Contract of writes of durable memory: one, many, replayed, promoted."""
 
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What the tool `memory` promises, whichever way a model comes to it."""
+"""Contract of the tool `memory`, for each way in which a model calls it."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

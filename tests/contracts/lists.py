@@ -1,4 +1,4 @@
-"""What holds when the memories of a store are listed."""
+"""Contract of lists of stores and memories, their filters and cursors."""
 
 from datetime import timedelta
 from typing import Any

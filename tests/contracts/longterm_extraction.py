@@ -1,4 +1,4 @@
-"""What long-term memory promises of mining conversations, whoever extracts."""
+"""Contract of extraction of items from conversations, by any extractor."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""What holds of remembering: outcomes, texts, duplicates, changes."""
+"""Contract of items of long-term memory: remembered, changed, forgotten."""
 
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What holds of lists, exports and imports."""
+"""Contract of lists, exports, scopes and events of long-term memory."""
 
 from collections.abc import Iterator
 from itertools import combinations

@@ -1,4 +1,4 @@
-"""What holds of recalling."""
+"""Contract of recall and of recorded conversations of long-term memory."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

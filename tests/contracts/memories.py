@@ -1,4 +1,4 @@
-"""What holds when a memory is created, retrieved and deleted."""
+"""Contract of memories: create, retrieve, update, delete, and their texts."""
 
 from typing import Any
 

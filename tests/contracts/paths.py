@@ -1,4 +1,4 @@
-"""What a memory's path may be, and when it is taken."""
+"""Contract of paths: which are valid, exclusive, renamed, deleted and found."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Contract of listeners of run memory: order, threads, chains, failures, waiting."""
+"""Contract of reads of run memory: filters, rendering, listeners, waiting."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""What must hold of records of runs, wherever they are kept."""
+"""Contract of records of runs: attached, listed, controlled, saved."""
 
 from collections.abc import Callable, Generator
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What holds for sessions: who works where, and which of them are listed."""
+"""Contract of sessions, their attachments, and stored agents."""
 
 from collections.abc import Mapping
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What holds of threads: what goes into them, and what is read of them."""
+"""Contract of threads, their turns, and records of network runs."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

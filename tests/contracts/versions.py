@@ -1,4 +1,4 @@
-"""What holds for the versions that changes leave."""
+"""Contract of versions: lists, restore, diff, redaction."""
 
 from datetime import timedelta
 from typing import Any

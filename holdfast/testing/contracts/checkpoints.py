@@ -1,4 +1,4 @@
-"""What every place that keeps checkpoints promises."""
+"""Contract of a place for checkpoints, independent of its storage."""
 
 from concurrent.futures import ThreadPoolExecutor
 

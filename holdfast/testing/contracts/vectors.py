@@ -1,4 +1,4 @@
-"""What a keeper of vectors promises, whatever it is made of."""
+"""Contract of a vector provider, independent of its storage."""
 
 import math
 import random
