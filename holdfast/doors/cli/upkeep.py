@@ -28,7 +28,7 @@ def backup(
     """Copy everything, at one moment, into a file. Writers go on meanwhile."""
     hf = call.database(migrate=False)
     with bar("Backing up") as progress:
-        report = upkeep.backup.backup(hf.engine, file, force=force, told=progress)
+        report = upkeep.backup.backup(hf.engine, file, force=force, progress=progress)
     call.answer.one(msgspec.to_builtins(report))
 
 
@@ -48,7 +48,7 @@ def restore(
     if call.db is None:
         raise typer.BadParameter("say which database to restore into", param_hint="--db")
     with bar("Restoring") as progress:
-        report = upkeep.restore.restore(file, call.db, replace=replace, told=progress)
+        report = upkeep.restore.restore(file, call.db, replace=replace, progress=progress)
     call.answer.one(msgspec.to_builtins(report))
 
 

@@ -28,7 +28,7 @@ class BackupReport(Struct, frozen=True, kw_only=True):
     seq: int
 
 
-def unheard(done: int) -> None:
+def no_progress(done: int) -> None:
     """Ignore the progress; *done* is the number of rows copied so far."""
 
 
@@ -37,20 +37,20 @@ def backup(
     path: str | Path,
     *,
     force: bool = False,
-    told: Callable[[int], None] = unheard,
+    progress: Callable[[int], None] = no_progress,
 ) -> BackupReport:
     """Write a snapshot of the database to *path*, mode 0600, and verify it.
 
     Writers are not blocked, except those of a database in memory. The file is written under a
     temporary name, synced, verified and renamed, so that *path* never holds a partial file. Calls
-    *told* with the number of rows copied so far. Raises InvalidInput if *path* exists, unless
+    *progress* with the number of rows copied so far. Raises InvalidInput if *path* exists, unless
     *force*, and if it is a database in use; Unavailable if it cannot be written, or the copy is
     damaged.
     """
     place = Path(os.path.realpath(path))
     _check_free(place, engine, force=force)
     with aside(place) as part:
-        _write(engine, part, told)
+        _write(engine, part, progress)
         report = _checked(part, place)
         settle(part)
         _check_free(place, engine, force=force)
@@ -95,7 +95,7 @@ def _write(engine: Engine, part: Path, progress: Callable[[int], None]) -> None:
     write_rows(engine, part, progress)
 
 
-def write_rows(engine: Engine, part: Path, progress: Callable[[int], None] = unheard) -> None:
+def write_rows(engine: Engine, part: Path, progress: Callable[[int], None] = no_progress) -> None:
     """Write a snapshot of all rows of *engine* into a new database at *part*.
 
     Calls *progress* with the number of rows copied so far.

@@ -22,7 +22,7 @@ from holdfast.engines.sqlite.maintenance import alone
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import Corrupt, InvalidInput, Unavailable
 from holdfast.ground.scope import EVERYBODY
-from holdfast.library.upkeep.backup import unheard, write_rows
+from holdfast.library.upkeep.backup import no_progress, write_rows
 from holdfast.library.upkeep.reapply import (
     ForgottenRecords,
     Redaction,
@@ -193,12 +193,12 @@ def restore(
     target: str,
     *,
     replace: bool = False,
-    told: Callable[[int], None] = unheard,
+    progress: Callable[[int], None] = no_progress,
 ) -> RestoreReport:
     """Restore the backup *path* into *target*, which must be empty unless *replace*.
 
     Into PostgreSQL it is one transaction; a SQLite file is written under a temporary name and
-    renamed, and the old one stays beside it as `<file>.replaced-<time>`. Calls *told* with the
+    renamed, and the old one stays beside it as `<file>.replaced-<time>`. Calls *progress* with the
     number of rows copied so far. Raises InvalidInput, Corrupt, and Unavailable if a process has
     the file open.
     """
@@ -209,8 +209,8 @@ def restore(
             TemporaryDirectory(prefix="holdfast-") as folder,
             aside(Path(folder) / "copy.db") as part,
         ):
-            return _into_postgres(path, target, part, replace, told)
-    return _into_sqlite(path, target, replace, told)
+            return _into_postgres(path, target, part, replace, progress)
+    return _into_sqlite(path, target, replace, progress)
 
 
 def _check_backup(path: Path) -> None:

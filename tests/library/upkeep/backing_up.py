@@ -31,7 +31,7 @@ def main(target: str, place: str, limit: int) -> int:
                 sys.stdin.read()
 
         try:
-            module.backup(hf.engine, Path(place), told=told)
+            module.backup(hf.engine, Path(place), progress=told)
         except HoldfastError as error:
             say(f"{type(error).__name__} {getattr(error, 'reason', '')}")
             return 1

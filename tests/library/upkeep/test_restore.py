@@ -459,7 +459,7 @@ def test_a_restore_onto_a_server_is_one_moment_to_its_readers(
         def told(_: int) -> None:
             seen.append(len(served.memory_stores.list(include_archived=True).data))
 
-        restore(backup, other_postgres_url, replace=True, told=told)
+        restore(backup, other_postgres_url, replace=True, progress=told)
 
         assert set(seen) == {3}
         assert everything(served) == everything(hf)
@@ -474,7 +474,7 @@ def test_who_writes_during_a_restore_writes_to_what_came_back(
         writer = threading.Thread(target=lambda: (meanwhile.wait(), served.keys.create("late")))
         writer.start()
 
-        restore(backup, other_postgres_url, replace=True, told=lambda _: meanwhile.set())
+        restore(backup, other_postgres_url, replace=True, progress=lambda _: meanwhile.set())
         writer.join()
 
         assert [key.name for key in served.keys.list()] == ["late"]
