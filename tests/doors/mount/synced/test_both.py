@@ -127,6 +127,19 @@ def test_a_new_file_at_the_place_of_a_new_memory_is_put_beside_it(sides: Sides) 
     assert set(side.heads().values()) == {"from here", "from there"}
 
 
+def test_a_new_file_never_replaces_a_memory_made_in_the_same_moment(side: Side) -> None:
+    def make_there() -> None:
+        side.trouble.before = lambda: None
+        side.make("/a.md", "from there")
+
+    side.trouble.before = make_there
+    (side.root / "a.md").write_text("from here")
+
+    eventually(lambda: len(side.heads()) == 2 and side.equal())
+    assert side.heads()["/a.md"] == "from there"
+    assert set(side.heads().values()) == {"from here", "from there"}
+
+
 def test_a_conflict_of_a_file_that_cannot_be_saved_stays_beside(sides: Sides) -> None:
     side = sides()
     side.make("/a.md", "base")
