@@ -37,24 +37,20 @@ class Cancelling:
     """
 
     def __init__(self, parent: "Cancelling | None" = None) -> None:
-        self._reason: str | None = None
+        self.reason: str | None = None
+        """The reason why the run is to end; None while it is not."""
         self._listeners: dict[object, Callable[[], None]] = {}
         self._children: WeakSet[Cancelling] = WeakSet()
         self._lock = Lock()
         if parent is not None:
             parent.adopt(self)
 
-    @property
-    def reason(self) -> str | None:
-        """The reason why the run is to end; None while it is not."""
-        return self._reason
-
     def cancel(self, reason: str) -> None:
         """End the run for *reason*; only the first reason counts."""
         with self._lock:
-            if self._reason is not None:
+            if self.reason is not None:
                 return
-            self._reason = reason
+            self.reason = reason
             listeners, children = list(self._listeners.values()), list(self._children)
         for listener in listeners:
             listener()
@@ -69,7 +65,7 @@ class Cancelling:
         key = object()
         with self._lock:
             self._listeners[key] = listener
-            late = self._reason is not None
+            late = self.reason is not None
         if late:
             listener()
 
@@ -83,7 +79,7 @@ class Cancelling:
         """Cancel *child* together with this, now if this is cancelled already."""
         with self._lock:
             self._children.add(child)
-            reason = self._reason
+            reason = self.reason
         if reason is not None:
             child.cancel(reason)
 

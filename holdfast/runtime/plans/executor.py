@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
@@ -375,7 +376,7 @@ class ParallelTaskExecutor:
     async def _perform(self) -> None:
         before = self.context.memory.snapshot()
         checkpoint = await self._loaded()
-        self._works = self._made(self._means.keeping(self._keeper))
+        self._works = self._made(replace(self._means, keeper=self._keeper))
         supply(self.context, self._inputs)
         await self._warn(before, checkpoint)
         needs = {task.id: task.depends_on for task in self.plan.tasks}
@@ -388,7 +389,7 @@ class ParallelTaskExecutor:
         return {
             task.id: TaskWork(
                 task,
-                means.reading(map(keys.task, task.depends_on)),
+                replace(means, upstream_memory_keys=[keys.task(each) for each in task.depends_on]),
                 finish=task.steps[-1].id,
                 max_steps=self._max_steps or len(task.steps) + SPARE,
             )
@@ -433,7 +434,7 @@ class ParallelTaskExecutor:
             await work.restore()
             return True
         await work.perform()
-        return work.done
+        return work.task.completed
 
     async def _blocked(self, blocked: Blocked) -> None:
         cause = f"needs {', '.join(blocked.by)}, which failed"

@@ -6,7 +6,7 @@ the order in which others end.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from types import TracebackType
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
@@ -39,14 +39,6 @@ class PlanContext:
     max_iterations: int = 10
     token_budget: int = 120_000
     keeper: CheckpointWriter | None = None
-
-    def reading(self, upstream: Iterable[str]) -> "PlanContext":
-        """Return a copy for steps that read the entries *upstream*."""
-        return replace(self, upstream_memory_keys=tuple(upstream))
-
-    def keeping(self, keeper: CheckpointWriter | None) -> "PlanContext":
-        """Return a copy with *keeper* to save what is complete."""
-        return replace(self, keeper=keeper)
 
     def restored(self, step: str) -> bool:
         """Return whether *step*, or an item's step, was complete before this run began."""
@@ -111,8 +103,9 @@ class Spent(Struct):
     def add(self, done: StepExecutor) -> None:
         """Add the usage of the step executor *done*."""
         self.iterations += done.iterations
-        replies = (each for each in done.messages if isinstance(each, ModelResponse))
-        self.tokens += sum(each.usage.input_tokens + each.usage.output_tokens for each in replies)
+        for each in done.messages:
+            if isinstance(each, ModelResponse):
+                self.tokens += each.usage.input_tokens + each.usage.output_tokens
 
 
 class Blocked(Struct, frozen=True):

@@ -220,12 +220,9 @@ class TaskWork:
     @property
     def result(self) -> JSON:
         """The result of the task in the run's memory; None unless it is complete."""
-        return self._context.memory.get_value(keys.task(self.task.id)) if self.done else None
-
-    @property
-    def done(self) -> bool:
-        """Whether the task is complete."""
-        return self.task.completed
+        return (
+            self._context.memory.get_value(keys.task(self.task.id)) if self.task.completed else None
+        )
 
     def ids(self, state: str) -> tuple[str, ...]:
         """Return the ids of the steps in *state*."""

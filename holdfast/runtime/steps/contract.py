@@ -294,6 +294,8 @@ class ResultSchema:
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self._checks = cast("Any", Draft202012Validator)(schema)
+        kinds: Any = schema.get("type")
+        self._is_array = kinds == "array" or (isinstance(kinds, list) and "array" in kinds)
 
     def candidate(self, arguments: dict[str, Any]) -> Any:
         """Return the result in *arguments* of `finish_step`.
@@ -322,11 +324,6 @@ class ResultSchema:
         except RecursionError:
             return ["it is nested too deeply"]
         return found
-
-    @property
-    def _is_array(self) -> bool:
-        kinds: Any = self.schema.get("type")
-        return kinds == "array" or (isinstance(kinds, list) and "array" in kinds)
 
     def _untexted(self, text: str) -> Any:
         """Return the JSON value of *text*, if the schema allows it and no text."""
