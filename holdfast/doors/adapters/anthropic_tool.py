@@ -4,16 +4,20 @@ Both classes replace the SDK's own file-system tool: the same commands, the same
 error of the model is raised as the SDK's ToolError.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from holdfast.doors.adapters.awaited import AsyncHandle, AwaitedHandle
 from holdfast.ground.errors import MissingExtra, ToolRefused
 from holdfast.tools.base import JSON
 from holdfast.tools.files import clear, files
 from holdfast.tools.files_arguments import HoldfastHandle, legible
+
+try:
+    from anyio import from_thread
+except ImportError as error:
+    raise MissingExtra("anthropic") from error
 
 try:
     from anthropic.lib.tools import (
@@ -36,6 +40,42 @@ if TYPE_CHECKING:
         BetaMemoryTool20250818StrReplaceCommand,
         BetaMemoryTool20250818ViewCommand,
     )
+
+
+class AsyncHandle(Protocol):
+    """An async Holdfast handle."""
+
+    @property
+    def memory_stores(self) -> Any:  # the mirror of a plain handle's, each call awaitable
+        """The memory stores."""
+        ...
+
+
+class AwaitedHandle:
+    """Run each call on memories in the event loop and wait for its result.
+
+    Only for worker threads that the event loop itself started.
+    """
+
+    def __init__(self, hf: AsyncHandle) -> None:
+        self.memory_stores = self
+        self.memories = _AwaitedMemories(hf)
+
+
+class _AwaitedMemories:
+    def __init__(self, hf: AsyncHandle) -> None:
+        self._memories = hf.memory_stores.memories
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        method = cast("Callable[..., Awaitable[object]]", getattr(self._memories, name))
+
+        def call(*args: object, **named: object) -> object:
+            async def awaited() -> object:
+                return await method(*args, **named)
+
+            return from_thread.run(awaited)
+
+        return call
 
 
 class HoldfastMemoryTool(BetaAbstractMemoryTool):
