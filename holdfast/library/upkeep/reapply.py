@@ -13,8 +13,15 @@ from holdfast.ground.ids import Ids
 from holdfast.ground.scope import EVERYBODY, LOCAL, Actor, ActorKind, Scope
 from holdfast.library.erasure import outside_durable
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.upkeep.tombstones import Named, NameTombstone, NameTombstones
-from holdfast.library.upkeep.verify_durable import StoredTombstone, Tombstones, changes, entries
+from holdfast.library.upkeep.verify_durable import (
+    Named,
+    NameTombstone,
+    NameTombstones,
+    StoredTombstone,
+    Tombstones,
+    changes,
+    entries,
+)
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.forget import forget_agent, forget_entries_again
 from holdfast.memories.durable.rows import EntryLocation, by_of

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.library.upkeep.tables import Finding
-from holdfast.library.upkeep.tombstones import NameTombstone, NameTombstones
+from holdfast.library.upkeep.verify_durable import NameTombstone, NameTombstones
 from holdfast.memories.longterm.recall.analyze import VERSION
 from holdfast.memories.longterm.records import user_hash
 from holdfast.memories.longterm.rows import bits_of

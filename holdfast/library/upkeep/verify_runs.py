@@ -10,8 +10,12 @@ from msgspec import Struct
 from holdfast.engines.base import Engine, Reader
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.upkeep.tables import Check, Finding
-from holdfast.library.upkeep.tombstones import NameTombstone, NameTombstones
-from holdfast.library.upkeep.verify_durable import StoredTombstone, Tombstones
+from holdfast.library.upkeep.verify_durable import (
+    NameTombstone,
+    NameTombstones,
+    StoredTombstone,
+    Tombstones,
+)
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread import ThreadMessage, ThreadTurn
 from holdfast.memories.state.thread_store import checksum_of_turn, thread_hash
