@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.ground.clock import SystemClock
-from holdfast.library.upkeep.schema import objects_in
+from holdfast.library.upkeep.verify import objects_in
 from holdfast.testing.postgres import PostgresServer, running_postgres
 
 FILE = Path(__file__).parents[1] / "holdfast" / "engines" / "migrations" / "schema.postgres.json"

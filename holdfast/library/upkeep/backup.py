@@ -13,9 +13,8 @@ from holdfast.engines.sqlite.maintenance import copy_whole
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.ground.scope import EVERYBODY
-from holdfast.library.upkeep.schema import SCHEMA
 from holdfast.library.upkeep.tables import aside, beside, copy, counted, settle, sync
-from holdfast.library.upkeep.verify import verify
+from holdfast.library.upkeep.verify import SCHEMA, verify
 from holdfast.library.upkeep.verify_stores import fill_words_of
 
 

@@ -35,7 +35,6 @@ from holdfast.library.upkeep.reapply import (
     revocations,
     revoke_again,
 )
-from holdfast.library.upkeep.schema import SCHEMA, drop_foreign
 from holdfast.library.upkeep.tables import (
     aside,
     beside,
@@ -47,7 +46,7 @@ from holdfast.library.upkeep.tables import (
     settle,
     sync,
 )
-from holdfast.library.upkeep.verify import verify
+from holdfast.library.upkeep.verify import SCHEMA, drop_foreign, verify
 from holdfast.library.upkeep.verify_stores import fill_words_of
 
 Stamp = tuple[int, int, int]
