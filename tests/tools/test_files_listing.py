@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.tools.files_store import listing, readable
+from holdfast.tools.files import listing, readable
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.ground.errors import ToolRefused
-from holdfast.tools.files_store import fitting, inserted, replaced, shown
+from holdfast.tools.files import fitting, inserted, replaced, shown
 
 P = "/memories/a.md"
 texts = st.text(alphabet="ab\n\ré😀", max_size=12)
