@@ -24,14 +24,14 @@ LIMITS = {
 
 CEILINGS = {
     # What is left to do. These figures only fall; the target of each stands beside it.
-    "files under 100 lines": 37,  # 25
-    "files with one importer": 77,  # 60
-    "folders with too many files": 4,  # 2
+    "files under 100 lines": 32,  # 25
+    "files with one importer": 67,  # 60
+    "folders with too many files": 3,  # 2
     "circles of imports": 0,  # 0
     "files in circles of imports": 0,  # 0
-    "own imports below TYPE_CHECKING": 4,  # 0
+    "own imports below TYPE_CHECKING": 3,  # 0
     "public class names in more than one file": 0,  # 0
-    "files named by a gerund or participle": 4,  # 0
+    "files named by a gerund or participle": 2,  # 0
     "long first lines of docstrings": 0,  # 0
 }
 
