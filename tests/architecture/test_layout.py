@@ -85,7 +85,7 @@ MANY_PARAMETERS = {
     "holdfast/library/open.py:open": OPTIONS,
     "holdfast/library/remote/handle.py:RemoteHoldfast.longterm": OPTIONS,
     "holdfast/library/remote_memories.py:RemoteVersions.list": FILTERS,
-    "holdfast/library/remote_runs.py:RemoteRuns.entries": FILTERS,
+    "holdfast/library/remote/runs.py:RemoteRuns.entries": FILTERS,
     "holdfast/library/remote_sessions.py:RemoteSessions.create": FILTERS,
     "holdfast/library/remote_sessions.py:RemoteSessions.list": FILTERS,
     "holdfast/memories/durable/memory.py:DurableEntries.list": FILTERS,

@@ -23,11 +23,11 @@ from holdfast.library.remote.client import Connections, WireClient
 from holdfast.library.remote.durable import remote_durable, remote_workspace
 from holdfast.library.remote.longterm import longterm, longterm_data
 from holdfast.library.remote.memories import RemoteNetworkRuns, RemoteThreads
+from holdfast.library.remote.stores import RemoteMemoryStores
 from holdfast.library.remote.streams import RemoteEvents
 from holdfast.library.remote_agents import RemoteAgents, RemoteEnvironments
 from holdfast.library.remote_keys import RemoteKeys
 from holdfast.library.remote_sessions import RemoteSessions
-from holdfast.library.remote_stores import RemoteMemoryStores
 from holdfast.library.spans import DURABLE, traced
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import AgentSummary, DurableLimits, LimitsChanged, Swept
@@ -38,7 +38,7 @@ from holdfast.memories.stores.records import Identity
 
 if TYPE_CHECKING:
     from holdfast.library.bridges import Saved
-    from holdfast.library.remote_runs import RemoteRuns
+    from holdfast.library.remote.runs import RemoteRuns
     from holdfast.memories.run.memory import RunMemory
 
 _FORGET = "/api/forget"
@@ -84,7 +84,7 @@ class RemoteHoldfast:
     @cached_property
     def runs(self) -> "RemoteRuns":
         """Runs of agents, visible to other clients during and after the run."""
-        from holdfast.library.remote_runs import RemoteRuns
+        from holdfast.library.remote.runs import RemoteRuns
 
         return RemoteRuns(self._client, SystemClock())
 
