@@ -16,12 +16,16 @@ from holdfast.library.remote.handle import RemoteHoldfast
 from holdfast.library.remote.longterm import RemoteLongTermData, RemoteLongTermMemory
 from holdfast.library.remote.memories import RemoteNetworkRuns, RemoteThreads
 from holdfast.library.remote.runs import RemoteRuns
-from holdfast.library.remote.stores import RemoteMemoryStores
+from holdfast.library.remote.stores import (
+    RemoteAgents,
+    RemoteEnvironments,
+    RemoteKeys,
+    RemoteMemories,
+    RemoteMemoryStores,
+    RemoteSessions,
+    RemoteVersions,
+)
 from holdfast.library.remote.streams import RemoteEvents
-from holdfast.library.remote_agents import RemoteAgents, RemoteEnvironments
-from holdfast.library.remote_keys import RemoteKeys
-from holdfast.library.remote_memories import RemoteMemories, RemoteVersions
-from holdfast.library.remote_sessions import RemoteSessions
 from holdfast.memories.durable.markdown.transfer import Mode
 from holdfast.memories.durable.memory import DurableEntries, DurableMemory, DurableRun
 from holdfast.memories.durable.write import Promotes

@@ -50,7 +50,7 @@ def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
         *_DURABLE,
         *_DURABLE_RUN,
         *files.ROUTES,
-        *longterm_upkeep.ROUTES,
+        *longterm_upkeep.UPKEEP_ROUTES,
         *longterm.ROUTES,
         *_LONGTERM_DATA,
         *_LONGTERM,

@@ -23,11 +23,14 @@ from holdfast.library.remote.client import Connections, WireClient
 from holdfast.library.remote.durable import remote_durable, remote_workspace
 from holdfast.library.remote.longterm import longterm, longterm_data
 from holdfast.library.remote.memories import RemoteNetworkRuns, RemoteThreads
-from holdfast.library.remote.stores import RemoteMemoryStores
+from holdfast.library.remote.stores import (
+    RemoteAgents,
+    RemoteEnvironments,
+    RemoteKeys,
+    RemoteMemoryStores,
+    RemoteSessions,
+)
 from holdfast.library.remote.streams import RemoteEvents
-from holdfast.library.remote_agents import RemoteAgents, RemoteEnvironments
-from holdfast.library.remote_keys import RemoteKeys
-from holdfast.library.remote_sessions import RemoteSessions
 from holdfast.library.spans import DURABLE, traced
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import AgentSummary, DurableLimits, LimitsChanged, Swept

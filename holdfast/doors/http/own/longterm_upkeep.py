@@ -106,7 +106,7 @@ def _seconds(call: Call, otherwise: float) -> float:
     return given
 
 
-ROUTES = (
+UPKEEP_ROUTES = (
     users_route("GET", "/status", "read", status, "Retrieve the status of the collection."),
     users_route("POST", "/flush", "write", flush, "Wait for the background work.", body=Wait),
     users_route("POST", "/retry", "write", retry, "Queue again what failed.", body=Wait),
