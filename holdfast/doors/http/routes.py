@@ -14,8 +14,6 @@ from holdfast.doors.http.own import (
     forget,
     identity,
     longterm,
-    longterm_asked,
-    longterm_upkeep,
     networks,
     runs,
     settings,
@@ -23,6 +21,7 @@ from holdfast.doors.http.own import (
     tokens,
 )
 from holdfast.doors.http.own import stores as own_stores
+from holdfast.doors.http.own.longterm import SCOPE, UPKEEP_ROUTES, opened, opened_data
 from holdfast.doors.http.own.runs import REPORT_ROUTES
 from holdfast.doors.http.own.streams import RUN_EVENT_ROUTES
 from holdfast.doors.http.request import HttpRoute
@@ -50,7 +49,7 @@ def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
         *_DURABLE,
         *_DURABLE_RUN,
         *files.ROUTES,
-        *longterm_upkeep.UPKEEP_ROUTES,
+        *UPKEEP_ROUTES,
         *longterm.ROUTES,
         *_LONGTERM_DATA,
         *_LONGTERM,
@@ -76,14 +75,12 @@ _DURABLE_ENTRIES: Final = tuple(
 )
 _DURABLE: Final = tuple(table_routes(durable_operations.MEMORY, durable.opened))
 _DURABLE_RUN: Final = tuple(table_routes(durable_operations.RUN, durable.opened, durable.HANDLERS))
-_LONGTERM_DATA: Final = tuple(
-    table_routes(longterm_operations.DATA, longterm_asked.opened_data, scope=longterm_asked.SCOPE)
-)
+_LONGTERM_DATA: Final = tuple(table_routes(longterm_operations.DATA, opened_data, scope=SCOPE))
 _LONGTERM: Final = tuple(
     table_routes(
         longterm_operations.MEMORY,
-        longterm_asked.opened,
+        opened,
         longterm.HANDLERS,
-        longterm_asked.SCOPE,
+        SCOPE,
     )
 )

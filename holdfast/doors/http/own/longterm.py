@@ -3,25 +3,203 @@
 What may be large is read and written on a thread, not on the event loop.
 """
 
-from collections.abc import Mapping
-from typing import Final, cast
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from time import monotonic
+from typing import Any, Final, Literal, cast
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict
 
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.own.longterm_asked import (
-    data_of,
-    memory_of,
-    of_page,
-    of_record,
-    users_route,
-)
-from holdfast.doors.http.params import PAGE, flag, several, text
-from holdfast.doors.http.request import Handler
+from holdfast.doors.http.params import PAGE, Body, Name, flag, read_body, read_lines, several, text
+from holdfast.doors.http.request import LONGTERM_LIMIT, Handler, HttpRoute, Method, Needs
 from holdfast.doors.http.response import Response, of_json
-from holdfast.ground.errors import NotFound
+from holdfast.ground.errors import InvalidInput, LongTermOff, NotFound, NotPermitted, shortened
+from holdfast.ground.pages import Page
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.operations.longterm import RECALL, REMEMBER, PostItem, RecallBody
-from holdfast.memories.longterm.records import ForgetResult, Item, Turn, What, to_wire
+from holdfast.library.longterm import NAMESPACE, configured_embedder
+from holdfast.library.operations.base import Operation
+from holdfast.library.operations.longterm import (
+    RECALL,
+    REMEMBER,
+    USER,
+    PostItem,
+    RecallBody,
+    Weighing,
+)
+from holdfast.library.spans import traced_as
+from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
+from holdfast.memories.longterm.records import (
+    Flushed,
+    ForgetResult,
+    Item,
+    LongTermOptions,
+    Remembered,
+    Turn,
+    What,
+    Wire,
+    to_wire,
+)
 from holdfast.memories.longterm.validation import is_id
+from holdfast.memories.longterm.vectors.embedder import checked_model
+
+NO_EMBEDDER = "none"
+"""As a model, it turns off the comparison by meaning."""
+
+
+class LongTermBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options that differ from the defaults."""
+
+    max_items: int | UnsetType = UNSET
+    max_turns: int | UnsetType = UNSET
+    weights: Weighing | UnsetType = UNSET
+    half_life_days: float | UnsetType = UNSET
+    min_relevance: float | UnsetType = UNSET
+    row_relevance: float | UnsetType = UNSET
+    min_cosine: float | UnsetType = UNSET
+    cosine_weight: float | UnsetType = UNSET
+    dedupe_similarity: float | UnsetType = UNSET
+    secrets: Literal["refuse", "redact"] | UnsetType = UNSET
+    embed_turns: bool | UnsetType = UNSET
+    mine: bool | UnsetType = UNSET
+    vector_provider: str | UnsetType = UNSET
+
+    def options(self) -> LongTermOptions:
+        """Return the library's options; raise InvalidInput for one out of range."""
+        given = {name: value for name, value in asdict(self).items() if value is not UNSET}
+        if isinstance(self.weights, Weighing):
+            given["weights"] = self.weights.weights()
+        return LongTermOptions(**given)
+
+
+def _options(_field: str, given: str) -> LongTermOptions:
+    return read_body(given.encode(), LongTermBody).options()
+
+
+def _model(field: str, given: str) -> str:
+    return given if (field, given) == ("embedder", NO_EMBEDDER) else checked_model(field, given)
+
+
+SCOPE = (
+    text("namespace"),
+    text("workspace_id"),
+    flag("enabled"),
+    Name("embedder", _model, {"type": "string"}),
+    Name("extractor", _model, {"type": "string"}),
+    Name("options", _options, {"type": "string", "contentMediaType": "application/json"}),
+)
+"""Parameters that name the collection, switch it on, and set its models and options."""
+
+
+def users_route(
+    method: Method, below: str, needs: Needs, answer: Handler, summary: str, **more: Any
+) -> HttpRoute:
+    """Return a route of one user's memory; a key bound to that user may use it."""
+    query: tuple[Name, ...] = more.pop("query", ())
+    return HttpRoute(
+        method=method,
+        path=USER + below,
+        needs=needs,
+        answer=answer,
+        summary=summary,
+        query=(*SCOPE, *query),
+        limit=LONGTERM_LIMIT,
+        bound="user",
+        **more,
+    )
+
+
+def data_of(call: Call, hf: Holdfast) -> LongTermData:
+    """Return the data that *call* is about; it is accessible even if memory is off."""
+    return hf.longterm_data(
+        call["user"],
+        namespace=call.query.get("namespace", NAMESPACE),
+        workspace_id=call.query.get("workspace_id"),
+    )
+
+
+def memory_if_on(call: Call, hf: Holdfast) -> LongTermMemory | None:
+    """Return the memory that *call* is about, or None if it is off.
+
+    The operator pays for the models: raise NotPermitted for one that the server neither allows nor
+    is configured with.
+    """
+    query = call.query
+    embedder: str | None = query.get("embedder")
+    extractor: str | None = query.get("extractor")
+    if embedder is not None and embedder not in (NO_EMBEDDER, configured_embedder()):
+        _demand_allowed(call, "embedder", embedder)
+    if extractor is not None:
+        _demand_allowed(call, "extractor", extractor)
+    return hf.longterm(
+        call["user"],
+        namespace=query.get("namespace", NAMESPACE),
+        workspace_id=query.get("workspace_id"),
+        enabled=query.get("enabled"),
+        embedder=False if embedder == NO_EMBEDDER else embedder,
+        extractor=extractor,
+        options=query.get("options"),
+    )
+
+
+def _demand_allowed(call: Call, field: str, model: str) -> None:
+    """Raise NotPermitted unless requests may name *model*."""
+    if model not in call.house.models:
+        raise NotPermitted(
+            f"Requests to this server may not name the model {shortened(model)}.",
+            needed=f"--allow-model {shortened(model)}",
+            next=f"Leave {field} out, or start the server with --allow-model.",
+        )
+
+
+def opened(call: Call, hf: Holdfast, operation: Operation) -> LongTermMemory:
+    """Return the memory of *operation*; an item is changed even if memory is off.
+
+    It is the user's own data.
+    """
+    if operation.name == "longterm.update":
+        memory = memory_if_on(call, hf)
+        if memory is None:
+            data = data_of(call, hf)
+            memory = traced_as(data, LongTermMemory(data.context))
+        return memory
+    return memory_of(call, hf)
+
+
+def opened_data(call: Call, hf: Holdfast, _operation: Operation) -> LongTermData:
+    """Return the data of *call*."""
+    return data_of(call, hf)
+
+
+def memory_of(call: Call, hf: Holdfast) -> LongTermMemory:
+    """Return the memory that *call* is about; raise LongTermOff if it is off.
+
+    The error says whether the request or the server switched it off.
+    """
+    memory = memory_if_on(call, hf)
+    if memory is None:
+        raise LongTermOff("request" if call.query.get("enabled") is False else "server")
+    return memory
+
+
+def of_record(record: Struct, *, status: int = 200) -> Response:
+    """Return *record* as a response."""
+    return of_json(to_wire(record), status=status)
+
+
+def of_page(page: Page[Any]) -> Response:
+    """Return *page* as a response."""
+    return of_json({"data": [to_wire(each) for each in page.data], "next_page": page.next_page})
+
+
+def of_lines(records: Iterable[dict[str, object]]) -> Response:
+    """Return *records* as a response with one line of JSON each."""
+    encode = msgspec.json.Encoder().encode
+    body = b"".join(encode(each) + b"\n" for each in records)
+    return Response(body=body, type=b"application/x-ndjson")
+
 
 ITEMS, TURNS = "/items", "/turns"
 
@@ -166,3 +344,100 @@ ROUTES = (
 )
 
 HANDLERS: Final[Mapping[str, Handler]] = {RECALL.name: recall, REMEMBER.name: remember}
+
+
+MOST_SECONDS: Final = 60.0
+SECONDS: Final = 30.0
+"""Time that a flush waits by default."""
+_PIECE: Final = 1.0
+"""Seconds of one wait, so that a server can stop between two."""
+
+
+class Wait(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Seconds to wait for the background work."""
+
+    timeout: float | None = None
+
+
+async def status(call: Call) -> Response:
+    """Return the status of the collection, and whether memory is on."""
+
+    def look(hf: Holdfast) -> Wire:
+        memory = memory_if_on(call, hf)
+        fields = to_wire((memory or data_of(call, hf)).status())
+        return {**fields, "enabled": memory is not None}
+
+    return of_json(await call.slow(look))
+
+
+async def flush(call: Call) -> Response:
+    """Wait for the background work."""
+    seconds = _seconds(call, SECONDS)
+    memory = await call.slow(lambda hf: memory_of(call, hf))
+    return of_record(await _flushed(call, memory, seconds))
+
+
+async def retry(call: Call) -> Response:
+    """Queue failed jobs again, and wait for them if a timeout is given."""
+    seconds = _seconds(call, 0.0)
+    memory = await call.slow(lambda hf: memory_of(call, hf))
+    queued = await call.slow(lambda _: memory.retry())
+    flushed = await _flushed(call, memory, seconds)
+    return of_json({"queued": queued, **to_wire(flushed)})
+
+
+async def export(call: Call) -> Response:
+    """Export every turn and every item."""
+    return await call.slow(lambda hf: of_lines(data_of(call, hf).export()))
+
+
+async def take_in(call: Call) -> Response:
+    """Import the lines of an export."""
+
+    def act(hf: Holdfast) -> Response:
+        memory = memory_of(call, hf)
+        return of_record(memory.import_(read_lines(call.raw)))
+
+    return await call.slow(act)
+
+
+async def _flushed(call: Call, memory: LongTermMemory, seconds: float) -> Flushed:
+    """Wait at most *seconds*, on a thread that is reserved for waiting."""
+    end = monotonic() + seconds
+    results: tuple[Remembered, ...] = ()
+    with call.house.room_for_live():
+        while True:
+            left = min(_PIECE, max(0.0, end - monotonic()))
+            begun = monotonic()
+            flushed = await call.house.lanes.live(lambda left=left: memory.flush(left))
+            results += flushed.results
+            idle = monotonic() - begun < left
+            over = monotonic() >= end or call.house.stopping.is_set()
+            if flushed.done or idle or over:
+                return Flushed(
+                    done=flushed.done,
+                    results=results,
+                    pending=flushed.pending,
+                    failed=flushed.failed,
+                )
+
+
+def _seconds(call: Call, otherwise: float) -> float:
+    given = call.body(Wait).timeout if call.raw.strip() else None
+    if given is None:
+        return otherwise
+    if not (isfinite(given) and 0 <= given <= MOST_SECONDS):
+        reason = f"must be 0 to {MOST_SECONDS:g} seconds"
+        raise InvalidInput("timeout", reason, limit=int(MOST_SECONDS), given=given)
+    return given
+
+
+UPKEEP_ROUTES = (
+    users_route("GET", "/status", "read", status, "Retrieve the status of the collection."),
+    users_route("POST", "/flush", "write", flush, "Wait for the background work.", body=Wait),
+    users_route("POST", "/retry", "write", retry, "Queue again what failed.", body=Wait),
+    users_route("GET", "/export", "read", export, "Give out every turn and item, a line each."),
+    users_route(
+        "POST", "/import", "write", take_in, "Take in lines as they were given out.", body="lines"
+    ),
+)
