@@ -1,4 +1,4 @@
-"""Memory stores of a server, each method one request."""
+"""Memory stores, memories, versions, sessions, agents and keys of a server."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
