@@ -1,14 +1,13 @@
 """Vectors in Chroma: a folder of its own beside the database, or a server."""
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import UUID
-
-import apsw
 
 from holdfast.ground.errors import MissingExtra, Unavailable
 from holdfast.memories.longterm.vectors.base import Near, Rows, in_order
@@ -19,8 +18,18 @@ _AT_ONCE: Final = 1_000
 """Rows in one call."""
 _DATABASE: Final = "chroma.sqlite3"
 """Chroma's file in its folder. It names the subfolders in use, its segments, by their ids."""
-_BUSY: Final = 5_000
-"""Milliseconds to wait for a write of Chroma's."""
+_BUSY: Final = 5
+"""Seconds to wait for a write of Chroma's."""
+_VACUUM: Final = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], timeout=float(sys.argv[2]), isolation_level=None)
+print(*(row[0] for row in database.execute("select id from segments")))
+database.execute("vacuum")
+database.close()
+"""
+"""Prints the segments in use, and vacuums. It runs in a process of its own: Chroma brings a SQLite
+library of its own, and two libraries in one process do not see each other's locks on a file
+(sqlite.org/howtocorrupt.html, 2.2.1)."""
 
 
 class ChromaVectors:
@@ -126,12 +135,12 @@ def _erase(folder: Path) -> None:
     """Erase what Chroma leaves of deleted collections: free pages and subfolders."""
     # Listed first: a subfolder is made after the row that names it.
     segments = [each for each in folder.iterdir() if each.is_dir() and _is_id(each.name)]
-    with closing(apsw.Connection(str(folder / _DATABASE))) as database:
-        database.set_busy_timeout(_BUSY)
-        # The driver's own types say less than they know.
-        execute = cast("Callable[..., Iterable[Any]]", database.execute)  # pyright: ignore[reportUnknownMemberType]
-        used = {row[0] for row in execute("select id from segments")}
-        execute("vacuum")
+    command = (sys.executable, "-I", "-c", _VACUUM, str(folder / _DATABASE), str(_BUSY))
+    vacuumed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if vacuumed.returncode:
+        reason = vacuumed.stderr.strip().rpartition("\n")[2]
+        raise Unavailable(f"Chroma's file cannot be vacuumed: {reason}.", reason="io")
+    used = vacuumed.stdout.split()
     for each in segments:
         if each.name not in used:
             shutil.rmtree(each)
