@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _discard_output()
     except OSError as error:
         _discard_output()
-        return code or told(error)
+        return code or report_error(error)
     return code
 
 
@@ -46,10 +46,10 @@ def _run(argv: Sequence[str]) -> int:
         _discard_output()
         return DONE
     except Exception as error:  # noqa: BLE001  (a bug is reported in one line, as every error)
-        return told(error)
+        return report_error(error)
 
 
-def told(error: Exception) -> int:
+def report_error(error: Exception) -> int:
     """Report *error* in one line on standard error; return its exit code."""
     from typer import Abort, TyperException
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from holdfast.doors.cli.command import CommandContext, command, is_server
-from holdfast.doors.cli.main import told
+from holdfast.doors.cli.main import report_error
 from holdfast.doors.cli.output import put_bytes, put_json
 from holdfast.doors.mount.process.lifecycle import MountPlan, live
 from holdfast.doors.mount.process.registry import STALE, Register, note_of, ready_line, status_of
@@ -117,7 +117,7 @@ def _live(call: CommandContext, plan: MountPlan, session: str | None, stores: li
     except Exception as error:
         if _closed(call):
             raise
-        code = told(error)
+        code = report_error(error)
     else:
         if _closed(call):
             raise typer.Exit(code)
