@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from doors.cli.lines import Run
 
-from holdfast.doors.cli.main import __file__, told
+from holdfast.doors.cli.main import __file__, report_error
 from holdfast.ground.errors import HoldfastError, StoreFull
 
 ROOT = Path(__file__).parents[3]
@@ -164,7 +164,7 @@ def test_wrong_usage_touches_no_database(line: Run, db: str) -> None:
 def test_what_fails_is_one_line_and_exit_1(
     capsys: pytest.CaptureFixture[str], error: Exception, says: str
 ) -> None:
-    code = told(error)
+    code = report_error(error)
 
     shown = capsys.readouterr()
     assert (code, shown.out, shown.err.count("\n")) == (1, "", 1)
@@ -183,7 +183,7 @@ def test_every_error_of_ours_exits_1_with_what_to_try(
     error = kind.__new__(kind)
     HoldfastError.__init__(error, "It is so.", next="Try this.")
 
-    code = told(error)
+    code = report_error(error)
 
     assert (code, capsys.readouterr().err) == (1, "holdfast: It is so. Try this.\n")
 
@@ -192,7 +192,7 @@ def test_a_bug_tells_its_place_and_no_values(capsys: pytest.CaptureFixture[str])
     with pytest.raises(KeyError) as bug:
         dict[str, int]()["the content"]
 
-    code = told(bug.value)
+    code = report_error(bug.value)
 
     shown = capsys.readouterr().err
     assert code == 1
