@@ -10,15 +10,11 @@ from holdfast.doors.http.own import (
     admin,
     durable,
     files,
-    following,
-    forget,
     identity,
     longterm,
     networks,
     runs,
-    settings,
     streams,
-    tokens,
 )
 from holdfast.doors.http.own import stores as own_stores
 from holdfast.doors.http.own.longterm import SCOPE, UPKEEP_ROUTES, opened, opened_data
@@ -39,12 +35,8 @@ def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
         *sessions.ROUTES,
         *AGENT_ROUTES,
         *identity.ROUTES,
-        *tokens.TOKEN_ROUTES,
-        *settings.ROUTES,
         *own_stores.ROUTES,
-        *following.ROUTES,
         *_DURABLE_WORKSPACE,
-        *forget.ROUTES,
         *_DURABLE_ENTRIES,
         *_DURABLE,
         *_DURABLE_RUN,

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+from typing import Any, NoReturn, Self, cast
 
 import msgspec
 from msgspec.structs import replace
 
+from holdfast import library, memories
 from holdfast.engines.base import Engine
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import HoldfastError, InvalidInput, NotAuthenticated, Unsupported
@@ -38,11 +39,6 @@ from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.memories.state.threads import NetworkRuns, Threads
 from holdfast.memories.stores.records import Identity
-
-if TYPE_CHECKING:
-    from holdfast.library.bridges import Saved
-    from holdfast.library.remote.runs import RemoteRuns
-    from holdfast.memories.run.memory import RunMemory
 
 _FORGET = "/api/forget"
 _forget_report = partial(msgspec.convert, type=ForgetReport)
@@ -85,17 +81,15 @@ class RemoteHoldfast:
         return RemoteNetworkRuns(MemoryRequests(client=self._client))
 
     @cached_property
-    def runs(self) -> "RemoteRuns":
+    def runs(self) -> "library.RemoteRuns":
         """Runs of agents, visible to other clients during and after the run."""
-        from holdfast.library.remote.runs import RemoteRuns
+        return library.RemoteRuns(self._client, SystemClock())
 
-        return RemoteRuns(self._client, SystemClock())
-
-    def save_run(self, memory: "RunMemory", store_id: str, *, prefix: str = "/runs/") -> "Saved":
+    def save_run(
+        self, memory: "memories.RunMemory", store_id: str, *, prefix: str = "/runs/"
+    ) -> "library.Saved":
         """Save the results of a run's tasks as memories of the store *store_id*."""
-        from holdfast.library.bridges import save_run
-
-        return save_run(cast("Any", self.memory_stores), memory, store_id, prefix=prefix)
+        return library.save_run(cast("Any", self.memory_stores), memory, store_id, prefix=prefix)
 
     def durable(self, agent: str) -> DurableMemory:
         """Return the durable memory of *agent*; InvalidInput for a bad name."""

@@ -1,10 +1,10 @@
-"""Routes for the identity of a client, and for API keys."""
+"""Routes for the identity of a client, API keys, and the tokens of sessions."""
 
 from typing import Annotated, cast, get_args
 
 from msgspec import Meta
 
-from holdfast.doors.http.call import Call
+from holdfast.doors.http.call import Call, session_there
 from holdfast.doors.http.params import Body
 from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.response import Response, of_page, of_record
@@ -12,6 +12,7 @@ from holdfast.ground.errors import ScopeDenied
 from holdfast.ground.pages import Page
 from holdfast.memories.stores.records import Identity, KeyScope
 
+TOKENS = "/api/sessions/{id}/tokens"
 _Scope = Annotated[str, Meta(extra_json_schema={"enum": get_args(KeyScope)})]
 """Validated by the library: its message names the scopes, that of a conversion does not."""
 
@@ -67,6 +68,34 @@ async def revoke_key(call: Call) -> Response:
     return of_record(await call.slow(lambda hf: hf.keys.revoke(call["id"])))
 
 
+class CreateToken(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Lifetime of a token in seconds; null: as long as its session."""
+
+    expires_in: float | None = None
+
+
+async def create_token(call: Call) -> Response:
+    """Create a token; its secret is in this response only."""
+    body = call.body(CreateToken) if call.raw.strip() else CreateToken()
+    return of_record(
+        await call.write(
+            lambda hf: hf.sessions.create_token(call["id"], expires_in=body.expires_in)
+        )
+    )
+
+
+async def list_tokens(call: Call) -> Response:
+    """List a session's valid tokens."""
+    return await call.slow(lambda hf: of_page(Page(hf.sessions.list_tokens(call["id"]))))
+
+
+async def revoke_token(call: Call) -> Response:
+    """Revoke a token."""
+    return of_record(
+        await call.write(lambda hf: hf.sessions.revoke_token(call["tid"], session_id=call["id"]))
+    )
+
+
 ROUTES = (
     HttpRoute(
         method="GET",
@@ -97,5 +126,30 @@ ROUTES = (
         needs="admin",
         answer=revoke_key,
         summary="Revoke a key.",
+    ),
+    HttpRoute(
+        method="POST",
+        path=TOKENS,
+        needs="write",
+        answer=create_token,
+        body=CreateToken,
+        behind=session_there,
+        summary="Create a session token; its secret is in this answer alone.",
+    ),
+    HttpRoute(
+        method="GET",
+        path=TOKENS,
+        needs="read",
+        answer=list_tokens,
+        behind=session_there,
+        summary="List a session's tokens, without their secrets.",
+    ),
+    HttpRoute(
+        method="DELETE",
+        path=f"{TOKENS}/{{tid}}",
+        needs="write",
+        answer=revoke_token,
+        behind=session_there,
+        summary="Revoke a session token at once.",
     ),
 )
