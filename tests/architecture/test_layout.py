@@ -24,14 +24,14 @@ LIMITS = {
 
 CEILINGS = {
     # What is left to do. These figures only fall; the target of each stands beside it.
-    "files under 100 lines": 32,  # 25
-    "files with one importer": 67,  # 60
-    "folders with too many files": 3,  # 2
+    "files under 100 lines": 25,  # 25
+    "files with one importer": 59,  # 60
+    "folders with too many files": 2,  # 2
     "circles of imports": 0,  # 0
     "files in circles of imports": 0,  # 0
-    "own imports below TYPE_CHECKING": 3,  # 0
+    "own imports below TYPE_CHECKING": 0,  # 0
     "public class names in more than one file": 0,  # 0
-    "files named by a gerund or participle": 2,  # 0
+    "files named by a gerund or participle": 0,  # 0
     "long first lines of docstrings": 0,  # 0
 }
 
@@ -131,7 +131,6 @@ LOCAL_IMPORTS = {
     # Statements in functions, by file. Reasons: a command or a handle loads what it uses when it
     # is used; an engine, an interface or an extra is optional.
     "holdfast/doors/cli/main.py": 1,
-    "holdfast/library/remote/handle.py": 2,
     "holdfast/memories/longterm/vectors/registry.py": 2,
 }
 

@@ -1,4 +1,4 @@
-"""Routes for health, metrics, the OpenAPI description, and to forget a person or an agent."""
+"""Routes for health, metrics, the OpenAPI description, and forgetting."""
 
 import re
 from collections.abc import Iterable, Sequence
