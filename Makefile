@@ -41,7 +41,8 @@ bench: .venv/.tested .venv/bench/.installed
 torture: .venv/.tested
 	HOLDFAST_TORTURE_LIVES=1000 $(BIN)/pytest -n 2 --timeout 7200 tests/torture
 	HOLDFAST_EXAMPLES=full $(BIN)/pytest -n 2 --timeout 7200 -m hypothesis
-	HOLDFAST_ALL_SURFACES=1 $(BIN)/pytest -n 2 tests/contracts
+	HOLDFAST_EXAMPLES=full $(BIN)/pytest -n 2 --timeout 7200 tests/memories/durable/test_faults.py
+	HOLDFAST_ALL_SURFACES=1 $(BIN)/pytest -n 2 tests/contracts tests/servers
 
 # Write down the versions that the tests ran with; they are what a clean clone installs.
 lock: .venv/.tested
