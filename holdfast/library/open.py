@@ -53,7 +53,7 @@ def open(
         )
     clock = clock or SystemClock()
     engine, reached = _engine(text, clock, migrate=migrate, create=create)
-    caller = StoresContext(
+    context = StoresContext(
         engine=engine.scoped(Scope(workspace=workspace)),
         workspace=workspace,
         actor=actor or LOCAL,
@@ -61,7 +61,7 @@ def open(
         ids=ids or Ids(),
     )
     opened = HandleTarget(target=reached, trace_content=trace_content, cache_bytes=cache_bytes)
-    return Holdfast(engine, caller, opened=opened)
+    return Holdfast(engine, context, opened=opened)
 
 
 def _engine(target: str | None, clock: Clock, *, migrate: bool, create: bool) -> tuple[Engine, str]:

@@ -28,7 +28,7 @@ from holdfast.memories.durable.rows import EntryLocation, by_of
 from holdfast.memories.longterm.context import CollectionContext, Shared
 from holdfast.memories.longterm.forget import Grave, clear_again, forget_items_again, forget_user
 from holdfast.memories.longterm.records import user_hash
-from holdfast.memories.state.thread import ThreadsContext as ThreadCaller
+from holdfast.memories.state.thread import ThreadsContext
 from holdfast.memories.state.thread_store import delete_thread_again, thread_hash
 from holdfast.memories.stores.rows import StoresContext
 
@@ -97,14 +97,14 @@ def redact_again(engine: Engine, made: Iterable[Redaction], redone: Redone) -> N
 
 def _as(engine: Engine, workspace: str, redaction: Redaction, ids: Ids) -> Holdfast:
     """Return a handle of *workspace* with the actor and time of *redaction*."""
-    caller = StoresContext(
+    context = StoresContext(
         engine=engine.scoped(Scope(workspace=workspace)),
         workspace=workspace,
         actor=Actor(redaction.redacted_by_kind, redaction.redacted_by_id),
         clock=_At(redaction.redacted_at),
         ids=ids,
     )
-    return Holdfast(engine, caller)
+    return Holdfast(engine, context)
 
 
 def _id(*, id: str) -> str:
@@ -199,8 +199,8 @@ def clear_collections_again(engine: Engine, made: Iterable[ClearedCollection]) -
                 namespace=each.namespace,
                 workspace_id=each.workspace_id,
             )
-            caller = _collection_context(engine, shared, name, _At(0))
-            count += clear_again(caller, each.collection_id, each.seq)
+            context = _collection_context(engine, shared, name, _At(0))
+            count += clear_again(context, each.collection_id, each.seq)
     return count
 
 
@@ -220,8 +220,8 @@ def _forget(engine: Engine, shared: Shared, each: LongTermGrave) -> bool:
         namespace=each.namespace,
         workspace_id=each.workspace_id,
     )
-    caller = _collection_context(engine, shared, name, _At(each.at))
-    return forget_items_again(caller, each.collection_id, each.grave, secret=each.secret)
+    context = _collection_context(engine, shared, name, _At(each.at))
+    return forget_items_again(context, each.collection_id, each.grave, secret=each.secret)
 
 
 class _CollectionName(Struct, frozen=True, kw_only=True):
@@ -328,9 +328,9 @@ def _forget_agents(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> 
     for owner in engine.scoped(EVERYBODY).all(_Owner, sql.agents_with_memory):
         grave = buried.over_agent(owner.workspace, owner.agent, 0)
         if grave is not None:
-            caller = _agent_context(engine, grave)
-            also = outside_durable(caller.engine, owner.workspace, owner.agent)
-            forget_agent(caller, owner.agent, also)
+            context = _agent_context(engine, grave)
+            also = outside_durable(context.engine, owner.workspace, owner.agent)
+            forget_agent(context, owner.agent, also)
             count += 1
     return count
 
@@ -413,13 +413,13 @@ def _forget_names(
 
 
 def _delete_thread(engine: Engine, thread: Named, clock: Clock) -> None:
-    caller = ThreadCaller(
+    context = ThreadsContext(
         engine=engine.scoped(Scope(workspace=thread.workspace)),
         workspace=thread.workspace,
         clock=clock,
         demand=lambda _: None,
     )
-    delete_thread_again(caller, thread.name)
+    delete_thread_again(context, thread.name)
 
 
 def _seq(*, seq: int) -> int:
