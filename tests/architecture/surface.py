@@ -299,8 +299,8 @@ def routes() -> tuple[Described, Described]:
         ask = Asker(app, runner)
         description = ask.get("/openapi.json").json()
         text = ask.get("/metrics").body.decode()
-        table = app.house.table.routes
-        app.house.close()
+        table = app.state.table.routes
+        app.state.close()
     found: Described = {}
     for route in table:
         operation = description["paths"][route.path][route.method.lower()]

@@ -214,7 +214,7 @@ def families(hf: Holdfast) -> dict[str, set[str] | None]:
     with asyncio.Runner() as runner:
         app = make_app(hf)
         text = Asker(app, runner).get("/metrics").body.decode()
-        app.house.close()
+        app.state.close()
     found: dict[str, set[str] | None] = dict.fromkeys(
         re.findall(r"^# TYPE holdfast_(\S+)", text, re.MULTILINE)
     )

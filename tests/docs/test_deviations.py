@@ -25,7 +25,7 @@ def ask() -> Iterator[Asker]:
     with holdfast.open(":memory:") as hf, asyncio.Runner() as runner:
         app = make_app(hf)
         yield Asker(app, runner)
-        app.house.close()
+        app.state.close()
 
 
 @pytest.fixture

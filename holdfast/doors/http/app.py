@@ -41,7 +41,7 @@ from holdfast.doors.http.response import (
     status_and_type,
 )
 from holdfast.doors.http.routes import routes
-from holdfast.doors.http.state import House
+from holdfast.doors.http.state import ServerState
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import (
     HoldfastError,
@@ -78,7 +78,7 @@ def make_app(
     with the right to write may run *networks*. *models*, each `provider:model`, are those that
     requests may name besides the configured ones.
     """
-    house = House(
+    state = ServerState(
         hf,
         RouteTable(routes(strict=strict)),
         strict=strict,
@@ -86,10 +86,10 @@ def make_app(
         clock=clock or SystemClock(),
         ids=ids or Ids(),
     )
-    house.served.networks = dict(networks or {})
-    house.models = frozenset(models)
+    state.registry.networks = dict(networks or {})
+    state.models = frozenset(models)
     policy = policy or HostPolicy(hosts=LOOPBACK_HOSTS if loopback else None)
-    return App(house, policy, limits)
+    return App(state, policy, limits)
 
 
 class _RequestFacts:
@@ -106,11 +106,11 @@ class _RequestFacts:
 class App:
     """The ASGI app of one server.
 
-    Once `house.stopping` is set, `/readyz` fails and live responses end.
+    Once `state.stopping` is set, `/readyz` fails and live responses end.
     """
 
-    def __init__(self, house: House, policy: HostPolicy, limits: RequestLimits) -> None:
-        self.house, self.limits, self._policy = house, limits, policy
+    def __init__(self, state: ServerState, policy: HostPolicy, limits: RequestLimits) -> None:
+        self.state, self.limits, self._policy = state, limits, policy
         self.bodies = Bodies(limits)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -125,19 +125,19 @@ class App:
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
-        sweeping = asyncio.ensure_future(self.house.keep_swept())
+        sweeping = asyncio.ensure_future(self.state.keep_swept())
         await send({"type": "lifespan.startup.complete"})
         await receive()
         # The ends of runs are recorded before the database is closed.
-        await self.house.served.stop()
+        await self.state.registry.stop()
         sweeping.cancel()
-        self.house.close()
+        self.state.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
-        began, house = perf_counter(), self.house
+        began, state = perf_counter(), self.state
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-        request_id = house.request_ids.new(to_microseconds(house.clock.now()))
+        request_id = state.request_ids.new(to_microseconds(state.clock.now()))
         facts = _RequestFacts(scope["method"], request_id, contract=raw_path.startswith(b"/v1/"))
         try:
             answer = await self._answer(facts, raw_path, scope, receive)
@@ -153,39 +153,39 @@ class App:
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await self._live(answer, receive, send)
         path = facts.route.path if facts.route else UNKNOWN
-        house.answered(path, facts.method, status, perf_counter() - began)
+        state.answered(path, facts.method, status, perf_counter() - began)
 
     def refusal(self, error: HoldfastError) -> tuple[int, Headers, bytes]:
         """Return status, headers and body of the response to an invalid head."""
-        house = self.house
-        request_id = house.request_ids.new(to_microseconds(house.clock.now()))
+        state = self.state
+        request_id = state.request_ids.new(to_microseconds(state.clock.now()))
         answer = error_answer(error, request_id=request_id, contract=True)
-        house.answered(UNKNOWN, UNKNOWN, answer.status, 0.0)
+        state.answered(UNKNOWN, UNKNOWN, answer.status, 0.0)
         return answer.status, _headers(answer, request_id, ""), answer.body
 
     async def _answer(
         self, facts: _RequestFacts, raw_path: bytes, scope: Message, receive: Receive
     ) -> Response | LiveAnswer:
-        house = self.house
+        state = self.state
         self._policy.check(scope["headers"])
-        found = house.table.find(facts.method, raw_path)
+        found = state.table.find(facts.method, raw_path)
         route = facts.route = found.route
         headers: dict[bytes, bytes] = dict(scope["headers"])
         visitor = _ANONYMOUS
         if route.needs != "nothing":
-            visitor = await house.gate.admit(headers)
+            visitor = await state.gate.admit(headers)
             facts.workspace = visitor.workspace
             demand_right(visitor, found)
-        if house.strict and route.contract:
+        if state.strict and route.contract:
             demand_strictness(scope["headers"], route.path)
         body, reads = IncomingBody(self.bodies, keyed=visitor.keyed), _has_body(headers, route)
-        handles = house.shelf.of(visitor)
-        call = Call(house, visitor, handles, found.segments, headers=headers, raw=b"")
+        handles = state.shelf.of(visitor)
+        call = Call(state, visitor, handles, found.segments, headers=headers, raw=b"")
         try:
             # Without a credential a request counts as in flight once its body is complete.
             if reads and not visitor.keyed:
                 call.raw = await body.read(headers, receive, route.limit)
-            with nullcontext() if raw_path == b"/healthz" else house.place():
+            with nullcontext() if raw_path == b"/healthz" else state.count_in_flight():
                 if reads and visitor.keyed:
                     call.raw = await body.read(headers, receive, route.limit)
                 return await _handled(call, found, scope["query_string"])
@@ -196,7 +196,7 @@ class App:
         if isinstance(error, MemoryError):
             log_fault(error)
             error = out_of_memory(written=None)
-        self.house.metrics.failed(error)
+        self.state.metrics.failed(error)
         if facts.route and facts.route.durable and isinstance(error, HoldfastError):
             self._publish_refused(facts, facts.route, error)
         if isinstance(error, NotAuthenticated | NotPermitted | MisdirectedRequest):
@@ -215,10 +215,10 @@ class App:
         give_code(error)
         if route.changes and error.code is not None:
             REFUSED.add(error.code)
-            self.house.hf.events.publish(
+            self.state.hf.events.publish(
                 Event(
                     type="durable.refused",
-                    at=self.house.clock.now(),
+                    at=self.state.clock.now(),
                     workspace=facts.workspace,
                     ids={"request_id": facts.request_id},
                     data={"code": error.code},
@@ -228,10 +228,10 @@ class App:
     def _publish_denied(
         self, facts: _RequestFacts, error: NotAuthenticated | NotPermitted | MisdirectedRequest
     ) -> None:
-        self.house.hf.events.publish(
+        self.state.hf.events.publish(
             Event(
                 type="access.denied",
-                at=self.house.clock.now(),
+                at=self.state.clock.now(),
                 workspace=facts.workspace,
                 ids={"request_id": facts.request_id},
                 data={
@@ -250,7 +250,7 @@ class App:
 
         ends = [
             asyncio.ensure_future(each)
-            for each in (answer.run(piece), _disconnected(receive), self.house.stopping.wait())
+            for each in (answer.run(piece), _disconnected(receive), self.state.stopping.wait())
         ]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from holdfast.doors.http.request import Lanes, RouteMatch, Visitor
+from holdfast.doors.http.request import CallExecutor, RouteMatch, Visitor
 from holdfast.doors.http.response import MisdirectedRequest
 from holdfast.ground.errors import (
     InvalidInput,
@@ -121,8 +121,8 @@ class Gate:
     With *loopback* no credential is required until the first key is created.
     """
 
-    def __init__(self, credentials: Credentials, lanes: Lanes, *, loopback: bool) -> None:
-        self._credentials, self._lanes, self._loopback = credentials, lanes, loopback
+    def __init__(self, credentials: Credentials, executor: CallExecutor, *, loopback: bool) -> None:
+        self._credentials, self._executor, self._loopback = credentials, executor, loopback
 
     def open(self) -> bool:
         """Return whether requests need no credential."""
@@ -145,7 +145,7 @@ class Gate:
                 raise NotAuthenticated
             return found
 
-        credential = await self._lanes.quick(look)
+        credential = await self._executor.quick(look)
         requested = _workspaces_of(headers)
         if credential is None:
             return Visitor(LOCAL, "admin", _chosen(requested), keyed=False)

@@ -26,9 +26,9 @@ from holdfast.doors.http.params import (
     several,
     text,
 )
-from holdfast.doors.http.request import Handler, HttpRoute, Lanes, LibraryHandles, Visitor
+from holdfast.doors.http.request import CallExecutor, Handler, HttpRoute, LibraryHandles, Visitor
 from holdfast.doors.http.response import Response, of_json
-from holdfast.doors.http.state import House
+from holdfast.doors.http.state import ServerState
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Scope
@@ -49,11 +49,11 @@ class Call:
     `query` holds the values of the query by the library's names.
     """
 
-    __slots__ = ("handles", "headers", "house", "query", "raw", "segments", "visitor")
+    __slots__ = ("handles", "headers", "query", "raw", "segments", "state", "visitor")
 
     def __init__(
         self,
-        house: House,
+        state: ServerState,
         visitor: Visitor,
         handles: LibraryHandles,
         segments: Mapping[str, str],
@@ -61,7 +61,7 @@ class Call:
         headers: Mapping[bytes, bytes],
         raw: bytes,
     ) -> None:
-        self.house, self.visitor, self.handles = house, visitor, handles
+        self.state, self.visitor, self.handles = state, visitor, handles
         self.segments, self.headers, self.raw = segments, headers, raw
         self.query: dict[str, Any] = {}
 
@@ -82,11 +82,11 @@ class Call:
 
     async def quick(self, act: Callable[[Holdfast], T]) -> T:
         """Return *act*(handle), which reads one row or a few consecutive ones."""
-        return await self._lanes.quick(lambda: act(self.handles.plain))
+        return await self._executor.quick(lambda: act(self.handles.plain))
 
     async def slow(self, act: Callable[[Holdfast], T]) -> T:
         """Return *act*(handle), run on a thread: it may wait or compute for long."""
-        return await self._lanes.slow(lambda: act(self.handles.plain))
+        return await self._executor.slow(lambda: act(self.handles.plain))
 
     async def write(self, act: Callable[[Holdfast], T]) -> T:
         """Return *act*(handle), which ends with one write; await that without a thread.
@@ -97,12 +97,12 @@ class Call:
         def begun() -> Awaitable[T]:
             return cast("Awaitable[T]", act(self.handles.awaited))
 
-        run = self._lanes.slow if len(self.raw) > BULKY else self._lanes.quick
+        run = self._executor.slow if len(self.raw) > BULKY else self._executor.quick
         return await (await run(begun))
 
     @property
-    def _lanes(self) -> Lanes:
-        return self.house.lanes
+    def _executor(self) -> CallExecutor:
+        return self.state.executor
 
 
 _UNIONS: Final = (Union, UnionType)
@@ -293,15 +293,15 @@ def _memory(hf: Holdfast, call: Call) -> None:
     hf.memory_stores.memories.retrieve(call["m"], memory_store_id=call["s"], view="basic")
 
 
-def caller_of(call: Call) -> StoresContext:
+def context_of(call: Call) -> StoresContext:
     """Return the context of *call* for memory stores."""
-    house, visitor = call.house, call.visitor
+    state, visitor = call.state, call.visitor
     return StoresContext(
-        engine=house.hf.engine.scoped(Scope(workspace=visitor.workspace)),
+        engine=state.hf.engine.scoped(Scope(workspace=visitor.workspace)),
         workspace=visitor.workspace,
         actor=visitor.actor,
-        clock=house.clock,
-        ids=house.ids,
+        clock=state.clock,
+        ids=state.ids,
         session_id=visitor.session_id,
     )
 
@@ -309,5 +309,5 @@ def caller_of(call: Call) -> StoresContext:
 def _demand_writable(call: Call) -> None:
     if call.visitor.session_id is None:
         return
-    context = caller_of(call)
+    context = context_of(call)
     reach(context, context.engine, call["s"], write=True)

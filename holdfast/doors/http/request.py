@@ -89,7 +89,7 @@ THREADS = 16
 """Threads for requests. More would not finish more: the interpreter runs one at a time."""
 
 
-class Lanes:
+class CallExecutor:
     """Executor of the work of requests; with *direct*, quick work runs on the loop.
 
     *live* is the number of threads that may wait for events at the same time.

@@ -470,7 +470,7 @@ def _serve_one(
             networks=terms.networks,
             models=terms.models,
         )
-        who = "no key is required" if app.house.gate.open() else "a key is required"
+        who = "no key is required" if app.state.gate.open() else "a key is required"
         where = _url(host, listener.getsockname()[1])
         what = _shown(hf.engine.status().target)
         line = f"Holdfast listens on {where}, database {what}, {who}."
@@ -570,7 +570,7 @@ class HttpServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish the requests in flight; end live responses."""
-        self._app.house.stopping.set()
+        self._app.state.stopping.set()
         await super().shutdown(sockets)
 
     @contextmanager

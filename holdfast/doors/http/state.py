@@ -15,7 +15,7 @@ import msgspec
 from holdfast.doors import http
 from holdfast.doors.http.auth import Gate
 from holdfast.doors.http.metrics import METHODS, UNKNOWN, Metrics, gauges
-from holdfast.doors.http.request import HandleShelf, Lanes, RouteTable
+from holdfast.doors.http.request import CallExecutor, HandleShelf, RouteTable
 from holdfast.engines.base import Engine, trim_changes
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import Conflict, HoldfastError, InvalidInput, NotFound, Unavailable
@@ -24,7 +24,7 @@ from holdfast.ground.ids import ALPHABET, COUNT, RANDOM, TIME, Ids, base62
 from holdfast.ground.scope import EVERYBODY, LOCAL
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import resume_work
-from holdfast.memories.durable.context import AgentContext as DurableCaller
+from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.retention import sweep_all
 from holdfast.memories.stores.credentials import Credentials
 from holdfast.memories.stores.edits import drop_edits
@@ -78,7 +78,7 @@ class ChangeWaiter:
         self._workspace, self._store_id = workspace, store_id
         self._notified = asyncio.Event()
 
-    def hear(self, event: Event) -> None:
+    def notify(self, event: Event) -> None:
         """Notify the request if *event* may concern its store.
 
         An event without a store, such as a session's, may concern every store.
@@ -88,21 +88,21 @@ class ChangeWaiter:
             if about == self._store_id:
                 self._notified.set()
 
-    async def ring(self, seconds: float) -> None:
+    async def wait(self, seconds: float) -> None:
         """Wait for a notification since the last call, for *seconds* at most."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._notified.wait(), seconds)
         self._notified.clear()
 
 
-class Bell:
+class ChangeNotifier:
     """Notifier of the requests that wait for changes, in all workspaces.
 
     It follows the feed while requests wait, and `LINGER` seconds longer.
     """
 
-    def __init__(self, engine: Engine, lanes: Lanes) -> None:
-        self._engine, self._lanes = engine, lanes
+    def __init__(self, engine: Engine, executor: CallExecutor) -> None:
+        self._engine, self._executor = engine, executor
         self._waiting: set[ChangeWaiter] = set()
         self._following = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -150,12 +150,12 @@ class Bell:
                 await asyncio.sleep(PATIENCE)
 
     async def _follow(self) -> None:
-        with closing(await self._lanes.slow(self._engine.feed)) as feed:
+        with closing(await self._executor.slow(self._engine.feed)) as feed:
             self._following.set()
             try:
                 received = True
                 while received or self._waiting:
-                    received = self._deliver(await self._lanes.live(lambda: feed.poll(LINGER)))
+                    received = self._deliver(await self._executor.live(lambda: feed.poll(LINGER)))
             finally:
                 self._following.clear()
 
@@ -165,7 +165,7 @@ class Bell:
         for event in events:
             received = True
             for one in self._waiting:
-                one.hear(event)
+                one.notify(event)
         return received
 
 
@@ -175,7 +175,7 @@ END_MOST = 5.0
 _encode = msgspec.json.Encoder().encode
 
 
-class Going:
+class ActiveRun:
     """An active run, with its events so far, encoded for a stream."""
 
     def __init__(self) -> None:
@@ -185,7 +185,7 @@ class Going:
         self.watcher: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
 
-    def hear(self, event: "http.RunEvent") -> None:
+    def add(self, event: "http.RunEvent") -> None:
         """Store *event* for the followers of the run."""
         self.frames.append((event.type, _encode(event.to_dict())))
         self._wake()
@@ -216,12 +216,12 @@ class Going:
         news.set()
 
 
-class Served:
+class NetworkRegistry:
     """Networks by name, and their runs in this process by workspace and id."""
 
     def __init__(self) -> None:
         self.networks: dict[str, http.Network] = {}
-        self._going: dict[tuple[str, str], Going] = {}
+        self._active: dict[tuple[str, str], ActiveRun] = {}
 
     def network(self, name: str) -> "http.Network":
         """Return the network of that name; NotFound if none is served."""
@@ -236,66 +236,66 @@ class Served:
         hf: Holdfast,
         message: "http.UserMessage",
         options: Mapping[str, Any],
-    ) -> Going:
+    ) -> ActiveRun:
         """Start a run of *network* with *message*, in the workspace of *hf*.
 
         Raise Conflict if its `run_id` is active.
         """
         run_id = options.get("run_id")
-        if run_id and (hf.workspace, run_id) in self._going:
+        if run_id and (hf.workspace, run_id) in self._active:
             raise Conflict(
                 f"The run {run_id} is already active.",
                 reason="running",
                 next="Follow its events, or give another run_id.",
             )
-        going = Going()
+        active = ActiveRun()
         history = network.history or http.EngineHistory(hf)
-        run = network.start(message, history=history, raises=False, on_event=going.hear, **options)
-        going.run = run
+        run = network.start(message, history=history, raises=False, on_event=active.add, **options)
+        active.run = run
         key = (hf.workspace, run.id)
-        self._going[key] = going
+        self._active[key] = active
 
         async def end() -> None:
             try:
                 await asyncio.gather(run.wait(), return_exceptions=True)
             finally:
-                self._going.pop(key, None)
-                going.end()
+                self._active.pop(key, None)
+                active.end()
 
-        going.watcher = asyncio.create_task(end())
-        return going
+        active.watcher = asyncio.create_task(end())
+        return active
 
-    def going(self, workspace: str, run_id: str) -> Going | None:
+    def active(self, workspace: str, run_id: str) -> ActiveRun | None:
         """Return the run if it is active in this process, else None."""
-        return self._going.get((workspace, run_id))
+        return self._active.get((workspace, run_id))
 
     async def stop(self) -> None:
         """Cancel the active runs; wait `END_MOST` seconds for their ends to be stored."""
-        runs = [going for going in self._going.values() if going.run is not None]
-        for going in runs:
-            cast("http.NetworkRun", going.run).cancel("the server stops")
-        ends = asyncio.gather(*(going.waited() for going in runs), return_exceptions=True)
+        runs = [active for active in self._active.values() if active.run is not None]
+        for active in runs:
+            cast("http.NetworkRun", active.run).cancel("the server stops")
+        ends = asyncio.gather(*(active.waited() for active in runs), return_exceptions=True)
         await asyncio.wait([ends], timeout=END_MOST)
 
 
 async def followed(
-    going: Going, after: int, beat: float
+    active: ActiveRun, after: int, beat: float
 ) -> AsyncGenerator[tuple[int, str, bytes] | None]:
-    """Yield the events of *going* after the number *after*, until the run ends.
+    """Yield the events of *active* after the number *after*, until the run ends.
 
     Yield None after each *beat* seconds without an event.
     """
     at = after + 1
     while True:
-        while at < len(going.frames):
-            type, payload = going.frames[at]
+        while at < len(active.frames):
+            type, payload = active.frames[at]
             yield at, type, payload
             at += 1
-        if going.over:
+        if active.over:
             return
-        before = len(going.frames)
-        await going.news(beat)
-        if len(going.frames) == before and not going.over:
+        before = len(active.frames)
+        await active.news(beat)
+        if len(active.frames) == before and not active.over:
             yield None
 
 
@@ -352,7 +352,7 @@ LIVE_MOST = 100
 """Live responses at once; each has a thread that waits for changes."""
 
 
-class House:
+class ServerState:
     """State of one server: handle, routes, metrics and requests in flight."""
 
     def __init__(
@@ -367,18 +367,18 @@ class House:
     ) -> None:
         self.hf, self.table, self.strict, self.clock, self.ids = hf, table, strict, clock, ids
         # One more for the notifier's own wait.
-        self.lanes = Lanes(direct=hf.engine.dialect == "sqlite", live=LIVE_MOST + 1)
-        self.bell = Bell(hf.engine, self.lanes)
+        self.executor = CallExecutor(direct=hf.engine.dialect == "sqlite", live=LIVE_MOST + 1)
+        self.notifier = ChangeNotifier(hf.engine, self.executor)
         self.shelf = HandleShelf(hf)
-        self.gate = Gate(Credentials(hf.engine, clock), self.lanes, loopback=loopback)
+        self.gate = Gate(Credentials(hf.engine, clock), self.executor, loopback=loopback)
         self.metrics = Metrics((route.path, route.method) for route in table.routes)
         self.request_ids = RequestIds()
-        self.served = Served()
+        self.registry = NetworkRegistry()
         self.models: frozenset[str] = frozenset()
         """Models that requests may name besides those the server is configured with."""
         self.in_flight, self.live = 0, 0
         self.stopping = asyncio.Event()
-        self._all_agents = DurableCaller(
+        self._all_agents = AgentContext(
             engine=hf.engine.scoped(EVERYBODY),
             workspace=EVERYBODY.workspace,
             agent="",
@@ -395,7 +395,7 @@ class House:
         requests_log.info("%s %s %d %.1f ms", method, route, status, seconds * 1_000)
 
     @contextmanager
-    def place(self) -> Generator[None]:
+    def count_in_flight(self) -> Generator[None]:
         """Count one request in flight; raise Unavailable if there are too many."""
         self.in_flight += 1
         try:
@@ -410,7 +410,7 @@ class House:
             self.in_flight -= 1
 
     @contextmanager
-    def room_for_live(self) -> Generator[None]:
+    def count_live(self) -> Generator[None]:
         """Count one live response; raise Unavailable if there are too many."""
         if self.live >= LIVE_MOST:
             raise Unavailable(
@@ -425,7 +425,7 @@ class House:
             self.live -= 1
 
     @contextmanager
-    def hearing(self, listener: Listener) -> Generator[None]:
+    def subscribed(self, listener: Listener) -> Generator[None]:
         """Subscribe *listener* to every event within the block."""
         off = self.hf.events.subscribe(listener)
         try:
@@ -444,7 +444,7 @@ class House:
 
     async def _end_runs(self) -> None:
         await self.stopping.wait()
-        await self.served.stop()
+        await self.registry.stop()
 
     async def _repeat(self, work: Callable[[], None], every: float) -> None:
         while True:
@@ -486,5 +486,5 @@ class House:
     def close(self) -> None:
         """Release the server's own resources; the handle is closed by its opener."""
         self._unsubscribe()
-        self.bell.close()
-        self.lanes.close()
+        self.notifier.close()
+        self.executor.close()

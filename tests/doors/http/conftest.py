@@ -33,14 +33,14 @@ def runner() -> Iterator[asyncio.Runner]:
 def app(hf: Holdfast, clock: FrozenClock) -> Iterator[App]:
     app = make_app(hf, clock=clock)
     yield app
-    app.house.close()
+    app.state.close()
 
 
 @pytest.fixture
 def strict(hf: Holdfast, clock: FrozenClock, runner: asyncio.Runner) -> Iterator[Asker]:
     app = make_app(hf, clock=clock, strict=True)
     yield Asker(app, runner)
-    app.house.close()
+    app.state.close()
 
 
 @pytest.fixture

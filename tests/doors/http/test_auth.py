@@ -70,7 +70,7 @@ def test_a_host_that_others_reach_is_never_open(
 
     said = Asker(app, ask.runner).get("/api/me")
 
-    app.house.close()
+    app.state.close()
     assert said.status == 401
 
 
@@ -284,7 +284,7 @@ def test_bound_elsewhere_any_host_and_only_listed_origins_are_answered(
         *("http://anything.example", "http://localhost", "null"),
     ):
         assert status(foreign) == 403
-    app.house.close()
+    app.state.close()
 
 
 def test_a_listed_origin_is_answered_on_loopback_too_and_no_other_host(
@@ -296,7 +296,7 @@ def test_a_listed_origin_is_answered_on_loopback_too_and_no_other_host(
 
     assert asker.as_(origin="https://pages.example").get("/api/me").status == 200
     assert asker.as_(host="pages.example").get("/api/me").status == 421
-    app.house.close()
+    app.state.close()
 
 
 def test_a_server_on_another_loopback_address_answers_to_it() -> None:

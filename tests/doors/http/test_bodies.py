@@ -197,7 +197,7 @@ REST = b" " * 999 + b"}"
 def serving(hf: Holdfast, clock: FrozenClock, **limits: Any) -> Generator[App]:
     app = make_app(hf, clock=clock, limits=RequestLimits(**limits))
     yield app
-    app.house.close()
+    app.state.close()
 
 
 async def stopped(*tasks: asyncio.Task[Sender]) -> None:
@@ -239,11 +239,11 @@ def test_requests_whose_credential_is_checked_are_counted_and_others_are_not(
     app: App, hf: Holdfast, ask: Asker
 ) -> None:
     secret = str(hf.keys.create("k").secret)
-    app.house.in_flight = IN_FLIGHT_MOST
+    app.state.in_flight = IN_FLIGHT_MOST
 
     assert ask.get("/v1/memory_stores").status == 401
     assert ask.as_(x_api_key=secret).get("/v1/memory_stores").status == 503
-    assert app.house.in_flight == IN_FLIGHT_MOST
+    assert app.state.in_flight == IN_FLIGHT_MOST
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_body_that_is_late_is_408_and_not_written(
 
         assert (sender.status, sender.error["type"]) == (408, "timeout_error")
         assert sender.headers["connection"] == "close"
-        assert (app.house.in_flight, app.bodies.held) == (0, 0)
+        assert (app.state.in_flight, app.bodies.held) == (0, 0)
     assert hf.memory_stores.list().data == []
 
 
@@ -283,7 +283,7 @@ def test_a_body_in_time_is_written(
         sender = Sender(app, HALF, REST)
         runner.run(sender())
 
-        assert (sender.status, app.bodies.held, app.house.in_flight) == (200, 0, 0)
+        assert (sender.status, app.bodies.held, app.state.in_flight) == (200, 0, 0)
 
 
 def test_bodies_over_the_memory_for_all_of_them_are_503(
@@ -364,7 +364,7 @@ def test_half_sent_requests_never_hold_more_than_a_quarter_of_an_open_server(
 
     assert LIMITS.half_sent * 4 == IN_FLIGHT_MOST
     assert (waiting, statuses) == (LIMITS.half_sent, [200, 200, 200])
-    assert (app.house.in_flight, app.bodies.held, app.bodies.half_sent) == (0, 0, set())
+    assert (app.state.in_flight, app.bodies.held, app.bodies.half_sent) == (0, 0, set())
 
 
 def test_a_body_that_is_given_up_leaves_nothing_behind(app: App, runner: asyncio.Runner) -> None:
@@ -376,7 +376,7 @@ def test_a_body_that_is_given_up_leaves_nothing_behind(app: App, runner: asyncio
 
     runner.run(talk())
 
-    assert (app.house.in_flight, app.bodies.held, app.bodies.half_sent) == (0, 0, set())
+    assert (app.state.in_flight, app.bodies.held, app.bodies.half_sent) == (0, 0, set())
 
 
 class Exhausted(json.JSONDecoder):
@@ -408,7 +408,7 @@ def test_an_answer_for_which_there_is_no_memory_is_503(app: App, runner: asyncio
     def full(_: object) -> object:
         raise MemoryError
 
-    app.house.lanes.quick = app.house.lanes.slow = full  # pyright: ignore[reportAttributeAccessIssue] - stands in for a thread without memory
+    app.state.executor.quick = app.state.executor.slow = full  # pyright: ignore[reportAttributeAccessIssue] - stands in for a thread without memory
     sender = Sender(app, HALF, REST)
     runner.run(sender())
 

@@ -204,7 +204,7 @@ def hasty(hf: Holdfast, clock: FrozenClock) -> Iterator[App]:
     """An app whose clients have a twentieth of a second for a head."""
     app = make_app(hf, clock=clock, limits=RequestLimits(head_seconds=0.05, body_seconds=0.05))
     yield app
-    app.house.close()
+    app.state.close()
 
 
 def heard(app: App, runner: asyncio.Runner, *pieces: bytes) -> bytes:
@@ -272,7 +272,7 @@ def test_a_late_head_is_refused_after_the_answer_that_is_under_way(
             reader, writer = await connect()
             writer.write(live + b"GET /he")
             begun = await reader.readuntil(b"\r\n\r\n")
-            hasty.house.stopping.set()
+            hasty.state.stopping.set()
             answer = begun + await reader.read()
             writer.close()
             return answer

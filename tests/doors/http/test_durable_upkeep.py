@@ -32,8 +32,8 @@ def test_the_server_sweeps_idle_agents_of_every_workspace(
     clock.tick(LATE)
     app = make_app(both, clock=clock)
 
-    app.house.sweep_durable()
-    app.house.close()
+    app.state.sweep_durable()
+    app.state.close()
 
     assert [change.op for each in (lab, own) for change in each.history(op="expire")] == [
         "expire",
@@ -96,7 +96,7 @@ def test_the_lag_is_the_age_of_what_is_over_and_still_there(ask: Asker, clock: F
     clock.tick(LATE)
     lag = samples(ask)["holdfast_durable_sweep_lag_seconds"]
 
-    ask.app.house.sweep_durable()
+    ask.app.state.sweep_durable()
 
     assert lag == pytest.approx(3600, abs=1)
     assert samples(ask)["holdfast_durable_sweep_lag_seconds"] == 0

@@ -144,13 +144,13 @@ def test_what_runs_agents_is_not_found_and_says_why(ask: Asker, path: str) -> No
 
 
 def test_one_request_too_many_is_told_to_come_back(app: App, ask: Asker) -> None:
-    app.house.in_flight = IN_FLIGHT_MOST
+    app.state.in_flight = IN_FLIGHT_MOST
 
     said = ask.get("/v1/memory_stores")
 
     assert (said.status, said.error["type"]) == (503, "overloaded_error")
     assert said.headers["retry-after"] == "1"
-    assert app.house.in_flight == IN_FLIGHT_MOST
+    assert app.state.in_flight == IN_FLIGHT_MOST
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def hf(tmp_path: Path) -> Iterator[Holdfast]:
 def app(hf: Holdfast) -> Iterator[App]:
     app = make_app(hf)
     yield app
-    app.house.close()
+    app.state.close()
 
 
 class Line:
@@ -167,15 +167,15 @@ def test_a_server_that_stops_ends_what_is_live(app: App) -> None:
         async with following(app) as line:
             await line.start()
             await line.sent.get()
-            app.house.stopping.set()
+            app.state.stopping.set()
             return await line.sent.get()
 
     assert asyncio.run(last()) == {"type": "http.response.body", "body": b""}
-    assert app.house.live == 0
+    assert app.state.live == 0
 
 
 def test_one_too_many_is_told_to_come_back(app: App) -> None:
-    app.house.live = LIVE_MOST
+    app.state.live = LIVE_MOST
 
     async def start() -> dict[str, Any]:
         async with following(app) as line:

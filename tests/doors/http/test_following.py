@@ -11,7 +11,7 @@ from contracts.stores import written
 from doors.http.asking import Asker, Said
 
 import holdfast
-from holdfast.doors.http import state as bell
+from holdfast.doors.http import state as server_state
 from holdfast.doors.http.app import App, make_app
 from holdfast.doors.http.request import MIB, THREADS
 from holdfast.library.holdfast import Holdfast
@@ -30,7 +30,7 @@ def hf(tmp_path: Path) -> Iterator[Holdfast]:
 def app(hf: Holdfast) -> Iterator[App]:
     app = make_app(hf, clock=FrozenClock())
     yield app
-    app.house.close()
+    app.state.close()
 
 
 def changes(store: str, after: int, wait: float = 30) -> str:
@@ -40,7 +40,7 @@ def changes(store: str, after: int, wait: float = 30) -> str:
 async def all_wait(app: App, many: int) -> None:
     """Return when *many* requests wait."""
     async with asyncio.timeout(30):
-        while app.house.bell.waits < many:  # noqa: ASYNC110 - there is no event to wait for
+        while app.state.notifier.waits < many:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.01)
 
 
@@ -60,7 +60,7 @@ def test_more_wait_than_there_are_threads_and_all_are_told(
 
     paths = [[each["memory"]["path"] for each in one.json()["changes"]] for one in said]
     assert paths == [["/a.md"]] * MANY
-    assert app.house.bell.waits == 0
+    assert app.state.notifier.waits == 0
 
 
 def test_while_they_wait_others_are_answered(
@@ -73,7 +73,7 @@ def test_while_they_wait_others_are_answered(
         ]
         await all_wait(app, MANY)
         said = await ask.awaited("GET", f"/api/memory_stores/{store}/search?q=tabs")
-        app.house.stopping.set()
+        app.state.stopping.set()
         await asyncio.gather(*asked)
         return said
 
@@ -87,7 +87,7 @@ def test_a_server_that_stops_answers_who_waits(
         after = hf.memory_stores.memories.snapshot(store).seq
         asked = asyncio.ensure_future(ask.awaited("GET", changes(store, after)))
         await all_wait(app, 1)
-        app.house.stopping.set()
+        app.state.stopping.set()
         return await asked
 
     assert ask.runner.run(last()).json()["changes"] == []
@@ -96,7 +96,7 @@ def test_a_server_that_stops_answers_who_waits(
 def test_one_too_many_who_wait_is_told_to_come_back(
     ask: Asker, hf: Holdfast, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bell, "WAITING_MOST", 0)
+    monkeypatch.setattr(server_state, "WAITING_MOST", 0)
     after = hf.memory_stores.memories.snapshot(store).seq
 
     said = ask.get(changes(store, after))

@@ -85,7 +85,7 @@ def asker(request: pytest.FixtureRequest) -> Iterator[Asker]:
     with holdfast.open(target) as hf, asyncio.Runner() as runner:
         app = make_app(hf)
         yield Asker(app, runner)
-        app.house.close()
+        app.state.close()
 
 
 @pytest.fixture(scope="module")

@@ -317,7 +317,7 @@ def test_a_request_names_a_model_that_the_operator_allows(
 
     assert ask.post(f"/api/longterm/ada/items{query}", {"text": "Likes tabs"}).status == 200
     assert ask.get(f"/api/longterm/ada/status?enabled=true&{field}=openai:huge").status == 403
-    app.house.close()
+    app.state.close()
 
 
 @pytest.mark.parametrize(

@@ -46,13 +46,13 @@ def app(hf: Holdfast) -> Iterator[App]:
     networks = {each.name: each for each in (desk(), failing, waiting())}
     app = make_app(hf, networks=networks)
     yield app
-    app.house.close()
+    app.state.close()
 
 
 async def begun(app: App, count: int) -> None:
     """Wait until the run `run_1` has told *count* events."""
     async with asyncio.timeout(30):
-        while (going := app.house.served.going("default", "run_1")) is None:  # noqa: ASYNC110 - nothing tells
+        while (going := app.state.registry.active("default", "run_1")) is None:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0)
         while len(going.frames) < count:
             await going.news(30)
@@ -181,7 +181,7 @@ def test_runs_end_with_the_server_and_that_is_kept(ask: Asker, app: App, hf: Hol
             ask.awaited("POST", "/api/networks/slow/runs", {"input": "Hi?", "run_id": "run_1"})
         )
         await begun(app, 3)
-        await app.house.served.stop()
+        await app.state.registry.stop()
         return await making
 
     assert ask.runner.run(stopping()).json()["status"] == "cancelled"
@@ -194,7 +194,7 @@ def test_a_network_with_a_history_of_its_own_keeps_it(hf: Holdfast, runner: Any)
         network.history = EngineHistory(other)
         app = make_app(hf, networks={"desk": network})
         Asker(app, runner).post("/api/networks/desk/runs", {"input": "Hi?", "run_id": "run_1"})
-        app.house.close()
+        app.state.close()
 
         assert other.network_runs.retrieve("run_1").status == "completed"
     assert list(hf.network_runs.list().data) == []

@@ -172,7 +172,7 @@ def test_health_asks_no_database(ask: Asker, hf: Holdfast) -> None:
 
 def test_a_server_that_stops_is_not_ready(app: App, ask: Asker) -> None:
     ready = ask.get("/readyz").status
-    app.house.stopping.set()
+    app.state.stopping.set()
 
     said = ask.get("/readyz")
 

@@ -125,7 +125,7 @@ def app(hf: Holdfast) -> Iterator[App]:
     ada = Agent("ada", instructions="", model=ScriptedModel(lambda _: "Hello."))
     app = make_app(hf, networks={"desk": Network("desk", [ada], router=once)})
     yield app
-    app.house.close()
+    app.state.close()
 
 
 @pytest.fixture

@@ -221,7 +221,7 @@ def url(hf: Holdfast, clock: FrozenClock) -> Iterator[str]:
 
 def followed(ask: Asker) -> list[dict[str, str]]:
     """Return all messages of the run's stream, which has ended."""
-    with serving(ask.app.house.hf, clock=ask.app.house.clock) as url:
+    with serving(ask.app.state.hf, clock=ask.app.state.clock) as url:
         return messages(httpx.get(f"{url}{RUN}/events", timeout=60))
 
 

@@ -37,7 +37,7 @@ def test_changes_of_the_last_week_stay_and_older_ones_go(hf: Holdfast, clock: Fr
     clock.tick(WEEK + 1)
     hf.memory_stores.create(name="new")
 
-    make_app(hf, clock=clock).house.sweep()
+    make_app(hf, clock=clock).state.sweep()
 
     with pytest.raises(CursorExpired):
         hf.engine.feed(start).poll(0)
@@ -55,7 +55,7 @@ def test_edits_of_the_last_day_stay_and_older_ones_go(hf: Holdfast, clock: Froze
             clock.tick(DAY // 2 if number == 0 else 0)
 
     clock.tick(DAY // 4)
-    make_app(hf, clock=clock).house.sweep()
+    make_app(hf, clock=clock).state.sweep()
 
     everybody = hf.engine.scoped(EVERYBODY)
     kept = everybody.all(_edit, "select workspace, id from store_edits order by workspace, id")

@@ -71,7 +71,7 @@ async def create(call: Call) -> Response:
                 initial_events=body.initial_events,
                 budget=body.budget,
                 vault_ids=body.vault_ids,
-                strict=call.house.strict,
+                strict=call.state.strict,
             )
         )
     )

@@ -210,7 +210,7 @@ async def retrieve_memory(call: Call) -> Response:
 
 async def update_memory(call: Call) -> Response:
     """Change content, path or both."""
-    body, query, requested_at = call.body(UpdateMemory), call.query, call.house.clock.now()
+    body, query, requested_at = call.body(UpdateMemory), call.query, call.state.clock.now()
     memory = await call.write(
         lambda hf: hf.memory_stores.memories.update(
             call["m"],
@@ -222,7 +222,7 @@ async def update_memory(call: Call) -> Response:
         )
     )
     if memory.updated_at < requested_at:
-        call.house.metrics.unchanged()
+        call.state.metrics.unchanged()
     return of_record(memory)
 
 

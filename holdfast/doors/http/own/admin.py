@@ -152,7 +152,7 @@ async def readyz(call: Call) -> Response:
 
     Raise Unavailable if the server is stopping, or a row cannot be read.
     """
-    if call.house.stopping.is_set():
+    if call.state.stopping.is_set():
         raise Unavailable(
             "The server is stopping.", reason="closed", next="Retry on another server."
         )
@@ -173,8 +173,8 @@ def _demand_ready(hf: Holdfast) -> None:
 
 async def metrics(call: Call) -> Response:
     """Return the metrics as text for Prometheus."""
-    gauges = await call.slow(lambda _: call.house.gauges())
-    return Response(body=call.house.metrics.text(gauges).encode(), type=TEXT)
+    gauges = await call.slow(lambda _: call.state.gauges())
+    return Response(body=call.state.metrics.text(gauges).encode(), type=TEXT)
 
 
 async def root(call: Call) -> Response:
@@ -185,7 +185,7 @@ async def root(call: Call) -> Response:
 
 async def openapi(call: Call) -> Response:
     """Return the OpenAPI description of every route."""
-    return of_json(described(call.house.table.routes))
+    return of_json(described(call.state.table.routes))
 
 
 class ForgetOwner(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):

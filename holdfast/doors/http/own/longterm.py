@@ -146,7 +146,7 @@ def memory_if_on(call: Call, hf: Holdfast) -> LongTermMemory | None:
 
 def _demand_allowed(call: Call, field: str, model: str) -> None:
     """Raise NotPermitted unless requests may name *model*."""
-    if model not in call.house.models:
+    if model not in call.state.models:
         raise NotPermitted(
             f"Requests to this server may not name the model {shortened(model)}.",
             needed=f"--allow-model {shortened(model)}",
@@ -405,14 +405,14 @@ async def _flushed(call: Call, memory: LongTermMemory, seconds: float) -> Flushe
     """Wait at most *seconds*, on a thread that is reserved for waiting."""
     end = monotonic() + seconds
     results: tuple[Remembered, ...] = ()
-    with call.house.room_for_live():
+    with call.state.count_live():
         while True:
             left = min(_PIECE, max(0.0, end - monotonic()))
             begun = monotonic()
-            flushed = await call.house.lanes.live(lambda left=left: memory.flush(left))
+            flushed = await call.state.executor.live(lambda left=left: memory.flush(left))
             results += flushed.results
             idle = monotonic() - begun < left
-            over = monotonic() >= end or call.house.stopping.is_set()
+            over = monotonic() >= end or call.state.stopping.is_set()
             if flushed.done or idle or over:
                 return Flushed(
                     done=flushed.done,

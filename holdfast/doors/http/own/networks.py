@@ -12,7 +12,7 @@ from holdfast.doors.http.own.streams import BEAT, STILL_HERE, lines
 from holdfast.doors.http.params import WIDE, Body, integer
 from holdfast.doors.http.request import THREADS_LIMIT, HttpRoute
 from holdfast.doors.http.response import LiveAnswer, Piece, Response, of_json
-from holdfast.doors.http.state import Going, followed
+from holdfast.doors.http.state import ActiveRun, followed
 from holdfast.ground.errors import Conflict, InvalidInput
 from holdfast.memories.run.records.read import LOOKS_EVERY
 from holdfast.memories.state.message import to_text
@@ -42,7 +42,7 @@ class CancelNetworkRun(Body, frozen=True):
 
 async def list_networks(call: Call) -> Response:
     """List the networks that are served, and their agents."""
-    networks = call.house.served.networks.values()
+    networks = call.state.registry.networks.values()
     return of_json(
         {
             "data": [
@@ -62,28 +62,28 @@ async def list_networks(call: Call) -> Response:
 
 async def run(call: Call) -> Response | LiveAnswer:
     """Run a network; return its result, or stream its events."""
-    network = call.house.served.network(call["name"])
-    going = _started(call, network)
+    network = call.state.registry.network(call["name"])
+    active = _started(call, network)
     if b"text/event-stream" not in call.headers.get(b"accept", b""):
-        return of_json((await going.waited()).to_dict())
-    while not going.frames and not going.over:
-        await going.news(BEAT)
-    if not going.frames:
-        await going.waited()
-    return _live(call, going, -1)
+        return of_json((await active.waited()).to_dict())
+    while not active.frames and not active.over:
+        await active.news(BEAT)
+    if not active.frames:
+        await active.waited()
+    return _live(call, active, -1)
 
 
 async def follow(call: Call) -> LiveAnswer:
     """Stream the events of a run after a number, then its end."""
     run_id, after = call["id"], _after(call)
-    going = call.house.served.going(call.visitor.workspace, run_id)
-    if going is not None:
-        return _live(call, going, after)
+    active = call.state.registry.active(call.visitor.workspace, run_id)
+    if active is not None:
+        return _live(call, active, after)
     first = await call.quick(lambda hf: hf.network_runs.retrieve(run_id))
 
     async def send(piece: Piece) -> None:
         record, quiet = first, 0.0
-        with call.house.room_for_live():
+        with call.state.count_live():
             await piece(STILL_HERE)
             while not record.ended:
                 await asyncio.sleep(LOOKS_EVERY)
@@ -101,9 +101,9 @@ async def cancel(call: Call) -> Response:
     """Cancel a run that is active in this process."""
     run_id = call["id"]
     reason = call.body(CancelNetworkRun).reason if call.raw else ""
-    going = call.house.served.going(call.visitor.workspace, run_id)
-    if going is not None and going.run is not None and going.run.status == "running":
-        going.run.cancel(reason)
+    active = call.state.registry.active(call.visitor.workspace, run_id)
+    if active is not None and active.run is not None and active.run.status == "running":
+        active.run.cancel(reason)
         return of_json({"id": run_id, "cancelling": True}, status=202)
     record = await call.quick(lambda hf: hf.network_runs.retrieve(run_id))
     if record.ended:
@@ -115,7 +115,7 @@ async def cancel(call: Call) -> Response:
     )
 
 
-def _started(call: Call, network: Any) -> Going:
+def _started(call: Call, network: Any) -> ActiveRun:
     body = call.body(Make, WIDE)
     message = http.UserMessage(body.input, system_prompt=body.system_prompt)
     options: dict[str, Any] = {
@@ -125,13 +125,13 @@ def _started(call: Call, network: Any) -> Going:
     }
     if body.max_iter is not UNSET:
         options["max_iter"] = body.max_iter
-    return call.house.served.start(network, call.handles.plain, message, options)
+    return call.state.registry.start(network, call.handles.plain, message, options)
 
 
-def _live(call: Call, going: Going, after: int) -> LiveAnswer:
+def _live(call: Call, active: ActiveRun, after: int) -> LiveAnswer:
     async def send(piece: Piece) -> None:
-        with call.house.room_for_live():
-            async for event in followed(going, after, BEAT):
+        with call.state.count_live():
+            async for event in followed(active, after, BEAT):
                 await piece(STILL_HERE if event is None else lines(str(event[0]), *event[1:]))
 
     return LiveAnswer(run=send)

@@ -6,7 +6,7 @@ They go beyond the contract of the official SDK.
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.doors.http.call import Call, caller_of, store_there, store_writable
+from holdfast.doors.http.call import Call, context_of, store_there, store_writable
 from holdfast.doors.http.params import Body, integer, number, text
 from holdfast.doors.http.request import MIB, HttpRoute
 from holdfast.doors.http.response import Response, encodable, of_json, of_record, of_records
@@ -65,12 +65,12 @@ async def diff(call: Call) -> Response:
 
 async def restore(call: Call) -> Response:
     """Restore the content of a version."""
-    requested_at = call.house.clock.now()
+    requested_at = call.state.clock.now()
     memory = await call.write(
         lambda hf: hf.memory_stores.memory_versions.restore(call["v"], memory_store_id=call["s"])
     )
     if memory.updated_at < requested_at:
-        call.house.metrics.unchanged()
+        call.state.metrics.unchanged()
     return of_record(memory)
 
 
@@ -132,20 +132,20 @@ async def snapshot(call: Call) -> Response:
 
 async def changes(call: Call) -> Response:
     """Return the changes once there are any; a waiting request holds no thread."""
-    query, house, context = call.query, call.house, caller_of(call)
+    query, state, context = call.query, call.state, context_of(call)
     awaited = Awaited(context, call["s"], query["after"], wait=query.get("wait", 0.0))
 
     def look() -> Response | None:
         found = awaited.look()
         return found and of_record(found)
 
-    answer = await house.lanes.slow(look)
+    answer = await state.executor.slow(look)
     if answer is not None:
         return answer
-    async with house.bell.waiting(context.workspace, call["s"]) as waiting:
-        while (answer := await house.lanes.slow(look)) is None:
-            await waiting.ring(awaited.left)
-            if house.stopping.is_set():
+    async with state.notifier.waiting(context.workspace, call["s"]) as waiting:
+        while (answer := await state.executor.slow(look)) is None:
+            await waiting.wait(awaited.left)
+            if state.stopping.is_set():
                 awaited.hurry()
     return answer
 
@@ -159,7 +159,7 @@ async def apply(call: Call) -> Response:
 
     applied = await call.write(act)
     if not any(each.changed for each in applied):
-        call.house.metrics.unchanged()
+        call.state.metrics.unchanged()
     return of_records(applied)
 
 

@@ -41,21 +41,21 @@ STILL_HERE = b": still here\n\n"
 
 async def follow_events(call: Call) -> LiveAnswer:
     """Send each event of the workspace, from a position or from now on."""
-    query, house, workspace = call.query, call.house, call.visitor.workspace
+    query, state, workspace = call.query, call.state, call.visitor.workspace
     requested: str = query.get("types", "")
     types = frozenset(each for each in requested.split(",") if each)
     after: str | None = call.headers.get(b"last-event-id", b"").decode("latin-1") or None
     after = after or query.get("after")
-    engine = house.hf.engine.scoped(Scope(workspace=workspace))
-    with house.room_for_live():
-        following = await house.lanes.slow(lambda: _FeedStream(engine, after, types))
+    engine = state.hf.engine.scoped(Scope(workspace=workspace))
+    with state.count_live():
+        following = await state.executor.slow(lambda: _FeedStream(engine, after, types))
 
     async def run(piece: Piece) -> None:
         transient = _TransientEvents(workspace, types)
-        with closing(following), house.room_for_live(), house.hearing(transient.hear):
+        with closing(following), state.count_live(), state.subscribed(transient.receive):
             await piece(following.greeting)
             async with asyncio.TaskGroup() as both:
-                both.create_task(_sent(piece, partial(house.lanes.live, following.next)))
+                both.create_task(_sent(piece, partial(state.executor.live, following.next)))
                 both.create_task(_sent(piece, transient.next))
 
     return LiveAnswer(run=run)
@@ -74,7 +74,7 @@ class _TransientEvents:
         self._workspaces = {workspace, EVERYBODY.workspace}
         self._queue: asyncio.Queue[bytes] = asyncio.Queue()
 
-    def hear(self, event: Event) -> None:
+    def receive(self, event: Event) -> None:
         """Queue *event* if its type and workspace match; callable on any thread."""
         matching = not self._types or event.type in self._types
         if matching and not event.cursor and event.workspace in self._workspaces:
@@ -166,13 +166,13 @@ _DIGITS = 18
 
 async def follow_run(call: Call) -> LiveAnswer:
     """Stream the events of a run after a number, past and future."""
-    house, run_id, after = call.house, call["run"], _after(call)
-    with house.room_for_live():
+    state, run_id, after = call.state, call["run"], _after(call)
+    with state.count_live():
         first = await call.slow(lambda hf: _first(hf, run_id, after))
 
     async def run(piece: Piece) -> None:
         seen, sent_at = first, monotonic()
-        with house.room_for_live():
+        with state.count_live():
             await piece(STILL_HERE)
             while True:
                 message = _messages(run_id, seen)
