@@ -312,7 +312,7 @@ def settled(ltm: LongTermMemory):
 
 def until(so: object) -> None:
     """Wait until *so*() is true; fail if it does not come true."""
-    for _ in range(400):
+    for _ in range(3_000):
         if so():  # type: ignore[operator]
             return
         threading.Event().wait(0.02)

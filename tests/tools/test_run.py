@@ -1,5 +1,6 @@
 """The tools of run memory before a real agent, beside other tools, and for every error there is."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -50,7 +51,8 @@ def test_an_agent_lists_reads_and_publishes() -> None:
         instructions=tools.run_prompt(),
     )
 
-    said = agent.run_sync(f"Go on.\n\n{tools.run_hint(memory, ['task:research'])}").output
+    hint = tools.run_hint(memory, ["task:research"])
+    said = asyncio.run(agent.run(f"Go on.\n\n{hint}")).output
 
     listed, read, written = answers(model.asked[-1])
     assert said == "Done."
@@ -76,7 +78,7 @@ def test_an_agent_that_errs_reads_what_to_do_and_goes_on() -> None:
     )
     agent = Agent(model, tools=[for_a_model(tool) for tool in tools.run(memory)])
 
-    agent.run_sync("Go on.")
+    asyncio.run(agent.run("Go on."))
 
     mistake, written = answers(model.asked[-1])
     assert mistake["error"]["field"] == "offset"

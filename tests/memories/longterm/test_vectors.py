@@ -1,5 +1,6 @@
 """The contract of vectors, on each of its keepers, for real."""
 
+import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +11,11 @@ import holdfast
 from holdfast.engines.base import Engine, Transaction
 from holdfast.ground.scope import Scope
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.longterm.background.worker import Worker
 from holdfast.memories.longterm.vectors.base import VectorProvider, WithRows
 from holdfast.memories.longterm.vectors.chroma import ChromaVectors
 from holdfast.memories.longterm.vectors.extensions import PgVectors, SqliteVec, schema_of_extension
+from holdfast.memories.longterm.vectors.registry import Following
 from holdfast.memories.longterm.vectors.table import Matrices, TableVectors
 from holdfast.testing.contracts.vectors import SIZE, A, B, VectorsContract, some
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
@@ -190,3 +193,30 @@ def test_keepers_beside_the_rows_write_with_them() -> None:
     assert issubclass(PgVectors, WithRows)
     assert not issubclass(SqliteVec, WithRows)
     assert not issubclass(ChromaVectors, WithRows)
+
+
+class BusyOnce(TableVectors):
+    """A provider whose first deletion fails."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.dropped = threading.Event()
+
+    def drop(self, collection: str) -> None:
+        self.calls += 1
+        if self.calls == 1:
+            raise OSError(f"{collection} is busy")
+        self.dropped.set()
+
+
+def test_vectors_that_a_busy_provider_did_not_delete_are_deleted_later() -> None:
+    provider, worker = BusyOnce(), Worker()
+    deletion = Following(provider, "ltm_1", None)
+
+    assert deletion.tend() == 1.0
+    assert not provider.dropped.is_set()
+    worker.wake("deletion", deletion)
+
+    assert provider.dropped.wait(60)
+    worker.close()
+    assert provider.calls == 2

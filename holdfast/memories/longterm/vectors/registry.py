@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 from msgspec import Struct
@@ -150,7 +151,12 @@ def _place(where: Where, ending: str) -> Path | None:
 _log: Final = logging.getLogger(__name__)
 
 
-class Following(Struct, frozen=True):
+_FIRST_WAIT: Final = 1.0
+_LONGEST_WAIT: Final = 600.0
+"""Seconds between two tries to delete vectors: doubled after each failure."""
+
+
+class Following(Struct):
     """Deletes vectors of removed rows from an external provider.
 
     `ids` None stands for the whole collection. No such vector is recalled meanwhile.
@@ -159,13 +165,26 @@ class Following(Struct, frozen=True):
     vectors: VectorProvider
     collection: str
     ids: tuple[str, ...] | None
+    _wait: float = _FIRST_WAIT
+    _due: float = 0.0
 
-    def tend(self) -> None:
-        """Delete the vectors; if the provider is down, log that they remain."""
+    def tend(self) -> float | None:
+        """Delete the vectors; return the seconds until the next try if the provider fails."""
+        left = self._due - monotonic()
+        if left > 0:
+            return left
         try:
             asked(self._let_go)
         except EmbeddingFailed as failed:
-            _log.warning("vectors of rows that went are still kept: %s", failed.reason)
+            wait, self._wait = self._wait, min(2 * self._wait, _LONGEST_WAIT)
+            self._due = monotonic() + wait
+            _log.warning(
+                "vectors of deleted rows are still stored; next try in %g s: %s",
+                wait,
+                failed.reason,
+            )
+            return wait
+        return None
 
     def _let_go(self) -> None:
         if self.ids is None:
