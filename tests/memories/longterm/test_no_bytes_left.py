@@ -1,6 +1,7 @@
 """Bytes of what was forgotten: in no file of the database, and in none beside it."""
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -172,7 +173,8 @@ def test_of_caches_in_memory(
 
 def holding(folder: Path, mark: bytes) -> list[str]:
     """Return the files in *folder* that hold *mark*; one that is deleted meanwhile does not."""
-    found = [file for file in folder.rglob("*") if file.is_file()]
+    # os.walk passes over a folder that is deleted meanwhile, which Path.rglob raises.
+    found = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
     return [file.name for file in found if mark in content(file)]
 
 
