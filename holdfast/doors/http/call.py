@@ -117,20 +117,26 @@ _BY_TYPE: Final[Mapping[Any, Callable[[str], Name]]] = {
 Opener = Callable[[Call, Holdfast, Operation], Any]
 """Returns the memory of a request, whose method is called."""
 
+Act = Callable[[Call, Any, dict[str, Any]], Any]
+"""Calls a memory in place of the operation's method; the arguments have every field of the body."""
+
 
 def table_routes(
     table: OperationTable[Any],
     opener: Opener | None = None,
     handlers: Mapping[str, Handler] | None = None,
     scope: tuple[Name, ...] = (),
+    acts: Mapping[str, Act] | None = None,
 ) -> Iterator[HttpRoute]:
     """Yield the routes of the operations of *table*.
 
     *opener* opens the memory; without one it is an attribute of the handle. *handlers* are
-    handwritten, by the name of the operation. *scope* is the query that names the memory.
+    handwritten, and *acts* call the memory, by the name of the operation. *scope* is the query that
+    names the memory.
     """
     for each in table.operations:
-        handler = OperationHandler(each, table.layout(each), opener)
+        act = (acts or {}).get(each.name)
+        handler = OperationHandler(each, table.layout(each), opener, act)
         yield HttpRoute(
             method=each.method,
             path=each.path,
@@ -148,10 +154,18 @@ def table_routes(
 class OperationHandler:
     """Decode the arguments of an operation, call the library, encode its result."""
 
-    def __init__(self, operation: Operation, layout: ParamLayout, opener: Opener | None) -> None:
+    def __init__(
+        self,
+        operation: Operation,
+        layout: ParamLayout,
+        opener: Opener | None,
+        act: Act | None = None,
+    ) -> None:
         self._operation, self._layout, self._opener = operation, layout, opener
         self._limits = WIDE if operation.deep else USUAL
-        self._method = attrgetter(operation.act if opener else operation.name)
+        method = attrgetter(operation.act if opener else operation.name)
+        self._act: Act = act or (lambda _, memory, arguments: method(memory)(**arguments))
+        self._fields = layout.fields if act else layout.body
         self._decoders = {
             name: special.decode for name, special in operation.special.items() if special.decode
         }
@@ -163,7 +177,7 @@ class OperationHandler:
         def act(hf: Holdfast) -> Any:
             arguments = self._arguments(call)
             memory = self._opener(call, hf, self._operation) if self._opener else hf
-            return self._method(memory)(**arguments)
+            return self._act(call, memory, arguments)
 
         def respond(result: Any) -> Response:
             return response_of(self._operation, result, call.segments)
@@ -185,7 +199,7 @@ class OperationHandler:
         elif operation.params is not None:
             blank = operation.optional and not call.raw.strip()
             body = operation.params() if blank else call.body(operation.params, self._limits)
-            fields = {name: getattr(body, wire) for name, wire in layout.body.items()}
+            fields = {name: getattr(body, wire) for name, wire in self._fields.items()}
             given |= {name: each for name, each in fields.items() if each is not UNSET}
         for name, decode in self._decoders.items():
             if name in given:

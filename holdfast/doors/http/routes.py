@@ -17,7 +17,7 @@ from holdfast.doors.http.own import (
     streams,
 )
 from holdfast.doors.http.own import stores as own_stores
-from holdfast.doors.http.own.longterm import SCOPE, UPKEEP_ROUTES, opened, opened_data
+from holdfast.doors.http.own.longterm import SCOPE, opened, opened_data
 from holdfast.doors.http.own.runs import REPORT_ROUTES
 from holdfast.doors.http.own.streams import RUN_EVENT_ROUTES
 from holdfast.doors.http.request import HttpRoute
@@ -41,7 +41,6 @@ def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
         *_DURABLE,
         *_DURABLE_RUN,
         *files.ROUTES,
-        *UPKEEP_ROUTES,
         *longterm.ROUTES,
         *_LONGTERM_DATA,
         *_LONGTERM,
@@ -63,16 +62,11 @@ _THREADS: Final = tuple(table_routes(threads.THREADS))
 _NETWORK_RUNS: Final = tuple(table_routes(threads.NETWORK_RUNS))
 _DURABLE_WORKSPACE: Final = tuple(table_routes(durable_operations.WORKSPACE))
 _DURABLE_ENTRIES: Final = tuple(
-    table_routes(durable_operations.ENTRIES, durable.opened, durable.HANDLERS)
+    table_routes(durable_operations.ENTRIES, durable.opened, durable.HANDLERS, acts=durable.ACTS)
 )
 _DURABLE: Final = tuple(table_routes(durable_operations.MEMORY, durable.opened))
-_DURABLE_RUN: Final = tuple(table_routes(durable_operations.RUN, durable.opened, durable.HANDLERS))
+_DURABLE_RUN: Final = tuple(table_routes(durable_operations.RUN, durable.opened, acts=durable.ACTS))
 _LONGTERM_DATA: Final = tuple(table_routes(longterm_operations.DATA, opened_data, scope=SCOPE))
 _LONGTERM: Final = tuple(
-    table_routes(
-        longterm_operations.MEMORY,
-        opened,
-        longterm.HANDLERS,
-        SCOPE,
-    )
+    table_routes(longterm_operations.MEMORY, opened, scope=SCOPE, acts=longterm.ACTS)
 )

@@ -157,16 +157,27 @@ class OperationTable(Struct, Generic[F], frozen=True, kw_only=True):
             elif each.name not in {operation.body, "idempotency_key"}:
                 query.append(each)
         query.sort(key=lambda each: each.name in _PAGING)
-        return ParamLayout(signature=signature, segments=segments, body=body, query=tuple(query))
+        rest = {name: name for name in fields if name not in body.values()}
+        return ParamLayout(
+            signature=signature,
+            segments=segments,
+            body=body,
+            fields=body | rest,
+            query=tuple(query),
+        )
 
 
 _PAGING = frozenset(("limit", "page"))
 
 
 class ParamLayout(Struct, frozen=True, kw_only=True):
-    """Segments and fields of the body by parameter, and the parameters of the query."""
+    """Segments and fields of the body by parameter, and the parameters of the query.
+
+    `fields` are all fields of the body, those that are no parameter by their own name.
+    """
 
     signature: inspect.Signature
     segments: Mapping[str, str]
     body: Mapping[str, str]
+    fields: Mapping[str, str]
     query: tuple[inspect.Parameter, ...]

@@ -148,6 +148,12 @@ def _message(given: object) -> object:
     return Turn(**fields)
 
 
+def _results(recalled: tuple[list[Recalled], str]) -> Wire:
+    """Encode the results of a recall, and its mode."""
+    found, mode = recalled
+    return {"results": [to_wire(each) for each in found], "mode": mode}
+
+
 def _found(wire: Any) -> list[Recalled]:
     return [from_wire(Recalled, each) for each in wire["results"]]
 
@@ -159,8 +165,11 @@ RECALL: Final = Operation(
     summary="Recall what answers a query.",
     scope="read",
     params=RecallBody,
-    special={"kinds": Param(encode=sorted_kinds), "weights": Param(encode=_weights)},
-    result=WireForm(lambda found: {"results": [to_wire(each) for each in found]}, _found),
+    special={
+        "kinds": Param(encode=sorted_kinds),
+        "weights": Param(encode=_weights, decode=lambda given: given and given.weights()),
+    },
+    result=WireForm(_results, _found),
     retry="safe",
     lane="slow",
 )

@@ -1,11 +1,12 @@
 """Agent, run and idempotency key of a request about durable memory; its writes."""
 
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Any, Final, cast
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from holdfast.doors.http.call import Call, response_of
+from holdfast.doors.http.call import Act, Call
 from holdfast.doors.http.request import Handler
 from holdfast.doors.http.response import Response, of_json, told_of
 from holdfast.ground.errors import InvalidInput
@@ -17,15 +18,13 @@ from holdfast.library.operations.durable import (
     HEARTBEAT,
     SET,
     SET_MANY,
-    EndRun,
     PostEntries,
-    PutEntry,
 )
 from holdfast.library.spans import traced_as, within
 from holdfast.memories.durable.context import AgentContext, InRun
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import Cause, NotStored
-from holdfast.memories.durable.runs import Ending, end, heartbeat
+from holdfast.memories.durable.runs import end, heartbeat
 from holdfast.memories.durable.validation import checked_idempotency_key
 from holdfast.memories.durable.wire import Wire, entry_to_wire
 from holdfast.memories.durable.write import OnError, PromotionSource, set_one
@@ -88,24 +87,15 @@ def idempotency_key_of(call: Call) -> str | None:
         raise InvalidInput(IDEMPOTENCY.decode(), "is not UTF-8") from None
 
 
-async def put(call: Call) -> Response:
+def put(_: Call, memory: DurableMemory, given: dict[str, Any]) -> object:
     """Write one entry, whole, with the source of its content."""
-    body = call.body(PutEntry)
     options = EntryWrite(
-        refresh=body.refresh, expected_seq=body.expected_seq, cause=_cause(body.promoted_from)
+        refresh=given["refresh"],
+        expected_seq=given.get("expected_seq", UNSET),
+        cause=_cause(given["promoted_from"]),
     )
-
-    def act(hf: Holdfast) -> object:
-        memory = opened(call, hf, SET)
-        return within(
-            memory,
-            "set",
-            lambda: set_one(
-                memory.context, call["key"], body.content, body.category, body.tags, options=options
-            ),
-        )
-
-    return response_of(SET, await call.write(act), call.segments)
+    entry = given["key"], given["content"], given["category"], given["tags"]
+    return within(memory, "set", lambda: set_one(memory.context, *entry, options=options))
 
 
 def _cause(promoted_from: str | PromotionSource | None) -> Cause:
@@ -132,31 +122,23 @@ def _refused(refused: NotStored) -> Wire:
     return {"index": refused.index, "key": refused.key, "error": told_of(refused.error)}
 
 
-async def keep_alive(call: Call) -> Response:
+def keep_alive(call: Call, memory: DurableMemory, _: object) -> object:
     """Record that a run is alive; return when it lapses."""
-    lapses_at = await call.write(lambda hf: heartbeat(_run(call, hf, HEARTBEAT)))
-    return response_of(HEARTBEAT, lapses_at, call.segments)
+    return heartbeat(_in_run(call, memory))
 
 
-async def end_run(call: Call) -> Response:
+def end_run(call: Call, memory: DurableMemory, given: dict[str, Any]) -> object:
     """End a run."""
-    body = call.body(EndRun) if call.raw.strip() else EndRun()
-    outcome = cast("Ending", body.outcome)
-    ended = await call.write(lambda hf: end(_run(call, hf, END), outcome))
-    return response_of(END, ended, call.segments)
+    return end(_in_run(call, memory), given["outcome"])
 
 
-def _run(call: Call, hf: Holdfast, operation: Operation) -> AgentContext:
+def _in_run(call: Call, memory: DurableMemory) -> AgentContext:
     """Return the run's context; raise InvalidInput if headers and path differ."""
-    context = opened(call, hf, operation).context
+    context = memory.context
     if context.run is not None and context.run.run_id != call["run_id"]:
         raise InvalidInput(RUN.decode(), "names another run than the path", given=context.run_id)
     return context
 
 
-HANDLERS: Final[Mapping[str, Handler]] = {
-    SET.name: put,
-    SET_MANY.name: put_many,
-    HEARTBEAT.name: keep_alive,
-    END.name: end_run,
-}
+HANDLERS: Final[Mapping[str, Handler]] = {SET_MANY.name: put_many}
+ACTS: Final[Mapping[str, Act]] = {SET.name: put, HEARTBEAT.name: keep_alive, END.name: end_run}

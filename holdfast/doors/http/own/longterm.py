@@ -4,15 +4,17 @@ What may be large is read and written on a thread, not on the event loop.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from math import isfinite
 from time import monotonic
-from typing import Any, Final, Literal, cast
+from types import NoneType
+from typing import Any, Final, get_args
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import asdict
+from msgspec import UNSET, Struct
+from msgspec.structs import FieldInfo, asdict, fields, replace
 
-from holdfast.doors.http.call import Call
+from holdfast.doors.http.call import Act, Call
 from holdfast.doors.http.params import PAGE, Body, Name, flag, read_body, read_lines, several, text
 from holdfast.doors.http.request import LONGTERM_LIMIT, Handler, HttpRoute, Method, Needs
 from holdfast.doors.http.response import Response, of_json
@@ -21,14 +23,7 @@ from holdfast.ground.pages import Page
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import NAMESPACE, configured_embedder
 from holdfast.library.operations.base import Operation
-from holdfast.library.operations.longterm import (
-    RECALL,
-    REMEMBER,
-    USER,
-    PostItem,
-    RecallBody,
-    Weighing,
-)
+from holdfast.library.operations.longterm import RECALL, REMEMBER, USER, Weighing
 from holdfast.library.spans import traced_as
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import (
@@ -38,8 +33,6 @@ from holdfast.memories.longterm.records import (
     LongTermOptions,
     Remembered,
     Turn,
-    What,
-    Wire,
     to_wire,
 )
 from holdfast.memories.longterm.validation import is_id
@@ -49,33 +42,28 @@ NO_EMBEDDER = "none"
 """As a model, it turns off the comparison by meaning."""
 
 
-class LongTermBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options that differ from the defaults."""
+def _wire_type(option: FieldInfo) -> Any:
+    if option.name == "weights":
+        return Weighing
+    kinds = get_args(option.type)
+    return kinds[0] if NoneType in kinds else option.type
 
-    max_items: int | UnsetType = UNSET
-    max_turns: int | UnsetType = UNSET
-    weights: Weighing | UnsetType = UNSET
-    half_life_days: float | UnsetType = UNSET
-    min_relevance: float | UnsetType = UNSET
-    row_relevance: float | UnsetType = UNSET
-    min_cosine: float | UnsetType = UNSET
-    cosine_weight: float | UnsetType = UNSET
-    dedupe_similarity: float | UnsetType = UNSET
-    secrets: Literal["refuse", "redact"] | UnsetType = UNSET
-    embed_turns: bool | UnsetType = UNSET
-    mine: bool | UnsetType = UNSET
-    vector_provider: str | UnsetType = UNSET
 
-    def options(self) -> LongTermOptions:
-        """Return the library's options; raise InvalidInput for one out of range."""
-        given = {name: value for name, value in asdict(self).items() if value is not UNSET}
-        if isinstance(self.weights, Weighing):
-            given["weights"] = self.weights.weights()
-        return LongTermOptions(**given)
+LongTermBody = msgspec.defstruct(
+    "LongTermBody",
+    [(e.name, _wire_type(e), UNSET) for e in fields(LongTermOptions) if e.name != "credentials"],
+    forbid_unknown_fields=True,
+)
+"""The options that differ from the defaults."""
 
 
 def _options(_field: str, given: str) -> LongTermOptions:
-    return read_body(given.encode(), LongTermBody).options()
+    """Parse the library's options; raise InvalidInput for one out of range."""
+    body = asdict(read_body(given.encode(), LongTermBody))
+    options = {name: value for name, value in body.items() if value is not UNSET}
+    if "weights" in options:
+        options["weights"] = options["weights"].weights()
+    return LongTermOptions(**options)
 
 
 def _model(field: str, given: str) -> str:
@@ -93,18 +81,18 @@ SCOPE = (
 """Parameters that name the collection, switch it on, and set its models and options."""
 
 
-def users_route(
+def _route(
     method: Method, below: str, needs: Needs, answer: Handler, summary: str, **more: Any
 ) -> HttpRoute:
     """Return a route of one user's memory; a key bound to that user may use it."""
-    query: tuple[Name, ...] = more.pop("query", ())
+    query: tuple[Name, ...] = (*SCOPE, *more.pop("query", ()))
     return HttpRoute(
         method=method,
         path=USER + below,
         needs=needs,
         answer=answer,
         summary=summary,
-        query=(*SCOPE, *query),
+        query=query,
         limit=LONGTERM_LIMIT,
         bound="user",
         **more,
@@ -201,109 +189,46 @@ def of_lines(records: Iterable[dict[str, object]]) -> Response:
     return Response(body=body, type=b"application/x-ndjson")
 
 
-ITEMS, TURNS = "/items", "/turns"
-
-
-async def recall(call: Call) -> Response:
+def recall(call: Call, memory: LongTermMemory, given: dict[str, Any]) -> object:
     """Recall what answers a query; a key that may only read records no access."""
-    body = call.body(RecallBody)
-
-    def look(hf: Holdfast) -> Response:
-        memory = memory_of(call, hf)
-        found = memory.recall(
-            body.query,
-            body.k,
-            what=cast("What", body.what),
-            kinds=body.kinds,
-            min_relevance=body.min_relevance,
-            weights=body.weights.weights() if body.weights else None,
-            touch=body.touch and call.visitor.scope != "read",
-        )
-        mode = found[0].why["mode"] if found else memory.status().mode
-        return of_json({"results": [to_wire(each) for each in found], "mode": mode})
-
-    return await call.slow(look)
+    given["touch"] = given["touch"] and call.visitor.scope != "read"
+    found = memory.recall(**given)
+    return found, found[0].why["mode"] if found else memory.status().mode
 
 
-async def remember(call: Call) -> Response:
+def remember(_: Call, memory: LongTermMemory, given: dict[str, Any]) -> Remembered:
     """Remember one sentence."""
-    body = call.body(PostItem)
-
-    def act(hf: Holdfast) -> Response:
-        memory = memory_of(call, hf)
-        done = (memory.by_tool() if body.origin == "tool" else memory).remember(
-            body.text, body.kind, body.importance, source=body.source, turns=body.turns
-        )
-        return of_record(done)
-
-    return await call.slow(act)
+    return (memory.by_tool() if given.pop("origin") == "tool" else memory).remember(**given)
 
 
-async def list_items(call: Call) -> Response:
-    """List items, newest first."""
-    query = call.query
-    # A query cannot hold an empty list: one empty name stands for it.
-    kinds = [each for each in query["kinds"] if each] if "kinds" in query else None
-
-    def look(hf: Holdfast) -> Response:
-        page = data_of(call, hf).list(
-            kinds=kinds,
-            query=query.get("query"),
-            include_superseded=query.get("include_superseded", False),
-            limit=query.get("limit"),
-            page=query.get("page"),
-        )
-        return of_page(page)
-
-    return await call.slow(look)
+ACTS: Final[Mapping[str, Act]] = {RECALL.name: recall, REMEMBER.name: remember}
 
 
-async def list_turns(call: Call) -> Response:
-    """List turns, newest first."""
-    query = call.query
-
-    def look(hf: Holdfast) -> Response:
-        page = data_of(call, hf).list(
-            "turns", query=query.get("query"), limit=query.get("limit"), page=query.get("page")
-        )
-        return of_page(page)
-
-    return await call.slow(look)
+async def list_rows(call: Call, what: str) -> Response:
+    """List items or turns, newest first."""
+    filters = {name: value for name, value in call.query.items() if name in _FILTERS}
+    if "kinds" in filters:
+        # A query cannot hold an empty list: one empty name stands for it.
+        filters["kinds"] = [each for each in filters["kinds"] if each]
+    return await call.slow(lambda hf: of_page(data_of(call, hf).list(what, **filters)))
 
 
-async def retrieve_item(call: Call) -> Response:
-    """Retrieve an item."""
-    return await _retrieve(call, "item")
-
-
-async def retrieve_turn(call: Call) -> Response:
-    """Retrieve a turn."""
-    return await _retrieve(call, "turn")
-
-
-async def _retrieve(call: Call, kind: str) -> Response:
+async def retrieve(call: Call, kind: str) -> Response:
+    """Retrieve an item or a turn."""
     id = call["id"]
-    found: Item | Turn | None = None
-    if is_id(kind, id):
-        found = await call.quick(lambda hf: data_of(call, hf).get(id))
-    else:
-        await call.quick(lambda hf: data_of(call, hf))
+
+    def look(hf: Holdfast) -> Item | Turn | None:
+        data = data_of(call, hf)
+        return data.get(id) if is_id(kind, id) else None
+
+    found = await call.quick(look)
     if found is None:
         raise NotFound(kind, id, next="Check the id, or list the items and turns.")
     return of_record(found)
 
 
-async def forget_item(call: Call) -> Response:
-    """Forget an item, with the turns it came from."""
-    return await _forget(call, "item")
-
-
-async def forget_turn(call: Call) -> Response:
-    """Forget a turn, with the items that came from it alone."""
-    return await _forget(call, "turn")
-
-
-async def _forget(call: Call, kind: str) -> Response:
+async def forget(call: Call, kind: str) -> Response:
+    """Forget an item or a turn."""
     id = call["id"]
 
     def act(hf: Holdfast) -> ForgetResult:
@@ -311,39 +236,6 @@ async def _forget(call: Call, kind: str) -> Response:
         return data.forget(id) if is_id(kind, id) else ForgetResult()
 
     return of_record(await call.slow(act))
-
-
-_LISTED = (text("query"), *PAGE)
-
-ROUTES = (
-    users_route(
-        "GET",
-        ITEMS,
-        "read",
-        list_items,
-        "List items, newest first.",
-        query=(several("kinds", "kinds"), flag("include_superseded"), *_LISTED),
-    ),
-    users_route("GET", f"{ITEMS}/{{id}}", "read", retrieve_item, "Retrieve an item."),
-    users_route(
-        "DELETE",
-        f"{ITEMS}/{{id}}",
-        "write",
-        forget_item,
-        "Forget an item, with the turns it came from.",
-    ),
-    users_route("GET", TURNS, "read", list_turns, "List turns, newest first.", query=_LISTED),
-    users_route("GET", f"{TURNS}/{{id}}", "read", retrieve_turn, "Retrieve a turn."),
-    users_route(
-        "DELETE",
-        f"{TURNS}/{{id}}",
-        "write",
-        forget_turn,
-        "Forget a turn, with the items that came from it alone.",
-    ),
-)
-
-HANDLERS: Final[Mapping[str, Handler]] = {RECALL.name: recall, REMEMBER.name: remember}
 
 
 MOST_SECONDS: Final = 60.0
@@ -362,12 +254,12 @@ class Wait(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 async def status(call: Call) -> Response:
     """Return the status of the collection, and whether memory is on."""
 
-    def look(hf: Holdfast) -> Wire:
+    def look(hf: Holdfast) -> Response:
         memory = memory_if_on(call, hf)
-        fields = to_wire((memory or data_of(call, hf)).status())
-        return {**fields, "enabled": memory is not None}
+        found = (memory or data_of(call, hf)).status()
+        return of_json({**to_wire(found), "enabled": memory is not None})
 
-    return of_json(await call.slow(look))
+    return await call.slow(look)
 
 
 async def flush(call: Call) -> Response:
@@ -414,12 +306,7 @@ async def _flushed(call: Call, memory: LongTermMemory, seconds: float) -> Flushe
             idle = monotonic() - begun < left
             over = monotonic() >= end or call.state.stopping.is_set()
             if flushed.done or idle or over:
-                return Flushed(
-                    done=flushed.done,
-                    results=results,
-                    pending=flushed.pending,
-                    failed=flushed.failed,
-                )
+                return replace(flushed, results=results)
 
 
 def _seconds(call: Call, otherwise: float) -> float:
@@ -432,12 +319,39 @@ def _seconds(call: Call, otherwise: float) -> float:
     return given
 
 
-UPKEEP_ROUTES = (
-    users_route("GET", "/status", "read", status, "Retrieve the status of the collection."),
-    users_route("POST", "/flush", "write", flush, "Wait for the background work.", body=Wait),
-    users_route("POST", "/retry", "write", retry, "Queue again what failed.", body=Wait),
-    users_route("GET", "/export", "read", export, "Give out every turn and item, a line each."),
-    users_route(
+_LISTED: Final = (text("query"), *PAGE)
+_OF_ITEMS: Final = (several("kinds", "kinds"), flag("include_superseded"), *_LISTED)
+_FILTERS: Final = frozenset(each.wire for each in _OF_ITEMS)
+_FORGET_ITEM: Final = "Forget an item, with the turns it came from."
+_FORGET_TURN: Final = "Forget a turn, with the items that came from it alone."
+ITEMS, ITEM, TURNS, TURN = "/items", "/items/{id}", "/turns", "/turns/{id}"
+
+ROUTES: Final = (
+    _route("GET", "/status", "read", status, "Retrieve the status of the collection."),
+    _route("POST", "/flush", "write", flush, "Wait for the background work.", body=Wait),
+    _route("POST", "/retry", "write", retry, "Queue again what failed.", body=Wait),
+    _route("GET", "/export", "read", export, "Give out every turn and item, a line each."),
+    _route(
         "POST", "/import", "write", take_in, "Take in lines as they were given out.", body="lines"
     ),
+    _route(
+        "GET",
+        ITEMS,
+        "read",
+        partial(list_rows, what="items"),
+        "List items, newest first.",
+        query=_OF_ITEMS,
+    ),
+    _route("GET", ITEM, "read", partial(retrieve, kind="item"), "Retrieve an item."),
+    _route("DELETE", ITEM, "write", partial(forget, kind="item"), _FORGET_ITEM),
+    _route(
+        "GET",
+        TURNS,
+        "read",
+        partial(list_rows, what="turns"),
+        "List turns, newest first.",
+        query=_LISTED,
+    ),
+    _route("GET", TURN, "read", partial(retrieve, kind="turn"), "Retrieve a turn."),
+    _route("DELETE", TURN, "write", partial(forget, kind="turn"), _FORGET_TURN),
 )
