@@ -37,12 +37,14 @@ bench: .venv/.tested .venv/bench/.installed
 	$(BIN)/pip install --quiet --upgrade --target $(@D) --group bench
 	touch $@
 
-# The long form of the tests with random input and of those that kill: many examples, many lives.
+# The long form of tests: random input with many examples, killed processes with many lives, each
+# contract on every surface, every benchmark once.
 torture: .venv/.tested
 	HOLDFAST_TORTURE_LIVES=1000 $(BIN)/pytest -n 2 --timeout 7200 tests/torture
 	HOLDFAST_EXAMPLES=full $(BIN)/pytest -n 2 --timeout 7200 -m hypothesis
 	HOLDFAST_EXAMPLES=full $(BIN)/pytest -n 2 --timeout 7200 tests/memories/durable/test_faults.py
-	HOLDFAST_ALL_SURFACES=1 $(BIN)/pytest -n 2 tests/contracts tests/servers
+	HOLDFAST_ALL_SURFACES=1 $(BIN)/pytest -n 2 tests/contracts tests/servers tests/tools tests/doors/adapters
+	HOLDFAST_BENCHES=all $(BIN)/pytest tests/bench
 
 # Write down the versions that the tests ran with; they are what a clean clone installs.
 lock: .venv/.tested

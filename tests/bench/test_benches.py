@@ -1,6 +1,10 @@
-"""Every benchmark runs to its end and prints what it measured."""
+"""Every benchmark runs to its end and prints what it measured.
+
+`make test` runs two of them, and with HOLDFAST_BENCHES=all (in `make torture`) all.
+"""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +13,22 @@ from typing import Any
 import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
+
+QUICK = ["run_memory", "state"]
+BENCHES = [
+    *QUICK,
+    "stores",
+    "durable",
+    "growth",
+    "postgres",
+    "longterm",
+    "embedded",
+    "runtime",
+    pytest.param("mount", marks=pytest.mark.fuse),
+    "http",
+    "startup",
+]
+ALL = os.environ.get("HOLDFAST_BENCHES") == "all"
 
 
 def quick(name: str, kept: Path) -> "subprocess.CompletedProcess[str]":
@@ -21,23 +41,7 @@ def quick(name: str, kept: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "embedded",
-        "stores",
-        "durable",
-        "growth",
-        "postgres",
-        "longterm",
-        "run_memory",
-        "state",
-        "runtime",
-        pytest.param("mount", marks=pytest.mark.fuse),
-        "http",
-        "startup",
-    ],
-)
+@pytest.mark.parametrize("name", BENCHES if ALL else QUICK)
 def test_a_quick_run_prints_its_table_and_keeps_its_results(name: str, tmp_path: Path) -> None:
     ran = quick(name, tmp_path / "kept.json")
 

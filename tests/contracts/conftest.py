@@ -6,21 +6,17 @@ each contract on every surface, but for those marked `embedded`, which never run
 """
 
 import inspect
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from targets import surfaces_of
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 from holdfast.testing.serving import Server, Shared, new_workspace, serving
-
-FULL = ("memory", "postgres")
-MARKED = ("file", "http")
-ALL_SURFACES = os.environ.get("HOLDFAST_ALL_SURFACES") == "1"
 
 PARTS = {
     # They need more than a handle, which the tests of each implementation give them.
@@ -49,24 +45,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that uses a surface on each surface that it needs."""
     if "surface" in metafunc.fixturenames:
         metafunc.parametrize("surface", surfaces_of(metafunc.definition))
-
-
-def surfaces_of(test: pytest.Function) -> list[str]:
-    """Return the surfaces of *test*: the full ones, and those that its markers name."""
-    marked = {name_of(mark) for mark in test.iter_markers("surface")}
-    if ALL_SURFACES:
-        marked = set(MARKED)
-    if test.get_closest_marker("embedded"):
-        marked.discard("http")
-    return [*FULL, *sorted(marked)]
-
-
-def name_of(mark: pytest.Mark) -> str:
-    """Return the surface that a marker names; it must name a known one and give a reason."""
-    name, reason = mark.args
-    if name not in MARKED or not reason:
-        raise pytest.UsageError(f"surface({name!r}, {reason!r}): name one of {MARKED}, and say why")
-    return name
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,7 @@ class FilesWritesContract:
         """Return a new store's id."""
         return hf.memory_stores.create(name="Notes").id
 
+    @pytest.mark.surface("http", "actors and ids cross the wire")
     def test_each_change_leaves_one_version_per_memory_and_keeps_ids(
         self, hf: Holdfast, run: Run, store_id: str
     ) -> None:
@@ -107,6 +108,7 @@ class FilesWritesContract:
 
         assert [each.operation for each in versions(hf, store_id)] == ["created"] * len(TWO)
 
+    @pytest.mark.surface("http", "conflicts cross the wire")
     def test_an_edit_is_done_again_on_what_somebody_else_wrote_meanwhile(
         self, hf: Holdfast, run: Run, store_id: str
     ) -> None:
@@ -117,6 +119,7 @@ class FilesWritesContract:
 
         assert read_files(hf, store_id) == {"/a.md": "3\n3\n"}
 
+    @pytest.mark.surface("http", "conflicts cross the wire")
     def test_an_edit_gives_way_after_five_tries(
         self, hf: Holdfast, run: Run, store_id: str
     ) -> None:
@@ -132,6 +135,7 @@ class FilesWritesContract:
         )
         assert read_files(hf, store_id) == {"/a.md": "4\nthree\n"}
 
+    @pytest.mark.surface("http", "conflicts cross the wire")
     def test_every_acknowledged_insert_of_eight_threads_is_in_the_file(
         self, hf: Holdfast, run: Run, store_id: str
     ) -> None:
@@ -147,6 +151,7 @@ class FilesWritesContract:
         assert kept
         assert sorted(read_files(hf, store_id)["/a.md"].split()) == sorted(kept)
 
+    @pytest.mark.surface("http", "actors cross the wire")
     def test_a_session_writes_in_its_own_name(self, hf: Holdfast, run: Run, store_id: str) -> None:
         narrowed, session_id = _attached(hf, store_id, "read_write")
 
@@ -160,6 +165,7 @@ class FilesWritesContract:
         [*WRITES, delete("/memories/a.md")],
         ids=named_by_command,
     )
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_session_attached_read_only_only_views(
         self, hf: Holdfast, run: Run, store_id: str, asks: dict[str, object]
     ) -> None:
@@ -198,28 +204,41 @@ ARCHIVED = (
 )
 
 
+def name_of(case: object) -> str:
+    """Return the name of a test by its case."""
+    return cast("Case", case).name
+
+
+def check(hf: Holdfast, run: Run, store_id: str, case: Case) -> None:
+    """Check the result of *case*, and the files that it leaves."""
+    write_files(hf, store_id, case.files)
+
+    if case.refused:
+        with pytest.raises(ToolRefused) as refusal:
+            run(hf, store_id, case.asks)
+        says = str(refusal.value)
+    else:
+        says = run(hf, store_id, case.asks)
+
+    assert says == case.says
+    assert read_files(hf, store_id) == (case.files if case.leaves is None else case.leaves)
+
+
 class FilesContract(FilesWritesContract):
     """Subclass it, and give it the fixtures `hf`, `run` and `clear`."""
 
-    @pytest.mark.parametrize(
-        "case",
-        [*VIEWS, *CREATES, *EDITS, *DELETES, *RENAMES, *PATHS, *ARGUMENTS],
-        ids=lambda case: cast("Case", case).name,
-    )
+    @pytest.mark.parametrize("case", [*VIEWS, *EDITS, *PATHS, *ARGUMENTS], ids=name_of)
     def test_each_command_answers_in_the_words_that_models_know(
         self, hf: Holdfast, run: Run, store_id: str, case: Case
     ) -> None:
-        write_files(hf, store_id, case.files)
+        check(hf, run, store_id, case)
 
-        if case.refused:
-            with pytest.raises(ToolRefused) as refusal:
-                run(hf, store_id, case.asks)
-            says = str(refusal.value)
-        else:
-            says = run(hf, store_id, case.asks)
-
-        assert says == case.says
-        assert read_files(hf, store_id) == (case.files if case.leaves is None else case.leaves)
+    @pytest.mark.surface("http", "conflicts and their fields cross the wire")
+    @pytest.mark.parametrize("case", [*CREATES, *DELETES, *RENAMES], ids=name_of)
+    def test_each_command_that_can_meet_other_files_answers_in_the_same_words(
+        self, hf: Holdfast, run: Run, store_id: str, case: Case
+    ) -> None:
+        check(hf, run, store_id, case)
 
     @pytest.mark.parametrize("path", ILLEGAL)
     @pytest.mark.parametrize("ask", [view, create, delete])
@@ -232,6 +251,7 @@ class FilesContract(FilesWritesContract):
         assert str(refusal.value).startswith(f"Invalid path {path}: ")
         assert not read_files(hf, store_id)
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_rename_that_would_make_a_path_too_long_moves_nothing(
         self, hf: Holdfast, run: Run, store_id: str
     ) -> None:
@@ -251,6 +271,7 @@ class FilesContract(FilesWritesContract):
         with pytest.raises(ToolRefused, match=r"^Invalid type for parameter arguments"):
             run(hf, store_id, asks)
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_full_store_says_what_to_do(self, hf: Holdfast, run: Run, store_id: str) -> None:
         hf.memory_stores.configure(memories_cap=1)
         write_files(hf, store_id, ABC)
@@ -264,6 +285,7 @@ class FilesContract(FilesWritesContract):
         assert run(hf, store_id, insert("/memories/a.md", 0, "zero"))
 
     @pytest.mark.parametrize("asks", WRITES, ids=named_by_command)
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_an_archived_store_takes_no_writes(
         self, hf: Holdfast, run: Run, store_id: str, asks: dict[str, object]
     ) -> None:
@@ -276,6 +298,7 @@ class FilesContract(FilesWritesContract):
         assert str(refusal.value) == ARCHIVED
         assert read_files(hf, store_id) == ABC
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_an_archived_store_can_be_viewed_and_deleted_from(
         self, hf: Holdfast, run: Run, store_id: str
     ) -> None:
@@ -310,6 +333,7 @@ class FilesContract(FilesWritesContract):
         with pytest.raises(ToolRefused, match=r"^Path must start with /memories"):
             run(hf, store_id, create("/etc/passwd"), read_only=True)
 
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_store_that_is_gone_is_not_the_models_fault(
         self, hf: Holdfast, run: Run, store_id: str
     ) -> None:
@@ -319,6 +343,7 @@ class FilesContract(FilesWritesContract):
             with pytest.raises(NotFound):
                 run(hf, store_id, asks)
 
+    @pytest.mark.surface("http", "paths cross the wire")
     def test_a_prefix_is_all_the_model_sees(self, hf: Holdfast, run: Run, store_id: str) -> None:
         write_files(hf, store_id, {"/agents/a/x.md": "mine", "/agents/b/x.md": "theirs"})
 
@@ -330,6 +355,7 @@ class FilesContract(FilesWritesContract):
         assert read_files(hf, store_id) == {"/agents/a/y/z.md": "mine", "/agents/b/x.md": "theirs"}
 
     @pytest.mark.parametrize("path", ["/agents", "/agents/a"])
+    @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_memory_in_the_way_of_the_prefix_is_called_by_the_roots_name(
         self, hf: Holdfast, run: Run, store_id: str, path: str
     ) -> None:
@@ -358,6 +384,7 @@ class FilesContract(FilesWritesContract):
         with pytest.raises(InvalidInput):
             run(hf, store_id, view("/memories"), prefix="/../")
 
+    @pytest.mark.surface("http", "paths cross the wire")
     def test_clearing_takes_what_is_below_the_prefix_and_no_more(
         self, hf: Holdfast, clear: Clear, store_id: str
     ) -> None:
@@ -380,6 +407,7 @@ class FilesContract(FilesWritesContract):
 
         assert read_files(hf, store_id) == ABC
 
+    @pytest.mark.surface("http", "cursors cross the wire")
     def test_a_directory_of_many_pages_is_shown_whole(
         self, hf: Holdfast, run: Run, store_id: str
     ) -> None:
