@@ -16,7 +16,7 @@ test torture: export PYTHONDONTWRITEBYTECODE =
 
 test: .venv/.tested
 	@.ci/programs $(BIN)/python
-	$(BIN)/pytest -n $(JOBS) --dist worksteal
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.tested
 	$(BIN)/ruff check

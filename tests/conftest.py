@@ -25,6 +25,20 @@ settings.register_profile("full", _BASE, max_examples=300, stateful_step_count=5
 settings.load_profile(os.environ.get("HOLDFAST_EXAMPLES", "quick"))
 
 
+SLOW = ("torture", "bench", "docs", "wire", "doors/mount/real", "contracts")
+"""Folders whose tests start processes or wait: first, so that workers end at the same time."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tests = config.rootpath / "tests"
+    first = [tests / folder for folder in SLOW]
+    ranks = {
+        path: next((n for n, folder in enumerate(first) if path.is_relative_to(folder)), len(first))
+        for path in {item.path for item in items}
+    }
+    items.sort(key=lambda item: ranks[item.path])
+
+
 def pytest_collection() -> None:
     """Spare the garbage collector the modules and tests, which stay until the end of the run."""
     gc.disable()
