@@ -3,8 +3,8 @@
 Every call is counted for the process by tool, command and outcome.
 """
 
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from importlib.resources import files
 from itertools import chain, product
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
@@ -94,10 +94,54 @@ def wording(page: str) -> Wording:
     )
 
 
-def told(error: HoldfastError) -> JSON:
-    """Return *error* as the result of a tool."""
+def object_schema(properties: dict[str, Any], *required: str) -> Schema:
+    """Return the JSON Schema of an object with *properties* and no others."""
+    return {
+        "type": "object",
+        "required": list(required),
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
+def toolset(
+    home: str,
+    prefix: str,
+    acts: Mapping[str, Callable[[object], JSON]],
+    schemas: Mapping[str, Schema],
+    refusal: Callable[[HoldfastError], JSON],
+) -> list[Tool]:
+    """Return a tool for each of *acts*, described by the page *home*.
+
+    *refusal* makes a result of an error of the model.
+    """
+
+    def work(act: Callable[[object], JSON], arguments: object) -> JSON:
+        try:
+            return act(arguments)
+        except HoldfastError as error:
+            return refusal(error)
+
+    words = wording(home).parameters
+    return [
+        Tool(
+            id=f"{home}.{name}",
+            name=f"{prefix}_{name}",
+            description=words[name],
+            parameters=schemas[name],
+            work=partial(work, act),
+            refused=is_error,
+            checks=True,
+        )
+        for name, act in acts.items()
+    ]
+
+
+def told(error: HoldfastError, **facts: JSON) -> JSON:
+    """Return *error*, with *facts* about it, as the result of a tool."""
     return {
         "error": {
+            **facts,
             "type": _snake(type(error).__name__),
             "message": error.message,
             "next": error.next,

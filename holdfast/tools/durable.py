@@ -4,25 +4,25 @@ An error of the model is a result, `{"error": …}`, never an exception.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from holdfast.ground.errors import HoldfastError, InvalidInput, shortened
-from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
 from holdfast.ground.validation import check_limit, place_of
 from holdfast.library.spans import traced_as
-from holdfast.memories import durable as memories
-from holdfast.memories.durable.records import DurableEntry, Gone, StoredEntry, give_code
+from holdfast.memories.durable.memory import DurableEntries, DurableMemory
+from holdfast.memories.durable.read import EntryQuery
+from holdfast.memories.durable.records import DurableEntry, Gone, NewEntry, give_code
 from holdfast.memories.durable.rules import similar_keys
 from holdfast.memories.durable.wire import value_to_wire
-from holdfast.tools.base import JSON, Schema, Tool, wording
+from holdfast.tools.base import JSON, Schema, Tool, object_schema, told, toolset
 
 A = TypeVar("A", bound=Struct)
 
@@ -32,13 +32,8 @@ _SPAN = re.compile(r"(\d{1,9})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-class StoreEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StoreEntry(NewEntry, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Arguments of `memory_store`: an entry to write."""
-
-    key: str
-    category: str
-    content: str
-    tags: list[str] = field(default_factory=list[str])
 
 
 class RecallEntries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,20 +42,17 @@ class RecallEntries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     key: str
 
 
-class Filter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FilterArgument(EntryQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Filter of entries; all given conditions must hold."""
 
-    category: str | None = None
     tags: list[str] = field(default_factory=list[str])
-    since: str | None = None
-    key_prefix: str | None = None
-    query: str | None = None
+    since: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride] - of a model
 
 
 class ListEntries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Arguments of `memory_list`: a page of entries."""
 
-    filter: Filter = Filter()
+    filter: FilterArgument = FilterArgument()
     limit: int | None = None
     page: str | None = None
 
@@ -71,15 +63,6 @@ class ForgetEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     key: str
 
 
-def _schema(properties: dict[str, Any], *required: str) -> Schema:
-    return {
-        "type": "object",
-        "required": list(required),
-        "additionalProperties": False,
-        "properties": properties,
-    }
-
-
 _QUOTED: Final = re.compile(r"`([^`]*)`")
 _MESSAGE_CHARS: Final = 200
 
@@ -87,7 +70,7 @@ _KEY = {"type": "string", "minLength": 1, "maxLength": 255}
 _TEXT = {"type": "string"}
 
 SCHEMAS: Final[dict[str, Schema]] = {
-    "store": _schema(
+    "store": object_schema(
         {
             "key": _KEY,
             "category": {
@@ -107,8 +90,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "category",
         "content",
     ),
-    "recall": _schema({"key": _KEY}, "key"),
-    "list": _schema(
+    "recall": object_schema({"key": _KEY}, "key"),
+    "list": object_schema(
         {
             "filter": {
                 "type": "object",
@@ -128,7 +111,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "page": _TEXT,
         }
     ),
-    "forget": _schema({"key": _KEY}, "key"),
+    "forget": object_schema({"key": _KEY}, "key"),
 }
 """The JSON Schema of each tool's arguments."""
 
@@ -180,91 +163,29 @@ KEYS_ASKED: Final = 1_000
 """Entries per page in the search for keys similar to a missing one."""
 
 
-class Durable(Protocol):
-    """The durable memory of an agent, or of one of its runs, as the tools use it."""
-
-    def set(self, key: str, content: str, *, category: str, tags: tuple[str, ...]) -> StoredEntry:
-        """Write an entry."""
-        ...
-
-    def get(self, key: str) -> DurableEntry | None:
-        """Return the nearest entry under a key, or None."""
-        ...
-
-    def list(  # noqa: PLR0917 - the filters of durable memory
-        self,
-        category: str | None = None,
-        tags: tuple[str, ...] | None = None,
-        since: Any = None,
-        key_prefix: str | None = None,
-        query: str | None = None,
-        limit: int = 100,
-        page: str | None = None,
-    ) -> Page[DurableEntry]:
-        """Return entries, newest first."""
-        ...
-
-    def forget(self, key: str) -> bool:
-        """Forget a key."""
-        ...
-
-
-def durable(memory: Durable) -> list[Tool]:
+def durable(memory: DurableEntries) -> list[Tool]:
     """Return the tools of durable memory.
 
     They are `memory_store`, `memory_recall`, `memory_list` and `memory_forget`. *memory* is
     `hf.durable(agent)`, or an open run of it, which includes the run's conversation entries. The
     author of what they write is the agent. Their results are JSON objects, errors too.
     """
-    if isinstance(memory, memories.DurableMemory):
+    if isinstance(memory, DurableMemory):
         by = Actor.agent(memory.context.agent)
-        memory = traced_as(memory, memories.DurableMemory(replace(memory.context, actor=by)))
-    words = wording("durable").parameters
-    acts: dict[str, Callable[[Durable, object], JSON]] = {
-        "store": _store,
-        "recall": _recall,
-        "list": _list,
-        "forget": _forget,
-    }
-    return [
-        Tool(
-            id=f"durable.{name}",
-            name=f"memory_{name}",
-            description=words[name],
-            parameters=SCHEMAS[name],
-            work=partial(_answered, act, memory),
-            refused=_is_error,
-            checks=True,
-        )
-        for name, act in acts.items()
-    ]
+        memory = traced_as(memory, DurableMemory(replace(memory.context, actor=by)))
+    acts = {"store": _store, "recall": _recall, "list": _list, "forget": _forget}
+    bound = {name: partial(act, memory) for name, act in acts.items()}
+    return toolset("durable", "memory", bound, SCHEMAS, _refusal)
 
 
-def _answered(act: Callable[[Durable, object], JSON], memory: Durable, arguments: object) -> JSON:
-    try:
-        return act(memory, arguments)
-    except HoldfastError as error:
-        give_code(error)
-        return {
-            "error": {
-                "code": error.code,
-                "type": _snake(type(error).__name__),
-                "message": error.message,
-                "next": error.next,
-                "field": error.field if isinstance(error, InvalidInput) else None,
-            }
-        }
+def _refusal(error: HoldfastError) -> JSON:
+    give_code(error)
+    return told(error, code=error.code)
 
 
-def _is_error(answer: JSON) -> bool:
-    return isinstance(answer, dict) and "error" in answer
-
-
-def _store(memory: Durable, arguments: object) -> JSON:
+def _store(memory: DurableEntries, arguments: object) -> JSON:
     params = read(StoreEntry, arguments)
-    stored = memory.set(
-        params.key, params.content, category=params.category, tags=tuple(params.tags)
-    )
+    stored = memory.set(**asdict(params))
     return {
         "stored": _of(stored, "key", "category", "tags", "size_bytes", "seq", "expires_at"),
         "outcome": stored.outcome,
@@ -274,7 +195,7 @@ def _store(memory: Durable, arguments: object) -> JSON:
     }
 
 
-def _recall(memory: Durable, arguments: object) -> JSON:
+def _recall(memory: DurableEntries, arguments: object) -> JSON:
     params = read(RecallEntries, arguments)
     entry = memory.get(params.key)
     return {
@@ -283,17 +204,10 @@ def _recall(memory: Durable, arguments: object) -> JSON:
     }
 
 
-def _list(memory: Durable, arguments: object) -> JSON:
+def _list(memory: DurableEntries, arguments: object) -> JSON:
     params = read(ListEntries, arguments)
-    wanted = params.filter
-    ask = partial(
-        memory.list,
-        category=wanted.category,
-        tags=tuple(wanted.tags),
-        since=since_of(wanted.since),
-        key_prefix=wanted.key_prefix,
-        query=wanted.query,
-    )
+    filters = {**asdict(params.filter), "since": since_of(params.filter.since)}
+    ask = partial(memory.list, **filters)
     limit = LISTED if params.limit is None else params.limit
     page = ask(limit=limit, page=params.page)
     shown = _within(page.data)
@@ -304,7 +218,7 @@ def _list(memory: Durable, arguments: object) -> JSON:
     return {"entries": shown, "next_page": page.next_page}
 
 
-def _forget(memory: Durable, arguments: object) -> JSON:
+def _forget(memory: DurableEntries, arguments: object) -> JSON:
     params = read(ForgetEntry, arguments)
     forgotten = memory.forget(params.key)
     left = memory.get(params.key)
@@ -316,12 +230,12 @@ def _forget(memory: Durable, arguments: object) -> JSON:
     }
 
 
-def _similar(memory: Durable, key: str) -> tuple[str, ...]:
+def _similar(memory: DurableEntries, key: str) -> tuple[str, ...]:
     keys = (entry.key for entry in _all(memory) if entry.scope == "agent")
     return similar_keys(key, keys)
 
 
-def _all(memory: Durable) -> Iterator[DurableEntry]:
+def _all(memory: DurableEntries) -> Iterator[DurableEntry]:
     return memory.list(limit=KEYS_ASKED).all()
 
 
@@ -349,7 +263,3 @@ def _of(entry: DurableEntry, *names: str) -> dict[str, JSON]:
 
 def _gone(entries: tuple[Gone, ...]) -> JSON:
     return [{"key": each.key, "category": each.category} for each in entries]
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name).lstrip("_")

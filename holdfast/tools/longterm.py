@@ -3,18 +3,16 @@
 An error of the model is a result, `{"error": …}`, never an exception.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from msgspec import Struct
 
 from holdfast.ground.clock import to_rfc3339
-from holdfast.ground.errors import HoldfastError
-from holdfast.memories import longterm as memories
+from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import Recalled
 from holdfast.memories.longterm.validation import KINDS
-from holdfast.tools.base import JSON, Schema, Tool, is_error, told, wording
+from holdfast.tools.base import JSON, Schema, Tool, object_schema, told, toolset
 from holdfast.tools.durable import read
 
 K: Final = 5
@@ -49,24 +47,15 @@ class ForgetItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str
 
 
-def _schema(properties: Schema, *required: str) -> Schema:
-    return {
-        "type": "object",
-        "required": list(required),
-        "additionalProperties": False,
-        "properties": properties,
-    }
-
-
 SCHEMAS: Final[dict[str, Schema]] = {
-    "recall": _schema(
+    "recall": object_schema(
         {
             "query": {"type": "string", "minLength": 1},
             "k": {"type": "integer", "minimum": 1, "maximum": MOST_RECALLED, "default": K},
         },
         "query",
     ),
-    "remember": _schema(
+    "remember": object_schema(
         {
             "text": {"type": "string", "minLength": 1, "maxLength": 4_096},
             "kind": {"type": "string", "enum": list(KINDS), "default": "fact"},
@@ -74,50 +63,24 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
         "text",
     ),
-    "forget": _schema({"id": {"type": "string"}}, "id"),
+    "forget": object_schema({"id": {"type": "string"}}, "id"),
 }
 """The JSON Schema of each tool's arguments."""
 
 
-def longterm(ltm: "memories.LongTermMemory | None") -> list[Tool]:
+def longterm(ltm: LongTermMemory | None) -> list[Tool]:
     """Return the tools `ltm_recall`, `ltm_remember` and `ltm_forget`; none for None.
 
     *ltm* is the result of `hf.longterm(user_id)`. Their results are JSON objects, errors too.
     """
     if ltm is None:
         return []
-    words = wording("longterm").parameters
-    acts: dict[str, Callable[[memories.LongTermMemory, object], JSON]] = {
-        "recall": _recall,
-        "remember": _remember,
-        "forget": _forget,
-    }
-    return [
-        Tool(
-            id=f"longterm.{name}",
-            name=f"ltm_{name}",
-            description=words[name],
-            parameters=SCHEMAS[name],
-            work=partial(_answered, act, ltm.by_tool()),
-            refused=is_error,
-            checks=True,
-        )
-        for name, act in acts.items()
-    ]
+    acts = {"recall": _recall, "remember": _remember, "forget": _forget}
+    bound = {name: partial(act, ltm.by_tool()) for name, act in acts.items()}
+    return toolset("longterm", "ltm", bound, SCHEMAS, told)
 
 
-def _answered(
-    act: Callable[["memories.LongTermMemory", object], JSON],
-    ltm: "memories.LongTermMemory",
-    arguments: object,
-) -> JSON:
-    try:
-        return act(ltm, arguments)
-    except HoldfastError as error:
-        return told(error)
-
-
-def _recall(ltm: "memories.LongTermMemory", arguments: object) -> JSON:
+def _recall(ltm: LongTermMemory, arguments: object) -> JSON:
     params = read(RecallItems, arguments)
     found = ltm.recall(params.query, min(max(params.k, 1), MOST_RECALLED))
     mode = str(found[0].why["mode"]) if found else ltm.status().mode
@@ -140,7 +103,7 @@ def _result(found: Recalled) -> JSON:
     }
 
 
-def _remember(ltm: "memories.LongTermMemory", arguments: object) -> JSON:
+def _remember(ltm: LongTermMemory, arguments: object) -> JSON:
     params = read(Remember, arguments)
     done = ltm.remember(params.text, params.kind, params.importance)
     id = done.stored.id if done.stored else None
@@ -149,6 +112,6 @@ def _remember(ltm: "memories.LongTermMemory", arguments: object) -> JSON:
     return {"stored": False, "id": id, "outcome": done.outcome, "message": _SAYS[done.outcome]}
 
 
-def _forget(ltm: "memories.LongTermMemory", arguments: object) -> JSON:
+def _forget(ltm: LongTermMemory, arguments: object) -> JSON:
     gone = ltm.forget(read(ForgetItem, arguments).id)
     return {"forgotten": bool(gone), "items": list(gone.items), "turns": list(gone.turns)}

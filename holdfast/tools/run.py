@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from functools import cache, partial
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal, cast
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from holdfast.memories.run.model_view import (
     list_page,
     read_entry,
 )
-from holdfast.tools.base import JSON, Schema, Tool, is_error, told, wording
+from holdfast.tools.base import JSON, Schema, Tool, is_error, object_schema, told, wording
 
 KEYS_MOST: Final = 100
 KEY_CHARS: Final = 200
@@ -40,17 +40,8 @@ KEY_CHARS: Final = 200
 _STRINGS: Final = {"type": "array", "items": {"type": "string"}}
 
 
-def _schema(properties: dict[str, Any], *required: str) -> Schema:
-    return {
-        "type": "object",
-        "required": list(required),
-        "additionalProperties": False,
-        "properties": properties,
-    }
-
-
 SCHEMAS: Final[dict[str, Schema]] = {
-    "list": _schema(
+    "list": object_schema(
         {
             "kind": {
                 "type": "array",
@@ -81,7 +72,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
             },
         }
     ),
-    "read": _schema(
+    "read": object_schema(
         {
             "keys": {
                 **_STRINGS,
@@ -100,7 +91,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
         "keys",
     ),
-    "write": _schema(
+    "write": object_schema(
         {
             "key": {
                 "type": "string",

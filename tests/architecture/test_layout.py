@@ -60,7 +60,6 @@ FACADE = "the methods of one public object"
 PORT = "the methods of the port, and counters"
 MANY_PARAMETERS = {
     "holdfast/runtime/context.py:Context.__init__": OPTIONS,
-    "holdfast/tools/durable.py:Durable.list": FILTERS,
     "holdfast/doors/cli/mount.py:mount": OPTIONS,
     "holdfast/doors/cli/durable.py:limits": OPTIONS,
     "holdfast/doors/cli/durable.py:list_all": OPTIONS,

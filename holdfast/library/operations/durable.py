@@ -28,6 +28,7 @@ from holdfast.memories.durable.records import (
     DurableEntry,
     DurableLimits,
     EntryChange,
+    EntryFields,
     Explanation,
     LimitsChanged,
     RunEnded,
@@ -64,11 +65,9 @@ SWEPT: Final = _form(Swept)
 HYDRATION: Final = _form(Hydration)
 
 
-class PutEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PutEntry(EntryFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole entry; `promoted_from` is the source of its content."""
 
-    content: str
-    category: str
     tags: list[str] = field(default_factory=list[str])
     refresh: bool = True
     expected_seq: int | UnsetType | None = UNSET

@@ -42,6 +42,7 @@ from holdfast.memories.durable.memory import DurableEntries, DurableMemory, Dura
 from holdfast.memories.durable.records import (
     ExportReport,
     ImportReport,
+    NewEntry,
     NotStored,
     RejectedFile,
     RunEnded,
@@ -125,7 +126,7 @@ class _Batch:
 def _item(item: object) -> dict[Any, Any]:
     if isinstance(item, Mapping):
         return dict(cast("Mapping[Any, object]", item))
-    named = ("key", "content", "category", "tags")
+    named = NewEntry.__struct_fields__
     return {name: _plain(getattr(item, name)) for name in named if hasattr(item, name)}
 
 

@@ -12,7 +12,7 @@ from holdfast.ground.errors import StaleRun
 from holdfast.ground.events import Event
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import Actor
-from holdfast.memories.durable.records import DAY, By, to_milliseconds
+from holdfast.memories.durable.records import CONVERSATION, DAY, WORKSPACE, By, to_milliseconds
 from holdfast.memories.durable.rows import SHARED, EntryLocation
 
 NO_TOKEN = 0
@@ -76,6 +76,12 @@ class AgentContext(Struct, frozen=True, kw_only=True):
         """The locations of visible entries, nearest first."""
         places = (EntryLocation(self.agent), EntryLocation(SHARED))
         return places if self.run is None else (EntryLocation(self.agent, self.run.run_id), *places)
+
+    def place_of(self, category: str) -> EntryLocation:
+        """Return the location of entries of *category*."""
+        if category == CONVERSATION:
+            return EntryLocation(self.agent, self.run_id)
+        return EntryLocation(SHARED if category == WORKSPACE else self.agent)
 
     def now(self) -> int:
         """Return the current time, cut to a whole millisecond.

@@ -15,7 +15,14 @@ from holdfast.ground.validation import check_limit, check_one_of
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.idempotency import EntryAnswer, Replay, entry_again, kept_of
 from holdfast.memories.durable.read import EVER, LISTED, MOST_LISTED, NEWEST, seq_in
-from holdfast.memories.durable.records import Cause, EntryChange, Op, StoredEntry, key_hash
+from holdfast.memories.durable.records import (
+    Cause,
+    EntryChange,
+    EntryFields,
+    Op,
+    StoredEntry,
+    key_hash,
+)
 from holdfast.memories.durable.rows import SHARED, EntryLocation, Logged, by_of, scope_of
 from holdfast.memories.durable.transaction import AgentTransaction, refusals, write
 from holdfast.memories.durable.validation import checked_entry, checked_key, checked_since
@@ -219,7 +226,7 @@ def restore(context: AgentContext, key: str, seq: int) -> StoredEntry:
             raise NotFound(
                 CHANGE, str(seq), next="Look at the history of the key for one that holds content."
             )
-        request = checked_entry(key, row.content, row.category, ())
+        request = checked_entry(key, EntryFields(content=row.content, category=row.category))
         unit = AgentTransaction(context, tx)
         unit.open([key], shared=needs_shared(request.category))
         first = None if replay is None else replay.answer(unit, EntryAnswer)

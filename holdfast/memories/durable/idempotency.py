@@ -17,15 +17,13 @@ from holdfast.ground.errors import (
     RunRequired,
 )
 from holdfast.memories.durable.records import (
-    CONVERSATION,
     REPLAYS_KEPT,
-    WORKSPACE,
     EntryScope,
     Gone,
     Outcome,
     StoredEntry,
 )
-from holdfast.memories.durable.rows import NO_RUN, SHARED, EntryRow, by_text, tags_text
+from holdfast.memories.durable.rows import EntryRow, RowStamp, by_text
 from holdfast.memories.durable.transaction import AgentTransaction, secret_of
 from holdfast.memories.durable.validation import CheckedEntry, checked_idempotency_key, refuse_long
 from holdfast.memories.durable.write_entry import Shadowed, core_held, notices, stored
@@ -103,16 +101,9 @@ class GoneAnswer(Struct, frozen=True):
     scope: EntryScope
 
 
-class EntryAnswer(Struct, frozen=True, kw_only=True):
+class EntryAnswer(RowStamp, frozen=True, kw_only=True):
     """The stored result of one entry: ids and numbers only."""
 
-    id: str
-    seq: int
-    created_at: int
-    updated_at: int
-    expires_at: int | None
-    created_by: str
-    updated_by: str
     outcome: Outcome
     shadows: Shadowed | None
     core: int
@@ -158,23 +149,7 @@ def kept_of(unit: AgentTransaction, entry: StoredEntry) -> EntryAnswer:
 
 def entry_again(unit: AgentTransaction, request: CheckedEntry, answer: EntryAnswer) -> StoredEntry:
     """Rebuild the result of the first write from *answer* and the same request."""
-    of_run = request.category == CONVERSATION
-    row = EntryRow(
-        agent=SHARED if request.category == WORKSPACE else unit.context.agent,
-        run_id=unit.context.run_id if of_run else NO_RUN,
-        key=request.key,
-        id=answer.id,
-        content=request.content,
-        category=request.category,
-        tags=tags_text(request.tags),
-        size_bytes=request.size_bytes,
-        seq=answer.seq,
-        created_at=answer.created_at,
-        updated_at=answer.updated_at,
-        expires_at=answer.expires_at,
-        created_by=answer.created_by,
-        updated_by=answer.updated_by,
-    )
+    row = EntryRow.of(unit.context.place_of(request.category), request, answer)
     names = _names(unit, (*answer.evicted, *answer.expired))
     return stored(
         row.record(unit.context.workspace),

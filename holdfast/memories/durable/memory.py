@@ -18,6 +18,7 @@ from holdfast.memories.durable.records import (
     DurableEntry,
     DurableLimits,
     EntryChange,
+    EntryFields,
     EntryScope,
     Explanation,
     ExportReport,
@@ -63,7 +64,8 @@ class DurableEntries:
         options = EntryWrite(
             refresh=refresh, expected_seq=expected_seq, idempotency_key=idempotency_key
         )
-        return set_one(self.context, key, content, category, tags, options=options)
+        entry = EntryFields(content=content, category=category, tags=tags)
+        return set_one(self.context, key, entry, options=options)
 
     def set_many(
         self, items: Iterable[object], *, on_error: OnError = "abort", refresh: bool = True

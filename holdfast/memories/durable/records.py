@@ -2,6 +2,7 @@
 
 import hmac
 import secrets
+from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
 from types import TracebackType
@@ -91,12 +92,18 @@ class StoredEntry(DurableEntry, frozen=True, kw_only=True, gc=False):
     notices: tuple[str, ...] = ()
 
 
-class NewEntry(Struct, frozen=True, kw_only=True):
+class EntryFields(Struct, frozen=True, kw_only=True):
+    """What a client sets of an entry, besides its key."""
+
+    content: str
+    category: str
+    tags: Iterable[str] = ()
+
+
+class NewEntry(EntryFields, frozen=True, kw_only=True):
     """One item of `set_many`."""
 
     key: str
-    content: str
-    category: str
     tags: tuple[str, ...] = ()
 
 

@@ -13,6 +13,7 @@ from holdfast.engines.base import Row, Transaction
 from holdfast.ground.clock import EPOCH
 from holdfast.ground.scope import Actor, ActorKind
 from holdfast.memories.durable.records import CORE, By, Cause, DurableEntry, EntryScope, Gone, Op
+from holdfast.memories.durable.validation import CheckedEntry
 
 SHARED: Final = ""
 """Agent column of workspace entries."""
@@ -44,6 +45,18 @@ class EntryLocation(Struct, frozen=True):
         return 1 if self.owner else 2
 
 
+class RowStamp(Struct, frozen=True, kw_only=True):
+    """What a write adds to the fields of an entry in its row."""
+
+    id: str
+    seq: int
+    created_at: int
+    updated_at: int
+    expires_at: int | None
+    created_by: str
+    updated_by: str
+
+
 class EntryRow(Struct, frozen=True):
     """A row of an entry, with the columns in the order of every statement.
 
@@ -64,6 +77,31 @@ class EntryRow(Struct, frozen=True):
     expires_at: int | None
     created_by: str
     updated_by: str
+
+    @classmethod
+    def of(cls, place: EntryLocation, entry: CheckedEntry, stamp: RowStamp) -> "EntryRow":
+        """Return the row of *entry* at *place*."""
+        return cls(
+            agent=place.owner,
+            run_id=place.run,
+            key=entry.key,
+            id=stamp.id,
+            content=entry.content,
+            category=entry.category,
+            tags=tags_text(entry.tags),
+            size_bytes=entry.size_bytes,
+            seq=stamp.seq,
+            created_at=stamp.created_at,
+            updated_at=stamp.updated_at,
+            expires_at=stamp.expires_at,
+            created_by=stamp.created_by,
+            updated_by=stamp.updated_by,
+        )
+
+    def holds(self, entry: CheckedEntry) -> bool:
+        """Return whether the row has the same fields as *entry*."""
+        given = (entry.content, entry.category, tags_text(entry.tags))
+        return (self.content, self.category, self.tags) == given
 
     @property
     def place(self) -> EntryLocation:

@@ -5,8 +5,6 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TypeGuard
 
-from msgspec import Struct
-
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import InvalidInput, shortened
 from holdfast.ground.text import encoded, is_nfc, to_nfc
@@ -20,37 +18,35 @@ from holdfast.memories.durable.records import (
     MOST_PROMOTED_FROM,
     MOST_TAG,
     MOST_TAGS,
+    EntryFields,
+    NewEntry,
 )
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-class CheckedEntry(Struct, frozen=True, kw_only=True):
+class CheckedEntry(NewEntry, frozen=True, kw_only=True):
     """A checked entry: tags sorted, sizes in UTF-8 bytes."""
 
-    key: str
-    content: str
-    category: str
-    tags: tuple[str, ...]
     content_bytes: int
     size_bytes: int
 
 
-def checked_entry(key: object, content: object, category: object, tags: object) -> CheckedEntry:
-    """Check the fields of an entry; InvalidInput names the invalid field.
+def checked_entry(key: object, given: EntryFields) -> CheckedEntry:
+    """Check *key* and the fields of its entry; InvalidInput names the invalid field.
 
     The limit of a content is stored in the database: `refuse_long` checks it in the transaction.
     """
-    named, labelled = checked_key(key), checked_category(category)
-    text, length = _checked_content(content)
-    labels = checked_tags(tags)
+    named, category = checked_key(key), checked_category(given.category)
+    content, length = _checked_content(given.content)
+    tags = checked_tags(given.tags)
     return CheckedEntry(
         key=named,
-        content=text,
-        category=labelled,
-        tags=labels,
+        content=content,
+        category=category,
+        tags=tags,
         content_bytes=length,
-        size_bytes=_bytes(named) + length + _bytes(labelled) + sum(map(_bytes, labels)),
+        size_bytes=_bytes(named) + length + _bytes(category) + sum(map(_bytes, tags)),
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, Protocol, cast, get_args
 
 from msgspec import UNSET, Struct
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import HoldfastError, InvalidInput, NotFound, shortened
@@ -22,6 +22,8 @@ from holdfast.memories.durable.idempotency import (
 )
 from holdfast.memories.durable.records import (
     MOST_BATCH,
+    EntryFields,
+    NewEntry,
     NotStored,
     StoredEntry,
     StoredMany,
@@ -45,22 +47,16 @@ from holdfast.memories.durable.write_entry import PLAIN, EntryWrite, needs_share
 
 OnError = Literal["abort", "skip"]
 
-_NEEDED: Final = frozenset({"key", "content", "category"})
-_KNOWN: Final = _NEEDED | {"tags"}
+_KNOWN: Final = frozenset(NewEntry.__struct_fields__)
+_NEEDED: Final = frozenset(each.name for each in fields(NewEntry) if each.required)
 
 
 def set_one(
-    context: AgentContext,
-    key: object,
-    content: object,
-    category: object,
-    tags: object = (),
-    *,
-    options: EntryWrite = PLAIN,
+    context: AgentContext, key: object, given: EntryFields, *, options: EntryWrite = PLAIN
 ) -> StoredEntry:
     """Write one whole entry."""
     with refusals(context):
-        request = checked_entry(key, content, category, tags)
+        request = checked_entry(key, given)
         expected = _checked_expectation(options.expected_seq)
         once = (
             context.idempotency_key if options.idempotency_key is None else options.idempotency_key
@@ -197,7 +193,8 @@ def _checked_items(items: object) -> _CheckedItems:
             reason = f"must have at most {MOST_BATCH:,} entries"
             raise InvalidInput("items", reason, limit=MOST_BATCH)
         try:
-            given.tried[index] = checked_entry(**_fields(item))
+            entry = _new_entry(item)
+            given.tried[index] = checked_entry(entry.key, entry)
         except InvalidInput as error:
             given.refused[index] = _not_stored(index, _key_of(item), error, "skip")
     return given
@@ -211,20 +208,20 @@ def _not_stored(index: int, key: str, error: HoldfastError, on_error: OnError) -
     return NotStored(index, key, error)
 
 
-def _fields(item: object) -> dict[str, object]:
-    """Return the fields of *item*, a mapping or an object with these attributes."""
+def _new_entry(item: object) -> NewEntry:
+    """Return the unchecked fields of *item*, a mapping or an object with attributes."""
     if not isinstance(item, Mapping):
-        missing = next((name for name in sorted(_NEEDED) if not hasattr(item, name)), None)
-        if missing is not None:
+        given = {name: getattr(item, name) for name in _KNOWN if hasattr(item, name)}
+        if not given.keys() >= _NEEDED:
             raise InvalidInput("items", "must each be an entry: key, content, category and tags")
-        return {name: getattr(item, name, ()) for name in _KNOWN}
-    given = cast("Mapping[Any, object]", item)
+        return NewEntry(**given)
+    given = dict(cast("Mapping[Any, Any]", item))
     for name in given:
         if name not in _KNOWN:
             raise InvalidInput(str(name), "is no field of an entry")
     for name in sorted(_NEEDED - given.keys()):
         raise InvalidInput(name, "is needed")
-    return {"tags": (), **given}
+    return NewEntry(**given)
 
 
 def _key_of(item: object) -> str:
@@ -328,7 +325,8 @@ def promote(
 ) -> StoredEntry:
     """Write the entry of the promotion *what*."""
     options = replace(options, cause=what.origin.cause())
-    return set_one(context, what.key, what.content, category, tags, options=options)
+    entry = EntryFields(content=what.content, category=category, tags=tags)
+    return set_one(context, what.key, entry, options=options)
 
 
 def _origin(memory: Promotes, key: str, found: Promotable) -> PromotionSource:

@@ -27,7 +27,7 @@ from holdfast.memories.durable.records import (
     key_hash,
     label_of,
 )
-from holdfast.memories.durable.rows import SHARED, EntryLocation, EntryRow, by_of, tags_text
+from holdfast.memories.durable.rows import SHARED, EntryLocation, EntryRow, RowStamp, by_of
 from holdfast.memories.durable.rules import Leaving, crowded, who_goes
 from holdfast.memories.durable.transaction import AgentTransaction
 from holdfast.memories.durable.validation import CheckedEntry, near_miss, refuse_long
@@ -77,7 +77,9 @@ def store(
     *unit* was opened at its key. Raises RunRequired, Forgotten, PreconditionFailed, MemoryFull,
     InvalidInput; then nothing is changed.
     """
-    place = _place(unit, request)
+    place = unit.context.place_of(request.category)
+    if request.category == CONVERSATION and not place.run:
+        raise RunRequired
     refuse_long(request, most=unit.limits.content_bytes)
     refuse_forgotten(unit, request.key)
     before = unit.at(place, request.key)
@@ -148,14 +150,6 @@ def refuse_forgotten(unit: AgentTransaction, key: str) -> None:
             raise Forgotten(from_microseconds(each.at), str(by))
 
 
-def _place(unit: AgentTransaction, request: CheckedEntry) -> EntryLocation:
-    if request.category == CONVERSATION:
-        if unit.context.run is None:
-            raise RunRequired
-        return EntryLocation(unit.context.agent, unit.context.run.run_id)
-    return EntryLocation(SHARED if request.category == WORKSPACE else unit.context.agent)
-
-
 def _refuse_unexpected(
     unit: AgentTransaction, key: str, before: EntryRow | None, options: EntryWrite
 ) -> None:
@@ -169,8 +163,7 @@ def _refuse_unexpected(
 def _outcome(before: EntryRow | None, request: CheckedEntry, options: EntryWrite) -> Outcome:
     if before is None:
         return "created"
-    same = before.content == request.content and before.category == request.category
-    if not same or before.tags != tags_text(request.tags):
+    if not before.holds(request):
         return "replaced"
     return "refreshed" if options.refresh else "unchanged"
 
@@ -236,27 +229,18 @@ def _row(
 ) -> EntryRow:
     """Return the new row; `put` sets its number."""
     written = unit.now if options.written is None else options.written
+    born = written if options.born is None else options.born
     lasts = unit.limits.daily_hours * HOUR
-    return EntryRow(
-        agent=place.owner,
-        run_id=place.run,
-        key=request.key,
+    stamp = RowStamp(
         id=before.id if before else unit.context.ids.new("entry", unit.now),
-        content=request.content,
-        category=request.category,
-        tags=tags_text(request.tags),
-        size_bytes=request.size_bytes,
         seq=0,
-        created_at=before.created_at
-        if before
-        else written
-        if options.born is None
-        else options.born,
+        created_at=before.created_at if before else born,
         updated_at=written,
         expires_at=written + lasts if request.category == DAILY else None,
         created_by=before.created_by if before else unit.by,
         updated_by=unit.by,
     )
+    return EntryRow.of(place, request, stamp)
 
 
 def notices(request: CheckedEntry, *, core: int, cap: int) -> tuple[str, ...]:

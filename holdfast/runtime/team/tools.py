@@ -23,7 +23,7 @@ from holdfast.runtime.team.task import (
     Status,
     Subtask,
 )
-from holdfast.tools.base import JSON, Schema, Tool, is_error, told, wording
+from holdfast.tools.base import JSON, Schema, Tool, is_error, object_schema, told, wording
 from holdfast.tools.durable import read
 
 # An optional argument that is null counts as left out.
@@ -107,15 +107,6 @@ def words(given: Words) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _schema(properties: dict[str, Any], *required: str) -> Schema:
-    return {
-        "type": "object",
-        "required": list(required),
-        "additionalProperties": False,
-        "properties": properties,
-    }
-
-
 def _text(description: str, **more: Any) -> dict[str, Any]:
     return {"type": "string", "minLength": 1, "description": description, **more}
 
@@ -156,7 +147,7 @@ Act = Literal[
 ]
 
 SCHEMAS: Final[dict[Act, Schema]] = {
-    "send_message": _schema(
+    "send_message": object_schema(
         {
             "to": _text("name of a teammate"),
             **_MESSAGE,
@@ -167,10 +158,10 @@ SCHEMAS: Final[dict[Act, Schema]] = {
         "subject",
         "body",
     ),
-    "broadcast": _schema(_MESSAGE, "subject", "body"),
-    "check_messages": _schema({}),
-    "create_task": _schema(_NEW_TASK, "title"),
-    "list_tasks": _schema(
+    "broadcast": object_schema(_MESSAGE, "subject", "body"),
+    "check_messages": object_schema({}),
+    "create_task": object_schema(_NEW_TASK, "title"),
+    "list_tasks": object_schema(
         {
             "status": {
                 "type": "string",
@@ -183,8 +174,8 @@ SCHEMAS: Final[dict[Act, Schema]] = {
             },
         }
     ),
-    "claim_task": _schema({"task_id": _TASK}, "task_id"),
-    "complete_task": _schema(
+    "claim_task": object_schema({"task_id": _TASK}, "task_id"),
+    "complete_task": object_schema(
         {
             "task_id": _TASK,
             "result": {"description": "what it came to, whole: any JSON value"},
@@ -193,16 +184,16 @@ SCHEMAS: Final[dict[Act, Schema]] = {
         "task_id",
         "result",
     ),
-    "fail_task": _schema(
+    "fail_task": object_schema(
         {"task_id": _TASK, "reason": _text("why it cannot be done")}, "task_id", "reason"
     ),
-    "decompose_task": _schema(
+    "decompose_task": object_schema(
         {
             "task_id": _TASK,
             "subtasks": {
                 "type": "array",
                 "minItems": 1,
-                "items": _schema(_NEW_TASK, "title"),
+                "items": object_schema(_NEW_TASK, "title"),
                 "description": "its parts, in order",
             },
         },

@@ -27,7 +27,7 @@ from holdfast.memories.durable.markdown.transfer import (
     import_markdown,
 )
 from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.records import ImportReport, RejectedFile
+from holdfast.memories.durable.records import EntryFields, ImportReport, RejectedFile
 from holdfast.memories.durable.validation import checked_entry
 from holdfast.testing.fakes import FrozenClock
 
@@ -604,7 +604,8 @@ KEYS = st.one_of(st.sampled_from(["a", "A", "a.b", "con", "..", "ß", "-"]), TEX
 
 def _good(given: tuple[str, str, str, list[str]]) -> bool:
     try:
-        checked_entry(*given)
+        key, content, category, tags = given
+        checked_entry(key, EntryFields(content=content, category=category, tags=tags))
     except InvalidInput:
         return False
     return True

@@ -22,7 +22,7 @@ from holdfast.memories.durable.markdown.format import (
     to_files,
     to_text,
 )
-from holdfast.memories.durable.records import By, DurableEntry, to_milliseconds
+from holdfast.memories.durable.records import By, DurableEntry, EntryFields, to_milliseconds
 from holdfast.memories.durable.validation import checked_entry
 
 AT = datetime(2026, 11, 1, 9, tzinfo=UTC)
@@ -49,7 +49,7 @@ DEVICES = ["con", "prn", "aux", "nul", "com1", "lpt9", "con.txt", "AUX", "Nul.Md
 
 def is_entry(key: str, content: str, category: str) -> bool:
     try:
-        checked_entry(key, content, category, ())
+        checked_entry(key, EntryFields(content=content, category=category))
     except InvalidInput:
         return False
     return True
@@ -73,7 +73,8 @@ def entries(draw: st.DrawFn) -> DurableEntry:
     """Give entries as they may be kept."""
     content = draw(TEXTS.filter(lambda text: is_entry("x", text, "x")))
     tags = draw(st.lists(LABELS, max_size=3))
-    asked = checked_entry(draw(KEYS), content, draw(LABELS), tags)
+    key, category = draw(KEYS), draw(LABELS)
+    asked = checked_entry(key, EntryFields(content=content, category=category, tags=tags))
     return replace(
         ADA,
         key=asked.key,

@@ -12,6 +12,7 @@ import holdfast
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.hydration import Hydration
+from holdfast.memories.durable.records import EntryFields
 from holdfast.memories.durable.validation import checked_entry
 from holdfast.testing.serving import new_workspace
 
@@ -62,7 +63,7 @@ texts = st.lists(pieces, min_size=1, max_size=4).map("".join)
 def good(given: tuple[str, str, str, list[str]]) -> bool:
     key, content, category, tags = given
     try:
-        checked_entry(key, content, category, tags)
+        checked_entry(key, EntryFields(content=content, category=category, tags=tags))
     except InvalidInput:
         return False
     return category != "conversation"

@@ -23,7 +23,7 @@ from holdfast.library.operations.durable import (
 from holdfast.library.spans import traced_as, within
 from holdfast.memories.durable.context import AgentContext, InRun
 from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.records import Cause, NotStored
+from holdfast.memories.durable.records import Cause, EntryFields, NotStored
 from holdfast.memories.durable.runs import end, heartbeat
 from holdfast.memories.durable.validation import checked_idempotency_key
 from holdfast.memories.durable.wire import Wire, entry_to_wire
@@ -94,8 +94,10 @@ def put(_: Call, memory: DurableMemory, given: dict[str, Any]) -> object:
         expected_seq=given.get("expected_seq", UNSET),
         cause=_cause(given["promoted_from"]),
     )
-    entry = given["key"], given["content"], given["category"], given["tags"]
-    return within(memory, "set", lambda: set_one(memory.context, *entry, options=options))
+    entry = EntryFields(**{name: given[name] for name in EntryFields.__struct_fields__})
+    return within(
+        memory, "set", lambda: set_one(memory.context, given["key"], entry, options=options)
+    )
 
 
 def _cause(promoted_from: str | PromotionSource | None) -> Cause:

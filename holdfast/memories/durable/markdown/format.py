@@ -10,13 +10,19 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
 from json import dumps
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import fields
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.durable.records import DurableEntry, to_milliseconds, to_milliseconds_text
+from holdfast.memories.durable.records import (
+    DurableEntry,
+    EntryFields,
+    to_milliseconds,
+    to_milliseconds_text,
+)
 from holdfast.memories.durable.validation import CheckedEntry, checked_entry
 
 File = tuple[str, str]
@@ -39,7 +45,11 @@ _DEVICES: Final = frozenset(
 """Reserved names of Windows devices, with any suffix after the first dot."""
 
 _FENCE: Final = "---"
-_KNOWN: Final = frozenset({"key", "category", "tags", "agent", "created", "updated", "seq"})
+_FIELDS: Final = tuple(each for each in fields(EntryFields) if each.name != "content")
+"""The fields of an entry in the front matter, besides its key."""
+_KNOWN: Final = frozenset(
+    ("key", *(each.name for each in _FIELDS), "agent", "created", "updated", "seq")
+)
 _LIST_ITEM = re.compile(r'\s*+("(?:[^"\\]|\\.)*+"|[^",\s][^,]*+)?\s*+(,|$)')
 _INSTANT = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
@@ -95,8 +105,7 @@ def to_text(entry: DurableEntry) -> str:
     """Render *entry* as the text of its file."""
     fields: dict[str, object] = {
         "key": entry.key,
-        "category": entry.category,
-        "tags": list(entry.tags),
+        **{each.name: getattr(entry, each.name) for each in _FIELDS},
         "agent": entry.agent,
         "created": to_milliseconds_text(entry.created_at),
         "updated": to_milliseconds_text(entry.updated_at),
@@ -151,23 +160,23 @@ def read_file(path: str, text: str) -> MarkdownEntry:
 
     The length of the content is checked in the transaction, against the limit in the database.
     """
-    fields, content = _front_matter(text)
-    for name in ("key", "category"):
-        if not fields.get(name):
+    front, content = _front_matter(text)
+    for name in ("key", *(each.name for each in _FIELDS if each.required)):
+        if not front.get(name):
             raise InvalidInput(name, "is needed in the front matter")
+    key = _text("key", front["key"])
+    given: dict[str, Any] = {
+        each.name: (_text if each.type is str else _list)(each.name, front.get(each.name, ""))
+        for each in _FIELDS
+    }
     return MarkdownEntry(
         path=path,
-        asked=checked_entry(
-            _text("key", fields["key"]),
-            content,
-            _text("category", fields["category"]),
-            _list("tags", fields.get("tags", "")),
-        ),
-        agent=_optional(fields.get("agent", ""), "agent"),
-        created=_instant("created", fields),
-        updated=_instant("updated", fields),
-        seq=_seq(fields.get("seq", "")),
-        ignored=len(fields.keys() - _KNOWN),
+        asked=checked_entry(key, EntryFields(content=content, **given)),
+        agent=_optional(front.get("agent", ""), "agent"),
+        created=_instant("created", front),
+        updated=_instant("updated", front),
+        seq=_seq(front.get("seq", "")),
+        ignored=len(front.keys() - _KNOWN),
     )
 
 

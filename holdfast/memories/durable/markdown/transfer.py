@@ -49,7 +49,7 @@ from holdfast.memories.durable.records import (
     code_of,
     coded,
 )
-from holdfast.memories.durable.rows import NO_RUN, SHARED, EntryLocation, EntryRow, tags_text
+from holdfast.memories.durable.rows import NO_RUN, SHARED, EntryLocation, EntryRow
 from holdfast.memories.durable.transaction import REFUSED, AgentTransaction, refusals, write
 from holdfast.memories.durable.validation import refuse_long
 from holdfast.memories.durable.write_entry import EntryWrite, store
@@ -223,7 +223,7 @@ class Intake:
     def _sort_out(self) -> None:
         for number, file in enumerate(self._files):
             before = self._before(number)
-            if before is not None and _is_same(before, file):
+            if before is not None and before.holds(file.asked):
                 self.unchanged.append(number)
                 continue
             try:
@@ -296,12 +296,6 @@ def is_shared(file: MarkdownEntry) -> bool:
 def rejected(path: str, error: HoldfastError) -> RejectedFile:
     """Return the report of the file at *path*, which *error* rejected."""
     return RejectedFile(path=path, code=code_of(error) or "", reason=error.message)
-
-
-def _is_same(before: EntryRow, file: MarkdownEntry) -> bool:
-    entry = file.asked
-    stored = (before.content, before.category, before.tags)
-    return stored == (entry.content, entry.category, tags_text(entry.tags))
 
 
 def _key(*, key: str) -> str:
