@@ -29,8 +29,8 @@ from holdfast.memories.longterm.recall.analyze import analyze, flags_of
 from holdfast.memories.longterm.recall.index import LENT, Postings, Row
 from holdfast.memories.longterm.recall.query import read as read_query
 from holdfast.memories.longterm.recall.rank import rank
-from holdfast.memories.longterm.recall.score import CUES, Cues
-from holdfast.memories.longterm.records import RecallOptions
+from holdfast.memories.longterm.recall.score import CUES, Cues, RecallSearch
+from holdfast.memories.longterm.records import LongTermOptions, RecallQuery
 
 MEASURES = ("recall@5", "recall@10", "recall@20", "mrr")
 DEPTH = 50
@@ -72,18 +72,17 @@ class ConversationRows:
 
     def ranked(self, question: str, k: int) -> list[Id | None]:
         """Return the turns of the best similarity, however low."""
-        return self._recall(
-            question, RecallOptions(k=k, what="turns", weights=ALONE, min_relevance=0)
-        )
+        return self._recall(question, k, LongTermOptions(weights=ALONE, min_relevance=0))
 
     def as_shipped(self, question: str, k: int) -> list[Id | None]:
         """Return the turns of a recall with default options."""
-        return self._recall(question, RecallOptions(k=k, what="turns"))
+        return self._recall(question, k, LongTermOptions())
 
-    def _recall(self, question: str, options: RecallOptions) -> list[Id | None]:
-        postings = self._postings
-        query = read_query(question, self._participants)
-        found = rank(postings, query, options, now=self._now, cues=self._cues)
+    def _recall(self, question: str, k: int, options: LongTermOptions) -> list[Id | None]:
+        query = RecallQuery(query=question, k=k, what="turns")
+        search = RecallSearch(query=query, options=options, now=self._now)
+        parsed = read_query(question, self._participants)
+        found = rank(self._postings, parsed, search, self._cues)
         return [self._ids[each.id] for each in found]
 
 

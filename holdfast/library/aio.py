@@ -50,8 +50,8 @@ from holdfast.memories.durable.write import OnError, Promotes
 from holdfast.memories.longterm import read
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
-from holdfast.memories.longterm.recall.recall import K
 from holdfast.memories.longterm.records import (
+    K,
     Cleared,
     Flushed,
     ForgetResult,

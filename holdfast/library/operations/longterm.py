@@ -10,11 +10,11 @@ from msgspec.structs import asdict
 from holdfast.ground.errors import NotFound
 from holdfast.library.operations.base import MIB, Operation, OperationTable, Param, WireForm
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
-from holdfast.memories.longterm.recall.recall import RecallQuery
 from holdfast.memories.longterm.records import (
     Cleared,
     Item,
     Recalled,
+    RecallQuery,
     Recorded,
     Remembered,
     Turn,

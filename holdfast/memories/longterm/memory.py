@@ -15,15 +15,17 @@ from holdfast.memories.longterm import turns as conversing
 from holdfast.memories.longterm import turns as recording
 from holdfast.memories.longterm.background import schedule
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.recall.recall import K, RecallQuery, recall
+from holdfast.memories.longterm.recall.recall import recall
 from holdfast.memories.longterm.records import (
     Cleared,
     Flushed,
     ForgetResult,
     Imported,
     Item,
+    K,
     LongTermStatus,
     Recalled,
+    RecallQuery,
     Recorded,
     Remembered,
     Turn,

@@ -306,19 +306,19 @@ class Weights(Struct, frozen=True):
             raise InvalidInput("weights", "must not all be 0")
 
 
-class RecallOptions(Struct, frozen=True, kw_only=True):
-    """Validated options of a recall."""
+K: Final = 5
 
-    k: int = 5
-    what: What = "all"
-    kinds: frozenset[str] | None = None
-    """Of items, only these kinds; and then no turns."""
-    weights: Weights = Weights()
-    half_life_days: float = 30
-    min_relevance: float = 0.24
-    row_relevance: float = 0.06
-    min_cosine: float = 0.35
-    cosine_weight: float = 0.5
+
+class RecallQuery(Struct, frozen=True, kw_only=True):
+    """The parameters of a recall; of `kinds` no turn is one."""
+
+    query: str
+    k: int = K
+    what: str = "all"
+    kinds: Iterable[str] | None = None
+    min_relevance: float | None = None
+    weights: Weights | None = None
+    touch: bool = True
 
 
 class Ranked(Struct, frozen=True, kw_only=True):

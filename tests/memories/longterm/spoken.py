@@ -8,8 +8,8 @@ from holdfast.memories.longterm.recall.analyze import analyze, flags_of
 from holdfast.memories.longterm.recall.index import DAY, Postings, Row
 from holdfast.memories.longterm.recall.query import read
 from holdfast.memories.longterm.recall.rank import rank
-from holdfast.memories.longterm.recall.score import Fits, fit
-from holdfast.memories.longterm.records import Ranked, RecallOptions, Weights
+from holdfast.memories.longterm.recall.score import Fits, RecallSearch, fit
+from holdfast.memories.longterm.records import LongTermOptions, Ranked, RecallQuery, Weights
 
 NOW = 20_000 * DAY
 ALONE = Weights(1, 0, 0)
@@ -44,16 +44,23 @@ def fits_of(rows: list[Row], query: str, **wanted: Any) -> dict[int, float]:
 def fit_of(rows: list[Row], query: str, **wanted: Any) -> Fits:
     """Return how the rows answer."""
     postings = Postings(rows)
-    cosines = wanted.pop("cosines", None)
-    return fit(postings, read(query, postings.participants), RecallOptions(**wanted), cosines)
+    return fit(postings, read(query, postings.participants), search(**wanted))
+
+
+def search(
+    *, now: int = NOW, cosines: dict[str, float] | None = None, **wanted: Any
+) -> RecallSearch:
+    """Return a recall with these parameters and options."""
+    named = {name: wanted.pop(name) for name in ("k", "what", "kinds") if name in wanted}
+    query, options = RecallQuery(query="", **named), LongTermOptions(**wanted)
+    return RecallSearch(query=query, options=options, now=now, cosines=cosines)
 
 
 def ask(rows: list[Row], query: str, *, now: int = NOW, **wanted: Any) -> list[Ranked]:
     """Return what is recalled."""
     postings = Postings(rows)
-    cosines = wanted.pop("cosines", None)
     question = read(query, postings.participants)
-    return rank(postings, question, RecallOptions(**wanted), now=now, cosines=cosines)
+    return rank(postings, question, search(now=now, **wanted))
 
 
 def ids(found: list[Ranked]) -> list[int]:

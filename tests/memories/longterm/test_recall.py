@@ -5,13 +5,13 @@ from random import Random
 from typing import Any
 
 import pytest
-from memories.longterm.spoken import ALONE, NOW, ask, ids, row, talk
+from memories.longterm.spoken import ALONE, NOW, ask, ids, row, search, talk
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.longterm.recall.index import DAY, Postings, Row
 from holdfast.memories.longterm.recall.query import read
 from holdfast.memories.longterm.recall.rank import rank
-from holdfast.memories.longterm.records import Recalled, RecallOptions, Turn, Weights
+from holdfast.memories.longterm.records import Recalled, Turn, Weights
 
 SMALL_TALK = (
     "the lake was cold and the boat was slow",
@@ -112,7 +112,7 @@ def test_what_was_recalled_lately_is_fresh() -> None:
     postings.touch("turn_0000", NOW - 30 * DAY)
     postings.touch("turn_none", NOW)
 
-    found = rank(postings, read("lake boat"), RecallOptions(k=2), now=NOW)
+    found = rank(postings, read("lake boat"), search(k=2))
 
     assert {each.id: round(each.recency, 3) for each in found} == {
         "turn_0000": 0.5,
@@ -166,12 +166,12 @@ def test_the_first_few_are_those_of_all(weights: Weights) -> None:
 def test_the_same_question_has_the_same_answer_to_the_last_digit() -> None:
     rows = talk(*SMALL_TALK, *SMALL_TALK)
     postings = Postings(rows)
-    wanted = RecallOptions(k=10)
-    first = rank(postings, read("cat boat soup"), wanted, now=NOW)
+    wanted = search(k=10)
+    first = rank(postings, read("cat boat soup"), wanted)
     for query in ("train", "roses bread", "lake"):
-        rank(postings, read(query), wanted, now=NOW)
+        rank(postings, read(query), wanted)
 
-    assert rank(postings, read("cat boat soup"), wanted, now=NOW) == first
+    assert rank(postings, read("cat boat soup"), wanted) == first
     assert ask(rows, "cat boat soup", k=10) == first
     assert ask(rows[::-1], "cat boat soup", k=10) == first
 

@@ -1,13 +1,12 @@
 """Fuse the scores of candidates, and state the reasons."""
 
-from collections.abc import Mapping
 from heapq import heappush, heapreplace, nsmallest
 from operator import itemgetter
 
 from holdfast.memories.longterm.recall.index import DAY, Postings
 from holdfast.memories.longterm.recall.query import Question
-from holdfast.memories.longterm.recall.score import CUES, Cues, Fits, fit, is_of
-from holdfast.memories.longterm.records import Ranked, RecallOptions, Weights
+from holdfast.memories.longterm.recall.score import CUES, Cues, Fits, RecallSearch, fit, is_of
+from holdfast.memories.longterm.records import Ranked, Weights
 
 _DAYS = {1.0: "on the day asked about", 0.6: "soon after the day asked about"}
 _MONTHS = {1.0: "in the month asked about", 0.5: "in the month after the one asked about"}
@@ -92,25 +91,16 @@ _Scored = tuple[float, float, tuple[str, str], int]
 
 
 def rank(
-    postings: Postings,
-    question: Question,
-    options: RecallOptions,
-    *,
-    now: int,
-    cosines: Mapping[str, float] | None = None,
-    cues: Cues = CUES,
+    postings: Postings, question: Question, search: RecallSearch, cues: Cues = CUES
 ) -> list[Ranked]:
-    """Return the rows that answer *question*, best first, at most `wanted.k`.
-
-    *cosines* are those of rows that have a vector, by id; None if texts are not compared by
-    meaning. *now* is in microseconds since 1970.
-    """
-    if not (question.terms or question.dates or cosines) or options.k < 1:
+    """Return the rows that answer *question*, best first, at most `k` of the query."""
+    k = search.query.k
+    if not (question.terms or question.dates or search.cosines) or k < 1:
         return []
-    fits = fit(postings, question, options, cosines, cues)
+    fits = fit(postings, question, search, cues)
     order = sorted(range(len(fits.rows)), key=fits.fit.__getitem__, reverse=True)
-    judge = _Judge(postings, question, options, fits, now)
-    postings.learn([fits.rows[place] for place in order[: LOOKED_AT + options.k]])
+    judge = _Judge(postings, question, search, fits)
+    postings.learn([fits.rows[place] for place in order[: LOOKED_AT + k]])
     if not judge.any_answers(order[:LOOKED_AT]):
         return []
     found: list[Ranked] = []
@@ -133,10 +123,11 @@ class _Judge:
     """Decides which of the rows that fit are recalled."""
 
     def __init__(
-        self, postings: Postings, question: Question, options: RecallOptions, fits: Fits, now: int
+        self, postings: Postings, question: Question, search: RecallSearch, fits: Fits
     ) -> None:
-        self._postings, self._options, self._fits, self._now = postings, options, fits, now
-        self._rate = 1 / (DAY * options.half_life_days)
+        self._postings, self._fits = postings, fits
+        self._k, self._options, self._now = search.query.k, search.options, search.now
+        self._rate = 1 / (DAY * self._options.half_life_days)
         self._telling = {term: postings.telling(term) for term in question.terms}
         self._whole = sum(sorted(self._telling.values(), reverse=True)[:TELLING]) or 1.0
 
@@ -151,7 +142,7 @@ class _Judge:
         *order* is by fit, so the search ends where even the freshest and most important of the
         remaining rows could not score enough.
         """
-        options, fits, held = self._options, self._fits, self._postings.rows
+        k, options, fits, held = self._k, self._options, self._fits, self._postings.rows
         similar, recent, important = _shares(options.weights)
         most = recent + important * self._postings.importance
         row_relevance = options.row_relevance if options.min_relevance > 0 else 0.0
@@ -161,7 +152,7 @@ class _Judge:
         for place in order:
             similarity = max(0.0, fits.fit[place]) / top if top > 0 else 0.0
             fitting = similar * similarity
-            if len(scores) == options.k and fitting + most < scores[0] - _ROUNDING:
+            if len(scores) == k and fitting + most < scores[0] - _ROUNDING:
                 break
             if row_relevance > 0 and not self._reaches(place, row_relevance):
                 continue
@@ -169,11 +160,11 @@ class _Judge:
             fresh = recent * self.recency(row) if recent else 0.0
             score = fitting + fresh + important * held[row].importance
             kept.append((-score, -similarity, _age(held[row].id), place))
-            if len(scores) < options.k:
+            if len(scores) < k:
                 heappush(scores, score)
             elif score > scores[0]:
                 heapreplace(scores, score)
-        return nsmallest(options.k, kept)
+        return nsmallest(k, kept)
 
     def coverage(self, place: int) -> float:
         """Return the share of the query that the row in *place* covers, or the reverse.

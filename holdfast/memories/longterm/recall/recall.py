@@ -13,6 +13,7 @@ from typing import Final, get_args
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.engines.base import Reader
 from holdfast.ground.metrics import REGISTRY, WORK_SECONDS
@@ -41,14 +42,13 @@ from holdfast.memories.longterm.recall.index import (
 )
 from holdfast.memories.longterm.recall.query import Question, read
 from holdfast.memories.longterm.recall.rank import rank
-from holdfast.memories.longterm.recall.score import CANDIDATES, rare_terms
+from holdfast.memories.longterm.recall.score import CANDIDATES, RecallSearch, rare_terms
 from holdfast.memories.longterm.records import (
     Item,
     Mode,
     Recalled,
-    RecallOptions,
+    RecallQuery,
     Weights,
-    checked_share,
 )
 from holdfast.memories.longterm.rows import Collection, NumberedRow, ids_text, numbers_text
 from holdfast.memories.longterm.transaction import LARGE
@@ -200,7 +200,7 @@ class Look:
         sources = sources_of(link[:-1] for link in links)
         for row in rows:
             made = item_row(row, sources.get(row[1], ItemSource()))
-            yield made if row[1] in wanted else msgspec.structs.replace(made, context=True)
+            yield made if row[1] in wanted else replace(made, context=True)
 
     def _around(self, numbers: set[int], chains: Chains) -> Iterator[Beside]:
         self._ask_around(numbers)
@@ -256,7 +256,7 @@ def spans(dates: tuple[QueryDate, ...], first: int, last: int) -> list[tuple[int
 
 
 def rank_large(
-    context: CollectionContext, reader: Reader, collection: Collection, answering: "RecallSearch"
+    context: CollectionContext, reader: Reader, collection: Collection, search: RecallSearch
 ) -> list[Placed]:
     """Rank the rows of a large collection, best first."""
     entry = context.shared.kept.entry(collection.number, context.place)
@@ -266,7 +266,7 @@ def rank_large(
     said = look.speakers()
     names = dict.fromkeys(each.speaker for each in said if each.speaker)
     participants = tuple(name for name in names if name.casefold() not in ROLE_WORDS)
-    question = read(answering.query, participants)
+    question = read(search.query.query, participants)
     proposed = look.proposed(question)
     if not proposed:
         return []
@@ -285,39 +285,13 @@ def rank_large(
     for number, at in look.accessed(set(ids)):
         postings.touch(ids[number], at)
     context.shared.kept.weigh(collection.number, entry)
-    ranked = rank(
-        postings, question, answering.options, now=answering.now, cosines=answering.cosines
-    )
+    ranked = rank(postings, question, search)
     found = [postings.rows[postings.number(each.id)] for each in ranked]
     beside = look.beside({row.seq for row in found if row.kind is None})
     return [
         Placed(each, row.seq, row.kind is not None, beside.get(row.seq, (0, 0)))
         for each, row in zip(ranked, found, strict=True)
     ]
-
-
-K: Final = 5
-
-
-class RecallQuery(Struct, frozen=True, kw_only=True):
-    """The parameters of a recall."""
-
-    query: str
-    k: int = K
-    what: str = "all"
-    kinds: Iterable[str] | None = None
-    min_relevance: float | None = None
-    weights: Weights | None = None
-    touch: bool = True
-
-
-class RecallSearch(Struct, frozen=True, kw_only=True):
-    """A validated recall, with the cosines of rows to the query."""
-
-    query: str
-    options: RecallOptions
-    now: int
-    cosines: Mapping[str, float] | None = None
 
 
 class RecallCandidates(Struct, frozen=True, kw_only=True):
@@ -337,23 +311,18 @@ def recall(
     compared by meaning.
     """
     begun = perf_counter()
-    query = checked_query(params.query)
+    text = checked_query(params.query)
     if cosines is None and params.k and context.embedder is not None:
-        cosines = cosines_to(context, query)
-    answering = RecallSearch(
-        query=query,
-        options=_recall_options(context, params),
-        now=context.now(),
-        cosines=cosines,
-    )
-    if not answering.options.k:
+        cosines = cosines_to(context, text)
+    search = _search(context, params, cosines)
+    if not search.query.k:
         return []
-    found = _warm(context, answering) or context.engine.read(partial(_look, context, answering))
+    found = _warm(context, search) or context.engine.read(partial(_look, context, search))
     recalled = found.recalled
     if found.stamp is not None:
         place = (context.workspace, context.user, found.stamp.number)
         if params.touch and recalled:
-            context.shared.access_log.add(context.engine, place, found.numbers, answering.now)
+            context.shared.access_log.add(context.engine, place, found.numbers, search.now)
         _publish_recalled(context, found.stamp, recalled)
     mode = "lexical" if cosines is None else "hybrid"
     _SECONDS.observe(perf_counter() - begun, mode)
@@ -367,35 +336,31 @@ def nearest_items(context: CollectionContext, text: str, k: int) -> list[Item]:
     params = RecallQuery(
         query=text, k=k, what="items", min_relevance=0.0, weights=Weights(1, 0, 0), touch=False
     )
-    answering = RecallSearch(
-        query=checked_query(text),
-        options=_recall_options(context, params),
-        now=context.now(),
-        cosines=cosines_to(context, text),
-    )
-    found = _warm(context, answering) or context.engine.read(partial(_look, context, answering))
+    search = _search(context, params, cosines_to(context, checked_query(text)))
+    found = _warm(context, search) or context.engine.read(partial(_look, context, search))
     return [each.item for each in found.recalled if each.item is not None]
 
 
-def _recall_options(context: CollectionContext, params: RecallQuery) -> RecallOptions:
-    options = context.options
-    least = options.min_relevance
-    if params.min_relevance is not None:
-        least = checked_share("min_relevance", params.min_relevance)
-    return RecallOptions(
-        k=checked_k(params.k),
-        what=checked_what(params.what),
-        kinds=checked_kinds(params.kinds),
-        weights=options.weights if params.weights is None else params.weights,
-        half_life_days=options.half_life_days,
-        min_relevance=least,
-        row_relevance=options.row_relevance,
-        min_cosine=options.min_cosine,
-        cosine_weight=options.cosine_weight,
+def _search(
+    context: CollectionContext, params: RecallQuery, cosines: Mapping[str, float] | None
+) -> RecallSearch:
+    """Check *params*, and override the options of the collection by them."""
+    given = {"min_relevance": params.min_relevance, "weights": params.weights}
+    changed = {name: value for name, value in given.items() if value is not None}
+    return RecallSearch(
+        options=replace(context.options, **changed) if changed else context.options,
+        query=replace(
+            params,
+            k=checked_k(params.k),
+            what=checked_what(params.what),
+            kinds=checked_kinds(params.kinds),
+        ),
+        now=context.now(),
+        cosines=cosines,
     )
 
 
-def _warm(context: CollectionContext, answering: RecallSearch) -> RecallCandidates | None:
+def _warm(context: CollectionContext, search: RecallSearch) -> RecallCandidates | None:
     """Search the cached postings; return None if they are out of date.
 
     The statement that fetches the matches also reads the version.
@@ -407,7 +372,7 @@ def _warm(context: CollectionContext, answering: RecallSearch) -> RecallCandidat
         if entry.postings is None:
             return None
         version, marks = entry.version, entry.marks
-        placed = _placed(entry, answering)
+        placed = _placed(entry, search)
     fetched = fetch(context, context.engine, placed)
     stamp = fetched.stamp
     if stamp is None or (stamp.number, stamp.version, stamp.marks) != (
@@ -420,45 +385,42 @@ def _warm(context: CollectionContext, answering: RecallSearch) -> RecallCandidat
     return RecallCandidates(stamp=stamp, recalled=recalled, numbers=numbers)
 
 
-def _look(context: CollectionContext, answering: RecallSearch, reader: Reader) -> RecallCandidates:
+def _look(context: CollectionContext, search: RecallSearch, reader: Reader) -> RecallCandidates:
     sql = context.engine.queries("holdfast.memories.longterm")
     collection = reader.first(Collection, sql.find_collection, **context.named)
     if collection is None or not collection.rows:
         return RecallCandidates(stamp=None, recalled=[], numbers=[])
     bring_up_to_date(context, collection.analyzer)
     if collection.rows > LARGE and collection.indexed:
-        placed = rank_large(context, reader, collection, answering)
+        placed = rank_large(context, reader, collection, search)
     else:
-        placed = _rank_kept(context, reader, collection, answering)
+        placed = _rank_kept(context, reader, collection, search)
     fetched = fetch(context, reader, placed)
     recalled, numbers = recalled_of(fetched, placed)
     return RecallCandidates(stamp=fetched.stamp, recalled=recalled, numbers=numbers)
 
 
 def _rank_kept(
-    context: CollectionContext, reader: Reader, collection: Collection, answering: RecallSearch
+    context: CollectionContext, reader: Reader, collection: Collection, search: RecallSearch
 ) -> list[Placed]:
     kept = context.shared.kept
     entry = kept.entry(collection.number, context.place)
     with entry.lock:
         grown = bring_up(entry, context.engine, reader, collection)
-        placed = _placed(entry, answering)
+        placed = _placed(entry, search)
     if grown:
         kept.weigh(collection.number, entry)
     return placed
 
 
-def _placed(entry: CachedPostings, answering: RecallSearch) -> list[Placed]:
+def _placed(entry: CachedPostings, search: RecallSearch) -> list[Placed]:
     """Rank the postings of *entry*, which is locked."""
     postings = entry.postings
     if postings is None:
         return []
-    question = read(answering.query, postings.participants)
-    ranked = rank(
-        postings, question, answering.options, now=answering.now, cosines=answering.cosines
-    )
+    question = read(search.query.query, postings.participants)
     placed: list[Placed] = []
-    for each in ranked:
+    for each in rank(postings, question, search):
         number = postings.number(each.id)
         row = postings.rows[number]
         beside = entry.beside(number) if row.kind is None else (0, 0)

@@ -13,7 +13,7 @@ from holdfast.engines.base import Row
 from holdfast.memories.longterm.recall.analyze import closeness
 from holdfast.memories.longterm.recall.index import LENT, SHORT, Postings, is_machine
 from holdfast.memories.longterm.recall.query import Question, calls
-from holdfast.memories.longterm.records import RecallOptions
+from holdfast.memories.longterm.records import LongTermOptions, RecallQuery
 
 CANDIDATES, NEAREST = 400, 200
 """Largest number of candidates by words, and by vectors."""
@@ -47,6 +47,19 @@ class Cues(Struct, frozen=True, kw_only=True):
 CUES = Cues()
 
 
+class RecallSearch(Struct, frozen=True, kw_only=True):
+    """A validated recall at one moment, in microseconds since 1970.
+
+    *options* are those of the collection, overridden by the query. *cosines* are those of rows that
+    have a vector, by id; None where nothing is compared by meaning.
+    """
+
+    query: RecallQuery
+    options: LongTermOptions
+    now: int
+    cosines: Mapping[str, float] | None = None
+
+
 class Fits(Struct, frozen=True, kw_only=True):
     """Candidates in order of recording, with the score of each.
 
@@ -73,22 +86,12 @@ def rare_terms(terms: Sequence[str], df: Callable[[str], int], rows: int) -> tup
     return rare if len(rare) >= RARE_ENOUGH else tuple(terms)
 
 
-def fit(
-    postings: Postings,
-    question: Question,
-    options: RecallOptions,
-    cosines: Mapping[str, float] | None = None,
-    cues: Cues = CUES,
-) -> Fits:
-    """Score the rows that *options* allows against *question*.
-
-    *cosines* are those of rows that have a vector, by id; None where nothing is compared by
-    meaning.
-    """
+def fit(postings: Postings, question: Question, search: RecallSearch, cues: Cues = CUES) -> Fits:
+    """Score the rows that *search* allows against *question*."""
     lex, covered, touched = _lex(postings, question.terms)
-    worded = _best(lex, _allowed(postings, options, sorted(touched)))
-    date = _dates(postings, question, options)
-    cosine, nearest = _cosines(postings, options, cosines)
+    worded = _best(lex, _allowed(postings, search.query, sorted(touched)))
+    date = _dates(postings, question, search.query)
+    cosine, nearest = _cosines(postings, search)
     rows = sorted({*worded, *date, *nearest}) if date or nearest else worded
     followed = _followed(postings, lex, worded, rows, cues)
     best = max(followed, default=0.0) or 1.0
@@ -101,13 +104,17 @@ def fit(
     fits = [
         share + usual[places[row]] + lean[row] for row, share in zip(rows, lexical, strict=True)
     ]
-    for weight, found in ((cues.date, date), (cues.link, link), (options.cosine_weight, near)):
+    for weight, found in (
+        (cues.date, date),
+        (cues.link, link),
+        (search.options.cosine_weight, near),
+    ):
         if found:
             pairs = zip(rows, fits, strict=True)
             fits = [each + weight * found.get(row, 0.0) for row, each in pairs]
     return Fits(
         rows=rows, fit=fits, told=covered, lexical=lexical, session=session,
-        date=date, link=link, near=near, cosine=cosine, hybrid=cosines is not None,
+        date=date, link=link, near=near, cosine=cosine, hybrid=search.cosines is not None,
     )  # fmt: skip
 
 
@@ -127,16 +134,16 @@ def _lex(postings: Postings, terms: Sequence[str]) -> tuple[list[float], list[fl
     return lex, covered, touched
 
 
-def _allowed(postings: Postings, options: RecallOptions, rows: Iterable[int]) -> list[int]:
+def _allowed(postings: Postings, query: RecallQuery, rows: Iterable[int]) -> list[int]:
     """Return those of *rows* that may be recalled."""
     if postings.has_context:
         rows = (row for row in rows if not postings.rows[row].context)
-    if options.kinds is not None:
-        kinds = options.kinds
+    if query.kinds is not None:
+        kinds = frozenset(query.kinds)
         rows = (row for row in rows if postings.rows[row].kind in kinds)
-    if options.what == "items":
+    if query.what == "items":
         rows = (row for row in rows if postings.rows[row].kind is not None)
-    elif options.what == "turns" and postings.has_items:
+    elif query.what == "turns" and postings.has_items:
         rows = (row for row in rows if postings.rows[row].kind is None)
     return list(rows)
 
@@ -147,24 +154,22 @@ def _best(lex: list[float], rows: list[int]) -> list[int]:
     return sorted(sorted(rows, key=lex.__getitem__, reverse=True)[:CANDIDATES])
 
 
-def _dates(postings: Postings, question: Question, options: RecallOptions) -> dict[int, float]:
+def _dates(postings: Postings, question: Question, query: RecallQuery) -> dict[int, float]:
     if not question.dates:
         return {}
     found: dict[int, float] = {}
     for day, rows in postings.days.items():
         if close := closeness(question.dates, day):
-            found.update(dict.fromkeys(_allowed(postings, options, rows), close))
+            found.update(dict.fromkeys(_allowed(postings, query, rows), close))
     return found
 
 
-def _cosines(
-    postings: Postings, options: RecallOptions, cosines: Mapping[str, float] | None
-) -> tuple[dict[int, float], list[int]]:
+def _cosines(postings: Postings, search: RecallSearch) -> tuple[dict[int, float], list[int]]:
     """Return the cosines by row, and the rows with the largest."""
-    if not cosines:
+    if not search.cosines:
         return {}, []
-    known = postings.numbered(cosines)
-    allowed = _allowed(postings, options, sorted(known))
+    known = postings.numbered(search.cosines)
+    allowed = _allowed(postings, search.query, sorted(known))
     return known, sorted(allowed, key=known.__getitem__, reverse=True)[:NEAREST]
 
 
