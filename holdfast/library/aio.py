@@ -51,7 +51,7 @@ from holdfast.memories.longterm import read
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import (
-    K,
+    DEFAULT_K,
     Cleared,
     Flushed,
     ForgetResult,
@@ -1092,7 +1092,7 @@ class AsyncLongTermMemory(AsyncLongTermData):
     async def recall(
         self,
         query: str,
-        k: int = K,
+        k: int = DEFAULT_K,
         *,
         what: What = "all",
         kinds: Iterable[str] | None = None,

@@ -29,8 +29,7 @@ from holdfast.engines.postgres.server import CONNECT_TIMEOUT, MOST_CONNECTIONS
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.records import CHANGES_KEPT, DAY, EVICTED_KEPT, RANGES, DurableLimits
 from holdfast.memories.longterm import block
-from holdfast.memories.longterm.recall.recall import K
-from holdfast.memories.longterm.records import MAX_ITEMS, LongTermOptions
+from holdfast.memories.longterm.records import DEFAULT_K, MAX_ITEMS, LongTermOptions
 from holdfast.memories.longterm.vectors.registry import NAMES
 from holdfast.memories.run.records.write import ENDED_MOST
 from holdfast.memories.stores.transaction import MEMORIES_CAP
@@ -48,7 +47,7 @@ FIGURES = {
     "live memories in a store": MEMORIES_CAP,
     "bytes of a memory's content": CONTENT_BYTES_MAX,
     "bytes of a recalled block": block.BUDGET,
-    "results of `recall`": K,
+    "results of `recall`": DEFAULT_K,
     "bytes of a request's body": MIB,
     "bytes of a body under `/api/durable`": DURABLE_LIMIT,
     "bytes of a body under `/api/longterm`": LONGTERM_LIMIT,

@@ -17,12 +17,12 @@ from holdfast.memories.longterm.background import schedule
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.recall.recall import recall
 from holdfast.memories.longterm.records import (
+    DEFAULT_K,
     Cleared,
     Flushed,
     ForgetResult,
     Imported,
     Item,
-    K,
     LongTermStatus,
     Recalled,
     RecallQuery,
@@ -111,7 +111,7 @@ class LongTermMemory(LongTermData):
     def recall(
         self,
         query: str,
-        k: int = K,
+        k: int = DEFAULT_K,
         *,
         what: What = "all",
         kinds: Iterable[str] | None = None,

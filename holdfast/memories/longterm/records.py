@@ -306,14 +306,14 @@ class Weights(Struct, frozen=True):
             raise InvalidInput("weights", "must not all be 0")
 
 
-K: Final = 5
+DEFAULT_K: Final = 5
 
 
 class RecallQuery(Struct, frozen=True, kw_only=True):
     """The parameters of a recall; of `kinds` no turn is one."""
 
     query: str
-    k: int = K
+    k: int = DEFAULT_K
     what: str = "all"
     kinds: Iterable[str] | None = None
     min_relevance: float | None = None
