@@ -25,7 +25,7 @@ LIMITS = {
 CEILINGS = {
     # What is left to do. These figures only fall; the target of each stands beside it.
     "files under 100 lines": 25,  # 25
-    "files with one importer": 59,  # 60
+    "files with one importer": 58,  # 60
     "folders with too many files": 2,  # 2
     "circles of imports": 0,  # 0
     "files in circles of imports": 0,  # 0
@@ -55,7 +55,6 @@ FILTERS = "the contract's filters, each named on the wire"
 COLUMNS = "the columns of a row, by name"
 ENTRY = "the fields of one entry and how it is written"
 OPTIONS = "options of a public call, most of them optional"
-PARTS = "the parts it is composed of, by name"
 FACADE = "the methods of one public object"
 PORT = "the methods of the port, and counters"
 MANY_PARAMETERS = {
@@ -70,7 +69,6 @@ MANY_PARAMETERS = {
     "holdfast/doors/cli/server.py:serve": OPTIONS,
     "holdfast/doors/http/app.py:make_app": OPTIONS,
     "holdfast/doors/http/server.py:serve": OPTIONS,
-    "holdfast/doors/mount/filesystem/filesystem.py:StoreFilesystem.__init__": PARTS,
     "holdfast/library/aio.py:open": OPTIONS,
     "holdfast/library/aio.py:AsyncDurableEntries.list": FILTERS,
     "holdfast/library/aio.py:AsyncDurableEntries.set": ENTRY,
@@ -113,7 +111,6 @@ MANY_PARAMETERS = {
 MANY_METHODS = {
     "holdfast/runtime/context.py:Context": "the state of one run",
     "holdfast/runtime/team/board.py:TaskBoard": FACADE,
-    "holdfast/doors/mount/fuse/kernel.py:Operations": "one method for each FUSE operation",
     "holdfast/engines/postgres/engine.py:PostgresEngine": PORT,
     "holdfast/engines/sqlite/engine.py:SQLiteEngine": PORT,
     "holdfast/library/holdfast.py:Holdfast": FACADE,

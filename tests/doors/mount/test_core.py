@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast.doors.mount.filesystem.filesystem import StoreFilesystem
+from holdfast.doors.mount.filesystem.tree import MountContext
 from holdfast.doors.mount.names import MIB, MountOptions
 from holdfast.doors.mount.storage.deadline import Deadline, Later
 from holdfast.doors.mount.storage.source import Contents, StoreSource
@@ -48,12 +49,14 @@ def mounted(tmp_path: Path, store: Store, name: str = "one") -> Generator[StoreF
         later = Later()
         core = StoreFilesystem(
             [("notes", source, "read_write")],
-            options=options,
-            spool=Spool(options.spool, clock=clock),
-            later=later,
-            clock=clock,
-            ids=Ids(),
-            publish=lambda _: None,
+            MountContext(
+                options=options,
+                spool=Spool(options.spool, clock=clock),
+                later=later,
+                clock=clock,
+                ids=Ids(),
+                publish=lambda _: None,
+            ),
         )
         core.start()
         try:

@@ -32,8 +32,8 @@ class Ear:
             seq=seq,
             changed=lambda answer: self._hear("changed", answer),
             resynced=lambda snapshot: self._hear("resynced", snapshot),
-            lost=lambda error: self._hear("lost", error),
-            back=lambda: self._hear("back", None),
+            disconnected=lambda error: self._hear("lost", error),
+            reconnected=lambda: self._hear("back", None),
         )
 
     def _hear(self, what: str, fact: object) -> None:

@@ -80,12 +80,12 @@ class TestOnEachTarget:
 
     def test_a_content_is_asked_for_once(self, source: StoreSource) -> None:
         memory = saved(source, "/a.md", "tabs \N{SNOWMAN}")
-        assert source.cached(memory.content_sha256) is None
+        assert source.contents.get(memory.content_sha256) is None
 
         assert source.content(memory).content == "tabs \N{SNOWMAN}"
 
         source.apply([Remove(memory_id=memory.id)], "edit_2")
-        assert source.cached(memory.content_sha256) == "tabs \N{SNOWMAN}".encode()
+        assert source.contents.get(memory.content_sha256) == "tabs \N{SNOWMAN}".encode()
         assert source.content(memory).content == "tabs \N{SNOWMAN}"
 
     def test_a_content_that_is_gone_is_a_newer_head_or_nothing(self, source: StoreSource) -> None:
@@ -110,7 +110,7 @@ class TestOnEachTarget:
         for number, memory in enumerate(memories):
             source.ahead(memory)
             deadline.call(lambda: None)
-            if source.cached(memory.content_sha256) is None:
+            if source.contents.get(memory.content_sha256) is None:
                 waited.append(number)
 
         assert waited == [0]
@@ -123,7 +123,9 @@ class TestOnEachTarget:
             source.ahead(memory)
         deadline.call(lambda: None)
 
-        assert not any(source.cached(each.content_sha256) for each in source.snapshot().memories)
+        assert not any(
+            source.contents.get(each.content_sha256) for each in source.snapshot().memories
+        )
 
     def test_its_changes_can_be_waited_for_while_it_is_read(
         self,

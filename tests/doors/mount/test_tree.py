@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.doors.mount.filesystem.nodes import Buffer, Directory, File, Nodes
+from holdfast.doors.mount.filesystem.nodes import Buffer, Directory, File, Nodes, NoKernel
 from holdfast.doors.mount.filesystem.tree import HeadTable, Tree
-from holdfast.doors.mount.fuse.kernel import NoKernel
 from holdfast.doors.mount.names import Kind
 from holdfast.memories.stores.records import Memory, Snapshot
 

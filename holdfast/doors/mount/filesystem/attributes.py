@@ -7,10 +7,17 @@ from errno import EACCES, ENAMETOOLONG, ENODATA, ENOENT, ENOTDIR, ENOTSUP, EROFS
 
 from holdfast.doors.mount.errors import failure
 from holdfast.doors.mount.filesystem.file_ops import HandleTable, StoreDirectories
-from holdfast.doors.mount.filesystem.nodes import Directory, File, Node, nanoseconds
+from holdfast.doors.mount.filesystem.nodes import (
+    Attributes,
+    Directory,
+    DirectoryEntry,
+    File,
+    Node,
+    Space,
+)
 from holdfast.doors.mount.filesystem.transient import StoreParts
-from holdfast.doors.mount.fuse.kernel import Attributes, DirectoryEntry, Space
 from holdfast.doors.mount.names import NAME_BYTES_MAX
+from holdfast.ground.clock import to_microseconds
 
 BLOCKS_PER_MEMORY = 25
 """Blocks of 4,096 bytes that the largest memory takes."""
@@ -46,7 +53,7 @@ class Lookups:
             mode=_ROOT_MODE,
             size=0,
             nlink=2,
-            mtime_ns=nanoseconds(at),
+            mtime_ns=to_microseconds(at) * 1000,
         )
 
     def getattr(self, path: str, fh: int | None = None) -> Attributes:
@@ -54,8 +61,7 @@ class Lookups:
         node = self._nodes.get(path) if fh is None else self._handles.demand(fh).file
         if node is None:
             return self._else(path)
-        entry = node.entry
-        return self._entry(node).attributes if entry is None else entry.attributes
+        return (node.entry or self._entry(node)).attributes
 
     def readdir(self, path: str) -> list[DirectoryEntry]:
         """Return the current entries of the directory *path*."""
@@ -83,8 +89,8 @@ class Lookups:
     def statfs(self, path: str) -> Space:
         """Return how many memories fit: in the store of *path*, or in all."""
         parts = list(self._places.parts.values()) if path == "/" else [self._places.of(path)]
-        cap = sum(each.branch.cap for each in parts)
-        free = sum(max(0, each.branch.cap - len(each.branch.heads)) for each in parts)
+        cap = sum(each.branch.status.cap for each in parts)
+        free = sum(max(0, each.branch.status.cap - len(each.branch.heads)) for each in parts)
         return Space(
             blocks=cap * BLOCKS_PER_MEMORY,
             free_blocks=free * BLOCKS_PER_MEMORY,
@@ -138,10 +144,27 @@ class Lookups:
         return None if value is None else value.encode()
 
     def _entry(self, node: Node) -> DirectoryEntry:
-        """Build the directory entry of *node* under the store's lock."""
+        """Build and cache the directory entry of *node*, under the store's lock."""
         branch = self._places.of(node.path).branch
         with branch.lock:
-            return branch.tree.show(node)
+            if isinstance(node, Directory):
+                mode, size, nlink, at = 0o040755, 0, 2, node.changed_at
+            else:
+                buffer, memory = node.buffer, node.memory or node.former
+                mode, size, nlink, at = 0o100644, 0, 1, None
+                if buffer is not None:
+                    size, at = len(buffer.data), buffer.changed_at
+                elif memory is not None:
+                    size, at = memory.content_size_bytes, memory.updated_at
+            attributes = Attributes(
+                inode=node.inode,
+                mode=mode if branch.tree.writable else mode & ~0o222,
+                size=size,
+                nlink=nlink,
+                mtime_ns=0 if at is None else to_microseconds(at) * 1000,
+            )
+            node.entry = entry = DirectoryEntry(node.name, attributes)
+            return entry
 
     def _else(self, path: str) -> Attributes:
         """Return the attributes of the root, else raise ENOENT or a closer errno."""

@@ -1,7 +1,7 @@
 """Open, create, read, write, flush and release files."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from errno import (
     EBADF,
@@ -42,8 +42,14 @@ class HandleTable:
     """The open files of a mount, by number."""
 
     def __init__(self) -> None:
-        self.numbers = count(1)
+        self._numbers = count(1)
         self.by_number: dict[int, FileHandle] = {}
+
+    def add(self, handle: FileHandle) -> int:
+        """Return a number for the new *handle*."""
+        fh = next(self._numbers)
+        self.by_number[fh] = handle
+        return fh
 
     def demand(self, fh: int) -> FileHandle:
         """Return the open file *fh*; raise OSError if it is unknown or dead."""
@@ -95,20 +101,20 @@ class StoreDirectories:
         self.parent(path)
         branch = parts.branch
         try:
-            checked(branch.in_store(path))
+            checked(path.removeprefix(branch.prefix))
             kind = kind_of(path[path.rindex("/") + 1 :])
             if kind is Kind.REFUSED:
                 raise failure(EPERM)
             if new and kind is Kind.PLAIN and path not in branch.heads.aside and self._full(branch):
                 raise failure(ENOSPC)
         except OSError as error:
-            branch.counts.refuse(error.errno or 0)
+            branch.status.refuse(error.errno or 0)
             raise
         return kind
 
     def _full(self, branch: StoreDirectory) -> bool:
         """Check whether the store is at its cap, counting new files not yet saved."""
-        left = branch.cap - len(branch.heads)
+        left = branch.status.cap - len(branch.heads)
         if left <= 0:
             return True
         # Directories and the other stores' files count too: a bound that is near at once.
@@ -118,13 +124,170 @@ class StoreDirectories:
         return new >= left
 
 
-class FileWriter:
-    """Write and truncate files. Content that no memory can hold fails at once."""
+READS_ON = 64
+"""How many opens after a cache miss still read ahead."""
+
+
+class FileOperations:
+    """Open, create, read, write and close files; refuse what no memory can hold."""
 
     def __init__(self, places: StoreDirectories, handles: HandleTable) -> None:
         self._places, self._handles = places, handles
         self._by_number = handles.by_number
         self._parts: Mapping[str, StoreParts] = places.parts
+
+    def open(self, path: str, flags: int) -> int:
+        """Open the file at *path*, load its head and return a handle."""
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise failure(EOPNOTSUPP)
+        parts = self._places.of(path)
+        branch, file = parts.branch, parts.branch.demand_file(path)
+        writing, emptied = flags & os.O_ACCMODE != os.O_RDONLY, bool(flags & os.O_TRUNC)
+        if writing or emptied:
+            branch.demand_writable()
+        if emptied and not writing:
+            self._shorten(parts, file, 0)
+        handle = FileHandle(branch.slug, file, writing, bool(flags & os.O_APPEND))
+        if not emptied:
+            self._load(branch, handle)
+        if writing or file.work is not None or file.buffer is not None:
+            with branch.lock:
+                work_of(file).handles.append(handle)
+                if emptied and writing:
+                    self._cut_handle(branch, handle, 0)
+        return self._handles.add(handle)
+
+    def create(self, path: str, flags: int) -> int:
+        """Create a file at *path* and return a handle on it; nothing is saved yet."""
+        parts = self._places.of(path, change=True)
+        branch = parts.branch
+        branch.demand_writable()
+        with branch.lock:
+            present = branch.tree.at(path)
+            if present is None:
+                kind = self._places.checked(parts, path, new=True)
+                file = branch.tree.new_file(path, kind)
+                buffer = branch.unsaved.begin(file, Buffer(b"", branch.context.clock.now()))
+                buffer.unsaved = True
+                branch.tree.attach(file, path)
+                writing, append = flags & os.O_ACCMODE != os.O_RDONLY, bool(flags & os.O_APPEND)
+                handle = FileHandle(branch.slug, file, writing, append)
+                work_of(file).handles.append(handle)
+                return self._handles.add(handle)
+        if flags & os.O_EXCL:
+            raise failure(EEXIST)
+        if isinstance(present, Directory):
+            raise failure(EISDIR)
+        return self.open(path, flags & ~os.O_CREAT)
+
+    def read(self, fh: int, size: int, offset: int) -> bytes:
+        """Return up to *size* bytes at *offset* of the unsaved content, else the head."""
+        handle = self._by_number.get(fh)
+        if handle is None:
+            raise failure(EBADF)
+        if handle.dead:
+            raise failure(handle.dead)
+        file = handle.file
+        buffer = file.buffer
+        if buffer is not None:
+            return bytes(buffer.data[offset : offset + size])
+        content, memory = handle.content, file.memory
+        if memory is not None and memory.content_sha256 != handle.sha256:
+            try:
+                branch = self._parts[handle.slug].branch
+                found, content = branch.content(file, memory)
+            except HoldfastError:
+                return handle.content[offset : offset + size]
+            if not handle.writable:
+                # A writing handle stays based on the head at its open.
+                handle.pin(content, found.content_sha256, found.id)
+        return content[offset : offset + size]
+
+    def flush(self, fh: int) -> None:
+        """Save what was written through the handle: a program closed its descriptor."""
+        handle = self._handles.demand(fh)
+        if handle.sticky_error:
+            self._leave_refused(handle)
+            raise failure(handle.sticky_error)
+        if handle.wrote or handle.sent or handle.failed:
+            parts = self._parts[handle.slug]
+            plain = handle.file.kind is Kind.PLAIN
+            save = parts.saves.save if plain else parts.close
+            try:
+                save(handle.file)
+            finally:
+                # Of this save, or of another program's save of the same bytes.
+                failed, handle.failed = handle.sticky_error or handle.failed, 0
+            if failed:
+                raise failure(failed)
+
+    def fsync(self, fh: int) -> None:
+        """Save all unsaved bytes of the file; a temporary file goes to disk."""
+        handle = self._handles.demand(fh)
+        if handle.sticky_error:
+            raise failure(handle.sticky_error)
+        if handle.file.unsaved or handle.sent or handle.failed:
+            try:
+                self._parts[handle.slug].sync(handle.file)
+            finally:
+                failed, handle.failed = handle.sticky_error or handle.failed, 0
+            if failed:
+                raise failure(failed)
+
+    def release(self, fh: int) -> None:
+        """Close the handle; the last writer's saves a file only created or emptied.
+
+        A failure shows only in the spool and the status.
+        """
+        handle = self._by_number.pop(fh, None)
+        if handle is None or handle.file.work is None:
+            return
+        parts, file = self._parts[handle.slug], handle.file
+        branch = parts.branch
+        with branch.lock:
+            work = work_of(file)
+            if handle in work.handles:
+                work.handles.remove(handle)
+            if file.orphan and not work.handles:
+                branch.unsaved.drop(file)
+            last = handle.writable and not work.written and not handle.dead
+            # What another program writes from here on is for its own close to save.
+            unsaved = file.buffer is not None and file.buffer.unsaved
+        if last and not file.orphan:
+            self._last_writer_left(parts, file, unsaved=unsaved)
+        with branch.lock:
+            tidy(file)
+
+    def _last_writer_left(self, parts: StoreParts, file: File, *, unsaved: bool) -> None:
+        if file.buffer is None:
+            return
+        if unsaved and not work_of(file).due:
+            # A failure is spooled, counted and published; no program waits for a result here.
+            with suppress(OSError):
+                parts.close(file)
+        if file.kind is Kind.TRANSIENT and file.unsaved and not file.has_attempt:
+            parts.grace.arm(file)
+        self._leave_empty(parts.branch, file)
+
+    def _load(self, branch: StoreDirectory, handle: FileHandle) -> None:
+        """Pin *handle* to its file's head, read from the store if not cached."""
+        file = handle.file
+        memory = file.memory
+        if memory is None or file.buffer is not None:
+            return
+        known = branch.source.contents.get(memory.content_sha256)
+        if not handle.writable and (known is None or branch.reads_on):
+            branch.reads_on = READS_ON if known is None else branch.reads_on - 1
+            branch.source.ahead(memory)
+        if known is not None:
+            handle.pin(known, memory.content_sha256, memory.id)
+            return
+        try:
+            found, content = branch.content(file, memory)
+        except HoldfastError as error:
+            branch.noted(error)
+            raise oserror(error) from error
+        handle.pin(content, found.content_sha256, found.id)
 
     def write(self, fh: int, data: bytes, offset: int) -> int:
         """Write *data* at *offset*, or at the end for an append; return its size.
@@ -156,7 +319,7 @@ class FileWriter:
             grown = offset + len(data) - size
             if grown > 0:
                 self._grow(branch, file, offset + len(data), grown)
-            buffer.write(data, offset, branch.surroundings.clock.now())
+            buffer.write(data, offset, branch.context.clock.now())
             handle.wrote = True
             file.entry = None
         return len(data)
@@ -170,7 +333,7 @@ class FileWriter:
             parts = self._places.of(path, change=True)
             file = parts.branch.demand_file(path)
             parts.branch.demand_writable()
-            self.shorten(parts, file, length)
+            self._shorten(parts, file, length)
             return
         handle = self._handles.demand(fh)
         if not handle.writable:
@@ -180,9 +343,9 @@ class FileWriter:
         if length and handle.file.buffer is None:
             self._prepare(branch, handle)
         with branch.lock:
-            self.cut(branch, handle, length)
+            self._cut_handle(branch, handle, length)
 
-    def shorten(self, parts: StoreParts, file: File, length: int) -> None:
+    def _shorten(self, parts: StoreParts, file: File, length: int) -> None:
         """Truncate or extend *file* to *length* bytes, by its path."""
         branch = parts.branch
         memory, content = (file.memory, b"") if length == 0 else branch.loaded(file)
@@ -190,7 +353,7 @@ class FileWriter:
             buffer = file.buffer
             size = len(content) if buffer is None else len(buffer.data)
             if length > size and file.kind is not Kind.SCRATCH and 0 not in content:
-                branch.counts.refuse(EFBIG if length > CONTENT_BYTES_MAX else EILSEQ)
+                branch.status.refuse(EFBIG if length > CONTENT_BYTES_MAX else EILSEQ)
                 raise failure(EFBIG if length > CONTENT_BYTES_MAX else EILSEQ)
             if buffer is None:
                 buffer = branch.unsaved.begin(file, _on(branch, content, memory))
@@ -204,7 +367,7 @@ class FileWriter:
         if file.kind is Kind.TRANSIENT:
             parts.grace.arm(file)
 
-    def cut(self, branch: StoreDirectory, handle: FileHandle, length: int) -> None:
+    def _cut_handle(self, branch: StoreDirectory, handle: FileHandle, length: int) -> None:
         """Set the size of the file of *handle* to *length* bytes, under the lock.
 
         The change is part of its next save.
@@ -216,7 +379,7 @@ class FileWriter:
         try:
             self._cut(branch, file, buffer, length)
         finally:
-            if begun:
+            if begun and not buffer.unsaved:
                 self._leave_unchanged(branch, file)
 
     def _leave_unchanged(self, branch: StoreDirectory, file: File) -> None:
@@ -226,14 +389,14 @@ class FileWriter:
             return
         branch.unsaved.drop(file)
 
-    def leave_refused(self, handle: FileHandle) -> None:
+    def _leave_refused(self, handle: FileHandle) -> None:
         """Remove a new file if all writes to it were refused."""
         branch = self._parts[handle.slug].branch
         with branch.lock:
             if all(each.sticky_error or not each.writable for each in work_of(handle.file).handles):
-                self.leave_empty(branch, handle.file)
+                self._leave_empty(branch, handle.file)
 
-    def leave_empty(self, branch: StoreDirectory, file: File) -> None:
+    def _leave_empty(self, branch: StoreDirectory, file: File) -> None:
         """Remove *file* if the store does not have it and it has nothing to save."""
         with branch.lock:
             buffer = file.buffer
@@ -246,21 +409,21 @@ class FileWriter:
     def _cut(self, branch: StoreDirectory, file: File, buffer: Buffer, length: int) -> None:
         size = len(buffer.data)
         if length > CONTENT_BYTES_MAX and file.kind is not Kind.SCRATCH:
-            branch.counts.refuse(EFBIG, size=length)
+            branch.status.refuse(EFBIG, size=length)
             raise failure(EFBIG)
         if length > size:
             self._grow(branch, file, length, length - size)
         else:
-            branch.unsaved.room(file).give(size - length)
-        buffer.truncate(length, branch.surroundings.clock.now())
+            branch.context.budget.take(file.kind, length - size)
+        buffer.truncate(length, branch.context.clock.now())
         file.entry = None
 
     def _grow(self, branch: StoreDirectory, file: File, size: int, more: int) -> None:
         """Reserve *more* bytes for *file*, which then has *size*; else ENOSPC."""
         if file.kind is Kind.SCRATCH and size > SCRATCH_BYTES_MAX:
             raise failure(ENOSPC)
-        if not branch.unsaved.room(file).take(more):
-            branch.counts.refuse(ENOSPC, size=more)
+        if not branch.context.budget.take(file.kind, more):
+            branch.status.refuse(ENOSPC, size=more)
             self._leave_unchanged(branch, file)
             raise failure(ENOSPC)
 
@@ -294,28 +457,28 @@ class FileWriter:
         memory = file.memory
         if memory is not None and sha256 != memory.content_sha256:
             wanted = handle.append or memory_id is None
-            now = branch.source.cached(memory.content_sha256) if wanted else None
+            now = branch.source.contents.get(memory.content_sha256) if wanted else None
             if emptied or now is not None:
                 content, sha256, memory_id = now or b"", memory.content_sha256, memory.id
             elif memory_id is None:
                 raise failure(EIO)
         buffer = Buffer(
             content,
-            branch.surroundings.clock.now(),
+            branch.context.clock.now(),
             memory_id=memory_id,
             base_sha256=sha256 or None,
             zeros=None if emptied and memory is not None else 0 in content,
         )
         branch.unsaved.begin(file, buffer)
-        self._show_again(branch, file)
+        if file.parent is None and not file.orphan:
+            self._show_again(branch, file)
         return buffer
 
     def _show_again(self, branch: StoreDirectory, file: File) -> None:
         """Reattach a file removed by another client and written here, if its path is free."""
         tree = branch.tree
         above = tree.at(file.path[: file.path.rindex("/")])
-        free = tree.at(file.path) is None and isinstance(above, Directory)
-        if file.parent is None and not file.orphan and free:
+        if tree.at(file.path) is None and isinstance(above, Directory):
             tree.attach(file, file.path)
 
     def _learn_of_zeros(self, branch: StoreDirectory, handle: FileHandle) -> None:
@@ -338,7 +501,7 @@ class FileWriter:
         for each in work.handles:
             if each.wrote or each is handle:
                 each.sticky_error, each.wrote = errno, False
-        branch.counts.refuse(errno, size=size)
+        branch.status.refuse(errno, size=size)
         if buffer is None or file.orphan:
             return failure(errno)
         before, attempt = work.closed, work.attempt
@@ -347,20 +510,21 @@ class FileWriter:
         if before is None:
             branch.unsaved.drop(file)
             if file.memory is None:
-                branch.unsaved.begin(file, Buffer(b"", branch.surroundings.clock.now()))
+                branch.unsaved.begin(file, Buffer(b"", branch.context.clock.now()))
         else:
-            branch.unsaved.room(file).claim(len(before.content) - len(buffer.data))
+            more = len(before.content) - len(buffer.data)
+            branch.context.budget.take(file.kind, more, force=True)
             buffer.restore(before, unsaved=before is work.closed)
             work.kept_version = buffer.version
         file.entry = None
         if file.parent is not None:
-            branch.surroundings.kernel.forget_content(file.path)
+            branch.context.kernel.forget_content(file.path)
         return failure(errno)
 
 
 def _on(branch: StoreDirectory, content: bytes, memory: Memory | None) -> Buffer:
     """Return a buffer based on *content*, the head of *memory* if that is not None."""
-    at = branch.surroundings.clock.now()
+    at = branch.context.clock.now()
     if memory is None:
         return Buffer(content, at)
     return Buffer(
@@ -369,187 +533,4 @@ def _on(branch: StoreDirectory, content: bytes, memory: Memory | None) -> Buffer
         memory_id=memory.id,
         base_sha256=memory.content_sha256,
         zeros=0 in content,
-    )
-
-
-READS_ON = 64
-"""How many opens after a cache miss still read ahead."""
-
-
-class FileOperations:
-    """Open, create, read and close files."""
-
-    def __init__(self, places: StoreDirectories, handles: HandleTable, writing: FileWriter) -> None:
-        self._places, self._writing = places, writing
-        self._parts: Mapping[str, StoreParts] = places.parts
-        self._handles, self._by_number = handles, handles.by_number
-
-    def open(self, path: str, flags: int) -> int:
-        """Open the file at *path*, load its head and return a handle."""
-        if flags & os.O_TMPFILE == os.O_TMPFILE:
-            raise failure(EOPNOTSUPP)
-        parts = self._places.of(path)
-        branch, file = parts.branch, parts.branch.demand_file(path)
-        writing, emptied = flags & os.O_ACCMODE != os.O_RDONLY, bool(flags & os.O_TRUNC)
-        if writing or emptied:
-            branch.demand_writable()
-        if emptied and not writing:
-            self._writing.shorten(parts, file, 0)
-        handle = _handle(branch, file, flags)
-        if not emptied:
-            self._stand(branch, handle)
-        if writing or file.work is not None or file.buffer is not None:
-            with branch.lock:
-                work_of(file).handles.append(handle)
-                if emptied and writing:
-                    self._writing.cut(branch, handle, 0)
-        fh = next(self._handles.numbers)
-        self._by_number[fh] = handle
-        return fh
-
-    def create(self, path: str, flags: int) -> int:
-        """Create a file at *path* and return a handle on it; nothing is saved yet."""
-        parts = self._places.of(path, change=True)
-        branch = parts.branch
-        branch.demand_writable()
-        with branch.lock:
-            present = branch.tree.at(path)
-            if present is None:
-                kind = self._places.checked(parts, path, new=True)
-                file = branch.tree.new_file(path, kind)
-                buffer = branch.unsaved.begin(file, Buffer(b"", branch.surroundings.clock.now()))
-                buffer.unsaved = True
-                branch.tree.attach(file, path)
-                handle = _handle(branch, file, flags)
-                work_of(file).handles.append(handle)
-                fh = next(self._handles.numbers)
-                self._by_number[fh] = handle
-                return fh
-        if flags & os.O_EXCL:
-            raise failure(EEXIST)
-        if isinstance(present, Directory):
-            raise failure(EISDIR)
-        return self.open(path, flags & ~os.O_CREAT)
-
-    def read(self, fh: int, size: int, offset: int) -> bytes:
-        """Return up to *size* bytes at *offset* of the unsaved content, else the head."""
-        handle = self._by_number.get(fh)
-        if handle is None:
-            raise failure(EBADF)
-        if handle.dead:
-            raise failure(handle.dead)
-        file = handle.file
-        buffer = file.buffer
-        if buffer is not None:
-            return bytes(buffer.data[offset : offset + size])
-        content, memory = handle.content, file.memory
-        if memory is not None and memory.content_sha256 != handle.sha256:
-            content = self._present(handle, memory)
-        return content[offset : offset + size]
-
-    def flush(self, fh: int) -> None:
-        """Save what was written through the handle: a program closed its descriptor."""
-        handle = self._handles.demand(fh)
-        if handle.sticky_error:
-            self._writing.leave_refused(handle)
-            raise failure(handle.sticky_error)
-        if handle.wrote or handle.sent or handle.failed:
-            parts = self._parts[handle.slug]
-            plain = handle.file.kind is Kind.PLAIN
-            self._save(handle, parts.saves.save if plain else parts.close)
-
-    def fsync(self, fh: int) -> None:
-        """Save all unsaved bytes of the file; a temporary file goes to disk."""
-        handle = self._handles.demand(fh)
-        if handle.sticky_error:
-            raise failure(handle.sticky_error)
-        if handle.file.unsaved or handle.sent or handle.failed:
-            self._save(handle, self._parts[handle.slug].sync)
-
-    def release(self, fh: int) -> None:
-        """Close the handle; the last writer's saves a file only created or emptied.
-
-        A failure shows only in the spool and the status.
-        """
-        handle = self._by_number.pop(fh, None)
-        if handle is None or handle.file.work is None:
-            return
-        parts, file = self._parts[handle.slug], handle.file
-        branch = parts.branch
-        with branch.lock:
-            work = work_of(file)
-            if handle in work.handles:
-                work.handles.remove(handle)
-            if file.orphan and not work.handles:
-                branch.unsaved.drop(file)
-            last = handle.writable and not work.written and not handle.dead
-            # What another program writes from here on is for its own close to save.
-            unsaved = file.buffer is not None and file.buffer.unsaved
-        if last and not file.orphan:
-            self._last_writer_left(parts, file, unsaved=unsaved)
-        with branch.lock:
-            tidy(file)
-
-    def _save(self, handle: FileHandle, save: Callable[[File], None]) -> None:
-        """Save what was written.
-
-        Raise OSError if this save failed, or another program's save of the same bytes.
-        """
-        try:
-            save(handle.file)
-            failed = handle.sticky_error or handle.failed
-        finally:
-            handle.failed = 0
-        if failed:
-            raise failure(failed)
-
-    def _last_writer_left(self, parts: StoreParts, file: File, *, unsaved: bool) -> None:
-        if file.buffer is None:
-            return
-        if unsaved and not work_of(file).due:
-            # A failure is spooled, counted and published; no program waits for a result here.
-            with suppress(OSError):
-                parts.close(file)
-        if file.kind is Kind.TRANSIENT and file.unsaved and not file.has_attempt:
-            parts.grace.arm(file)
-        self._writing.leave_empty(parts.branch, file)
-
-    def _stand(self, branch: StoreDirectory, handle: FileHandle) -> None:
-        """Pin *handle* to its file's head, read from the store if not cached."""
-        file = handle.file
-        memory = file.memory
-        if memory is None or file.buffer is not None:
-            return
-        known = branch.source.cached(memory.content_sha256)
-        if not handle.writable and (known is None or branch.reads_on):
-            branch.reads_on = READS_ON if known is None else branch.reads_on - 1
-            branch.source.ahead(memory)
-        if known is not None:
-            handle.pin(known, memory.content_sha256, memory.id)
-            return
-        try:
-            found, content = branch.content(file, memory)
-        except HoldfastError as error:
-            branch.noted(error)
-            raise oserror(error) from error
-        handle.pin(content, found.content_sha256, found.id)
-
-    def _present(self, handle: FileHandle, memory: Memory) -> bytes:
-        """Return the current head; the handle's content if that cannot be read."""
-        try:
-            found, content = self._parts[handle.slug].branch.content(handle.file, memory)
-        except HoldfastError:
-            return handle.content
-        if not handle.writable:
-            # A writing handle stays based on the head at its open.
-            handle.pin(content, found.content_sha256, found.id)
-        return content
-
-
-def _handle(branch: StoreDirectory, file: File, flags: int) -> FileHandle:
-    return FileHandle(
-        branch.slug,
-        file,
-        writable=flags & os.O_ACCMODE != os.O_RDONLY,
-        append=bool(flags & os.O_APPEND),
     )

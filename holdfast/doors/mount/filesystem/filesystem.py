@@ -6,7 +6,7 @@ of another store, or for a save of another file.
 
 import logging
 from collections.abc import Callable, Sequence
-from errno import ENOTTY, EOPNOTSUPP, EPERM, EROFS, ESTALE
+from errno import EPERM, EROFS, ESTALE
 from itertools import count
 from time import monotonic
 
@@ -16,30 +16,21 @@ from holdfast.doors.mount.errors import errno_of, failure, guarded
 from holdfast.doors.mount.filesystem.attributes import ROOT_INODE, Lookups
 from holdfast.doors.mount.filesystem.file_ops import (
     FileOperations,
-    FileWriter,
     HandleTable,
     StoreDirectories,
 )
-from holdfast.doors.mount.filesystem.nodes import Directory, File, Nodes, work_of
+from holdfast.doors.mount.filesystem.nodes import Directory, File, Kernel, Nodes, work_of
 from holdfast.doors.mount.filesystem.recovery import LeftEntry, Recovery, Shutdown
 from holdfast.doors.mount.filesystem.rename import Removals, Renames
 from holdfast.doors.mount.filesystem.store_dir import MountStatus, StoreDirectory, StoreStatus
 from holdfast.doors.mount.filesystem.transient import StoreParts
 from holdfast.doors.mount.filesystem.tree import MountContext
-from holdfast.doors.mount.fuse.kernel import Kernel, NoKernel
-from holdfast.doors.mount.names import MountOptions
-from holdfast.doors.mount.storage.deadline import Later
 from holdfast.doors.mount.storage.feed import StoreFeed
 from holdfast.doors.mount.storage.source import StoreSource
-from holdfast.doors.mount.storage.spool import Spool
-from holdfast.ground.clock import Clock, to_rfc3339
 from holdfast.ground.errors import HoldfastError, NotAuthenticated, Unavailable
-from holdfast.ground.events import Event
-from holdfast.ground.ids import Ids
 from holdfast.memories.stores.records import Access, ChangesPage, Snapshot
 
 _log = logging.getLogger(__name__)
-_NO_KERNEL = NoKernel()
 
 
 class RemoteChanges:
@@ -47,7 +38,7 @@ class RemoteChanges:
 
     def __init__(self, parts: StoreParts, handles: HandleTable) -> None:
         self._parts, self._branch, self._handles = parts, parts.branch, handles
-        parts.branch.on_gone = self.lost
+        parts.branch.on_deleted = self.disconnected
 
     def changed(self, changes: ChangesPage) -> None:
         """Apply changed heads; this mount's own edits arrive here a second time."""
@@ -70,38 +61,39 @@ class RemoteChanges:
             self._branch.heads.resync(snapshot)
         self._update_limits(snapshot)
 
-    def lost(self, error: HoldfastError) -> None:
+    def disconnected(self, error: HoldfastError) -> None:
         """Record why the feed failed: storage down, store deleted or session over."""
         branch = self._branch
         if errno_of(error) == ESTALE:
-            self._gone()
+            self._delete()
             return
-        session = branch.surroundings.options.session_id
+        session = branch.context.options.session_id
         if isinstance(error, NotAuthenticated) and session is not None:
-            branch.ended = True
-            self._judge()
-        branch.lost = error
-        branch.counts.emit("degraded", reason=getattr(error, "reason", type(error).__name__))
+            branch.status.ended = True
+            self._update_access()
+        branch.status.disconnected = error
+        branch.status.emit("degraded", reason=getattr(error, "reason", type(error).__name__))
 
-    def back(self) -> None:
+    def reconnected(self) -> None:
         """Record that the feed works again."""
-        self._branch.lost = None
-        if self._branch.ended:
-            self._branch.ended = False
-            self._judge()
+        status = self._branch.status
+        status.disconnected = None
+        if status.ended:
+            status.ended = False
+            self._update_access()
 
     def _update_limits(self, store: ChangesPage | Snapshot) -> None:
-        branch = self._branch
-        if (store.cap, store.archived_at) != (branch.cap, branch.archived_at):
-            branch.cap, branch.archived_at = store.cap, store.archived_at
-            self._judge()
+        status = self._branch.status
+        if (store.cap, store.archived_at) != (status.cap, status.archived_at):
+            status.cap, status.archived_at = store.cap, store.archived_at
+            self._update_access()
 
-    def _judge(self) -> None:
+    def _update_access(self) -> None:
         """Check whether the store is still writable; if not, spool unsaved files."""
         branch = self._branch
         with branch.lock:
             before = branch.refusal
-            branch.judge()
+            branch.update_access()
             closed = not before and branch.refusal
             files = [file for file in branch.tree.root.files() if file.work] if closed else []
         for file in files:
@@ -134,26 +126,26 @@ class RemoteChanges:
                 if file.memory is None:
                     branch.unsaved.vanish(file)
                 elif file.parent is not None:
-                    branch.surroundings.kernel.forget_content(file.path)
+                    branch.context.kernel.forget_content(file.path)
             if work.aside is not None:
                 branch.heads.put_back(file)
 
-    def _gone(self) -> None:
+    def _delete(self) -> None:
         """Empty the directory of a deleted store; unsaved bytes are discarded."""
         branch = self._branch
         with branch.lock:
-            if branch.gone:
+            if branch.status.deleted:
                 return
-            branch.gone, branch.lost = True, None
+            branch.status.deleted, branch.status.disconnected = True, None
             for handle in self._handles.of(branch.slug):
                 handle.dead = handle.sticky_error = ESTALE
             files = branch.tree.root.files()
             for file in files:
                 if file.unsaved:
-                    branch.counts.fail(ESTALE)
+                    branch.status.fail(ESTALE)
             self._empty(files)
-            branch.surroundings.spool.forget(branch.source.id)
-            branch.judge()
+            branch.context.spool.forget(branch.source.id)
+            branch.update_access()
 
     def _empty(self, files: list[File]) -> None:
         branch = self._branch
@@ -164,7 +156,7 @@ class RemoteChanges:
                 work.stop_grace()
                 for kept in (work.kept, work.attempt.kept if work.attempt else None):
                     if kept is not None:
-                        branch.surroundings.spool.release(kept)
+                        branch.context.spool.release(kept)
                 work.attempt = work.unsure = work.kept = work.closed = None
                 work.due = False
             branch.heads.set_aside(file, None)
@@ -177,7 +169,7 @@ class RemoteChanges:
             if isinstance(node, Directory) and node.parent is not None:
                 above = node.parent.path
                 branch.tree.remove(node)
-                branch.surroundings.kernel.forget_name(above, node.name)
+                branch.context.kernel.forget_name(above, node.name)
 
 
 class StoreFilesystem:
@@ -187,33 +179,14 @@ class StoreFilesystem:
     """
 
     def __init__(
-        self,
-        sources: Sequence[tuple[str, StoreSource, Access]],
-        *,
-        options: MountOptions,
-        spool: Spool,
-        later: Later,
-        clock: Clock,
-        ids: Ids,
-        publish: Callable[[Event], None],
-        kernel: Kernel = _NO_KERNEL,
+        self, sources: Sequence[tuple[str, StoreSource, Access]], context: MountContext
     ) -> None:
-        around = self._around = MountContext(
-            options=options,
-            spool=spool,
-            later=later,
-            clock=clock,
-            ids=ids,
-            publish=publish,
-            kernel=kernel,
-        )
+        self._context = context
         nodes: Nodes = {}
         inodes = count(ROOT_INODE + 1)
         self._parts = {
             slug: StoreParts(
-                StoreDirectory(
-                    slug, source, access, surroundings=around, nodes=nodes, inodes=inodes
-                )
+                StoreDirectory(slug, source, access, context=context, nodes=nodes, inodes=inodes)
             )
             for slug, source, access in sources
         }
@@ -229,12 +202,11 @@ class StoreFilesystem:
         lookups = Lookups(
             places,
             handles,
-            at=self._around.clock.now(),
-            status=self._described,
+            at=self._context.clock.now(),
+            status=lambda: self.described(),  # noqa: PLW0108 - the process replaces it
             store_status=lambda parts: msgspec.json.encode(self._of_store(parts)),
         )
-        writing = FileWriter(places, handles)
-        files = FileOperations(places, handles, writing)
+        files = FileOperations(places, handles)
         removing, renaming = Removals(places), Renames(places)
         self._remote = {slug: RemoteChanges(parts, handles) for slug, parts in self._parts.items()}
         self.getattr, self.readdir = guarded(lookups.getattr), guarded(lookups.readdir)
@@ -248,8 +220,8 @@ class StoreFilesystem:
         self.flush = guarded(files.flush, timed=True)
         self.fsync = guarded(files.fsync, timed=True)
         self.release = guarded(files.release, timed=True)
-        self.write = guarded(writing.write)
-        self.truncate = guarded(writing.truncate, timed=True)
+        self.write = guarded(files.write)
+        self.truncate = guarded(files.truncate, timed=True)
         self.unlink = guarded(removing.unlink, timed=True)
         self.rename = guarded(renaming.rename, timed=True)
         self.mkdir = guarded(removing.mkdir, timed=True)
@@ -259,11 +231,11 @@ class StoreFilesystem:
     @property
     def kernel(self) -> Kernel:
         """The kernel to invalidate; a binding sets itself before the start."""
-        return self._around.kernel
+        return self._context.kernel
 
     @kernel.setter
     def kernel(self, kernel: Kernel) -> None:
-        self._around.kernel = kernel
+        self._context.kernel = kernel
 
     def start(self) -> None:
         """Load the stores, save what an earlier mount could not, and follow changes."""
@@ -280,8 +252,8 @@ class StoreFilesystem:
                 seq=snapshot.seq,
                 changed=remote.changed,
                 resynced=remote.resynced,
-                lost=remote.lost,
-                back=remote.back,
+                disconnected=remote.disconnected,
+                reconnected=remote.reconnected,
             )
         self.left = tuple(left)
         for feed in self._feeds.values():
@@ -290,9 +262,9 @@ class StoreFilesystem:
 
     def stop(self, seconds: float) -> int:
         """Save unsaved files within *seconds*; spool the rest and return their number."""
-        around = self._around
-        around.hurried = around.hurried or seconds <= 0
-        around.stopping = True
+        context = self._context
+        context.hurried = context.hurried or seconds <= 0
+        context.stopping = True
         for feed in self._feeds.values():
             feed.close()
         for recovery in self._recoveries:
@@ -300,7 +272,7 @@ class StoreFilesystem:
         end = monotonic() + seconds
 
         def over() -> bool:
-            return around.hurried or monotonic() >= end
+            return context.hurried or monotonic() >= end
 
         spooled = sum(Shutdown(parts).run(over) for parts in self._parts.values())
         self._emit("stopped", spooled=spooled)
@@ -310,11 +282,11 @@ class StoreFilesystem:
         """Return the status of the mount and its stores."""
         branches = [parts.branch for parts in self._parts.values()]
         stores = tuple(self._of_store(parts) for parts in self._parts.values())
-        if self._around.stopping:
+        if self._context.stopping:
             state = "stopping"
         elif any(branch.unsafe for branch in branches):
             state = "unsafe"
-        elif any(branch.lost for branch in branches) or any(store.retrying for store in stores):
+        elif any(each.status.disconnected for each in branches) or any(s.retrying for s in stores):
             state = "degraded"
         else:
             state = "ok"
@@ -332,46 +304,19 @@ class StoreFilesystem:
 
     link = mknod = symlink
 
-    def fallocate(self, path: str) -> None:
-        """Raise EOPNOTSUPP; libc then writes zeros, which `write` refuses."""
-        del path
-        raise failure(EOPNOTSUPP)
-
-    def ioctl(self, path: str) -> None:
-        """Raise ENOTTY."""
-        del path
-        raise failure(ENOTTY)
-
-    def _described(self) -> bytes:
-        return self.described()
-
     def _of_store(self, parts: StoreParts) -> StoreStatus:
         branch = parts.branch
         with branch.lock:
             working = [file for file in branch.tree.root.files() if file.work is not None]
             unsaved = [file for file in working if file.unsaved]
             retrying = [file for file in unsaved if file.work and file.work.tries]
-        counts, archived_at = branch.counts, branch.archived_at
-        return StoreStatus(
-            id=branch.source.id,
-            name=branch.source.name,
-            slug=branch.slug,
-            access="read_only" if branch.read_only else "read_write",
-            archived_at=None if archived_at is None else to_rfc3339(archived_at),
+        return branch.status.report(
             memories=len(branch.heads),
-            cap=branch.cap,
             unsaved=len(unsaved),
             retrying=len(retrying),
-            spooled=self._around.spool.count(branch.source.id),
             hidden=len(branch.heads.hidden),
-            saves=counts.saves,
-            refused=dict(counts.refused),
-            failed=dict(counts.failed),
-            promoted=counts.promoted,
-            conflicts=counts.conflicts,
-            retried=counts.retried,
         )
 
     def _emit(self, what: str, **data: int) -> None:
         first = next(iter(self._parts.values())).branch
-        self._around.emit(what, first.source.workspace, stores=len(self._parts), **data)
+        self._context.emit(what, first.source.workspace, stores=len(self._parts), **data)

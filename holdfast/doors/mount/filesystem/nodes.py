@@ -1,4 +1,4 @@
-"""Nodes of a mounted store, and buffers of unsaved bytes.
+"""Nodes of a mounted store, buffers of unsaved bytes, and the kernel's interface.
 
 A mount holds ten thousand files in memory, so `Work`, which most of them never need, is created
 when a file is opened and dropped when it is idle.
@@ -6,20 +6,79 @@ when a file is opened and dropped when it is idle.
 
 import codecs
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from errno import EFBIG, EILSEQ
+from typing import Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from holdfast.doors.mount.fuse.kernel import Attributes, DirectoryEntry
 from holdfast.doors.mount.names import Kind
 from holdfast.doors.mount.storage.spool import SpoolEntry
-from holdfast.ground.clock import to_microseconds
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.records import Applied, Memory
 from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
+
+
+class Attributes(Struct, frozen=True, kw_only=True):
+    """Attributes of one name for `stat`; `mode` has type and permission bits."""
+
+    inode: int
+    mode: int
+    size: int
+    nlink: int
+    mtime_ns: int
+
+
+class DirectoryEntry(Struct, frozen=True):
+    """One name in a directory."""
+
+    name: str
+    attributes: Attributes
+
+
+class Space(Struct, frozen=True, kw_only=True):
+    """Free space for `df`: blocks of 4,096 bytes, and files."""
+
+    blocks: int
+    free_blocks: int
+    files: int
+    free_files: int
+    name_max: int = 255
+
+
+class Kernel(Protocol):
+    """Calls from the core to its binding."""
+
+    def step_aside(self) -> None:
+        """Let another thread receive requests: this one is about to wait for storage.
+
+        Only the first call in a request has an effect; outside a request it does nothing.
+        """
+        ...
+
+    def forget_content(self, path: str) -> None:
+        """Invalidate data and attributes of *path*, soon, from another thread."""
+        ...
+
+    def forget_name(self, directory: str, name: str) -> None:
+        """Invalidate *name* in *directory*, soon, from another thread."""
+        ...
+
+
+class NoKernel:
+    """A kernel without caches, for a core that is called directly."""
+
+    def step_aside(self) -> None:
+        """Do nothing."""
+
+    def forget_content(self, path: str) -> None:
+        """Do nothing."""
+
+    def forget_name(self, directory: str, name: str) -> None:
+        """Do nothing."""
+
 
 # One buffer serves all handles of a file. It records how it differs from the last save, which
 # decides how it is saved: appended bytes go after the memory's current content, a whole
@@ -200,14 +259,13 @@ class Buffer:
             return
         self._touched(min(length, size), at)
 
-    def replace(self, content: bytes, at: datetime) -> None:
-        """Replace all bytes with *content*."""
-        self.data[:] = content
-        self.replaced = True
-        self._touched(0, at)
+    def snapshot(self, handles: "Iterable[FileHandle]" = ()) -> BufferSnapshot:
+        """Return a snapshot to save; later writes are relative to it.
 
-    def snapshot(self) -> BufferSnapshot:
-        """Return a snapshot to save; later writes are relative to it."""
+        Writes through *handles* become part of the save.
+        """
+        for handle in handles:
+            handle.sent, handle.wrote = handle.sent or handle.wrote, False
         snapshot = BufferSnapshot(
             content=bytes(self.data),
             memory_id=self.memory_id,
@@ -295,21 +353,6 @@ class File:
         self.entry: DirectoryEntry | None = None
         self.orphan = False
 
-    def show(self, mode: int) -> DirectoryEntry:
-        """Build and cache the file's entry; *mode* is its type and permissions."""
-        buffer, memory = self.buffer, self.memory or self.former
-        if buffer is not None:
-            size, at = len(buffer.data), buffer.changed_at
-        elif memory is not None:
-            size, at = memory.content_size_bytes, memory.updated_at
-        else:
-            size, at = 0, None
-        attributes = Attributes(
-            inode=self.inode, mode=mode, size=size, nlink=1, mtime_ns=nanoseconds(at)
-        )
-        self.entry = entry = DirectoryEntry(self.name, attributes)
-        return entry
-
     @property
     def has_attempt(self) -> bool:
         """Whether a save of it is in flight or waits for a retry."""
@@ -335,14 +378,6 @@ class Directory:
         self.children: dict[str, File | Directory] = {}
         self.entry: DirectoryEntry | None = None
 
-    def show(self, mode: int) -> DirectoryEntry:
-        """Build and cache the directory's entry."""
-        attributes = Attributes(
-            inode=self.inode, mode=mode, size=0, nlink=2, mtime_ns=nanoseconds(self.changed_at)
-        )
-        self.entry = entry = DirectoryEntry(self.name, attributes)
-        return entry
-
     def below(self) -> "Iterator[File | Directory]":
         """Yield every file and directory below this, parents before their children."""
         for child in list(self.children.values()):
@@ -357,11 +392,6 @@ class Directory:
 
 Node = File | Directory
 Nodes = dict[str, Node]
-
-
-def nanoseconds(at: datetime | None) -> int:
-    """Return nanoseconds from 1970 to *at*; 0 for None."""
-    return 0 if at is None else to_microseconds(at) * 1000
 
 
 class EditAttempt(Struct, eq=False):
@@ -406,10 +436,6 @@ class FileHandle(Struct, eq=False):
     wrote: bool = False
     sent: bool = False
 
-    def send(self) -> None:
-        """Mark what was written through it as part of a save."""
-        self.sent, self.wrote = self.sent or self.wrote, False
-
     def pin(self, content: bytes, sha256: str, memory_id: str | None) -> None:
         """Base the handle on *content* of the memory *memory_id*."""
         self.content, self.sha256, self.memory_id = content, sha256, memory_id
@@ -443,21 +469,6 @@ class Work(Struct, eq=False):
     tries: int = 0
 
     @property
-    def idle(self) -> bool:
-        """Whether nothing is under way for the file."""
-        return not (
-            self.handles
-            or self.locked
-            or self.due
-            or self.attempt
-            or self.unsure
-            or self.kept
-            or self.aside
-            or self.retry
-            or self.grace
-        )
-
-    @property
     def written(self) -> bool:
         """Whether a program has it open for writing."""
         return any(handle.writable for handle in self.handles)
@@ -484,6 +495,17 @@ def work_of(file: "File") -> Work:
 
 
 def tidy(file: "File") -> None:
-    """Drop the `Work` of *file* if it is idle."""
-    if file.work is not None and file.work.idle:
+    """Drop the `Work` of *file* if nothing is under way for it."""
+    work = file.work
+    if work is not None and not (
+        work.handles
+        or work.locked
+        or work.due
+        or work.attempt
+        or work.unsure
+        or work.kept
+        or work.aside
+        or work.retry
+        or work.grace
+    ):
         file.work = None

@@ -56,7 +56,7 @@ class Shutdown:
             self._away = error.errno in PASSING
             return False
         if transient and file.memory is not None:
-            self._branch.counts.promote(file.memory.id)
+            self._branch.status.promote(file.memory.id)
         return True
 
     def _leave(self, file: File) -> bool:
@@ -115,7 +115,7 @@ class Recovery:
 
     def run(self) -> list[LeftEntry]:
         """Save what an earlier mount could not; return the entries left for a person."""
-        branch, spool = self._branch, self._branch.surroundings.spool
+        branch, spool = self._branch, self._branch.context.spool
         if branch.refusal:
             return []
         return self._try(self._newest(spool.take(branch.source.id)))
@@ -128,7 +128,7 @@ class Recovery:
         newest = {spooled.edit_id: kept for kept, spooled, _ in entries}
         for kept, spooled, _ in entries:
             if newest[spooled.edit_id] is not kept:
-                self._branch.surroundings.spool.remove(kept)
+                self._branch.context.spool.remove(kept)
         return [entry for entry in entries if newest[entry[1].edit_id] is entry[0]]
 
     def end(self) -> None:
@@ -136,11 +136,11 @@ class Recovery:
         with self._branch.lock:
             waiting, self._waiting = self._waiting, []
         for kept, _, _ in waiting:
-            self._branch.surroundings.spool.release(kept)
+            self._branch.context.spool.release(kept)
 
     def _try(self, entries: list[Entry]) -> list[LeftEntry]:
         """Save *entries* in their order; once the storage fails, the rest waits."""
-        branch, spool = self._branch, self._branch.surroundings.spool
+        branch, spool = self._branch, self._branch.context.spool
         left: list[LeftEntry] = []
         for index, (kept, spooled, content) in enumerate(entries):
             try:
@@ -151,7 +151,7 @@ class Recovery:
                 break
             if saved:
                 spool.remove(kept)
-                branch.counts.emit("recovered", spooled.memory_id, size_bytes=len(content))
+                branch.status.emit("recovered", spooled.memory_id, size_bytes=len(content))
             else:
                 spool.release(kept)
                 left.append(LeftEntry(kept.path, spooled.path, spooled.errno))
@@ -159,13 +159,13 @@ class Recovery:
         return left
 
     def _wait(self, entries: list[Entry]) -> None:
-        around = self._branch.surroundings
+        context = self._branch.context
         with self._branch.lock:
             self._waiting = entries
-        if around.stopping:
+        if context.stopping:
             self.end()
         else:
-            around.later.after(AGAIN_SECONDS, self._again, key=(self._branch.slug, "recovery"))
+            context.later.after(AGAIN_SECONDS, self._again, key=(self._branch.slug, "recovery"))
 
     def _again(self) -> None:
         with self._branch.lock:
@@ -203,7 +203,7 @@ class Recovery:
         if head is None:
             return
         if spooled.kind == "transient":
-            self._branch.counts.promote(head.id)
+            self._branch.status.promote(head.id)
         self._before[spooled.path] = _Before(spooled.base_sha256, content, head.content_sha256)
 
     def _head(self, spooled: Spooled) -> Memory | None:

@@ -42,8 +42,8 @@ class OneFile:
         aside: File | None,
     ) -> None:
         self._parts, self._branch = parts, parts.branch
-        self._file, self._new, self._kind = file, new, kind
-        self._target = target
+        self._file, self._new, self._kind, self._target = file, new, kind, target
+        self._path = new.removeprefix(self._branch.prefix)
         self._aside = None if aside is file else aside
 
     def rename(self, *, noreplace: bool) -> None:
@@ -89,9 +89,11 @@ class OneFile:
         if self._target is None and aside is None and is_backup(name):
             self._parts.grace.put_aside(file, self._new)
             return
-        moves = [Moved(memory_id=memory.id, path=branch.in_store(self._new))]
+        moves = [Moved(memory_id=memory.id, path=self._path)]
         if aside is not None and aside.memory is not None:
-            moves.append(Moved(memory_id=aside.memory.id, path=branch.in_store(aside.path)))
+            moves.append(
+                Moved(memory_id=aside.memory.id, path=aside.path.removeprefix(branch.prefix))
+            )
 
         def commit(applied: list[Applied]) -> None:
             if aside is not None:
@@ -115,7 +117,7 @@ class OneFile:
         source = file.memory
         edit = Replace(
             memory_id=over.id,
-            path=branch.in_store(self._new),
+            path=self._path,
             content=snapshot.content.decode(),
             source_id=None if source is None else source.id,
         )
@@ -135,10 +137,12 @@ class OneFile:
 
     def _save(self, *, noreplace: bool) -> None:
         """Save the file as a memory at its new name."""
-        file, branch = self._file, self._branch
+        file = self._file
         snapshot, undo = self._snapshot()
         edit = Save(
-            path=branch.in_store(self._new), content=snapshot.content.decode(), new=noreplace
+            path=self._path,
+            content=snapshot.content.decode(),
+            new=noreplace,
         )
 
         def commit(applied: list[Applied]) -> None:
@@ -161,10 +165,10 @@ class OneFile:
                 branch.heads.end(memory.id, result.seq)
             branch.unsaved.drop(file)
             file.kind = Kind.SCRATCH
-            file.buffer = Buffer(content, branch.surroundings.clock.now())
+            file.buffer = Buffer(content, branch.context.clock.now())
             file.buffer.unsaved = True
 
-        if not branch.surroundings.scratch.take(len(content)):
+        if not branch.context.budget.take(Kind.SCRATCH, len(content)):
             raise failure(ENOSPC)
         edits: tuple[Edit, ...] = tuple(Remove(memory_id=memory.id) for memory in gone)
         try:
@@ -174,7 +178,7 @@ class OneFile:
                 with branch.lock:
                     commit([])
         except OSError:
-            branch.surroundings.scratch.give(len(content))
+            branch.context.budget.take(Kind.SCRATCH, -len(content))
             raise
         self._parts.keeping.forget(file)
 
@@ -231,9 +235,7 @@ class OneFile:
             return snapshot, lambda: None
         with branch.lock:
             buffer = file.buffer
-            snapshot = buffer.snapshot()
-            for handle in work_of(file).handles:
-                handle.send()
+            snapshot = buffer.snapshot(work_of(file).handles)
 
         def undo() -> None:
             with branch.lock:
@@ -246,7 +248,7 @@ class OneFile:
         if buffer is not None:
             fault = content_fault(bytes(buffer.data), zeros=bool(buffer.zeros))
             if fault:
-                self._branch.counts.refuse(fault, size=len(buffer.data))
+                self._branch.status.refuse(fault, size=len(buffer.data))
                 raise failure(fault)
 
     def _arrive(self, kind: Kind) -> None:
@@ -265,10 +267,9 @@ class OneFile:
             if not work_of(target).handles:
                 branch.unsaved.drop(target)
         if file.kind is not kind and file.buffer is not None:
-            size = len(file.buffer.data)
-            branch.unsaved.room(file).give(size)
-            file.kind = kind
-            branch.unsaved.room(file).claim(size)
+            size, budget = len(file.buffer.data), branch.context.budget
+            budget.take(file.kind, -size)
+            budget.take(kind, size, force=True)
         file.kind = kind
         branch.tree.move(file, self._new, here=True)
         branch.heads.reconsider()
@@ -388,17 +389,17 @@ class Renames:
         branch, old = parts.branch, directory.path
         moves: list[Moved] = []
         for node in directory.below():
-            path = branch.in_store(new + node.path[len(old) :])
+            path = (new + node.path[len(old) :]).removeprefix(branch.prefix)
             checked(path)
             if isinstance(node, File) and node.memory is not None:
                 moves.append(Moved(memory_id=node.memory.id, path=path))
         for memory in branch.heads.hidden_below(old):
-            path = branch.in_store(new) + memory.path[len(branch.in_store(old)) :]
+            path = new.removeprefix(branch.prefix) + memory.path[len(old) - len(branch.prefix) :]
             moves.append(Moved(memory_id=memory.id, path=path))
         for former, file in branch.heads.aside.items():
             outside = not file.path.startswith(old + "/")
             if outside and former.startswith(old + "/") and file.memory is not None:
-                path = branch.in_store(file.path)
+                path = file.path.removeprefix(branch.prefix)
                 moves.append(Moved(memory_id=file.memory.id, path=path))
         return tuple(moves)
 

@@ -38,7 +38,7 @@ class UnsavedSpool:
     """Spool bytes that cannot be saved, or not yet; a failure makes the mount unsafe."""
 
     def __init__(self, branch: StoreDirectory) -> None:
-        self._branch, self._spool = branch, branch.surroundings.spool
+        self._branch, self._spool = branch, branch.context.spool
 
     def keep_attempt(self, file: File, attempt: EditAttempt, errno: int) -> bool:
         """Spool the content of *attempt*, which failed with *errno*.
@@ -80,7 +80,7 @@ class UnsavedSpool:
         if attempt is not None and attempt.snapshot is not None:
             base = sha256_hex(attempt.snapshot.content)
         known = work.kept_id if work.kept is not None else ""
-        edit_id = known or self._branch.surroundings.new_edit_id()
+        edit_id = known or self._branch.context.new_edit_id()
         work.closed = snapshot
         kept = self._put(
             file, snapshot, base=base, edit_id=edit_id, errno=errno, instead_of=work.kept
@@ -93,7 +93,7 @@ class UnsavedSpool:
         """Sync the spool entry *kept* of *file* to disk; return whether that worked."""
         if kept is None:
             return True
-        self._branch.surroundings.kernel.step_aside()
+        self._branch.context.kernel.step_aside()
         try:
             self._spool.secure(kept)
         except OSError as error:
@@ -125,7 +125,7 @@ class UnsavedSpool:
 
     def remove(self, kept: SpoolEntry) -> None:
         """Remove a spool entry whose bytes are saved, or whose file is removed."""
-        self._branch.surroundings.kernel.step_aside()
+        self._branch.context.kernel.step_aside()
         self._spool.remove(kept)
 
     def drop_saved(self, file: File) -> None:
@@ -174,21 +174,21 @@ class UnsavedSpool:
             kind = "append"
         if snapshot.replaced and memory is not None and base is None:
             base = memory.content_sha256
-        around = branch.surroundings
+        context = branch.context
         spooled = Spooled(
             store_id=branch.source.id,
             memory_id=memory.id if memory is not None else snapshot.memory_id,
-            path=branch.in_store(file.path),
+            path=file.path.removeprefix(branch.prefix),
             base_sha256=base,
             kind=kind,
             errno=errorcode.get(errno, "EIO") if errno else NOT_FAILED,
             message=os.strerror(errno) if errno else "",
             edit_id=edit_id,
-            at=to_rfc3339(around.clock.now()),
-            session_id=around.options.session_id,
+            at=to_rfc3339(context.clock.now()),
+            session_id=context.options.session_id,
         )
         content = appended if kind == "append" and appended is not None else snapshot.content
-        branch.surroundings.kernel.step_aside()
+        branch.context.kernel.step_aside()
         try:
             # Without an errno the file was only closed: it survives the process, not power loss.
             kept = self._spool.put(spooled, content, instead_of=instead_of, on_disk=bool(errno))
@@ -196,7 +196,7 @@ class UnsavedSpool:
             self._unsafe(file, error)
             return None
         if errno:
-            branch.counts.emit("spooled", spooled.memory_id, errno=spooled.errno, size=len(content))
+            branch.status.emit("spooled", spooled.memory_id, errno=spooled.errno, size=len(content))
         branch.unsafe.discard(file)
         return kept
 
@@ -206,7 +206,7 @@ class UnsavedSpool:
             self._branch.unsafe.add(file)
             _log.error("unsaved data cannot be spooled: %s", error.strerror)
             name = errorcode.get(error.errno or 0, "EIO")
-            self._branch.counts.emit("degraded", state="unsafe", errno=name)
+            self._branch.status.emit("degraded", state="unsafe", errno=name)
 
 
 PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0, 5.0)
@@ -218,7 +218,7 @@ class FileSaver:
 
     def __init__(self, branch: StoreDirectory, keeping: UnsavedSpool, sending: StoreWriter) -> None:
         self._branch, self._keeping, self._sending = branch, keeping, sending
-        self._around = branch.surroundings
+        self._context = branch.context
         self.detached: Callable[[File, bytes], None] = lambda _file, _content: None
         """Called with a backup that was separated from its memory, and its content."""
 
@@ -263,7 +263,11 @@ class FileSaver:
         except OSError as failed:
             self._put_off(file, failed)
             raise
-        self._send_new(file, aside)
+        attempt, content = self._new_attempt(file, aside)
+        if attempt is not None:
+            self._send(file, attempt)
+            if aside is not None:
+                self.detached(aside, content)
 
     def settle(self, file: File) -> None:
         """Resolve edits of *file* in doubt, under its lock; OSError if not possible now."""
@@ -293,12 +297,10 @@ class FileSaver:
             buffer = file.buffer
             if buffer is None:
                 return failure(number)
-            attempt = EditAttempt(
-                (), self._around.new_edit_id(), self._branch.absorb, buffer.snapshot()
-            )
-            attempt.kept, work_of(file).kept = work_of(file).kept, None
-            for handle in work_of(file).handles:
-                handle.send()
+            work, edit_id = work_of(file), self._context.new_edit_id()
+            snapshot = buffer.snapshot(work.handles)
+            attempt = EditAttempt((), edit_id, self._branch.absorb, snapshot)
+            attempt.kept, work.kept = work.kept, None
         return self._fail_for_good(file, attempt, number)
 
     def undo_attempt(self, file: File, attempt: EditAttempt) -> None:
@@ -330,18 +332,18 @@ class FileSaver:
         for handle in work.handles:
             handle.sent = False
         if same:
-            branch.source.keep(memory.content_sha256, snapshot.content)
+            branch.source.contents.put(memory.content_sha256, snapshot.content)
             for handle in work.handles:
                 handle.pin(snapshot.content, memory.content_sha256, memory.id)
         elif file.parent is not None:
-            branch.surroundings.kernel.forget_content(file.path)
+            branch.context.kernel.forget_content(file.path)
         if buffer is not None and not buffer.unsaved:
             branch.unsaved.drop(file)
         elif buffer is not None:
             buffer.memory_id = memory.id
             buffer.base_sha256 = memory.content_sha256 if same else sha256_hex(snapshot.content)
         branch.unsafe.discard(file)
-        branch.counts.saves += result.changed
+        branch.status.saves += result.changed
         return file
 
     def catch_up(self, file: File) -> None:
@@ -358,20 +360,17 @@ class FileSaver:
         with self._branch.lock:
             for handle in work_of(file).handles:
                 handle.pin(content, found.content_sha256, found.id)
-            buffer = file.buffer
-            if buffer is not None and buffer.only_appended and self._grow(file, content):
+            buffer, budget = file.buffer, self._context.budget
+            if buffer is None or not buffer.only_appended:
+                return
+            if budget.take(file.kind, len(content) - buffer.base_size):
                 buffer.rebase(content, memory_id=found.id, base_sha256=found.content_sha256)
 
-    def _grow(self, file: File, content: bytes) -> bool:
-        """Reserve bytes for *content* as the new base of bytes appended to *file*."""
-        buffer = file.buffer
-        more = len(content) - (buffer.base_size if buffer is not None else 0)
-        if more > 0:
-            return self._branch.unsaved.room(file).take(more)
-        self._branch.unsaved.room(file).give(-more)
-        return True
+    def _new_attempt(self, file: File, aside: File | None) -> tuple[EditAttempt | None, bytes]:
+        """Return the attempt to save all unsaved bytes, or None; and *aside*'s content.
 
-    def _send_new(self, file: File, aside: File | None) -> None:
+        The bytes are saved as the memory of *aside* if there is one.
+        """
         branch, work = self._branch, work_of(file)
         if branch.heads.aside.get(file.path) not in (None, file, aside):
             raise self._put_off(file, failure(EIO))
@@ -379,36 +378,32 @@ class FileSaver:
             content = b"" if aside is None else branch.loaded(aside)[1]
         except OSError as error:
             raise self._put_off(file, error) from error
-        self._keeping.drop_saved(file)
+        buffer = file.buffer
+        if buffer is None or not buffer.unsaved:
+            self._keeping.drop_saved(file)
         with branch.lock:
             buffer = file.buffer
             if buffer is None or not buffer.unsaved:
-                return
-            version, snapshot = buffer.version, buffer.snapshot()
-            for handle in work.handles:
-                handle.send()
+                return None, content
+            version, snapshot = buffer.version, buffer.snapshot(work.handles)
             work.due, work.closed = False, None
             attempt = work.attempt = self._attempt(file, snapshot, aside, content)
         fault = content_fault(snapshot.content, zeros=snapshot.zeros)
         if fault:
             raise self._fail_for_good(file, attempt, fault)
-        self._adopt_kept(file, attempt, version)
-        self._send(file, attempt)
-        if aside is not None:
-            self.detached(aside, content)
+        if work.kept is not None:
+            self._adopt_kept(file, attempt, version)
+        return attempt, content
 
     def _attempt(
         self, file: File, snapshot: BufferSnapshot, aside: File | None, content: bytes
     ) -> EditAttempt:
-        """Return the attempt to save *snapshot*, as the memory of *aside* if there is one."""
-        memory_id = file.memory.id if file.memory is not None else snapshot.memory_id
-        if aside is not None and aside.memory is not None:
-            memory_id = aside.memory.id
+        memory = file.memory if aside is None or aside.memory is None else aside.memory
         appended = snapshot.appended
         edit = Save(
-            path=self._branch.in_store(file.path),
+            path=file.path.removeprefix(self._branch.prefix),
             content=snapshot.content.decode(errors="replace"),
-            memory_id=memory_id,
+            memory_id=snapshot.memory_id if memory is None else memory.id,
             base_sha256=None if snapshot.replaced else snapshot.base_sha256,
             appended=None if appended is None else appended.decode(errors="replace"),
         )
@@ -419,7 +414,7 @@ class FileSaver:
                 self._branch.unsaved.part(aside, content)
             self.saved(file, snapshot, applied[0])
 
-        return EditAttempt((edit,), self._around.new_edit_id(), commit, snapshot)
+        return EditAttempt((edit,), self._context.new_edit_id(), commit, snapshot)
 
     def _adopt_kept(self, file: File, attempt: EditAttempt, version: int) -> None:
         """Reuse the spool entry of *file* for *attempt*, with the entry's edit id.
@@ -429,8 +424,6 @@ class FileSaver:
         work = work_of(file)
         kept, spare = work.kept, work.spare
         work.kept = work.spare = None
-        if kept is None:
-            return
         attempt.kept, attempt.edit_id = kept, work.kept_id or attempt.edit_id
         if work.kept_version != version:
             self._keeping.keep_attempt(file, attempt, EIO)
@@ -450,7 +443,7 @@ class FileSaver:
         if work.due:
             self._try_again(file)
         if attempt.tries:
-            self._branch.counts.emit("recovered", memory.id if memory else None)
+            self._branch.status.emit("recovered", memory.id if memory else None)
         if snapshot is not None and snapshot.appended is not None and memory is not None:
             now = memory.content_sha256
             behind = any(handle.sha256 != now for handle in work.handles)
@@ -461,7 +454,7 @@ class FileSaver:
         """Spool *attempt* after *error* and schedule a retry; return the OSError to raise."""
         branch, number = self._branch, errno_of(error)
         branch.noted(error)
-        if branch.gone:
+        if branch.status.deleted:
             return failure(ESTALE)
         if not isinstance(error, HoldfastError | OSError):
             _log.error("a save failed", exc_info=error)
@@ -476,7 +469,7 @@ class FileSaver:
         if attempt.tries == 1:
             snapshot = attempt.snapshot
             size = 0 if snapshot is None else len(snapshot.content)
-            branch.counts.fail(number, memory_id=file.memory.id if file.memory else None, size=size)
+            branch.status.fail(number, memory_id=file.memory.id if file.memory else None, size=size)
         self._try_again(file)
         return failure(number)
 
@@ -485,11 +478,11 @@ class FileSaver:
         branch, work, snapshot = self._branch, work_of(file), attempt.snapshot
         self._keeping.leave_attempt(file, attempt, number)
         memory_id = file.memory.id if file.memory else None
-        branch.counts.fail(
+        branch.status.fail(
             number, memory_id=memory_id, size=len(snapshot.content) if snapshot else 0
         )
         if number in (ESTALE, EEXIST):
-            branch.counts.conflict(number, memory_id=memory_id)
+            branch.status.conflict(number, memory_id=memory_id)
         with branch.lock:
             work.attempt = None
             work.stop_retrying()
@@ -507,7 +500,7 @@ class FileSaver:
                 for handle in work.handles:
                     handle.pin(b"", "", None)
             elif file.parent is not None:
-                branch.surroundings.kernel.forget_content(file.path)
+                branch.context.kernel.forget_content(file.path)
         if work.handles or file.buffer is not None:
             self.catch_up(file)
         return failure(number)
@@ -526,30 +519,33 @@ class FileSaver:
         self._keeping.keep_unsaved(file, snapshot, version, fault or number)
         # The holder of the file's lock may have saved it meanwhile; then the next try drops this.
         work.due = True
-        self._branch.counts.fail(number, size=len(snapshot.content))
+        self._branch.status.fail(number, size=len(snapshot.content))
         self._try_again(file)
         return failure(number)
 
     def _try_again(self, file: File) -> None:
         work = work_of(file)
-        if self._around.stopping or work.retry is not None:
+        if self._context.stopping or work.retry is not None:
             return
         pause = PAUSES[min(work.tries, len(PAUSES) - 1)]
         work.tries += 1
-        work.retry = self._around.later.after(pause, partial(self._retry, file), key=file.inode)
+        work.retry = self._context.later.after(pause, partial(self._retry, file), key=file.inode)
 
     def _retry(self, file: File) -> None:
         work = work_of(file)
         work.retry = None
-        if self._around.stopping or self._branch.refusal or not (work.attempt or work.due):
+        if self._context.stopping or self._branch.refusal or not (work.attempt or work.due):
             return
-        self._branch.counts.retried += 1
+        self._branch.status.retried += 1
         try:
             with self.locked(file) as aside:
                 if work.attempt is not None:
                     self._send(file, work.attempt)
-                if work.due:
-                    self._send_new(file, aside)
+                attempt, content = self._new_attempt(file, aside) if work.due else (None, b"")
+                if attempt is not None:
+                    self._send(file, attempt)
+                    if aside is not None:
+                        self.detached(aside, content)
         except (OSError, Unavailable) as error:
             _log.debug("still not saved: %s", error)
             if work.attempt is not None or work.due:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from errno import EISDIR, ENOENT, EROFS, ESTALE, errorcode
-from functools import partial
 from itertools import count
 from threading import Condition, RLock
 
@@ -25,8 +24,8 @@ from holdfast.doors.mount.errors import (
 )
 from holdfast.doors.mount.filesystem.nodes import EditAttempt, File, Nodes, tidy, work_of
 from holdfast.doors.mount.filesystem.tree import DirtyFiles, HeadTable, MountContext, Tree
-from holdfast.doors.mount.fuse.kernel import Kernel
 from holdfast.doors.mount.storage.source import StoreSource
+from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import HoldfastError, IdempotencyMismatch, NotFound, Unavailable
 from holdfast.ground.events import Event, Fact
 from holdfast.memories.stores.edits import Edit, Remove
@@ -69,16 +68,52 @@ class MountStatus(Struct, frozen=True, kw_only=True):
 
 
 class StoreDirectoryStatus:
-    """Counters of one store since the start, with log lines and events.
+    """Access to one store, and counters since the start, with log lines and events.
 
-    *ids* are those of the store; events carry them with sizes and errnos.
+    `ended`: the session through which the store is reached is archived. `disconnected` is why its
+    changes cannot be followed.
     """
 
-    def __init__(self, surroundings: MountContext, *, workspace: str, ids: dict[str, str]) -> None:
-        self._surroundings, self._workspace, self._ids = surroundings, workspace, ids
-        self.saves = self.promoted = self.conflicts = self.retried = 0
+    def __init__(
+        self, context: MountContext, source: StoreSource, slug: str, access: Access
+    ) -> None:
+        self._context, self._source, self._slug = context, source, slug
+        self.read_only = access == "read_only" or context.options.read_only
+        self.archived_at: datetime | None = None
+        self.deleted = self.ended = False
+        self.disconnected: HoldfastError | None = None
+        self.cap = self.saves = self.promoted = self.conflicts = self.retried = 0
         self.refused: dict[str, int] = {}
         self.failed: dict[str, int] = {}
+
+    @property
+    def refusal(self) -> int:
+        """The errno of every change, 0 while there is none."""
+        closed = self.read_only or self.ended or self.archived_at is not None
+        return ESTALE if self.deleted else EROFS if closed else 0
+
+    def report(self, *, memories: int, unsaved: int, retrying: int, hidden: int) -> StoreStatus:
+        """Return the status of the store, with these numbers of memories and files."""
+        archived_at = self.archived_at
+        return StoreStatus(
+            id=self._source.id,
+            name=self._source.name,
+            slug=self._slug,
+            access="read_only" if self.read_only else "read_write",
+            archived_at=None if archived_at is None else to_rfc3339(archived_at),
+            memories=memories,
+            cap=self.cap,
+            unsaved=unsaved,
+            retrying=retrying,
+            spooled=self._context.spool.count(self._source.id),
+            hidden=hidden,
+            saves=self.saves,
+            refused=dict(self.refused),
+            failed=dict(self.failed),
+            promoted=self.promoted,
+            conflicts=self.conflicts,
+            retried=self.retried,
+        )
 
     def refuse(self, errno: int, *, size: int = 0) -> None:
         """Count an operation refused with *errno* before it began."""
@@ -98,20 +133,17 @@ class StoreDirectoryStatus:
     def promote(self, memory_id: str) -> None:
         """Count a temporary file that became a memory."""
         self.promoted += 1
-        _log.info("promoted: %s of %s", memory_id, self._ids["store_id"])
+        _log.info("promoted: %s of %s", memory_id, self._source.id)
 
     def emit(self, what: str, memory_id: str | None = None, **data: Fact) -> None:
         """Log and publish `mount.<what>`."""
-        ids = self._ids if memory_id is None else {**self._ids, "memory_id": memory_id}
+        ids = {"store_id": self._source.id}
+        if memory_id is not None:
+            ids["memory_id"] = memory_id
         _log.warning("%s: %s %s", what, ids, data)
-        self._surroundings.publish(
-            Event(
-                type=f"mount.{what}",
-                at=self._surroundings.clock.now(),
-                workspace=self._workspace,
-                ids=ids,
-                data=data,
-            )
+        at, workspace = self._context.clock.now(), self._source.workspace
+        self._context.publish(
+            Event(type=f"mount.{what}", at=at, workspace=workspace, ids=ids, data=data)
         )
 
 
@@ -127,18 +159,22 @@ class FileLocks:
     A thread holds a file's lock while it sends edits of it, so that saves of a file are in order.
     """
 
-    def __init__(self, lock: RLock, surroundings: MountContext) -> None:
-        self._lock, self._surroundings = lock, surroundings
-        self._freed = Condition(lock)
-        self._in_flight: set[object] = set()
+    def __init__(self, lock: RLock, context: MountContext) -> None:
+        self._lock, self._context = lock, context
+        self.freed = Condition(lock)
+        self.in_flight: set[str] = set()
+        """The ids of edits that were sent: the store may be ahead of the tree."""
         self._held, self._alone = 0, False
 
     @contextmanager
     def of(self, *files: File) -> Generator[None]:
         """Hold the locks of *files*; Unavailable after the operation's time limit."""
         with self._lock:
-            if not self._are_free(files):
-                self._wait(partial(self._are_free, files))
+            busy = [file for file in files if file.work is not None and file.work.locked]
+            if self._alone or busy:
+                self._wait(
+                    lambda: not self._alone and not any(work_of(file).locked for file in files)
+                )
             self._held += 1
             for file in files:
                 work_of(file).locked = True
@@ -150,7 +186,7 @@ class FileLocks:
                 for file in files:
                     work_of(file).locked = False
                     tidy(file)
-                self._freed.notify_all()
+                self.freed.notify_all()
 
     @contextmanager
     def of_all(self) -> Generator[None]:
@@ -164,40 +200,23 @@ class FileLocks:
         finally:
             with self._lock:
                 self._alone = False
-                self._freed.notify_all()
-
-    @contextmanager
-    def in_flight(self) -> Generator[None]:
-        """Mark edits as in flight: the store may be ahead of the tree."""
-        edit = object()
-        with self._lock:
-            self._in_flight.add(edit)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._in_flight.discard(edit)
-                self._freed.notify_all()
+                self.freed.notify_all()
 
     def await_in_flight(self) -> None:
         """Wait until the edits now in flight have a response.
 
         The lock is released meanwhile. The wait ends at the latest one second after the deadline.
         """
-        under_way = set(self._in_flight)
-        limit = self._surroundings.options.deadline + 1
-        self._freed.wait_for(lambda: not under_way & self._in_flight, limit)
-
-    def _are_free(self, files: Sequence[File]) -> bool:
-        locked = [file for file in files if file.work is not None and file.work.locked]
-        return not self._alone and not locked
+        under_way = set(self.in_flight)
+        limit = self._context.options.deadline + 1
+        self.freed.wait_for(lambda: not under_way & self.in_flight, limit)
 
     def _wait(self, free: Callable[[], bool]) -> None:
-        deadline = self._surroundings.options.deadline
+        deadline = self._context.options.deadline
         left = seconds_left(deadline)
-        self._surroundings.kernel.step_aside()
+        self._context.kernel.step_aside()
         # The rest of the time is for the work under the lock, or to spool what cannot be saved.
-        if not self._freed.wait_for(free, deadline if left is None else max(0.0, left - SLACK)):
+        if not self.freed.wait_for(free, deadline if left is None else max(0.0, left - SLACK)):
             raise Unavailable("Another save of the file is under way.", reason="busy")
 
 
@@ -214,54 +233,44 @@ class StoreDirectory:
         source: StoreSource,
         access: Access,
         *,
-        surroundings: MountContext,
+        context: MountContext,
         nodes: Nodes,
         inodes: "count[int]",
     ) -> None:
-        self.slug, self.source, self.surroundings = slug, source, surroundings
+        self.slug, self.source, self.context = slug, source, context
         self.prefix = f"/{slug}"
         self.lock = RLock()
-        self.locks = FileLocks(self.lock, surroundings)
+        self.locks = FileLocks(self.lock, context)
         self.tree = Tree(
             self.prefix,
             nodes,
             inodes=inodes,
-            kernel=self._kernel,
-            now=surroundings.clock.now,
+            kernel=lambda: context.kernel,
+            now=context.clock.now,
         )
-        self.heads = HeadTable(self.tree, kernel=self._kernel, on_hidden=self._hidden)
-        self.counts = StoreDirectoryStatus(
-            surroundings, workspace=source.workspace, ids={"store_id": source.id}
+        self.status = StoreDirectoryStatus(context, source, slug, access)
+        self.heads = HeadTable(
+            self.tree,
+            kernel=lambda: context.kernel,
+            on_hidden=lambda memory_id: self.status.emit("refused", memory_id, hidden=True),
         )
-        self.read_only = access == "read_only" or surroundings.options.read_only
-        self.archived_at: datetime | None = None
-        self.cap = 0
-        self.refusal = EROFS if self.read_only else 0
-        self.tree.writable = not self.read_only
-        self.gone = False
-        self.ended = False
-        """Whether the session through which the store is reached is archived."""
-        self.lost: HoldfastError | None = None
-        self.unsaved = DirtyFiles(self.tree, self.heads, surroundings)
+        self.refusal = self.status.refusal
+        self.tree.writable = not self.refusal
+        self.unsaved = DirtyFiles(self.tree, self.heads, context)
         self.unsafe: set[File] = set()
         self.reads_on = 0
         """For how many more opens to read ahead: a directory may be read file by file."""
 
-    def _kernel(self) -> Kernel:
-        # A binding replaces it before the start.
-        return self.surroundings.kernel
-
     def fill(self, snapshot: Snapshot) -> None:
         """Show the store as it is at *snapshot*."""
         with self.lock:
-            self.cap, self.archived_at = snapshot.cap, snapshot.archived_at
-            self.judge()
+            self.status.cap, self.status.archived_at = snapshot.cap, snapshot.archived_at
+            self.update_access()
             self.heads.resync(snapshot)
 
-    def judge(self) -> None:
+    def update_access(self) -> None:
         """Update `refusal` and the shown permissions from the state of the store."""
-        closed = self.read_only or self.ended or self.archived_at is not None
-        self.refusal = ESTALE if self.gone else EROFS if closed else 0
+        self.refusal = self.status.refusal
         self.tree.set_writable(writable=not self.refusal)
 
     def demand_writable(self) -> None:
@@ -269,24 +278,23 @@ class StoreDirectory:
         if self.refusal:
             raise failure(self.refusal)
 
-    def in_store(self, path: str) -> str:
-        """Return the path of a memory at *path* of the mount."""
-        return path[len(self.prefix) :]
-
     def apply(
         self, edits: Sequence[Edit], edit_id: str, commit: Callable[[list[Applied]], None]
     ) -> None:
         """Send *edits*, and pass their results to *commit* under the lock."""
-        with self.locks.in_flight():
-            left = seconds_left(self.surroundings.options.deadline)
-            self.surroundings.kernel.step_aside()
-            applied = (
-                self.source.apply(edits, edit_id)
-                if left is None
-                else self.source.apply(edits, edit_id, left)
-            )
+        in_flight = self.locks.in_flight
+        with self.lock:
+            in_flight.add(edit_id)
+        try:
+            left = seconds_left(self.context.options.deadline)
+            self.context.kernel.step_aside()
+            applied = self.source.apply(edits, edit_id, left)
             with self.lock:
                 commit(applied)
+        finally:
+            with self.lock:
+                in_flight.discard(edit_id)
+                self.locks.freed.notify_all()
 
     def absorb(self, applied: list[Applied]) -> None:
         """Apply the results of edits without a waiting sender, like remote changes."""
@@ -298,12 +306,12 @@ class StoreDirectory:
 
     def content(self, file: File, memory: Memory) -> tuple[Memory, bytes]:
         """Return the head of *file*, *memory* or a newer one, and its content."""
-        known = self.source.cached(memory.content_sha256)
+        known = self.source.contents.get(memory.content_sha256)
         if known is not None:
             return memory, known
-        left = seconds_left(self.surroundings.options.deadline)
-        self.surroundings.kernel.step_aside()
-        found = self.source.content(memory) if left is None else self.source.content(memory, left)
+        left = seconds_left(self.context.options.deadline)
+        self.context.kernel.step_aside()
+        found = self.source.content(memory, left)
         if found.memory_version_id != memory.memory_version_id:
             with self.lock:
                 self.heads.glimpse(file, memory, found)
@@ -324,10 +332,10 @@ class StoreDirectory:
 
     def noted(self, error: BaseException) -> None:
         """Handle an error that shows that the store is deleted."""
-        if isinstance(error, NotFound) and oserror(error).errno == ESTALE and not self.gone:
-            self.on_gone(error)
+        if isinstance(error, NotFound) and errno_of(error) == ESTALE and self.refusal != ESTALE:
+            self.on_deleted(error)
 
-    on_gone: Callable[[HoldfastError], None]
+    on_deleted: Callable[[HoldfastError], None]
     """Called once when the store turns out to be deleted."""
 
     def demand_file(self, path: str) -> File:
@@ -338,9 +346,6 @@ class StoreDirectory:
         if not isinstance(node, File):
             raise failure(EISDIR)
         return node
-
-    def _hidden(self, memory_id: str) -> None:
-        self.counts.emit("refused", memory_id, hidden=True)
 
 
 _NOTHING = (Remove(memory_id="mem_" + "0" * 24),)
@@ -362,7 +367,7 @@ class StoreWriter:
     ) -> None:
         """Send *edits* of *files*; OSError if they fail, and nothing changed."""
         branch = self._branch
-        edit_id = edit_id or branch.surroundings.new_edit_id()
+        edit_id = edit_id or branch.context.new_edit_id()
         try:
             branch.apply(edits, edit_id, commit)
         except Exception as error:
@@ -373,7 +378,7 @@ class StoreWriter:
             if in_doubt(error):
                 for file in files:
                     work_of(file).unsure = EditAttempt(edits, edit_id, branch.absorb)
-            branch.counts.fail(number)
+            branch.status.fail(number)
             raise failure(number) from error
 
     def answer(self, file: File) -> None:

@@ -30,7 +30,7 @@ class Grace:
     ) -> None:
         self._branch, self._saves = branch, saves
         self._keeping, self._sending = keeping, sending
-        self._around = branch.surroundings
+        self._context = branch.context
         saves.detached = self._parted
 
     def close(self, file: File) -> None:
@@ -53,7 +53,7 @@ class Grace:
 
     def arm(self, file: File) -> None:
         """Start the grace period of *file*, which has no writer any more."""
-        self._after(file, self._around.options.grace)
+        self._after(file, self._context.options.grace)
 
     def promote(self, file: File) -> None:
         """Save the temporary *file* as a memory, if it still waits and has no writer."""
@@ -68,7 +68,7 @@ class Grace:
             self.arm(file)
             raise oserror(error) from error
         if file.memory is not None:
-            self._branch.counts.promote(file.memory.id)
+            self._branch.status.promote(file.memory.id)
 
     def put_aside(self, file: File, path: str) -> None:
         """Show the memory *file* at the backup *path* and start its grace period.
@@ -97,7 +97,7 @@ class Grace:
                     return
                 work.stop_grace()
                 self._saves.settle(file)
-                moved = Moved(memory_id=memory.id, path=self._branch.in_store(file.path))
+                moved = Moved(memory_id=memory.id, path=file.path.removeprefix(self._branch.prefix))
                 self._sending.send((file,), (Move(moves=(moved,)),), partial(self._moved, file))
         except (OSError, Unavailable) as error:
             self._not_moved(file, passes=passing(error))
@@ -174,9 +174,9 @@ class Grace:
     def _after(self, file: File, seconds: float) -> None:
         work = work_of(file)
         work.stop_grace()
-        if not self._around.stopping:
+        if not self._context.stopping:
             call = partial(self._due, file)
-            work.grace = self._around.later.after(seconds, call, key=file.inode)
+            work.grace = self._context.later.after(seconds, call, key=file.inode)
 
     def _due(self, file: File) -> None:
         work_of(file).grace = None

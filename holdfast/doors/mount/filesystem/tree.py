@@ -14,8 +14,16 @@ from threading import Lock
 from msgspec import Struct, field
 
 from holdfast.doors.mount.errors import failure
-from holdfast.doors.mount.filesystem.nodes import Buffer, Directory, File, Node, Nodes, work_of
-from holdfast.doors.mount.fuse.kernel import DirectoryEntry, Kernel
+from holdfast.doors.mount.filesystem.nodes import (
+    Buffer,
+    Directory,
+    File,
+    Kernel,
+    Node,
+    Nodes,
+    NoKernel,
+    work_of,
+)
 from holdfast.doors.mount.names import MIB, Kind, MountOptions, is_shown
 from holdfast.doors.mount.storage.deadline import Later
 from holdfast.doors.mount.storage.spool import Spool
@@ -23,9 +31,6 @@ from holdfast.ground.clock import Clock, to_microseconds
 from holdfast.ground.events import Event, Fact
 from holdfast.ground.ids import Ids
 from holdfast.memories.stores.records import Memory, Snapshot
-
-FILE, DIRECTORY = 0o100000, 0o040000
-WRITE_BITS = 0o222
 
 
 class Tree:
@@ -45,18 +50,10 @@ class Tree:
     ) -> None:
         self.prefix = prefix
         self._nodes, self._inodes, self._kernel, self._now = nodes, inodes, kernel, now
+        self.at: Callable[[str], Node | None] = nodes.get
         self.writable = True
         self.root = Directory(next(inodes), prefix, local=True, at=now())
         nodes[prefix] = self.root
-
-    def at(self, path: str) -> Node | None:
-        """Return the file or directory at *path*, or None."""
-        return self._nodes.get(path)
-
-    def show(self, node: Node) -> DirectoryEntry:
-        """Build and cache the directory entry of *node*."""
-        mode = FILE | 0o644 if isinstance(node, File) else DIRECTORY | 0o755
-        return node.show(mode if self.writable else mode & ~WRITE_BITS)
 
     def new_file(self, path: str, kind: Kind = Kind.PLAIN) -> File:
         """Return a file that is not yet in any directory."""
@@ -209,33 +206,27 @@ class Tree:
         directory.entry = None
 
 
-ROOM = 64 * MIB
+BUDGET = 64 * MIB
 """Byte budget of unsaved files in RAM, and the same again for scratch files."""
 
 
 class BufferBudget:
-    """Byte budget of buffers in memory, shared by threads."""
+    """Byte budgets of buffers in memory: of scratch files, and of others."""
 
-    def __init__(self, limit: int = ROOM) -> None:
-        self._left, self._lock = limit, Lock()
+    def __init__(self, limit: int = BUDGET) -> None:
+        self._remaining, self._lock = {True: limit, False: limit}, Lock()
 
-    def take(self, size: int) -> bool:
-        """Reserve *size* bytes; return False and reserve none if fewer remain."""
+    def take(self, kind: Kind, size: int, *, force: bool = False) -> bool:
+        """Reserve *size* bytes for a file of *kind*; return False if fewer remain.
+
+        A negative *size* releases bytes. With *force* they are reserved even if fewer remain.
+        """
+        scratch = kind is Kind.SCRATCH
         with self._lock:
-            if size > self._left:
+            if size > max(0, self._remaining[scratch]) and not force:
                 return False
-            self._left -= size
+            self._remaining[scratch] -= size
             return True
-
-    def claim(self, size: int) -> None:
-        """Reserve *size* bytes even if fewer remain."""
-        with self._lock:
-            self._left -= size
-
-    def give(self, size: int) -> None:
-        """Release *size* reserved bytes."""
-        with self._lock:
-            self._left += size
 
 
 class MountContext(Struct, kw_only=True):
@@ -251,9 +242,8 @@ class MountContext(Struct, kw_only=True):
     clock: Clock
     ids: Ids
     publish: Callable[[Event], None]
-    kernel: Kernel
-    unsaved: BufferBudget = field(default_factory=BufferBudget)
-    scratch: BufferBudget = field(default_factory=BufferBudget)
+    kernel: Kernel = field(default_factory=NoKernel)
+    budget: BufferBudget = field(default_factory=BufferBudget)
     stopping: bool = False
     hurried: bool = False
 
@@ -526,17 +516,12 @@ class HeadTable:
 class DirtyFiles:
     """Start and drop buffers of unsaved bytes. Callers hold the store's lock."""
 
-    def __init__(self, tree: Tree, heads: HeadTable, surroundings: MountContext) -> None:
-        self._tree, self._heads, self._surroundings = tree, heads, surroundings
-
-    def room(self, file: File) -> BufferBudget:
-        """Return the byte budget that the bytes of *file* count towards."""
-        around = self._surroundings
-        return around.scratch if file.kind is Kind.SCRATCH else around.unsaved
+    def __init__(self, tree: Tree, heads: HeadTable, context: MountContext) -> None:
+        self._tree, self._heads, self._context = tree, heads, context
 
     def begin(self, file: File, buffer: Buffer) -> Buffer:
         """Make *buffer* the unsaved content of *file*; ENOSPC over the byte budget."""
-        if not self.room(file).take(len(buffer.data)):
+        if not self._context.budget.take(file.kind, len(buffer.data)):
             raise failure(ENOSPC)
         file.buffer, file.entry = buffer, None
         return buffer
@@ -546,7 +531,7 @@ class DirtyFiles:
         buffer, file.buffer = file.buffer, None
         file.entry = None
         if buffer is not None:
-            self.room(file).give(len(buffer.data))
+            self._context.budget.take(file.kind, -len(buffer.data))
 
     def part(self, file: File, content: bytes) -> None:
         """Separate the backup *file*, with *content*, from its memory."""
@@ -554,8 +539,8 @@ class DirtyFiles:
         self._heads.set_aside(file, None)
         file.kind = Kind.TRANSIENT
         if file.buffer is None:
-            self._surroundings.unsaved.claim(len(content))
-            file.buffer = Buffer(content, self._surroundings.clock.now())
+            self._context.budget.take(file.kind, len(content), force=True)
+            file.buffer = Buffer(content, self._context.clock.now())
         file.buffer.memory_id = file.buffer.base_sha256 = None
         file.buffer.unsaved = True
         file.entry = None

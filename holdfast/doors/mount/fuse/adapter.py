@@ -16,19 +16,21 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from holdfast.doors.mount.fuse import protocol
+from holdfast.doors.mount.filesystem.filesystem import StoreFilesystem
+from holdfast.doors.mount.filesystem.nodes import Attributes, DirectoryEntry
+from holdfast.doors.mount.fuse import kernel as protocol
 from holdfast.doors.mount.fuse.dispatch import FuseDispatcher
-from holdfast.doors.mount.fuse.invalidation import (
+from holdfast.doors.mount.fuse.kernel import (
     CachedPages,
     ChangeCounter,
+    CurrentRequest,
     Directories,
     KernelCaches,
     KernelInvalidator,
+    UnlinkedFiles,
     after,
 )
-from holdfast.doors.mount.fuse.kernel import Attributes, DirectoryEntry, Operations
 from holdfast.doors.mount.fuse.libfuse import FuseSession, MountFailed, bindings, packing
-from holdfast.doors.mount.fuse.protocol import CurrentRequest, UnlinkedFiles
 from holdfast.doors.mount.process.system import at, source_of
 from holdfast.doors.mount.process.unmount import detach
 
@@ -78,7 +80,7 @@ class Listing:
         self._as_of = -1
 
     def entries(
-        self, core: Operations, touched: ChangeCounter, *, anew: bool
+        self, core: StoreFilesystem, touched: ChangeCounter, *, anew: bool
     ) -> Sequence[DirectoryEntry | None]:
         """Return the entries in the order of the first read; None for a removed one.
 
@@ -103,7 +105,7 @@ class Adapter:
     Pointers are numbers. A path is None where libfuse passes a handle.
     """
 
-    def __init__(self, core: Operations, notices: KernelInvalidator) -> None:
+    def __init__(self, core: StoreFilesystem, notices: KernelInvalidator) -> None:
         self.present, self.touched = CurrentRequest(), ChangeCounter()
         self.directories, self.unlinked = Directories(), UnlinkedFiles()
         self._core, self._notices, self._pages = core, notices, CachedPages()
@@ -161,9 +163,6 @@ class Adapter:
     def _handle(self, info: int) -> int:
         return ctypes.c_uint64.from_address(info + self._handle_at).value
 
-    def _set_handle(self, info: int, handle: int) -> None:
-        ctypes.c_uint64.from_address(info + self._handle_at).value = handle
-
     def _getattr(self, path: bytes | None, stat: int, info: int | None) -> None:
         name, request = text(path), self.present.request
         request.reached = True
@@ -178,7 +177,7 @@ class Adapter:
     def _opendir(self, path: bytes, info: int) -> None:
         number = next(self._numbers)
         self._listings[number] = Listing(text(path))
-        self._set_handle(info, number)
+        ctypes.c_uint64.from_address(info + self._handle_at).value = number
 
     def _readdir(
         self, _path: None, into: int, filler: int, offset: int, info: int, plus: int
@@ -270,8 +269,9 @@ class Adapter:
 
     def _used(self, info: int) -> int:
         """Return the handle, and record its node."""
-        handle = self._handle(info)
-        self.unlinked.used(handle, self.present.request.node)
+        handle = ctypes.c_uint64.from_address(info + self._handle_at).value
+        if handle in self.unlinked.unplaced:
+            self.unlinked.used(handle, self.present.request.node)
         return handle
 
     def _release(self, _path: None, info: int) -> None:
@@ -396,7 +396,7 @@ def leave(directory: Path) -> None:
 
 
 def serve(
-    core: Operations,
+    core: StoreFilesystem,
     directory: Path,
     *,
     allow_other: bool,

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from threading import get_ident
 
-from holdfast.doors.mount.fuse import protocol
-from holdfast.doors.mount.fuse.protocol import BufferAt, CurrentRequest, Request, UnlinkedFiles
+from holdfast.doors.mount.fuse import kernel as protocol
+from holdfast.doors.mount.fuse.kernel import BufferAt, CurrentRequest, Request, UnlinkedFiles
 
 logger = logging.getLogger(__name__)
 

@@ -241,15 +241,7 @@ class ThroughFuse:
     ) -> None:
         self._assembled, self._facts, self._register = assembled, facts, register
         self._allow_other = allow_other
-        self._core = StoreFilesystem(
-            assembled.sources,
-            options=assembled.options,
-            spool=assembled.spool,
-            later=assembled.later,
-            clock=assembled.clock,
-            ids=assembled.ids,
-            publish=assembled.publish,
-        )
+        self._core = StoreFilesystem(assembled.sources, assembled.context)
         self._core.described = lambda: msgspec.json.encode(self.status())
         self._ready, self._stop, self._over = Event(), Event(), Event()
         self._mounting, self._turn = False, Lock()

@@ -1,13 +1,14 @@
 """Resolve the options of a mount to stores, directory names and access."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.doors.mount.filesystem.tree import MountContext
 from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.process.registry import Register
 from holdfast.doors.mount.process.system import answered, at
@@ -15,9 +16,9 @@ from holdfast.doors.mount.process.unmount import detach
 from holdfast.doors.mount.storage.deadline import Deadline, Later
 from holdfast.doors.mount.storage.source import Contents, StoreSource
 from holdfast.doors.mount.storage.spool import Spool
-from holdfast.ground.clock import Clock, SystemClock
+from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
-from holdfast.ground.events import Event, EventBus
+from holdfast.ground.events import EventBus
 from holdfast.ground.ids import Ids
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.settings import location
@@ -197,17 +198,12 @@ class MountDependencies(Struct, frozen=True, kw_only=True):
     """
 
     sources: tuple[tuple[str, StoreSource, Access], ...]
-    options: MountOptions
-    spool: Spool
-    later: Later
-    clock: Clock
-    ids: Ids
-    publish: Callable[[Event], None]
+    context: MountContext
     deadlines: tuple[Deadline, ...]
 
     def close(self) -> None:
         """Stop delayed calls and storage calls; calls that hang are abandoned."""
-        self.later.close()
+        self.context.later.close()
         for deadline in self.deadlines:
             deadline.close()
 
@@ -216,33 +212,25 @@ def assemble(request: MountRequest, options: MountOptions) -> MountDependencies:
     """Build the dependencies of a mount, with a separate deadline for each store."""
     clock, contents = SystemClock(), Contents(options.cache_bytes)
     deadlines = tuple(Deadline(options.deadline) for _ in request.parts)
-    return MountDependencies(
-        sources=tuple(
-            (
-                part.slug,
-                StoreSource(request.hf, part.store, deadline=deadline, contents=contents),
-                part.resource.access,
-            )
-            for part, deadline in zip(request.parts, deadlines, strict=True)
-        ),
+    sources: tuple[tuple[str, StoreSource, Access], ...] = tuple(
+        (
+            part.slug,
+            StoreSource(request.hf, part.store, deadline=deadline, contents=contents),
+            part.resource.access,
+        )
+        for part, deadline in zip(request.parts, deadlines, strict=True)
+    )
+    # A server accepts no events.
+    events = cast("object", request.hf.events)
+    context = MountContext(
         options=options,
         spool=Spool(options.spool, clock=clock),
         later=Later(),
         clock=clock,
         ids=Ids(),
-        publish=_publish(request.hf),
-        deadlines=deadlines,
+        publish=events.publish if isinstance(events, EventBus) else lambda _: None,
     )
-
-
-def _publish(hf: Holdfast) -> Callable[[Event], None]:
-    """Return the publisher of events: this process's bus; a server accepts no events."""
-    events = cast("object", hf.events)
-    return events.publish if isinstance(events, EventBus) else _discard
-
-
-def _discard(event: Event) -> None:
-    del event
+    return MountDependencies(sources=sources, context=context, deadlines=deadlines)
 
 
 def absolute(directory: Path | str) -> Path:

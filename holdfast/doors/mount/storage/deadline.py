@@ -11,6 +11,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 from threading import Condition, Lock, Thread
 from time import monotonic
 from typing import TypeVar, cast
@@ -34,9 +35,9 @@ class Deadline:
 
     def __init__(self, seconds: float, *, threads: int = THREADS) -> None:
         self.seconds = seconds
-        self._room = threads
+        self._unstarted = threads
         self._lock = Lock()
-        self._idle: list[_Worker] = []
+        self._idle: list[_Thread] = []
         self._waiting: deque[_Job] = deque()
         self._closed = False
 
@@ -53,18 +54,25 @@ class Deadline:
         still runs.
         """
         job, seconds = _Job(work), self.seconds if seconds is None else seconds
-        if not self._hand_in(job):
+        if not self._start(job, wait=True):
             raise _closed()
         if not job.gate.acquire(timeout=max(0.0, seconds)):
             self._give_up(job, seconds)
-        return cast("T", job.outcome())
+        error, job.error = job.error, None
+        if error is None:
+            return cast("T", job.value)
+        try:
+            raise error
+        finally:
+            # The error's traceback holds this frame, which would hold the error.
+            del error
 
     def start(self, work: Callable[[], None]) -> bool:
         """Run *work* in the background; return False if no thread is free.
 
         If it raises, the error's class is logged.
         """
-        return self._hand_in(_Alone(work), wait=False)
+        return self._start(_Job(work, alone=True), wait=False)
 
     def close(self) -> None:
         """Start no more calls and end idle threads; calls that hang are abandoned."""
@@ -72,39 +80,45 @@ class Deadline:
             self._closed = True
             idle, self._idle = self._idle, []
             waiting, self._waiting = self._waiting, deque()
-        for worker in idle:
-            worker.run_next(None)
+        for thread in idle:
+            thread.put(None)
         for job in waiting:
-            job.finish(None, _closed())
+            job.error = _closed()
+            job.gate.release()
 
-    def _hand_in(self, job: "_Job", *, wait: bool = True) -> bool:
+    def _start(self, job: "_Job", *, wait: bool) -> bool:
+        """Run *job* on a free thread; if there is none and *wait*, queue it."""
         with self._lock:
             if self._closed:
                 return False
             if self._idle:
-                worker = self._idle.pop()
-            elif self._room:
-                self._room -= 1
-                worker = _Worker(self._next)
+                thread = self._idle.pop()
+            elif self._unstarted:
+                self._unstarted -= 1
+                thread = _Thread()
+                name = "holdfast-storage"
+                Thread(target=self._work, args=(thread,), name=name, daemon=True).start()
             elif wait:
                 self._waiting.append(job)
                 return True
             else:
                 return False
-        worker.run_next(job)
+        thread.put(job)
         return True
 
-    def _next(self, worker: "_Worker") -> None:
-        """Give the idle *worker* the oldest queued job, now or when one comes."""
-        with self._lock:
-            if self._closed:
-                job = None
-            elif self._waiting:
-                job = self._waiting.popleft()
-            else:
-                self._idle.append(worker)
-                return
-        worker.run_next(job)
+    def _work(self, thread: "_Thread") -> None:
+        """Run the jobs of *thread* one by one, until it gets None."""
+        while job := thread.get():
+            job.run()
+            # An idle thread must not keep references to its last job.
+            job = None
+            with self._lock:
+                if self._closed:
+                    return
+                if self._waiting:
+                    thread.put(self._waiting.popleft())
+                else:
+                    self._idle.append(thread)
 
     def _give_up(self, job: "_Job", seconds: float) -> None:
         """Raise Unavailable, unless *job* was just finished."""
@@ -122,74 +136,29 @@ class Deadline:
 
 
 class _Job:
-    """One call and its outcome."""
+    """One call and its outcome; *alone*: no caller waits for it."""
 
-    def __init__(self, work: Callable[[], object]) -> None:
-        self._work = work
+    def __init__(self, work: Callable[[], object], *, alone: bool = False) -> None:
+        self._work, self._alone = work, alone
         self.gate = Lock()
         self.gate.acquire()
-        self._value: object = None
-        self._error: BaseException | None = None
+        self.value: object = None
+        self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Run the work and store its outcome."""
+        """Run the work, store its outcome and wake the caller."""
         try:
-            value = self._work()
+            self.value = self._work()
         except BaseException as error:  # noqa: BLE001 - it is raised in the caller's thread
-            self.finish(None, error)
-        else:
-            self.finish(value, None)
-
-    def finish(self, value: object, error: BaseException | None) -> None:
-        """Store the outcome and wake the caller."""
-        self._value, self._error = value, error
+            if self._alone:
+                _log.debug("storage failed in the background: %s", type(error).__name__)
+            else:
+                self.error = error
         self.gate.release()
 
-    def outcome(self) -> object:
-        """Return the work's result or raise its error; to be called once."""
-        error, self._error = self._error, None
-        if error is None:
-            return self._value
-        try:
-            raise error
-        finally:
-            # The error's traceback holds this frame, which would hold the error.
-            del error
 
-
-class _Alone(_Job):
-    """A background call without a waiting caller."""
-
-    def finish(self, value: object, error: BaseException | None) -> None:
-        """Log the class of *error*: it is not raised anywhere."""
-        del value
-        if error is not None:
-            _log.debug("storage failed in the background: %s", type(error).__name__)
-
-
-class _Worker:
-    """A thread that runs jobs one by one, until it gets None."""
-
-    def __init__(self, done: "Callable[[_Worker], None]") -> None:
-        self._done = done
-        self._job: _Job | None = None
-        self._gate = Lock()
-        self._gate.acquire()
-        Thread(target=self._work, name="holdfast-storage", daemon=True).start()
-
-    def run_next(self, job: _Job | None) -> None:
-        """Run *job* on this worker, which must be idle."""
-        self._job = job
-        self._gate.release()
-
-    def _work(self) -> None:
-        self._gate.acquire()
-        while job := self._job:
-            job.run()
-            # An idle worker must not keep references to its last job.
-            job = self._job = None
-            self._done(self)
-            self._gate.acquire()
+_Thread = SimpleQueue[_Job | None]
+"""The next job of a thread."""
 
 
 def _closed() -> Unavailable:

@@ -30,9 +30,9 @@ class StoreFeed:
 
     - *changed* with every response, also without changes: it has the store's archived state.
     - *resynced* with a snapshot, which includes all earlier changes.
-    - *lost* with the error when the storage cannot be followed, and again when the error changes:
-      NotFound if the store was deleted, NotAuthenticated if its session is archived.
-    - *back* after the first *resynced* after *lost*.
+    - *disconnected* with the error when the storage cannot be followed, and again when the error
+      changes: NotFound if the store was deleted, NotAuthenticated if its session is archived.
+    - *reconnected* after the first *resynced* after *disconnected*.
 
     An exception of one of them is a bug: it is logged, and a snapshot is delivered next.
     """
@@ -44,14 +44,15 @@ class StoreFeed:
         seq: int,
         changed: Callable[[ChangesPage], None],
         resynced: Callable[[Snapshot], None],
-        lost: Callable[[HoldfastError], None],
-        back: Callable[[], None],
+        disconnected: Callable[[HoldfastError], None],
+        reconnected: Callable[[], None],
     ) -> None:
         self._source, self._seq = source, seq
-        self._changed, self._resynced, self._lost, self._back = changed, resynced, lost, back
+        self._changed, self._resynced = changed, resynced
+        self._disconnected, self._reconnected = disconnected, reconnected
         self._closed = Event()
         self._failure: tuple[object, ...] | None = None
-        """The reason last passed to *lost*; empty if only a snapshot is needed; None if none."""
+        """The reason last passed to *disconnected*, or None; empty: only a snapshot is needed."""
         self._answered, self._took = monotonic(), 0.0
 
     @property
@@ -114,14 +115,14 @@ class StoreFeed:
         self._seq, self._took = snapshot.seq, monotonic() - self._answered
         failure, self._failure = self._failure, None
         if failure:
-            self._back()
+            self._reconnected()
 
     def _fail(self, error: HoldfastError) -> None:
-        """Pass *error* to *lost* unless it is the same as before, and pause."""
+        """Pass *error* to *disconnected* unless it is the same as before, and pause."""
         if self._closed.is_set():
             return
         reason = (type(error), getattr(error, "reason", None))
         if reason != self._failure:
             self._failure = reason
-            self._lost(error)
+            self._disconnected(error)
         self._closed.wait(AGAIN_SECONDS)

@@ -93,7 +93,8 @@ READERS = 64
 class StoreSource:
     """One store of a mount. Thread-safe.
 
-    `id`, `name` and `workspace` are the store's; `actor` is the author of its writes.
+    `id`, `name` and `workspace` are the store's; `actor` is the author of its writes; `contents` is
+    the cache.
     """
 
     longest_wait = NEAR_SECONDS
@@ -104,7 +105,7 @@ class StoreSource:
     ) -> None:
         self.id, self.name = store.id, store.name
         self._memories = hf.memory_stores.memories
-        self._deadline, self._contents = deadline, contents
+        self._deadline, self.contents = deadline, contents
         self._walks: OrderedDict[str, _Walk] = OrderedDict()
         self._lock = Lock()
         if hf.opened is not None and hf.opened.target.startswith(("http://", "https://")):
@@ -129,17 +130,13 @@ class StoreSource:
             seconds=wait + self._deadline.seconds,
         )
 
-    def cached(self, sha256: str) -> bytes | None:
-        """Return the content whose hash is *sha256* if it is in memory; never waits."""
-        return self._contents.get(sha256)
-
     def content(self, memory: Memory, seconds: float | None = None) -> Memory:
         """Return *memory* with its content, from the cache by its hash, else the store.
 
         The store may return a newer head, even at another path; NotFound if it was deleted. It
         takes at most *seconds*, the deadline's if None.
         """
-        known = self._contents.get(memory.content_sha256)
+        known = self.contents.get(memory.content_sha256)
         if known is not None:
             return replace(memory, content=known.decode())
         found = self._retried(
@@ -148,10 +145,6 @@ class StoreSource:
         )
         self._keep(found)
         return found
-
-    def keep(self, sha256: str, content: bytes) -> None:
-        """Cache *content* with the hash *sha256*: a written file is often read next."""
-        self._contents.put(sha256, content)
 
     def ahead(self, memory: Memory) -> None:
         """Record that *memory* is about to be read; read ahead in its directory.
@@ -169,7 +162,7 @@ class StoreSource:
                 if len(self._walks) > READERS:
                     self._walks.popitem(last=False)
             self._walks.move_to_end(directory)
-            missing = walk.opens < _SURE and self._contents.get(memory.content_sha256) is None
+            missing = walk.opens < _SURE and self.contents.get(memory.content_sha256) is None
             fetch = walk.goes_on(memory.path, missing=missing)
         if fetch and not self._deadline.start(partial(self._fetch, directory, walk)):
             walk.fetching = False
@@ -188,7 +181,7 @@ class StoreSource:
         be added twice.
         """
         return self._retried(
-            lambda: self._memories.apply(self.id, edits, edit_id=edit_id),
+            partial(self._memories.apply, self.id, edits, edit_id=edit_id),
             within=seconds,
             unsure=True,
         )
@@ -243,7 +236,7 @@ class StoreSource:
 
     def _keep(self, memory: Memory) -> None:
         if memory.content is not None:
-            self._contents.put(memory.content_sha256, memory.content.encode())
+            self.contents.put(memory.content_sha256, memory.content.encode())
 
 
 _SURE = 2

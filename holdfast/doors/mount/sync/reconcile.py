@@ -96,7 +96,7 @@ class Reconciler:
         if appeared:
             self._appeared.add(path)
         if kind_at(path) is Kind.TRANSIENT:
-            self._ripe[path] = now + replica.around.options.grace
+            self._ripe[path] = now + replica.context.options.grace
         since = self._since.setdefault(path, now)
         replica.agenda.put(path, min(now + replica.pace.quiet, since + replica.pace.patience))
 
@@ -324,14 +324,14 @@ class Reconciler:
             return
         replica.state.forget(case.path)
         replica.soon(beside)
-        replica.counts.conflict(ESTALE, memory_id=case.head and case.head.id)
+        replica.status.conflict(ESTALE, memory_id=case.head and case.head.id)
         self._download([structs.replace(case, base=None, file=ABSENT)])
 
     def _beside(self, path: str) -> str:
         """Return a free path beside *path*, with `.conflict-` and the time."""
         replica = self._replica
         above, _, name = path.rpartition("/")
-        stamp = replica.around.clock.now().strftime(_STAMP)
+        stamp = replica.context.clock.now().strftime(_STAMP)
         number = 1
         while True:
             suffix = f".conflict-{stamp}" + (f"-{number}" if number > 1 else "")
@@ -344,7 +344,7 @@ class Reconciler:
     def _undo(self, case: Case) -> None:
         """Restore the head at the path; spool local bytes that no version has first."""
         replica, path = self._replica, case.path
-        if replica.ended:
+        if replica.status.ended:
             replica.refuse(path, EACCES)
             return
         if case.head is not None and self._content(path, case.head) is None:
@@ -361,11 +361,11 @@ class Reconciler:
         elif not self._download([structs.replace(case, file=ABSENT)]):
             return
         if replica.notices.keep(path, EROFS):
-            replica.counts.refuse(EROFS)
+            replica.status.refuse(EROFS)
 
     def _spool(self, case: Case) -> bool:
         """Spool the file; return False and do nothing if it is too large."""
-        replica, around = self._replica, self._replica.around
+        replica, context = self._replica, self._replica.context
         try:
             content = replica.files.read(case.path, SPOOLED_MAX)
         except FileNotFoundError:
@@ -379,18 +379,18 @@ class Reconciler:
             path=case.path,
             base_sha256=case.base and case.base.sha256,
             kind="save",
-            errno=errorcode[replica.refusal],
+            errno=errorcode[replica.status.refusal],
             message="The store is read-only.",
-            edit_id=around.new_edit_id(),
-            at=to_rfc3339(around.clock.now()),
-            session_id=around.options.session_id,
+            edit_id=context.new_edit_id(),
+            at=to_rfc3339(context.clock.now()),
+            session_id=context.options.session_id,
         )
         try:
-            around.spool.release(around.spool.put(spooled, content))
+            context.spool.release(context.spool.put(spooled, content))
         except OSError as error:
             _log.warning("a file that is not allowed cannot be spooled: %s", error.strerror)
             return False
-        replica.counts.emit("spooled", errno=spooled.errno, size=len(content))
+        replica.status.emit("spooled", errno=spooled.errno, size=len(content))
         return True
 
     def _download(self, cases: Sequence[Case]) -> int:
@@ -435,7 +435,7 @@ class Reconciler:
                 number = EEXIST
             if replica.notices.put(path, Notice.of(number, UNWRITTEN)):
                 name = errorcode.get(number, "EIO")
-                replica.counts.emit("refused", hidden=True, errno=name)
+                replica.status.emit("refused", hidden=True, errno=name)
             return None
         if put is None:
             replica.soon(path)
@@ -453,7 +453,7 @@ class Reconciler:
             replica.agenda.put(path, monotonic() + replica.pace.quiet)
         except HoldfastError as error:
             replica.failed(error)
-            if isinstance(error, NotFound) and not replica.gone:
+            if isinstance(error, NotFound) and not replica.status.deleted:
                 replica.soon(*replica.heads.lose(head.id))
             else:
                 replica.agenda.put(path, monotonic() + replica.pace.again)
@@ -487,9 +487,9 @@ class Reconciler:
         """Return when the new file of *case*, formerly *old*, becomes a memory."""
         replica, path = self._replica, case.path
         if case.head is None and kind_at(path) is Kind.TRANSIENT:
-            return self._ripe.setdefault(path, now + replica.around.options.grace)
+            return self._ripe.setdefault(path, now + replica.context.options.grace)
         if old is not None and is_backup(path):
-            return replica.missing.since(old.path, now) + replica.around.options.grace
+            return replica.missing.since(old.path, now) + replica.context.options.grace
         return now
 
     def _delete_there(self, cases: Sequence[Case], *, final: bool) -> None:

@@ -5,8 +5,7 @@ other edit of their files is sent.
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
-from errno import EEXIST, EROFS, ESTALE
+from errno import EEXIST, ESTALE
 from time import monotonic
 
 from msgspec import Struct
@@ -113,22 +112,14 @@ class Replica:
         files: LocalDirectory,
         state: State,
         *,
-        around: MountContext,
+        context: MountContext,
         pace: Pace,
     ) -> None:
-        self.source, self.files, self.state, self.around = source, files, state, around
+        self.source, self.files, self.state, self.context = source, files, state, context
         self.pace = pace
         self.heads, self.notices, self.agenda = LocalHeads(), SyncNotices(), Agenda()
         self.missing = Missing()
-        self.counts = StoreDirectoryStatus(
-            around, workspace=source.workspace, ids={"store_id": source.id}
-        )
-        self.read_only = access == "read_only" or around.options.read_only
-        self.archived_at: datetime | None = None
-        self.ended = False
-        """Whether the session through which the store is reached is archived."""
-        self.gone = False
-        self.lost: HoldfastError | None = None
+        self.status = StoreDirectoryStatus(context, source, files.root.name, access)
         self.unsaved: set[str] = set()
         self.stuck: dict[str, str] = {}
         """Paths of renamed files by the paths of their memories, which could not be moved."""
@@ -139,12 +130,7 @@ class Replica:
     @property
     def writable(self) -> bool:
         """Whether local changes are saved."""
-        return not (self.read_only or self.ended or self.gone or self.archived_at)
-
-    @property
-    def refusal(self) -> int:
-        """The errno of a refused change."""
-        return ESTALE if self.gone else EROFS
+        return not self.status.refusal
 
     def soon(self, *paths: str) -> None:
         """Schedule *paths* for the next turn, unless they are already scheduled."""
@@ -161,7 +147,7 @@ class Replica:
         self.unsaved.discard(path)
         self.blocked.discard(path)
         if self.notices.put(path, Notice.of(errno, advice)):
-            self.counts.refuse(errno)
+            self.status.refuse(errno)
 
     def settled(self, path: str) -> None:
         """Clear the problems of *path*, which is in sync."""
@@ -178,7 +164,7 @@ class Replica:
             self.soon(*self.heads.reset(found))
         else:
             self.soon(*self.heads.absorb(found))
-        self.archived_at = found.archived_at
+        self.status.archived_at = found.archived_at
         self.update_modes()
 
     def update_modes(self) -> None:
@@ -190,9 +176,9 @@ class Replica:
     def failed(self, error: HoldfastError) -> None:
         """Record an *error* that concerns the whole store: it is deleted, or its session."""
         if isinstance(error, NotFound) and errno_of(error) == ESTALE:
-            self.gone = True
-        elif isinstance(error, NotAuthenticated) and self.around.options.session_id is not None:
-            self.ended = True
+            self.status.deleted = True
+        elif isinstance(error, NotAuthenticated) and self.context.options.session_id is not None:
+            self.status.ended = True
             self.update_modes()
 
 
@@ -297,7 +283,7 @@ class Uploads:
         """Resend the edits in doubt that are due."""
         for batch in [each for each in self._in_doubt if each.due <= now]:
             self._in_doubt.remove(batch)
-            self._replica.counts.retried += 1
+            self._replica.status.retried += 1
             self._send(batch)
 
     def forget(self, path: str) -> None:
@@ -310,7 +296,7 @@ class Uploads:
         replica.failed(error)
         for path in paths:
             if path not in self._tries:
-                replica.counts.fail(errno_of(error))
+                replica.status.fail(errno_of(error))
             self._later(path)
 
     def _later(self, path: str) -> None:
@@ -318,7 +304,7 @@ class Uploads:
         self._replica.agenda.put(path, monotonic() + self._replica.pace.pause(tries))
 
     def _send_new(self, tasks: list[SyncTask]) -> None:
-        self._send(SyncBatch(tasks=tasks, edit_id=self._replica.around.new_edit_id()))
+        self._send(SyncBatch(tasks=tasks, edit_id=self._replica.context.new_edit_id()))
 
     def _send(self, batch: SyncBatch) -> None:
         edits = [edit for task in batch.tasks for edit in task.edits]
@@ -349,7 +335,7 @@ class Uploads:
         self._in_doubt.append(batch)
         if batch.tries == 1:
             for _ in batch.tasks:
-                self._replica.counts.fail(errno_of(error))
+                self._replica.status.fail(errno_of(error))
 
     def _catch_up(self) -> None:
         try:
@@ -369,7 +355,7 @@ class Uploads:
             replica.state.forget(case.path)
             replica.soon(*replica.notices)
         else:
-            replica.counts.saves += results[0].changed
+            replica.status.saves += results[0].changed
             if old is not None:
                 self._moved(case, old)
             else:
@@ -377,7 +363,7 @@ class Uploads:
                 agreed = Agreed(saved.id, saved.content_sha256)
                 replica.state.put(Known.of(case.path, agreed, case.file))
                 if case.is_new and kind_at(case.path) is Kind.TRANSIENT:
-                    replica.counts.promote(saved.id)
+                    replica.status.promote(saved.id)
         # The file may have changed since it was read.
         replica.soon(case.path)
 
@@ -410,7 +396,7 @@ class Uploads:
                 self._catch_up()
                 self._later(path)
             case StoreArchived() | NotPermitted():
-                replica.read_only = True
+                replica.status.read_only = True
                 replica.update_modes()
                 replica.soon(path)
             case _:

@@ -21,8 +21,6 @@ from watchfiles import Change
 from watchfiles.main import FileChange
 
 from holdfast.doors.mount.filesystem.store_dir import MountStatus
-from holdfast.doors.mount.filesystem.tree import MountContext
-from holdfast.doors.mount.fuse.kernel import NoKernel
 from holdfast.doors.mount.process.registry import state_directory
 from holdfast.doors.mount.process.setup import MountDependencies
 from holdfast.doors.mount.storage.source import StoreSource
@@ -184,15 +182,7 @@ class SyncedDirectory:
         self._directory, self._watch, self._pace = directory, watch, pace
         self._folder = folder_of(directory, state)
         self._sources = assembled.sources
-        self._around = MountContext(
-            options=assembled.options,
-            spool=assembled.spool,
-            later=assembled.later,
-            clock=assembled.clock,
-            ids=assembled.ids,
-            publish=assembled.publish,
-            kernel=NoKernel(),
-        )
+        self._context = assembled.context
         self._workers: dict[str, SyncWorker] = {}
         self._watcher: DirectoryWatcher | None = None
         self._thread: Thread | None = None
@@ -240,7 +230,7 @@ class SyncedDirectory:
         """
         again = self._stop.is_set()
         self._stop.set()
-        self._around.stopping = True
+        self._context.stopping = True
         until = monotonic() + seconds
         for worker in self._workers.values():
             worker.end(until)
@@ -259,12 +249,12 @@ class SyncedDirectory:
     def status(self) -> SyncedStatus:
         """Return the status of the stores, as for a FUSE mount, with notices."""
         replicas = [worker.replica for worker in self._workers.values()]
-        if self._around.stopping:
+        if self._context.stopping:
             state = "stopping"
         elif any(replica.state.failed for replica in replicas):
             state = "unsafe"
         else:
-            state = "degraded" if any(replica.lost for replica in replicas) else "ok"
+            state = "degraded" if any(replica.status.disconnected for replica in replicas) else "ok"
         feeds = [worker.feed for worker in self._workers.values() if worker.feed is not None]
         return SyncedStatus(
             state=state,
@@ -278,7 +268,7 @@ class SyncedDirectory:
 
     def _worker(self, slug: str, source: StoreSource, access: Access, state: State) -> SyncWorker:
         files = LocalDirectory(self._directory / slug)
-        replica = Replica(source, access, files, state, around=self._around, pace=self._pace)
+        replica = Replica(source, access, files, state, context=self._context, pace=self._pace)
         return SyncWorker(slug, replica)
 
     def _follow(self) -> None:
@@ -300,7 +290,7 @@ class SyncedDirectory:
 
     def _emit(self, what: str, **data: int) -> None:
         workspace = self._sources[0][1].workspace
-        self._around.emit(what, workspace, stores=len(self._workers), **data)
+        self._context.emit(what, workspace, stores=len(self._workers), **data)
 
 
 def folder_of(directory: Path, state: Path | None = None) -> Path:

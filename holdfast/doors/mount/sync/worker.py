@@ -14,7 +14,6 @@ from holdfast.doors.mount.sync.merge import believed
 from holdfast.doors.mount.sync.reconcile import Reconciler, is_entered
 from holdfast.doors.mount.sync.replica import Replica
 from holdfast.doors.mount.sync.state import Agreed
-from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.records import ChangesPage, Snapshot
 
@@ -63,7 +62,7 @@ class Scan:
         replica.soon(*(bases.keys() - present), *unequal, *replica.notices)
         for memory_id in set(replica.heads.unfit) - self._published:
             self._published.add(memory_id)
-            replica.counts.emit("refused", memory_id, hidden=True)
+            replica.status.emit("refused", memory_id, hidden=True)
         replica.state.tidy()
 
     def _check(self, entry: LocalEntry, *, quick: bool) -> None:
@@ -90,7 +89,7 @@ class Scan:
         if is_unfinished(path) or sha256 in versions | {each.sha256 for each in replica.state}:
             replica.files.take(path, None)
             return
-        stamp = replica.around.clock.now().strftime("%Y%m%dT%H%M%SZ")
+        stamp = replica.context.clock.now().strftime("%Y%m%dT%H%M%SZ")
         found = f"{path.rpartition('/')[0]}/{RECOVERED}.conflict-{stamp}"
         if replica.files.move(path, found):
             _log.warning("found a file that was cut off from its name, and kept it")
@@ -131,7 +130,7 @@ class Scan:
             replica.missing.found(path)
         if paths:
             _log.error("%d files are written out again: %s", len(paths), why)
-            replica.counts.emit("refused", missing=len(paths), known=len(replica.heads))
+            replica.status.emit("refused", missing=len(paths), known=len(replica.heads))
         replica.soon(*paths)
 
 
@@ -155,7 +154,7 @@ class SyncWorker:
         """Run the first sync of files and memories, as far as possible now."""
         replica = self.replica
         snapshot = replica.source.snapshot()
-        replica.archived_at = snapshot.archived_at
+        replica.status.archived_at = snapshot.archived_at
         replica.files.writable = replica.writable
         if replica.files.make_root():
             # The directory was removed while no sync ran: that must not delete memories.
@@ -177,8 +176,8 @@ class SyncWorker:
             seq=snapshot.seq,
             changed=lambda changes: self._put(lambda: self._changed(changes)),
             resynced=lambda snapshot: self._put(lambda: self._resynced(snapshot)),
-            lost=lambda error: self._put(lambda: self._disconnected(error)),
-            back=lambda: self._put(self._reconnected),
+            disconnected=lambda error: self._put(lambda: self._disconnected(error)),
+            reconnected=lambda: self._put(self._reconnected),
         )
 
     def start(self) -> None:
@@ -216,26 +215,13 @@ class SyncWorker:
 
     def status(self) -> StoreStatus:
         """Return the status of the store."""
-        replica, counts = self.replica, self.replica.counts
-        archived_at = replica.archived_at
-        return StoreStatus(
-            id=replica.source.id,
-            name=replica.source.name,
-            slug=self.slug,
-            access="read_only" if replica.read_only else "read_write",
-            archived_at=None if archived_at is None else to_rfc3339(archived_at),
+        replica = self.replica
+        replica.status.cap = replica.heads.cap
+        return replica.status.report(
             memories=len(replica.heads),
-            cap=replica.heads.cap,
             unsaved=len(replica.unsaved),
             retrying=self._reconciler.uploads.retrying,
-            spooled=replica.around.spool.count(replica.source.id),
             hidden=len(replica.notices.hidden) + len(replica.heads.unfit),
-            saves=counts.saves,
-            refused=dict(counts.refused),
-            failed=dict(counts.failed),
-            promoted=counts.promoted,
-            conflicts=counts.conflicts,
-            retried=counts.retried,
         )
 
     def _put(self, call: Callable[[], None]) -> None:
@@ -261,7 +247,7 @@ class SyncWorker:
             while not self._queue and self._until is None:
                 due = [replica.agenda.next, self._reconciler.uploads.next, replica.scan_at]
                 pause = min(each for each in due if each is not None) - monotonic()
-                if replica.gone:
+                if replica.status.deleted:
                     pause = replica.pace.scan
                 elif pause <= 0:
                     break
@@ -273,7 +259,7 @@ class SyncWorker:
     def _turn(self) -> None:
         """Process what is due now."""
         replica, now = self.replica, monotonic()
-        if replica.gone:
+        if replica.status.deleted:
             self._clear()
             return
         if now >= replica.scan_at:
@@ -292,7 +278,7 @@ class SyncWorker:
     def _finish(self) -> None:
         """Save unsaved files, temporary ones too, and close the sync state."""
         replica, uploads, until = self.replica, self._reconciler.uploads, self._until or 0.0
-        if replica.gone:
+        if replica.status.deleted:
             self._clear()
             return
         self._scan.run()
@@ -322,25 +308,25 @@ class SyncWorker:
             self._reconciler.touch(path, appeared=appeared)
 
     def _changed(self, changes: ChangesPage) -> None:
-        self.replica.archived_at = changes.archived_at
+        self.replica.status.archived_at = changes.archived_at
         self.replica.update_modes()
         self.replica.soon(*self.replica.heads.absorb(changes))
 
     def _resynced(self, snapshot: Snapshot) -> None:
-        self.replica.archived_at = snapshot.archived_at
+        self.replica.status.archived_at = snapshot.archived_at
         self.replica.update_modes()
         self.replica.soon(*self.replica.heads.reset(snapshot))
 
     def _disconnected(self, error: HoldfastError) -> None:
         replica = self.replica
         replica.failed(error)
-        if not replica.gone:
-            replica.lost = error
-            replica.counts.emit("degraded", reason=getattr(error, "reason", type(error).__name__))
+        if not replica.status.deleted:
+            replica.status.disconnected = error
+            replica.status.emit("degraded", reason=getattr(error, "reason", type(error).__name__))
 
     def _reconnected(self) -> None:
         replica = self.replica
-        replica.lost, replica.ended = None, False
+        replica.status.disconnected, replica.status.ended = None, False
         replica.update_modes()
         replica.soon(*replica.unsaved)
 
@@ -360,9 +346,9 @@ class SyncWorker:
         replica.unsaved.clear()
         replica.state.remove()
         replica.files.set_writable(writable=False)
-        replica.around.spool.forget(replica.source.id)
+        replica.context.spool.forget(replica.source.id)
         for _ in range(dropped):
-            replica.counts.fail(replica.refusal)
+            replica.status.fail(replica.status.refusal)
 
     def _check_errors(self) -> None:
         """Check whether the errors file is unchanged; if not, it is rewritten."""

@@ -20,6 +20,7 @@ from doors.mount.core.trouble import (
 )
 
 from holdfast.doors.mount.filesystem.filesystem import StoreFilesystem
+from holdfast.doors.mount.filesystem.tree import MountContext
 from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.storage.deadline import Deadline
 from holdfast.doors.mount.storage.source import Contents, StoreSource
@@ -117,13 +118,15 @@ class Driven:
         self.events: list[Event] = []
         self.core = StoreFilesystem(
             [(slug, self.sources[slug], access) for slug, (_, access) in stores.items()],
-            options=self.options,
-            spool=self.spool,
-            later=self.later,
-            clock=clock,
-            ids=Ids(),
-            publish=self.events.append,
-            kernel=self.kernel,
+            MountContext(
+                options=self.options,
+                spool=self.spool,
+                later=self.later,
+                clock=clock,
+                ids=Ids(),
+                publish=self.events.append,
+                kernel=self.kernel,
+            ),
         )
         self._tick = threading.Event()
         self.ended = False

@@ -13,8 +13,6 @@ from errno import (
     ENOENT,
     ENOSPC,
     ENOTDIR,
-    ENOTTY,
-    EOPNOTSUPP,
     EPERM,
     EROFS,
 )
@@ -267,15 +265,6 @@ def test_there_are_no_links_and_no_special_files(mount: Driven) -> None:
     for act in (mount.core.symlink, mount.core.link, mount.core.mknod):
         with refused(EPERM):
             act("/notes/b.md")
-
-
-def test_what_no_file_here_can_do(mount: Driven) -> None:
-    mount.given("/a.md")
-
-    with refused(EOPNOTSUPP):
-        mount.core.fallocate("/notes/a.md")
-    with refused(ENOTTY):
-        mount.core.ioctl("/notes/a.md")
 
 
 # Writing

@@ -40,6 +40,7 @@ class Troubled(StoreSource):
         self._real = source
         self.id, self.name = source.id, source.name
         self.workspace, self.actor = source.workspace, source.actor
+        self.contents = source.contents
         self.longest_wait = LISTEN
         self.refusing: Mishap | None = None
         self.losing: Mishap | None = None
@@ -71,17 +72,11 @@ class Troubled(StoreSource):
             self._heard.notify_all()
         return changes
 
-    def cached(self, sha256: str) -> bytes | None:
-        return self._real.cached(sha256)
-
     def content(self, memory: Memory, seconds: float | None = None) -> Memory:
         self.called("content")
         self.reads += 1
         self._raise(self.unread)
         return self._real.content(memory, seconds)
-
-    def keep(self, sha256: str, content: bytes) -> None:
-        self._real.keep(sha256, content)
 
     def ahead(self, memory: Memory) -> None:
         self._real.ahead(memory)

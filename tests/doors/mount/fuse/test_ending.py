@@ -2,7 +2,9 @@ import errno
 import os
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from doors.mount.fuse.conftest import (
@@ -17,10 +19,13 @@ from doors.mount.fuse.conftest import (
 )
 from doors.mount.fuse.toy import Toy
 
-from holdfast.doors.mount.fuse.adapter import serve
+from holdfast.doors.mount.fuse import adapter
 from holdfast.doors.mount.fuse.libfuse import MountFailed
 
 pytestmark = pytest.mark.fuse
+
+serve = cast("Callable[..., None]", adapter.serve)
+"""Serves a toy as it serves a store's file system."""
 
 
 def run(*command: str | Path) -> int:

@@ -8,7 +8,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import count
 
-from holdfast.doors.mount.fuse.kernel import Attributes, DirectoryEntry, Kernel, NoKernel, Space
+from holdfast.doors.mount.filesystem.nodes import (
+    Attributes,
+    DirectoryEntry,
+    Kernel,
+    NoKernel,
+    Space,
+)
 
 BEGIN = 1_700_000_000_123_456_789
 

@@ -154,7 +154,7 @@ class Side:
             return ""
 
     def spooled(self) -> list[Spooled]:
-        return [each for _, each in self.assembled.spool.list(self.stores[0])]
+        return [each for _, each in self.assembled.context.spool.list(self.stores[0])]
 
     def told(self, kind: str) -> list[Event]:
         return [event for event in self.events if event.type == f"mount.{kind}"]

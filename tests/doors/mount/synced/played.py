@@ -8,7 +8,6 @@ from pathlib import Path
 from doors.mount.core.trouble import Troubled
 
 from holdfast.doors.mount.filesystem.tree import MountContext
-from holdfast.doors.mount.fuse.kernel import NoKernel
 from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.storage.deadline import Deadline, Later
 from holdfast.doors.mount.storage.source import Contents, StoreSource
@@ -108,14 +107,13 @@ class Played:
         self.clock = FrozenClock()
         self.later = Later()
         spool = Spool(base / "spool", clock=self.clock)
-        self._around = MountContext(
+        self._context = MountContext(
             options=MountOptions(spool=base / "spool", grace=0.0),
             spool=spool,
             later=self.later,
             clock=self.clock,
             ids=Ids(),
             publish=lambda _: None,
-            kernel=NoKernel(),
         )
         self.removable: set[str] = set()
         """Memories whose files somebody removed or renamed."""
@@ -133,7 +131,12 @@ class Played:
         files.make_root()
         state.open()
         self.replica = Replica(
-            self.source, "read_write", files, state, around=self._around, pace=AT_ONCE
+            self.source,
+            "read_write",
+            files,
+            state,
+            context=self._context,
+            pace=AT_ONCE,
         )
         self.replica.heads.reset(self.source.snapshot())
         self.reconciler = Reconciler(self.replica)

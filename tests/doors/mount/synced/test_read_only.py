@@ -32,7 +32,7 @@ def test_a_changed_file_is_as_before_and_the_change_is_in_the_spool(sides: Sides
     eventually(lambda: "EROFS /d/a.md" in side.errors())
     (entry,) = side.spooled()
     assert (entry.path, entry.errno, entry.kind) == ("/d/a.md", "EROFS", "save")
-    (path,) = [path for path, _ in side.assembled.spool.list(side.stores[0])]
+    (path,) = [path for path, _ in side.assembled.context.spool.list(side.stores[0])]
     assert path.read_text() == "mine"
     assert side.status().refused == {"EROFS": 1}
     assert len(side.versions()) == 1
@@ -45,7 +45,7 @@ def test_a_new_file_goes_to_the_spool(sides: Sides) -> None:
 
     eventually(lambda: not (side.root / "new.bin").exists())
     eventually(lambda: "EROFS /new.bin" in side.errors())
-    (path,) = [path for path, _ in side.assembled.spool.list(side.stores[0])]
+    (path,) = [path for path, _ in side.assembled.context.spool.list(side.stores[0])]
     assert path.read_bytes() == b"\xff\0"
 
 
