@@ -104,7 +104,7 @@ def remote_memory(
     of the façade that only call others are among them as they are.
     """
     sent = {each.act: (each, table.layout(each)) for each in table.operations}
-    methods: dict[str, Any] = {act: _method(table, *each) for act, each in sent.items()}
+    methods: dict[str, Any] = {act: _method(table.facade, act) for act in sent}
     for name, function in composed.items():
         own = getattr(table.facade, name)
         methods[name] = own if function is own else update_wrapper(function, own)
@@ -113,21 +113,23 @@ def remote_memory(
     return cast("Any", type(f"Remote{table.facade.__name__}", (above,), methods))
 
 
-def _method(
-    table: OperationTable[Any], operation: Operation, layout: ParamLayout
-) -> Callable[..., Any]:
-    signature = layout.signature
-    variadic = [e.name for e in signature.parameters.values() if e.kind is e.VAR_KEYWORD]
-
+def _method(facade: type[object], act: str) -> Callable[..., Any]:
     def call(self: RemoteMemory, *args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(self, *args, **kwargs)
-        bound.apply_defaults()
-        arguments = dict(list(bound.arguments.items())[1:])
-        for name in variadic:
-            arguments |= arguments.pop(name)
-        return perform(self, operation.act, arguments)
+        return perform(self, act, arguments_of(self, act, *args, **kwargs))
 
-    return update_wrapper(call, getattr(table.facade, operation.act))
+    return update_wrapper(call, getattr(facade, act))
+
+
+def arguments_of(memory: object, act: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Return the arguments of the façade's method *act* by name, with its defaults."""
+    signature = cast("RemoteMemory", memory).sent[act][1].signature
+    bound = signature.bind(memory, *args, **kwargs)
+    bound.apply_defaults()
+    arguments = dict(list(bound.arguments.items())[1:])
+    for each in signature.parameters.values():
+        if each.kind is each.VAR_KEYWORD:
+            arguments |= arguments.pop(each.name)
+    return arguments
 
 
 def perform(memory: object, act: str, arguments: Mapping[str, Any]) -> Any:

@@ -30,6 +30,7 @@ from holdfast.library.operations.durable import (
 )
 from holdfast.library.remote.calls import (
     MemoryRequests,
+    arguments_of,
     decoded,
     perform,
     remote_memory,
@@ -179,17 +180,9 @@ RemoteDurableRun: Final = remote_memory(
 )
 
 
-def _run(
-    self: DurableMemory,
-    run_id: str | None = None,
-    *,
-    lane: str = "main",
-    budget: int | None = None,
-    resume: bool = False,
-) -> DurableRun:
+def _run(self: DurableMemory, *args: Any, **kwargs: Any) -> DurableRun:
     # A repeat after a lost response supersedes the first run, in which nothing was done.
-    params = {"run_id": run_id, "lane": lane, "budget": budget, "resume": resume}
-    opened: OpenedRun = perform(self, "run", params)
+    opened: OpenedRun = perform(self, "run", arguments_of(self, "run", *args, **kwargs))
     requests = requests_of(self)
     segments = {**requests.segments, "run_id": opened.run_id}
     headers = {"holdfast-run": opened.run_id, "holdfast-run-token": str(opened.token)}

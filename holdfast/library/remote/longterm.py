@@ -1,10 +1,11 @@
-"""Long-term memory on a server: its switch, models, lists, and waiting."""
+"""Long-term memory on a server: its switch, models, lists, imports, and waiting."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from functools import partial
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -23,14 +24,14 @@ from holdfast.library.operations.longterm import (
 )
 from holdfast.library.remote.calls import (
     MemoryRequests,
+    arguments_of,
     decoded,
     page_of,
     perform,
     remote_memory,
     requests_of,
 )
-from holdfast.library.remote.client import WireClient, body_of, filled
-from holdfast.library.remote.transfer import imported
+from holdfast.library.remote.client import WireClient, body_of, filled, json_of
 from holdfast.library.spans import LONGTERM, traced
 from holdfast.memories.longterm.context import ENABLED, is_on, said_by
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
@@ -42,6 +43,7 @@ from holdfast.memories.longterm.records import (
     Item,
     LongTermOptions,
     LongTermStatus,
+    RejectedRecord,
     Remembered,
     Turn,
 )
@@ -49,6 +51,8 @@ from holdfast.memories.longterm.validation import checked_name, checked_user
 
 D = TypeVar("D", bound=LongTermData)
 
+BYTES_AT_ONCE: Final = 8_388_608
+"""Bytes of lines in one request; a server accepts four times as much."""
 _PIECE: Final = 20.0
 """Most seconds that one request lets the server wait."""
 _NO_EMBEDDER: Final = "none"
@@ -127,21 +131,70 @@ def _by_tool(self: LongTermMemory) -> LongTermMemory:
     return memory
 
 
-def _remember(
-    self: LongTermMemory,
-    text: str,
-    kind: str = "fact",
-    importance: float = 0.5,
-    *,
-    source: str = "",
-    turns: Iterable[str] = (),
-) -> Remembered:
-    item = {"text": text, "kind": kind, "importance": importance, "source": source, "turns": turns}
+def _remember(self: LongTermMemory, *args: Any, **kwargs: Any) -> Remembered:
+    item = arguments_of(self, "remember", *args, **kwargs)
     return perform(self, "remember", {**item, "origin": vars(self).get("origin", "api")})
 
 
+class _Batches:
+    """Batch of lines with their positions, and the results of sent batches."""
+
+    def __init__(self, requests: MemoryRequests) -> None:
+        self._requests = requests
+        self._lines: list[bytes] = []
+        self._places: list[int] = []
+        self._size = 0
+        self.rejected: list[RejectedRecord] = []
+        self.done: list[Imported] = []
+
+    def add(self, index: int, line: bytes) -> None:
+        """Add *line* to the batch; send the batch first if it is full."""
+        if self._lines and self._size + len(line) >= BYTES_AT_ONCE:
+            self.send()
+        self._lines.append(line)
+        self._places.append(index)
+        self._size += len(line) + 1
+
+    def send(self) -> None:
+        """Send the batch."""
+        if not self._lines:
+            return
+        lines, places = self._lines, self._places
+        self._lines, self._places, self._size = [], [], 0
+        requests = self._requests
+        path = filled(f"{USER}/import", requests.segments)
+        answer = requests.client.write_lines(path, lines, requests.query)
+        done = decoded(form(Imported).decode, answer)
+        self.rejected += [replace(each, index=places[each.index]) for each in done.rejected]
+        self.done.append(done)
+
+
 def _import(self: LongTermMemory, records: Iterable[object]) -> Imported:
-    return imported(requests_of(self), records)
+    batches = _Batches(requests_of(self))
+    for index, each in enumerate(records):
+        try:
+            batches.add(index, json_of("record", _sendable(each)))
+        except InvalidInput as error:
+            batches.rejected.append(RejectedRecord(index, f"{error.field}: {error.reason}"))
+    batches.send()
+    return Imported(
+        items=sum(each.items for each in batches.done),
+        turns=sum(each.turns for each in batches.done),
+        skipped=sum(each.skipped for each in batches.done),
+        rejected=tuple(sorted(batches.rejected, key=lambda each: each.index)),
+        evicted=tuple(id for each in batches.done for id in each.evicted),
+    )
+
+
+def _sendable(value: object) -> object:
+    """Return *value* with each instant in it as RFC 3339 text."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {name: _sendable(each) for name, each in cast("Mapping[str, object]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_sendable(each) for each in cast("list[object]", value)]
+    return value
 
 
 def _flush(self: LongTermMemory, timeout: float | None = None) -> Flushed:
