@@ -7,7 +7,6 @@ from holdfast.library.longterm import collection_context as collection_context
 from holdfast.library.longterm import open_longterm as open_longterm
 from holdfast.library.longterm import open_longterm_data as open_longterm_data
 from holdfast.library.remote.handle import open_remote as open_remote
-from holdfast.library.remote.runs import RemoteRuns as RemoteRuns
 from holdfast.library.spans import DURABLE as DURABLE
 from holdfast.library.spans import traced as traced
 from holdfast.library.upkeep.backup import BackupReport as BackupReport

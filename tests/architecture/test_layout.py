@@ -82,7 +82,6 @@ MANY_PARAMETERS = {
     "holdfast/library/open.py:open": OPTIONS,
     "holdfast/library/remote/handle.py:RemoteHoldfast.longterm": OPTIONS,
     "holdfast/library/remote/stores.py:RemoteVersions.list": FILTERS,
-    "holdfast/library/remote/runs.py:RemoteRuns.entries": FILTERS,
     "holdfast/library/remote/stores.py:RemoteSessions.create": FILTERS,
     "holdfast/library/remote/stores.py:RemoteSessions.list": FILTERS,
     "holdfast/memories/durable/memory.py:DurableEntries.list": FILTERS,

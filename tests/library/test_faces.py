@@ -14,8 +14,7 @@ from holdfast.library.open import open as open_here
 from holdfast.library.remote.durable import RemoteDurable, RemoteDurableRun, RemoteEntries
 from holdfast.library.remote.handle import RemoteHoldfast
 from holdfast.library.remote.longterm import RemoteLongTermData, RemoteLongTermMemory
-from holdfast.library.remote.memories import RemoteNetworkRuns, RemoteThreads
-from holdfast.library.remote.runs import RemoteRuns
+from holdfast.library.remote.runs import RemoteNetworkRuns, RemoteRuns, RemoteThreads
 from holdfast.library.remote.stores import (
     RemoteAgents,
     RemoteEnvironments,

@@ -15,7 +15,6 @@ from holdfast.memories.run.records.read import (
     RecordedRunEvent,
     event_to_wire,
     run_to_wire,
-    told_of,
 )
 
 runs_app = typer.Typer(rich_markup_mode=None)
@@ -74,7 +73,7 @@ def read(
 ) -> None:
     """Show an entry of a run with its value."""
     entry = call.hf.runs.entry(run, key)
-    fields: dict[str, Any] = dict(told_of(entry))
+    fields: dict[str, Any] = msgspec.to_builtins(entry)
     if call.answer.as_json:
         call.answer.one(fields)
         return

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin
@@ -33,7 +34,7 @@ from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Scope
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.operations.base import Operation, OperationTable, ParamLayout
+from holdfast.library.operations.base import Operation, OperationTable, ParamLayout, RawText
 from holdfast.memories.stores.records import JSONObject
 from holdfast.memories.stores.rows import StoresContext, reach
 
@@ -111,6 +112,7 @@ _BY_TYPE: Final[Mapping[Any, Callable[[str], Name]]] = {
     int: integer,
     float: number,
     bool: flag,
+    RawText: partial(text, nul=True),
 }
 
 

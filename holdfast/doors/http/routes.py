@@ -18,11 +18,11 @@ from holdfast.doors.http.own import (
 )
 from holdfast.doors.http.own import stores as own_stores
 from holdfast.doors.http.own.longterm import SCOPE, opened, opened_data
-from holdfast.doors.http.own.runs import REPORT_ROUTES
 from holdfast.doors.http.own.streams import RUN_EVENT_ROUTES
 from holdfast.doors.http.request import HttpRoute
 from holdfast.library.operations import durable as durable_operations
 from holdfast.library.operations import longterm as longterm_operations
+from holdfast.library.operations import runs as run_operations
 from holdfast.library.operations import threads
 
 
@@ -47,8 +47,8 @@ def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
         *_THREADS,
         *networks.ROUTES,
         *_NETWORK_RUNS,
+        *_RUNS,
         *runs.ROUTES,
-        *REPORT_ROUTES,
         *RUN_EVENT_ROUTES,
         *streams.ROUTES,
         *admin.ROUTES,
@@ -60,6 +60,7 @@ def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
 
 _THREADS: Final = tuple(table_routes(threads.THREADS))
 _NETWORK_RUNS: Final = tuple(table_routes(threads.NETWORK_RUNS))
+_RUNS: Final = tuple(table_routes(run_operations.RECORDS, acts=runs.ACTS))
 _DURABLE_WORKSPACE: Final = tuple(table_routes(durable_operations.WORKSPACE))
 _DURABLE_ENTRIES: Final = tuple(
     table_routes(durable_operations.ENTRIES, durable.opened, durable.HANDLERS, acts=durable.ACTS)

@@ -25,7 +25,7 @@ methods of a remote memory (`library/remote/calls`), which have the signatures o
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NewType, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -48,6 +48,9 @@ Retry = Literal["never", "safe", "keyed"]
 Lane = Literal["quick", "slow", "write"]
 """How the server runs it: `quick` reads one row or a few consecutive ones, `slow` may be large or
 wait, `write` ends with one write that is awaited without a thread."""
+
+RawText = NewType("RawText", str)
+"""Text of a query that may hold U+0000, which the library refuses."""
 
 
 Bound = Literal["never", "agent", "user"]

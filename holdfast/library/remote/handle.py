@@ -23,7 +23,7 @@ from holdfast.library.remote.calls import MemoryRequests, decoded, identity, req
 from holdfast.library.remote.client import Connections, WireClient
 from holdfast.library.remote.durable import remote_durable, remote_workspace
 from holdfast.library.remote.longterm import longterm, longterm_data
-from holdfast.library.remote.memories import RemoteNetworkRuns, RemoteThreads
+from holdfast.library.remote.runs import RemoteNetworkRuns, RemoteRuns, RemoteThreads
 from holdfast.library.remote.stores import (
     RemoteAgents,
     RemoteEnvironments,
@@ -37,6 +37,7 @@ from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import AgentSummary, DurableLimits, LimitsChanged, Swept
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions
+from holdfast.memories.run.records.runs import Runs
 from holdfast.memories.state.threads import NetworkRuns, Threads
 from holdfast.memories.stores.records import Identity
 
@@ -81,9 +82,9 @@ class RemoteHoldfast:
         return RemoteNetworkRuns(MemoryRequests(client=self._client))
 
     @cached_property
-    def runs(self) -> "library.RemoteRuns":
+    def runs(self) -> Runs:
         """Runs of agents, visible to other clients during and after the run."""
-        return library.RemoteRuns(self._client, SystemClock())
+        return RemoteRuns(MemoryRequests(client=self._client))
 
     def save_run(
         self, memory: "memories.RunMemory", store_id: str, *, prefix: str = "/runs/"
@@ -246,7 +247,7 @@ class RemoteHoldfast:
         if self._open:
             self._open = False
             if "runs" in self.__dict__:
-                self.runs.attachments.close()
+                cast("Any", self.runs).attachments.close()
             for each in tuple(self._narrowed):
                 each.close()
             self.events.close()

@@ -1,174 +1,64 @@
-"""Routes below `/api/runs`."""
+"""Routes of the records of runs: their entries, and reports of other processes."""
 
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Any, Final
 
 from msgspec import field
 from msgspec.structs import asdict
 
-from holdfast.doors.http.call import Call
-from holdfast.doors.http.params import PAGE, Body, integer, one_of, several, text
+from holdfast.doors.http.call import Act, Call
+from holdfast.doors.http.params import PAGE, Body, one_of, several, text
 from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.response import Response, of_json
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.operations.runs import CANCEL, DELETE, RUN
 from holdfast.memories.run.entry import filter_of
 from holdfast.memories.run.model_view import ORDERS
-from holdfast.memories.run.records.read import (
-    asked_for,
-    checked_wish,
-    entries_told,
-    entry_told,
-    run_to_wire,
-)
+from holdfast.memories.run.records.read import asked_for, entries_told, run_to_wire
 from holdfast.memories.run.records.record import (
-    Ending,
-    ReportedEntry,
-    ReportedEvent,
     RunReport,
     RunsContext,
     RunStart,
-    RunState,
     checked_opening,
     checked_report,
 )
-from holdfast.memories.run.records.runs import CANCELLED
 from holdfast.memories.run.records.write import begin, take
 
-RUNS = "/api/runs"
-RUN = f"{RUNS}/{{run}}"
+
+def cancel(_: Call, hf: Holdfast, given: dict[str, Any]) -> dict[str, str]:
+    """Cancel a run of this process; it ends once its current work is torn down."""
+    hf.runs.cancel(**given)
+    return {"id": given["id"]}
 
 
-class CancelRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why a run is cancelled."""
-
-    reason: str = CANCELLED
-
-
-class Steer(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A message to a run, and the step that gets it; null: all running steps."""
-
-    text: str
-    step: str | None = None
+def delete(_: Call, hf: Holdfast, given: dict[str, Any]) -> dict[str, str]:
+    """Delete the record of a run; run on a thread, which waits for the erasure."""
+    hf.runs.delete(**given)
+    return {"id": given["id"], "type": "run_deleted"}
 
 
-async def list_all(call: Call) -> Response:
-    """List runs, those that began last first."""
-    query = call.query
-    page = await call.slow(lambda hf: hf.runs.list(**query))
-    return of_json({"data": [run_to_wire(each) for each in page], "next_page": page.next_page})
-
-
-async def retrieve(call: Call) -> Response:
-    """Retrieve a run."""
-    return of_json(run_to_wire(await call.slow(lambda hf: hf.runs.retrieve(call["run"]))))
+ACTS: Final[Mapping[str, Act]] = {CANCEL.name: cancel, DELETE.name: delete}
 
 
 async def entries(call: Call) -> Response:
     """List the last entries of a run's memory, in the format of its list tool."""
     query = call.query
-    among = filter_of(
-        query.get("kinds"), query.get("keys"), query.get("key_prefix"), query.get("sources")
-    )
-    request = asked_for(
-        among, order=query.get("order"), limit=query.get("limit"), page=query.get("page")
-    )
-    return of_json(await call.slow(lambda hf: entries_told(_reading(hf), call["run"], request)))
-
-
-async def entry(call: Call) -> Response:
-    """Retrieve one entry of a run, in the format of its read tool."""
-    part = checked_wish(call.query.get("path"), call.query.get("offset", 0))
+    filters = [query.get(name) for name in ("kind", "keys", "key_prefix", "sources")]
+    order, limit, page = (query.get(name) for name in ("order", "limit", "page"))
+    request = asked_for(filter_of(*filters), order=order, limit=limit, page=page)
 
     def look(hf: Holdfast) -> Response:
-        return of_json(entry_told(_reading(hf), call["run"], call["key"], part))
+        context = _context(hf, "read")
+        hf.run_attachments.flush()
+        return of_json(entries_told(context, call["run"], request))
 
     return await call.slow(look)
 
 
-def _reading(hf: Holdfast) -> RunsContext:
-    """Return the context, after the pending events of this process are written."""
+def _context(hf: Holdfast, right: str) -> RunsContext:
     context = hf.runs.context
-    context.demand("read")
-    hf.run_attachments.flush()
+    context.demand(right)
     return context
-
-
-async def delete(call: Call) -> Response:
-    """Delete the record of a run; run on a thread, which waits for the erasure."""
-    await call.slow(lambda hf: hf.runs.delete(call["run"]))
-    return of_json({"id": call["run"], "type": "run_deleted"})
-
-
-async def cancel(call: Call) -> Response:
-    """Cancel a run of this process; it ends once its current work is torn down."""
-    body = call.body(CancelRun) if call.raw.strip() else CancelRun()
-    await call.slow(lambda hf: hf.runs.cancel(call["run"], body.reason))
-    return of_json({"id": call["run"]}, status=202)
-
-
-async def steer(call: Call) -> Response:
-    """Send a message to the running steps of a run, before their next request."""
-    body = call.body(Steer)
-    steps = await call.slow(lambda hf: hf.runs.steer(call["run"], body.text, step=body.step))
-    return of_json({"steps": steps})
-
-
-ROUTES = (
-    HttpRoute(
-        method="GET",
-        path=RUNS,
-        needs="read",
-        answer=list_all,
-        query=(one_of("state", *get_args(RunState)), *PAGE),
-        summary="List runs, those that began last first.",
-    ),
-    HttpRoute(method="GET", path=RUN, needs="read", answer=retrieve, summary="Retrieve a run."),
-    HttpRoute(
-        method="DELETE",
-        path=RUN,
-        needs="write",
-        answer=delete,
-        summary="Delete the record of a run that has ended.",
-    ),
-    HttpRoute(
-        method="GET",
-        path=f"{RUN}/entries",
-        needs="read",
-        answer=entries,
-        query=(
-            several("kind", "kinds"),
-            several("key", "keys"),
-            text("key_prefix"),
-            several("source", "sources"),
-            one_of("order", *ORDERS),
-            *PAGE,
-        ),
-        summary="List what the memory of a run held last, without values.",
-    ),
-    HttpRoute(
-        method="GET",
-        path=f"{RUN}/entries/{{key}}",
-        needs="read",
-        answer=entry,
-        query=(text("path", nul=True), integer("offset")),
-        summary="Retrieve one entry of a run's memory.",
-    ),
-    HttpRoute(
-        method="POST",
-        path=f"{RUN}/cancel",
-        needs="write",
-        answer=cancel,
-        body=CancelRun,
-        summary="Cancel a run of this process.",
-    ),
-    HttpRoute(
-        method="POST",
-        path=f"{RUN}/steer",
-        needs="write",
-        answer=steer,
-        body=Steer,
-        summary="Send a message to the steps of a run, before their next request.",
-    ),
-)
 
 
 class PutRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -185,84 +75,39 @@ class PutRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     started_at: int
 
 
-class PostedEvent(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An event of a run, at milliseconds since 1970."""
-
-    type: str
-    at: int
-    data: dict[str, Any]
-
-
-class PostedEntry(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The current state of an entry.
-
-    `value` is JSON as text; if it is only a part, a JSON string with that part.
-    """
-
-    key: str
-    kind: str
-    source: str | None = None
-    title: str | None = None
-    description: str | None = None
-    failed: bool = False
-    version: int
-    created_at: int
-    updated_at: int
-    value: str
-    value_bytes: int
-    part_of: Literal["text", "json"] | None = None
-    total: int | None = None
-
-
-class PostEvents(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A report of what happened in a run.
-
-    `number` counts the reports of the holder; a repeated number is taken once.
-    """
-
-    holder: str
-    number: int
-    events: list[PostedEvent] = field(default_factory=list[PostedEvent])
-    entries: list[PostedEntry] = field(default_factory=list[PostedEntry])
-    deleted: list[str] = field(default_factory=list[str])
-    missed: int = 0
-    ended: Ending | None = None
-
-
 async def put(call: Call) -> Response:
     """Record the start of a run of another process."""
     body, run_id = call.body(PutRun), call["run"]
     opening = checked_opening(RunStart(run_id=run_id, **asdict(body)))
-    await call.write(lambda hf: begin(_writing(hf), opening))
+    await call.write(lambda hf: begin(_context(hf, "write"), opening))
     return of_json(run_to_wire(await call.quick(lambda hf: hf.runs.retrieve(run_id))))
 
 
 async def post(call: Call) -> Response:
     """Record a report of a run."""
-    body, run_id = call.body(PostEvents), call["run"]
-    report = checked_report(
-        RunReport(
-            holder=body.holder,
-            number=body.number,
-            events=tuple(ReportedEvent(**asdict(each)) for each in body.events),
-            entries=tuple(ReportedEntry(**asdict(each)) for each in body.entries),
-            deleted=tuple(body.deleted),
-            missed=body.missed,
-            ended=body.ended,
-        )
-    )
-    await call.write(lambda hf: take(_writing(hf), run_id, report, relay=True))
+    report, run_id = checked_report(call.body(RunReport)), call["run"]
+    await call.write(lambda hf: take(_context(hf, "write"), run_id, report, relay=True))
     return of_json({"id": run_id, "number": report.number})
 
 
-def _writing(hf: Holdfast) -> RunsContext:
-    """Return the context, if it may write."""
-    context = hf.runs.context
-    context.demand("write")
-    return context
+_ENTRIES: Final = (
+    several("kind", "kind"),
+    several("key", "keys"),
+    text("key_prefix"),
+    several("source", "sources"),
+    one_of("order", *ORDERS),
+    *PAGE,
+)
 
-
-REPORT_ROUTES = (
+ROUTES: Final = (
+    HttpRoute(
+        method="GET",
+        path=f"{RUN}/entries",
+        needs="read",
+        answer=entries,
+        query=_ENTRIES,
+        summary="List what the memory of a run held last, without values.",
+    ),
     HttpRoute(
         method="PUT",
         path=RUN,
@@ -276,7 +121,7 @@ REPORT_ROUTES = (
         path=f"{RUN}/events",
         needs="write",
         answer=post,
-        body=PostEvents,
+        body=RunReport,
         summary="Report what happened in a run of another process.",
     ),
 )

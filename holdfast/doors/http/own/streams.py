@@ -9,7 +9,6 @@ from time import monotonic
 import msgspec
 
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.own.runs import RUN
 from holdfast.doors.http.params import integer, text
 from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.response import LiveAnswer, Piece
@@ -19,6 +18,7 @@ from holdfast.ground.errors import CursorExpired, InvalidInput, NotFound
 from holdfast.ground.events import Event
 from holdfast.ground.scope import EVERYBODY, Scope
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.operations.runs import RUN
 from holdfast.memories.run.records.read import (
     ENDED,
     LOOKS_EVERY,

@@ -283,7 +283,7 @@ class ListedEntry(Struct, frozen=True, kw_only=True):
     failed: bool = False
 
 
-class RecordValuePart(Struct, frozen=True, kw_only=True):
+class RecordValuePart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A part of a value: of its text, its elements or the characters of its JSON.
 
     `next_offset` is where the next part begins. If only a beginning of the value is stored, `kept`
@@ -298,8 +298,11 @@ class RecordValuePart(Struct, frozen=True, kw_only=True):
     kept: int | None = None
 
 
-class ReadEntry(Struct, frozen=True, kw_only=True):
-    """An entry with its value, or with the requested `part` of it."""
+class ReadEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An entry with its value, or with the requested `part` of it.
+
+    As JSON it has the form of the read tool's result.
+    """
 
     key: str
     kind: Kind
@@ -434,15 +437,6 @@ def _kept_part(value: Value, wanted: ValuePart) -> Told:
 
 def _milliseconds(text: str) -> int:
     return to_microseconds(datetime.fromisoformat(text)) // MILLISECOND
-
-
-def told_of(entry: ReadEntry) -> Told:
-    """Return *entry* in the form of the read tool."""
-    members: Told = msgspec.to_builtins(entry)
-    left_out = {name for name, each in members.items() if each is None and name != "value"}
-    if not entry.failed:
-        left_out.add("failed")
-    return {name: each for name, each in members.items() if name not in left_out}
 
 
 GAP = "gap"

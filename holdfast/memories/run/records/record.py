@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cache
 from threading import Lock
-from typing import Final, Literal, Protocol, cast, get_args
+from typing import Any, Final, Literal, Protocol, cast, get_args
 from weakref import WeakSet
 
 import msgspec
@@ -271,15 +271,15 @@ class RunStart(Struct, frozen=True, kw_only=True):
     started_at: int
 
 
-class ReportedEvent(Struct, frozen=True, kw_only=True):
+class ReportedEvent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An event at *at*, in milliseconds since 1970; never with a value."""
 
     type: str
     at: int
-    data: dict[str, JSON]
+    data: dict[str, Any]
 
 
-class Value(Struct, frozen=True, kw_only=True):
+class Value(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A stored value: its JSON, or as a JSON string its beginning.
 
     A beginning is `part_of` the value's text, or else of its JSON, of `total` characters.
@@ -291,21 +291,21 @@ class Value(Struct, frozen=True, kw_only=True):
     total: int | None = None
 
 
-class ReportedEntry(Value, frozen=True, kw_only=True):
+class ReportedEntry(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An entry in a report, with times in milliseconds."""
 
     key: str
     kind: str
-    source: str | None
-    title: str | None
-    description: str | None
-    failed: bool
+    source: str | None = None
+    title: str | None = None
+    description: str | None = None
+    failed: bool = False
     version: int
     created_at: int
     updated_at: int
 
 
-class RunReport(Struct, frozen=True, kw_only=True):
+class RunReport(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Changes since the last report; `number` counts the holder's reports from 1.
 
     `entries` are in the order of their last writes. `missed` is the number of events before

@@ -1,0 +1,111 @@
+"""Operations of the records of runs: list, read, cancel and steer them."""
+
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.ground.validation import check_limit
+from holdfast.library.operations.base import (
+    Operation,
+    OperationTable,
+    Param,
+    RawText,
+    WireForm,
+    field_form,
+)
+from holdfast.memories.run import keys
+from holdfast.memories.run.entry import checked_version
+from holdfast.memories.run.model_view import checked_path
+from holdfast.memories.run.records.read import read_in, run_from_wire, run_to_wire
+from holdfast.memories.run.records.record import checked_state
+from holdfast.memories.run.records.runs import CANCELLED, Runs
+
+RUNS: Final = "/api/runs"
+RUN: Final = f"{RUNS}/{{run}}"
+
+
+class CancelRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a run is cancelled."""
+
+    reason: str = CANCELLED
+
+
+class Steer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message to a run, and the step that gets it; null: all running steps."""
+
+    text: str
+    step: str | None = None
+
+
+def _path(given: Any) -> str | None:
+    return None if given is None else checked_path(given)
+
+
+_ID: Final = {"id": Param(wire="run")}
+_FORM: Final = WireForm(run_to_wire, run_from_wire)
+_DONE: Final = WireForm[Any](lambda fields: fields, lambda _: None)
+_get = partial(Operation, method="GET", scope="read", lane="slow")
+_post = partial(Operation, method="POST", scope="write", special=_ID, lane="slow")
+
+CANCEL: Final = _post(
+    name="runs.cancel",
+    path=f"{RUN}/cancel",
+    summary="Cancel a run of this process.",
+    params=CancelRun,
+    optional=True,
+    result=_DONE,
+    status=202,
+)
+DELETE: Final = Operation(
+    name="runs.delete",
+    method="DELETE",
+    path=RUN,
+    summary="Delete the record of a run that has ended.",
+    scope="write",
+    special=_ID,
+    result=_DONE,
+    lane="slow",
+)
+RECORDS: Final = OperationTable(
+    facade=Runs,
+    operations=(
+        _get(
+            name="runs.list",
+            path=RUNS,
+            summary="List runs, those that began last first.",
+            special={"state": Param(encode=checked_state), "limit": Param(encode=check_limit)},
+            result=_FORM,
+            paged=True,
+        ),
+        _get(
+            name="runs.retrieve",
+            path=RUN,
+            summary="Retrieve a run.",
+            special=_ID,
+            result=_FORM,
+        ),
+        _get(
+            name="runs.entry",
+            path=f"{RUN}/entries/{{key}}",
+            summary="Retrieve one entry of a run's memory.",
+            special={
+                **_ID,
+                "key": Param(encode=keys.checked),
+                "path": Param(type=RawText, encode=_path),
+                "offset": Param(encode=partial(checked_version, "offset")),
+            },
+            result=WireForm(msgspec.to_builtins, read_in),
+        ),
+        CANCEL,
+        _post(
+            name="runs.steer",
+            path=f"{RUN}/steer",
+            summary="Send a message to the steps of a run, before their next request.",
+            params=Steer,
+            result=field_form("steps", list[str]),
+        ),
+        DELETE,
+    ),
+)
