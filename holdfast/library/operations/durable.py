@@ -181,6 +181,9 @@ _PAGED: Final = {"limit": Param(encode=partial(check_limit, most=MOST_LISTED, de
 _BUDGET: Final = {"budget": Param(encode=_checked_budget)}
 _SINCE: Final = {"since": Param(encode=_since)}
 
+_get = partial(Operation, method="GET", scope="read")
+_post = partial(Operation, method="POST", scope="write", retry="keyed")
+
 SET: Final = Operation(
     name="durable.set",
     method="PUT",
@@ -194,16 +197,13 @@ SET: Final = Operation(
     retry="keyed",
     lane="write",
 )
-SET_MANY: Final = Operation(
+SET_MANY: Final = _post(
     name="durable.set_many",
-    method="POST",
     path=_ENTRIES,
     summary="Write entries in one transaction.",
-    scope="write",
     params=PostEntries,
     special={"items": Param(wire="entries")},
     result=WireForm(_same, _same),
-    retry="keyed",
     lane="write",
 )
 ENTRIES: Final = OperationTable(
@@ -212,12 +212,10 @@ ENTRIES: Final = OperationTable(
     bound="agent",
     coded=True,
     operations=(
-        Operation(
+        _get(
             name="durable.list",
-            method="GET",
             path=_ENTRIES,
             summary="List entries, newest first.",
-            scope="read",
             special={"tags": Param(wire="tag", encode=_tags), **_SINCE, **_PAGED},
             result=ENTRY,
             paged=True,
@@ -225,12 +223,10 @@ ENTRIES: Final = OperationTable(
         ),
         SET_MANY,
         SET,
-        Operation(
+        _get(
             name="durable.get",
-            method="GET",
             path=_ENTRY,
             summary="Retrieve the entry under a key.",
-            scope="read",
             special=_KEY,
             result=ENTRY,
             missing=("entry", "Check the key, or list the entries."),
@@ -247,22 +243,18 @@ ENTRIES: Final = OperationTable(
             retry="keyed",
             lane="slow",
         ),
-        Operation(
+        _get(
             name="durable.explain",
-            method="GET",
             path=f"{_ENTRY}/explanation",
             summary="Explain why an entry is hydrated, or is not.",
-            scope="read",
             special={**_KEY, **_BUDGET},
             result=_form(Explanation),
             lane="slow",
         ),
-        Operation(
+        _get(
             name="durable.hydrate",
-            method="GET",
             path=f"{AGENT}/hydration",
             summary="Retrieve what the agent would see at a run's start.",
-            scope="read",
             special=_BUDGET,
             result=HYDRATION,
             lane="slow",
@@ -275,38 +267,30 @@ MEMORY: Final = OperationTable(
     bound="agent",
     coded=True,
     operations=(
-        Operation(
+        _post(
             name="durable.restore",
-            method="POST",
             path=f"{_ENTRY}/restore",
             summary="Restore the content of an earlier change.",
-            scope="write",
             params=Restore,
             special=_KEY,
             result=STORED,
             status=_created,
-            retry="keyed",
             lane="write",
         ),
-        Operation(
+        _post(
             name="durable.run",
-            method="POST",
             path=f"{AGENT}/runs",
             summary="Open a run and hydrate it.",
-            scope="write",
             params=OpenRun,
             optional=True,
             result=WireForm(_opened, _opened_from),
             status=201,
-            retry="keyed",
             lane="slow",
         ),
-        Operation(
+        _get(
             name="durable.history",
-            method="GET",
             path=f"{AGENT}/history",
             summary="List changes, newest first.",
-            scope="read",
             special={"op": Param(type=str), **_SINCE, **_PAGED},
             result=_form(EntryChange),
             paged=True,
@@ -323,12 +307,10 @@ MEMORY: Final = OperationTable(
             retry="keyed",
             lane="slow",
         ),
-        Operation(
+        _get(
             name="durable.limits",
-            method="GET",
             path=f"{AGENT}/limits",
             summary="Retrieve the limits in force.",
-            scope="read",
             result=LIMITS,
         ),
         Operation(
@@ -343,41 +325,32 @@ MEMORY: Final = OperationTable(
             retry="keyed",
             lane="write",
         ),
-        Operation(
+        _post(
             name="durable.sweep",
-            method="POST",
             path=f"{AGENT}/sweep",
             summary="Remove expired entries and lapsed runs.",
-            scope="write",
             result=SWEPT,
-            retry="keyed",
             lane="slow",
         ),
     ),
 )
-HEARTBEAT: Final = Operation(
+HEARTBEAT: Final = _post(
     name="durable.heartbeat",
-    method="POST",
     path=f"{_RUN}/heartbeat",
     summary="Say that a run is alive.",
-    scope="write",
     result=WireForm(
         lambda lapses_at: {"lapses_at": to_milliseconds_text(lapses_at)},
         field_form("lapses_at", datetime).decode,
     ),
-    retry="keyed",
     lane="write",
 )
-END: Final = Operation(
+END: Final = _post(
     name="durable.end",
-    method="POST",
     path=f"{_RUN}/end",
     summary="End a run.",
-    scope="write",
     params=EndRun,
     optional=True,
     result=_form(RunEnded),
-    retry="keyed",
     lane="write",
 )
 RUN: Final = OperationTable(
@@ -387,22 +360,18 @@ WORKSPACE: Final = OperationTable(
     facade=Holdfast,
     coded=True,
     operations=(
-        Operation(
+        _get(
             name="durable_agents",
-            method="GET",
             path="/api/durable",
             summary="List agents that have durable memory.",
-            scope="read",
             special=_PAGED,
             result=_form(AgentSummary),
             paged=True,
         ),
-        Operation(
+        _get(
             name="durable_limits",
-            method="GET",
             path=_SETTINGS,
             summary="Retrieve the workspace's limits of durable memory.",
-            scope="read",
             result=LIMITS,
         ),
         Operation(

@@ -158,6 +158,8 @@ def _found(wire: Any) -> list[Recalled]:
     return [from_wire(Recalled, each) for each in wire["results"]]
 
 
+_post = partial(Operation, method="POST", scope="write", lane="slow")
+
 RECALL: Final = Operation(
     name="longterm.recall",
     method="POST",
@@ -173,15 +175,12 @@ RECALL: Final = Operation(
     retry="safe",
     lane="slow",
 )
-REMEMBER: Final = Operation(
+REMEMBER: Final = _post(
     name="longterm.remember",
-    method="POST",
     path=f"{USER}/items",
     summary="Remember one sentence.",
-    scope="write",
     params=PostItem,
     result=form(Remembered),
-    lane="slow",
 )
 DATA: Final = OperationTable(
     facade=LongTermData,
@@ -218,28 +217,22 @@ MEMORY: Final = OperationTable(
             retry="safe",
             lane="slow",
         ),
-        Operation(
+        _post(
             name="longterm.record",
-            method="POST",
             path=f"{USER}/turns",
             summary="Record turns.",
-            scope="write",
             params=RecordTurns,
             special={"turns": Param(encode=_turns)},
             result=form(Recorded),
-            lane="slow",
         ),
-        Operation(
+        _post(
             name="longterm.remember_conversation",
-            method="POST",
             path=f"{USER}/conversations",
             summary="Remember what is new of a conversation.",
-            scope="write",
             params=PostConversation,
             special={"messages": Param(encode=_messages, decode=_decoded_messages)},
             result=form(Recorded),
             status=202,
-            lane="slow",
         ),
     ),
 )

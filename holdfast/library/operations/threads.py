@@ -46,6 +46,9 @@ _ID: Final = {"id": Param(encode=partial(checked_id, "thread_id"))}
 _PAGED: Final = {"limit": Param(encode=partial(check_limit, most=MOST_LISTED, default=PER_PAGE))}
 
 
+_get = partial(Operation, method="GET", scope="read")
+
+
 class PostThreadTurns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Turns of a thread.
 
@@ -73,23 +76,19 @@ def _checked_status(given: object) -> object:
 THREADS: Final = OperationTable(
     facade=Threads,
     operations=(
-        Operation(
+        _get(
             name="threads.list",
-            method="GET",
             path=_THREADS,
             summary="List threads, newest first.",
-            scope="read",
             special=_PAGED,
             result=THREAD,
             paged=True,
             lane="slow",
         ),
-        Operation(
+        _get(
             name="threads.retrieve",
-            method="GET",
             path=_THREAD,
             summary="Retrieve a thread.",
-            scope="read",
             special=_ID,
             result=THREAD,
         ),
@@ -104,12 +103,10 @@ THREADS: Final = OperationTable(
             echo=("id",),
             lane="slow",
         ),
-        Operation(
+        _get(
             name="threads.turns",
-            method="GET",
             path=f"{_THREAD}/turns",
             summary="List the turns of a thread, oldest first.",
-            scope="read",
             special={
                 **_ID,
                 "limit": Param(encode=partial(check_limit, most=MOST_LISTED, default=TURNS_LISTED)),
@@ -139,12 +136,10 @@ THREADS: Final = OperationTable(
 NETWORK_RUNS: Final = OperationTable(
     facade=NetworkRuns,
     operations=(
-        Operation(
+        _get(
             name="network_runs.list",
-            method="GET",
             path=_RUNS,
             summary="List runs of networks, newest first.",
-            scope="read",
             special={
                 **_PAGED,
                 "network": Param(encode=partial(checked_name_or_none, "network")),
@@ -155,12 +150,10 @@ NETWORK_RUNS: Final = OperationTable(
             paged=True,
             lane="slow",
         ),
-        Operation(
+        _get(
             name="network_runs.retrieve",
-            method="GET",
             path=_RUN,
             summary="Retrieve a run.",
-            scope="read",
             special={"run_id": Param(wire="id", encode=partial(checked_id, "run_id"))},
             result=RUN,
         ),
