@@ -140,11 +140,11 @@ def table_routes(
         act = (acts or {}).get(each.name)
         handler = OperationHandler(each, table.layout(each), opener, act)
         yield HttpRoute(
-            method=each.method,
-            path=each.path,
-            needs=each.scope,
-            answer=(handlers or {}).get(each.name, handler.answer),
-            summary=each.summary,
+            each.method,
+            each.path,
+            each.scope,
+            (handlers or {}).get(each.name, handler.answer),
+            each.summary,
             body="any" if each.body else each.params,
             query=(*scope, *handler.query),
             limit=table.limit if each.limit is None else each.limit,

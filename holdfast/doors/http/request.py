@@ -127,7 +127,7 @@ Handler = Callable[[Any], Awaitable[Response | LiveAnswer]]
 """Takes a Call, which is defined in a layer above."""
 
 
-class HttpRoute(Struct, frozen=True, kw_only=True):
+class HttpRoute(Struct, frozen=True):
     """One method on one path.
 
     `path` has a `{name}` for each segment that is an id. `session` says what a session token may

@@ -82,17 +82,17 @@ def field_form(name: str, kind: Any) -> WireForm[Any]:
     return WireForm(lambda value: {name: value}, lambda wire: msgspec.convert(wire.get(name), kind))
 
 
-class Operation(Struct, frozen=True, kw_only=True):
+class Operation(Struct, frozen=True):
     """One public method of a façade, and its request."""
 
     name: str
     """The place of the façade on a handle, and the method: `threads.turns`."""
-    method: Method
     path: str
     summary: str
-    scope: Needs
     result: WireForm[Any]
     """The form of the result, or of each item of a page."""
+    method: Method
+    scope: Needs
     paged: bool = False
     params: type[Struct] | None = None
     body: str = ""

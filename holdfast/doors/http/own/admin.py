@@ -212,47 +212,19 @@ def _forgotten(hf: Holdfast, whom: ForgetOwner) -> ForgetReport:
 
 ROUTES = (
     HttpRoute(
-        method="POST",
-        path="/api/forget",
-        needs="admin",
-        answer=forget,
-        summary="Forget all of an agent's or a user's.",
+        "POST",
+        "/api/forget",
+        "admin",
+        forget,
+        "Forget all of an agent's or a user's.",
         body=ForgetOwner,
         durable=True,
     ),
+    HttpRoute("GET", "/metrics", "read", metrics, "Numbers for Prometheus."),
     HttpRoute(
-        method="GET",
-        path="/metrics",
-        needs="read",
-        answer=metrics,
-        summary="Numbers for Prometheus.",
+        "GET", "/", "nothing", root, "The server's name, and where its routes are described."
     ),
-    HttpRoute(
-        method="GET",
-        path="/",
-        needs="nothing",
-        answer=root,
-        summary="The server's name, and where its routes are described.",
-    ),
-    HttpRoute(
-        method="GET",
-        path=DESCRIPTION,
-        needs="nothing",
-        answer=openapi,
-        summary="This description.",
-    ),
-    HttpRoute(
-        method="GET",
-        path="/healthz",
-        needs="nothing",
-        answer=healthz,
-        summary="Whether the process answers.",
-    ),
-    HttpRoute(
-        method="GET",
-        path="/readyz",
-        needs="nothing",
-        answer=readyz,
-        summary="Whether a request would be served.",
-    ),
+    HttpRoute("GET", DESCRIPTION, "nothing", openapi, "This description."),
+    HttpRoute("GET", "/healthz", "nothing", healthz, "Whether the process answers."),
+    HttpRoute("GET", "/readyz", "nothing", readyz, "Whether a request would be served."),
 )

@@ -87,11 +87,11 @@ def _route(
     """Return a route of one user's memory; a key bound to that user may use it."""
     query: tuple[Name, ...] = (*SCOPE, *more.pop("query", ()))
     return HttpRoute(
-        method=method,
-        path=USER + below,
-        needs=needs,
-        answer=answer,
-        summary=summary,
+        method,
+        USER + below,
+        needs,
+        answer,
+        summary,
         query=query,
         limit=LONGTERM_LIMIT,
         bound="user",

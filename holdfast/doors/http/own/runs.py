@@ -101,27 +101,20 @@ _ENTRIES: Final = (
 
 ROUTES: Final = (
     HttpRoute(
-        method="GET",
-        path=f"{RUN}/entries",
-        needs="read",
-        answer=entries,
+        "GET",
+        f"{RUN}/entries",
+        "read",
+        entries,
+        "List what the memory of a run held last, without values.",
         query=_ENTRIES,
-        summary="List what the memory of a run held last, without values.",
     ),
+    HttpRoute("PUT", RUN, "write", put, "Show a run of another process.", body=PutRun),
     HttpRoute(
-        method="PUT",
-        path=RUN,
-        needs="write",
-        answer=put,
-        body=PutRun,
-        summary="Show a run of another process.",
-    ),
-    HttpRoute(
-        method="POST",
-        path=f"{RUN}/events",
-        needs="write",
-        answer=post,
+        "POST",
+        f"{RUN}/events",
+        "write",
+        post,
+        "Report what happened in a run of another process.",
         body=RunReport,
-        summary="Report what happened in a run of another process.",
     ),
 )

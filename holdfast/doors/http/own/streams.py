@@ -151,12 +151,12 @@ def lines(position: str, type: str, data: bytes) -> bytes:
 
 ROUTES = (
     HttpRoute(
-        method="GET",
-        path="/api/events",
-        needs="read",
-        answer=follow_events,
+        "GET",
+        "/api/events",
+        "read",
+        follow_events,
+        "Follow what happens, as server-sent events.",
         query=(text("types"), text("after")),
-        summary="Follow what happens, as server-sent events.",
     ),
 )
 
@@ -221,11 +221,11 @@ def _messages(run_id: str, seen: RunProgress) -> bytes:
 
 RUN_EVENT_ROUTES = (
     HttpRoute(
-        method="GET",
-        path=f"{RUN}/events",
-        needs="read",
-        answer=follow_run,
+        "GET",
+        f"{RUN}/events",
+        "read",
+        follow_run,
+        "Follow what happens in a run, as server-sent events.",
         query=(integer("after"),),
-        summary="Follow what happens in a run, as server-sent events.",
     ),
 )
