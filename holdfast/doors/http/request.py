@@ -119,10 +119,6 @@ class CallExecutor:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-DURABLE_LIMIT = 4 * MIB
-LONGTERM_LIMIT = 32 * MIB
-THREADS_LIMIT = 32 * MIB
-
 Handler = Callable[[Any], Awaitable[Response | LiveAnswer]]
 """Takes a Call, which is defined in a layer above."""
 

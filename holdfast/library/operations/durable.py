@@ -42,7 +42,7 @@ from holdfast.memories.durable.write import PromotionSource
 
 R = TypeVar("R", bound=Struct)
 
-_LIMIT: Final = 4 * MIB
+LIMIT: Final = 4 * MIB
 _DIGITS: Final = 18
 _SECOND: Final = timedelta(seconds=1)
 
@@ -208,7 +208,7 @@ SET_MANY: Final = _post(
 )
 ENTRIES: Final = OperationTable(
     facade=DurableEntries,
-    limit=_LIMIT,
+    limit=LIMIT,
     bound="agent",
     coded=True,
     operations=(
@@ -263,7 +263,7 @@ ENTRIES: Final = OperationTable(
 )
 MEMORY: Final = OperationTable(
     facade=DurableMemory,
-    limit=_LIMIT,
+    limit=LIMIT,
     bound="agent",
     coded=True,
     operations=(
@@ -349,7 +349,7 @@ END: Final = _post(
     lane="write",
 )
 RUN: Final = OperationTable(
-    facade=DurableRun, limit=_LIMIT, bound="agent", coded=True, operations=(HEARTBEAT, END)
+    facade=DurableRun, limit=LIMIT, bound="agent", coded=True, operations=(HEARTBEAT, END)
 )
 WORKSPACE: Final = OperationTable(
     facade=Holdfast,

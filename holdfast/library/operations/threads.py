@@ -31,7 +31,7 @@ from holdfast.memories.state.thread import (
 from holdfast.memories.state.thread_store import turns_of
 from holdfast.memories.state.threads import NetworkRuns, Threads
 
-_LIMIT: Final = 32 * MIB
+LIMIT: Final = 32 * MIB
 
 _THREADS: Final = "/api/threads"
 _THREAD: Final = f"{_THREADS}/{{id}}"
@@ -119,7 +119,7 @@ THREADS: Final = OperationTable(
             scope="write",
             params=PostThreadTurns,
             special={**_ID, "turns": Param(encode=_exported)},
-            limit=_LIMIT,
+            limit=LIMIT,
             deep=True,
             retry="safe",
             lane="write",
@@ -160,7 +160,7 @@ NETWORK_RUNS: Final = OperationTable(
             scope="write",
             body="record",
             special={"record": Param(encode=_run)},
-            limit=_LIMIT,
+            limit=LIMIT,
             deep=True,
             retry="safe",
             lane="write",

@@ -9,10 +9,10 @@ from holdfast.doors.http.auth import demand_scope
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.durable import memory_of
 from holdfast.doors.http.params import Body, flag
-from holdfast.doors.http.request import DURABLE_LIMIT, HttpRoute
+from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.response import Response, of_json
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.operations.durable import AGENT
+from holdfast.library.operations.durable import AGENT, LIMIT
 from holdfast.library.spans import within
 from holdfast.memories.durable.markdown.transfer import How, Mode, export_files, import_files
 from holdfast.memories.durable.records import ImportReport, RejectedFile
@@ -86,7 +86,7 @@ ROUTES = (
         "read",
         export,
         "Give out the entries as Markdown files.",
-        limit=DURABLE_LIMIT,
+        limit=LIMIT,
         bound="agent",
         durable=True,
         query=(flag("include_workspace"),),
@@ -97,7 +97,7 @@ ROUTES = (
         "write",
         take_in,
         "Take in Markdown files; mode replace needs admin.",
-        limit=DURABLE_LIMIT,
+        limit=LIMIT,
         bound="agent",
         durable=True,
         body=Import,

@@ -16,14 +16,14 @@ from msgspec.structs import FieldInfo, asdict, fields, replace
 
 from holdfast.doors.http.call import Act, Call
 from holdfast.doors.http.params import PAGE, Body, Name, flag, read_body, read_lines, several, text
-from holdfast.doors.http.request import LONGTERM_LIMIT, Handler, HttpRoute, Method, Needs
+from holdfast.doors.http.request import Handler, HttpRoute, Method, Needs
 from holdfast.doors.http.response import Response, of_json
 from holdfast.ground.errors import InvalidInput, LongTermOff, NotFound, NotPermitted, shortened
 from holdfast.ground.pages import Page
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import NAMESPACE, configured_embedder
 from holdfast.library.operations.base import Operation
-from holdfast.library.operations.longterm import RECALL, REMEMBER, USER, Weighing
+from holdfast.library.operations.longterm import LIMIT, RECALL, REMEMBER, USER, Weighing
 from holdfast.library.spans import traced_as
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import (
@@ -93,7 +93,7 @@ def _route(
         answer,
         summary,
         query=query,
-        limit=LONGTERM_LIMIT,
+        limit=LIMIT,
         bound="user",
         **more,
     )

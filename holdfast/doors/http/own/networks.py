@@ -8,19 +8,19 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.doors import http
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.own.streams import BEAT, STILL_HERE, lines
+from holdfast.doors.http.own.streams import BEAT, STILL_HERE, last_received, lines
 from holdfast.doors.http.params import WIDE, Body, integer
-from holdfast.doors.http.request import THREADS_LIMIT, HttpRoute
+from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.response import LiveAnswer, Piece, Response, of_json
 from holdfast.doors.http.state import ActiveRun, followed
-from holdfast.ground.errors import Conflict, InvalidInput
+from holdfast.ground.errors import Conflict
+from holdfast.library.operations.threads import LIMIT
 from holdfast.memories.run.records.read import LOOKS_EVERY
 from holdfast.memories.state.message import to_text
 from holdfast.memories.state.run_records import RunRecord
 
 NETWORKS = "/api/networks"
 ONE = "/api/network_runs/{id}"
-_DIGITS = 18
 
 
 class Make(Body, frozen=True):
@@ -75,7 +75,7 @@ async def run(call: Call) -> Response | LiveAnswer:
 
 async def follow(call: Call) -> LiveAnswer:
     """Stream the events of a run after a number, then its end."""
-    run_id, after = call["id"], _after(call)
+    run_id, after = call["id"], last_received(call, -1)
     active = call.state.registry.active(call.visitor.workspace, run_id)
     if active is not None:
         return _live(call, active, after)
@@ -160,16 +160,6 @@ def _end(record: RunRecord) -> bytes:
     return lines("", type, msgspec.json.encode(event))
 
 
-def _after(call: Call) -> int:
-    """Return the number of the last event received: by the header, else the query."""
-    header = call.headers.get(b"last-event-id", b"").strip().decode("latin-1")
-    if not header:
-        return call.query.get("after", -1)
-    if not (header.isascii() and header.isdigit() and len(header) <= _DIGITS):
-        raise InvalidInput("last-event-id", "must be the number of an event", given=header)
-    return int(header)
-
-
 ROUTES = (
     HttpRoute(
         "GET", NETWORKS, "read", list_networks, "List the networks of agents that the server runs."
@@ -181,7 +171,7 @@ ROUTES = (
         run,
         "Run a network; with Accept: text/event-stream, as its events.",
         body=Make,
-        limit=THREADS_LIMIT,
+        limit=LIMIT,
     ),
     HttpRoute(
         "GET",

@@ -166,7 +166,7 @@ _DIGITS = 18
 
 async def follow_run(call: Call) -> LiveAnswer:
     """Stream the events of a run after a number, past and future."""
-    state, run_id, after = call.state, call["run"], _after(call)
+    state, run_id, after = call.state, call["run"], checked_after(last_received(call, 0))
     with state.count_live():
         first = await call.slow(lambda hf: _first(hf, run_id, after))
 
@@ -199,14 +199,14 @@ def _first(hf: Holdfast, run_id: str, after: int) -> RunProgress:
     return look(hf.runs.context, run_id, after)
 
 
-def _after(call: Call) -> int:
-    """Return the number of the last event received: by the header, else the query."""
+def last_received(call: Call, none: int) -> int:
+    """Return the number of the last event received: by the header, the query, or *none*."""
     header = call.headers.get(b"last-event-id", b"").strip().decode("latin-1")
     if not header:
-        return checked_after(call.query.get("after", 0))
+        return call.query.get("after", none)
     if not (header.isascii() and header.isdigit() and len(header) <= _DIGITS):
         raise InvalidInput("last-event-id", "must be the number of an event", given=header)
-    return checked_after(int(header))
+    return int(header)
 
 
 def _messages(run_id: str, seen: RunProgress) -> bytes:
