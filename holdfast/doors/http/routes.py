@@ -61,7 +61,7 @@ def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
 _THREADS: Final = tuple(table_routes(threads.THREADS))
 _NETWORK_RUNS: Final = tuple(table_routes(threads.NETWORK_RUNS))
 _RUNS: Final = tuple(table_routes(run_operations.RECORDS, acts=runs.ACTS))
-_DURABLE_WORKSPACE: Final = tuple(table_routes(durable_operations.WORKSPACE))
+_DURABLE_WORKSPACE: Final = tuple(table_routes(durable_operations.WORKSPACE, acts=admin.ACTS))
 _DURABLE_ENTRIES: Final = tuple(
     table_routes(durable_operations.ENTRIES, durable.opened, durable.HANDLERS, acts=durable.ACTS)
 )

@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.validation import check_limit
+from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.operations.base import (
     MIB,
@@ -101,6 +102,13 @@ class EndRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a run ended."""
 
     outcome: str = "ok"
+
+
+class ForgetOwner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The agent or the user to forget."""
+
+    agent: str | None = None
+    user: str | None = None
 
 
 class SetLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -351,10 +359,23 @@ END: Final = _post(
 RUN: Final = OperationTable(
     facade=DurableRun, limit=LIMIT, bound="agent", coded=True, operations=(HEARTBEAT, END)
 )
+FORGET: Final = _post(
+    "forget_agent",
+    "/api/forget",
+    "Forget all of an agent's or a user's.",
+    WireForm(
+        lambda report: {"type": "forget_report", **entry_to_wire(report)},
+        partial(msgspec.convert, type=ForgetReport),
+    ),
+    scope="admin",
+    params=ForgetOwner,
+    lane="slow",
+)
 WORKSPACE: Final = OperationTable(
     facade=Holdfast,
     coded=True,
     operations=(
+        FORGET,
         _get(
             "durable_agents",
             "/api/durable",

@@ -2,12 +2,11 @@
 
 import logging
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self, cast
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast import library, memories
@@ -19,7 +18,8 @@ from holdfast.ground.scope import Actor
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import LongTermSpec
-from holdfast.library.remote.calls import MemoryRequests, decoded, identity, requests_of
+from holdfast.library.operations.durable import FORGET
+from holdfast.library.remote.calls import MemoryRequests, decoded, identity
 from holdfast.library.remote.client import Connections, WireClient
 from holdfast.library.remote.durable import remote_durable, remote_workspace
 from holdfast.library.remote.longterm import longterm, longterm_data
@@ -41,8 +41,6 @@ from holdfast.memories.run.records.runs import Runs
 from holdfast.memories.state.threads import NetworkRuns, Threads
 from holdfast.memories.stores.records import Identity
 
-_FORGET = "/api/forget"
-_forget_report = partial(msgspec.convert, type=ForgetReport)
 _log = logging.getLogger(__name__)
 
 
@@ -121,9 +119,7 @@ class RemoteHoldfast:
 
         Its open runs are refused from then on.
         """
-        body = {"agent": agent}
-        answer = requests_of(self._workspace).write("POST", _FORGET, body, retry="keyed")
-        return decoded(_forget_report, answer)
+        return self._workspace.forget_agent(agent)
 
     def longterm(
         self,
@@ -161,7 +157,8 @@ class RemoteHoldfast:
 
     def forget_user(self, user_id: str) -> ForgetReport:
         """Forget all data of the user *user_id*, in every collection, and the name."""
-        return decoded(_forget_report, self._client.write("POST", _FORGET, {"user": user_id}))
+        answer = self._client.write("POST", FORGET.path, {"user": user_id})
+        return decoded(FORGET.result.decode, answer)
 
     @property
     def workspace(self) -> str:

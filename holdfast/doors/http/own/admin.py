@@ -1,21 +1,19 @@
 """Routes for health, metrics, the OpenAPI description, and forgetting."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any, cast
+from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
-from holdfast.doors.http.call import Call
-from holdfast.doors.http.params import Body
+from holdfast.doors.http.call import Act, Call
 from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.response import TEXT, Response, of_json
 from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.wire import entry_to_wire
+from holdfast.library.operations.durable import FORGET
 from holdfast.memories.stores.records import JSONObject
 
 _REF = "#/components/schemas/{name}"
@@ -188,38 +186,19 @@ async def openapi(call: Call) -> Response:
     return of_json(described(call.state.table.routes))
 
 
-class ForgetOwner(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The agent or the user to forget."""
-
-    agent: str | None = None
-    user: str | None = None
-
-
-async def forget(call: Call) -> Response:
+def forget(_: Call, hf: Holdfast, given: dict[str, str | None]) -> ForgetReport:
     """Forget everything of an agent or of a user."""
-    body = call.body(ForgetOwner)
-    if (body.agent is None) == (body.user is None):
-        raise InvalidInput("agent", "or user is required, and not both")
-    report: Struct = await call.slow(lambda hf: _forgotten(hf, body))
-    return of_json({"type": "forget_report", **entry_to_wire(report)})
+    agent, user = given["agent"], given["user"]
+    if agent is not None and user is None:
+        return hf.forget_agent(agent)
+    if user is not None and agent is None:
+        return hf.forget_user(user)
+    raise InvalidInput("agent", "or user is required, and not both")
 
 
-def _forgotten(hf: Holdfast, whom: ForgetOwner) -> ForgetReport:
-    if whom.agent is not None:
-        return hf.forget_agent(whom.agent)
-    return hf.forget_user(cast("str", whom.user))
-
+ACTS: Final[Mapping[str, Act]] = {FORGET.name: forget}
 
 ROUTES = (
-    HttpRoute(
-        "POST",
-        "/api/forget",
-        "admin",
-        forget,
-        "Forget all of an agent's or a user's.",
-        body=ForgetOwner,
-        durable=True,
-    ),
     HttpRoute("GET", "/metrics", "read", metrics, "Numbers for Prometheus."),
     HttpRoute(
         "GET", "/", "nothing", root, "The server's name, and where its routes are described."
