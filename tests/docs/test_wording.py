@@ -88,7 +88,7 @@ def test_no_prompt_uses_such_a_phrase() -> None:
         ("doors/cli/stores.py", "Skip the confirmation."),
         ("doors/cli/output.py", "No results."),
         ("doors/cli/runs.py", "Send a message to the running steps of a run"),
-        ("doors/http/own/identity.py", "Retrieve the caller's identity and scope."),
+        ("doors/http/own/stores.py", "Retrieve the caller's identity and scope."),
         ("doors/mount/process/lifecycle.py", "the directory was not unmounted in time"),
         ("runtime/steps/executor.py", "The step "),
     ],

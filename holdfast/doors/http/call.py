@@ -18,6 +18,7 @@ from holdfast.doors.http.params import (
     BodyLimits,
     Name,
     flag,
+    instant,
     integer,
     moment,
     number,
@@ -27,14 +28,20 @@ from holdfast.doors.http.params import (
     several,
     text,
 )
-from holdfast.doors.http.request import CallExecutor, Handler, HttpRoute, LibraryHandles, Visitor
+from holdfast.doors.http.request import Handler, HttpRoute, LibraryHandles, Visitor
 from holdfast.doors.http.response import Response, of_json
 from holdfast.doors.http.state import ServerState
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Scope
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.operations.base import Operation, OperationTable, ParamLayout, RawText
+from holdfast.library.operations.base import (
+    Existence,
+    Operation,
+    OperationTable,
+    ParamLayout,
+    RawText,
+)
 from holdfast.memories.stores.records import JSONObject
 from holdfast.memories.stores.rows import StoresContext, reach
 
@@ -83,27 +90,20 @@ class Call:
 
     async def quick(self, act: Callable[[Holdfast], T]) -> T:
         """Return *act*(handle), which reads one row or a few consecutive ones."""
-        return await self._executor.quick(lambda: act(self.handles.plain))
+        return await self.state.executor.quick(partial(act, self.handles.plain))
 
     async def slow(self, act: Callable[[Holdfast], T]) -> T:
         """Return *act*(handle), run on a thread: it may wait or compute for long."""
-        return await self._executor.slow(lambda: act(self.handles.plain))
+        return await self.state.executor.slow(partial(act, self.handles.plain))
 
     async def write(self, act: Callable[[Holdfast], T]) -> T:
         """Return *act*(handle), which ends with one write; await that without a thread.
 
         What it does before (validate its arguments, in PostgreSQL also read rows) may use one.
         """
-
-        def begun() -> Awaitable[T]:
-            return cast("Awaitable[T]", act(self.handles.awaited))
-
-        run = self._executor.slow if len(self.raw) > BULKY else self._executor.quick
-        return await (await run(begun))
-
-    @property
-    def _executor(self) -> CallExecutor:
-        return self.state.executor
+        executor = self.state.executor
+        run = executor.slow if len(self.raw) > BULKY else executor.quick
+        return await cast("Awaitable[T]", await run(partial(act, self.handles.awaited)))
 
 
 _UNIONS: Final = (Union, UnionType)
@@ -112,8 +112,12 @@ _BY_TYPE: Final[Mapping[Any, Callable[[str], Name]]] = {
     int: integer,
     float: number,
     bool: flag,
+    datetime: instant,
     RawText: partial(text, nul=True),
 }
+_PAGING: Final = frozenset(("limit", "page"))
+SHORT_PAGE: Final = 20
+"""Most rows of a page that is read on the event loop; also the limit by default."""
 
 
 Opener = Callable[[Call, Holdfast, Operation], Any]
@@ -127,18 +131,23 @@ def table_routes(
     table: OperationTable[Any],
     opener: Opener | None = None,
     handlers: Mapping[str, Handler] | None = None,
+    *,
     scope: tuple[Name, ...] = (),
     acts: Mapping[str, Act] | None = None,
+    further: Mapping[str, tuple[Name, ...]] | None = None,
 ) -> Iterator[HttpRoute]:
     """Yield the routes of the operations of *table*.
 
     *opener* opens the memory; without one it is an attribute of the handle. *handlers* are
     handwritten, and *acts* call the memory, by the name of the operation. *scope* is the query that
-    names the memory.
+    names the memory. *further* are parameters of a query that the library does not have.
     """
     for each in table.operations:
         act = (acts or {}).get(each.name)
         handler = OperationHandler(each, table.layout(each), opener, act)
+        query = [*handler.query, *(further or {}).get(each.name, ())]
+        if table.paging_last:
+            query.sort(key=lambda name: name.wire in _PAGING)
         yield HttpRoute(
             each.method,
             each.path,
@@ -146,7 +155,9 @@ def table_routes(
             (handlers or {}).get(each.name, handler.answer),
             each.summary,
             body="any" if each.body else each.params,
-            query=(*scope, *handler.query),
+            query=(*scope, *query),
+            session=each.session,
+            behind=each.existence and existence_check(each.existence, writes=each.method != "GET"),
             limit=table.limit if each.limit is None else each.limit,
             bound=each.bound or table.bound,
             durable=table.coded,
@@ -165,8 +176,8 @@ class OperationHandler:
     ) -> None:
         self._operation, self._layout, self._opener = operation, layout, opener
         self._limits = WIDE if operation.deep else USUAL
-        method = attrgetter(operation.act if opener else operation.name)
-        self._act: Act = act or (lambda _, memory, arguments: method(memory)(**arguments))
+        self._method = attrgetter(operation.act if opener else operation.name)
+        self._act = act
         self._fields = layout.fields if act else layout.body
         self._decoders = {
             name: special.decode for name, special in operation.special.items() if special.decode
@@ -175,32 +186,38 @@ class OperationHandler:
 
     async def answer(self, call: Call) -> Response:
         """Return the response to *call*."""
+        operation, arguments = self._operation, dict[str, Any]()
 
         def act(hf: Holdfast) -> Any:
-            arguments = self._arguments(call)
-            memory = self._opener(call, hf, self._operation) if self._opener else hf
-            return self._act(call, memory, arguments)
+            arguments.update(self._arguments(call))
+            memory = self._opener(call, hf, operation) if self._opener else hf
+            if self._act is not None:
+                return self._act(call, memory, arguments)
+            return self._method(memory)(**arguments)
 
-        def respond(result: Any) -> Response:
-            return response_of(self._operation, result, call.segments)
-
-        match self._operation.lane:
-            case "slow":
-                return await call.slow(lambda hf: respond(act(hf)))
-            case "write":
-                return respond(await call.write(act))
-            case "quick":
-                return respond(await call.quick(act))
+        if operation.lane == "slow" or (operation.lane == "page" and not _is_short(call.query)):
+            return await call.slow(lambda hf: response_of(operation, act(hf), arguments))
+        if operation.lane != "write":
+            return response_of(operation, await call.quick(act), arguments)
+        requested_at = call.state.clock.now()
+        result = await call.write(act)
+        if operation.unchanged and operation.unchanged(result, requested_at):
+            call.state.metrics.unchanged()
+        return response_of(operation, result, arguments)
 
     def _arguments(self, call: Call) -> dict[str, Any]:
         operation, layout = self._operation, self._layout
-        given: dict[str, Any] = {name: call[wire] for name, wire in layout.segments.items()}
+        given: dict[str, Any] = {
+            name: call.segments[wire] for name, wire in layout.segments.items()
+        }
         given |= {e.key: call.query[e.key] for e in self.query if e.key in call.query}
         if operation.body:
             given[operation.body] = self._whole_body(call)
         elif operation.params is not None:
             blank = operation.optional and not call.raw.strip()
-            body = operation.params() if blank else call.body(operation.params, self._limits)
+            body = (
+                operation.params() if blank else read_body(call.raw, operation.params, self._limits)
+            )
             fields = {name: getattr(body, wire) for name, wire in self._fields.items()}
             given |= {name: each for name, each in fields.items() if each is not UNSET}
         for name, decode in self._decoders.items():
@@ -216,19 +233,33 @@ class OperationHandler:
         return body
 
 
-def response_of(operation: Operation, result: Any, segments: Mapping[str, str]) -> Response:
-    """Return *result* of *operation* as a response; *segments* are those of its path."""
+def _is_short(query: Mapping[str, Any]) -> bool:
+    """Return whether *query* requests a page of a few consecutive rows.
+
+    Such a page costs less than a switch to a thread and back. With contents or many rows it would
+    delay other requests, and with a depth it may search many directories.
+    """
+    return (
+        query.get("view") != "full" and "depth" not in query and query.get("limit", 0) <= SHORT_PAGE
+    )
+
+
+def response_of(operation: Operation, result: Any, arguments: Mapping[str, Any]) -> Response:
+    """Return *result* of *operation*, called with *arguments*, as a response."""
     encode = operation.result.encode
     if result is None and operation.missing is not None:
         kind, advice = operation.missing
-        *_, last = segments.values()
+        *_, last = arguments.values()
         raise NotFound(kind, last, next=advice)
     if operation.paged:
         page = cast("Page[Any]", result)
-        return of_json({"data": [encode(e) for e in page.data], "next_page": page.next_page})
-    echo = {name: segments[operation.wire(name)] for name in operation.echo}
+        listed = {"data": [encode(each) for each in page.data], "next_page": page.next_page}
+        return of_json({**listed, "prev_page": page.prev_page} if operation.both_ways else listed)
     status = operation.status if isinstance(operation.status, int) else operation.status(result)
-    return of_json({**echo, **encode(result)}, status=status)
+    encoded = encode(result)
+    if operation.echo:
+        encoded = {**{operation.wire(each): arguments[each] for each in operation.echo}, **encoded}
+    return of_json(encoded, status=status)
 
 
 def _name(operation: Operation, parameter: inspect.Parameter) -> Name:
@@ -251,62 +282,33 @@ def _name(operation: Operation, parameter: inspect.Parameter) -> Name:
     return replace(name, library=parameter.name, required=required)
 
 
-async def store_there(call: Call) -> None:
-    """Raise NotFound unless the store exists, NotPermitted unless it is accessible."""
-    await call.quick(lambda hf: hf.memory_stores.retrieve(call["s"]))
+_RETRIEVALS: Final[Mapping[Existence, Callable[[Holdfast, Call], object]]] = {
+    "store": lambda hf, call: hf.memory_stores.retrieve(call["s"]),
+    "memory": lambda hf, call: hf.memory_stores.memories.retrieve(
+        call["m"], memory_store_id=call["s"], view="basic"
+    ),
+    "version": lambda hf, call: hf.memory_stores.memory_versions.retrieve(
+        call["v"], memory_store_id=call["s"], view="basic"
+    ),
+    "session": lambda hf, call: hf.sessions.retrieve(call["id"]),
+    "agent": lambda hf, call: hf.agents.retrieve(call["id"]),
+    "environment": lambda hf, call: hf.environments.retrieve(call["id"]),
+}
 
 
-async def store_writable(call: Call) -> None:
-    """Raise as `store_there` does, and NotPermitted for a store attached `read_only`."""
+def existence_check(kind: Existence, *, writes: bool) -> Callable[[Call], Awaitable[object]]:
+    """Return the check that the object of *kind* exists and is accessible.
 
-    def look(hf: Holdfast) -> None:
-        _demand_writable(call)
-        hf.memory_stores.retrieve(call["s"])
+    If the request *writes*, it raises NotPermitted for a store attached `read_only`.
+    """
 
-    await call.quick(look)
+    def look(call: Call, hf: Holdfast) -> None:
+        if writes and call.visitor.session_id is not None:
+            context = context_of(call)
+            reach(context, context.engine, call["s"], write=True)
+        _RETRIEVALS[kind](hf, call)
 
-
-async def memory_there(call: Call) -> None:
-    """Raise NotFound unless the store and its memory exist."""
-    await call.quick(lambda hf: _memory(hf, call))
-
-
-async def memory_writable(call: Call) -> None:
-    """Raise as `memory_there` does, and NotPermitted for a store attached `read_only`."""
-
-    def look(hf: Holdfast) -> None:
-        _demand_writable(call)
-        _memory(hf, call)
-
-    await call.quick(look)
-
-
-async def version_there(call: Call) -> None:
-    """Raise NotFound unless the store and its version exist."""
-    await call.quick(
-        lambda hf: hf.memory_stores.memory_versions.retrieve(
-            call["v"], memory_store_id=call["s"], view="basic"
-        )
-    )
-
-
-async def session_there(call: Call) -> None:
-    """Raise NotFound unless the session exists."""
-    await call.quick(lambda hf: hf.sessions.retrieve(call["id"]))
-
-
-async def agent_there(call: Call) -> None:
-    """Raise NotFound unless the agent exists."""
-    await call.quick(lambda hf: hf.agents.retrieve(call["id"]))
-
-
-async def environment_there(call: Call) -> None:
-    """Raise NotFound unless the environment exists."""
-    await call.quick(lambda hf: hf.environments.retrieve(call["id"]))
-
-
-def _memory(hf: Holdfast, call: Call) -> None:
-    hf.memory_stores.memories.retrieve(call["m"], memory_store_id=call["s"], view="basic")
+    return lambda call: call.quick(partial(look, call))
 
 
 def context_of(call: Call) -> StoresContext:
@@ -320,10 +322,3 @@ def context_of(call: Call) -> StoresContext:
         ids=state.ids,
         session_id=visitor.session_id,
     )
-
-
-def _demand_writable(call: Call) -> None:
-    if call.visitor.session_id is None:
-        return
-    context = context_of(call)
-    reach(context, context.engine, call["s"], write=True)

@@ -59,14 +59,14 @@ class Name(Struct, frozen=True):
         return self.library or self.wire
 
 
-def text(wire: str, library: str = "", *, required: bool = False, nul: bool = False) -> Name:
+def text(wire: str, *, nul: bool = False) -> Name:
     """Return a text parameter; with *nul* it may hold U+0000."""
-    return Name(wire, _any_text if nul else _text, {"type": "string"}, library, required=required)
+    return Name(wire, _any_text if nul else check_no_nul, {"type": "string"})
 
 
-def integer(wire: str, *, required: bool = False) -> Name:
+def integer(wire: str) -> Name:
     """Return an integer parameter; the library checks its range."""
-    return Name(wire, _integer, {"type": "integer"}, required=required)
+    return Name(wire, _integer, {"type": "integer"})
 
 
 def number(wire: str) -> Name:
@@ -107,13 +107,12 @@ def refused(wire: str, why: str) -> Name:
 def several(wire: str, library: str) -> Name:
     """Return a text parameter that may be given more than once."""
     schema = {"type": "array", "items": {"type": "string"}}
-    return Name(wire, _text, schema, library, many=True)
+    return Name(wire, check_no_nul, schema, library, many=True)
 
 
-def instants(field: str, *bounds: str) -> tuple[Name, ...]:
-    """Return instants as parameters `field[bound]`; without a zone they are UTC."""
-    schema = {"type": "string", "format": "date-time"}
-    return tuple(Name(f"{field}[{b}]", _instant, schema, f"{field}_{b}") for b in bounds)
+def instant(wire: str) -> Name:
+    """Return an instant as a parameter; without a zone it is UTC."""
+    return Name(wire, _instant, {"type": "string", "format": "date-time"})
 
 
 def read_query(raw: bytes, names: Mapping[str, Name], *, strict: bool) -> dict[str, Any]:
@@ -161,10 +160,6 @@ def _decoded(field: str, raw: bytes) -> str:
 
 def _any_text(_field: str, given: str) -> str:
     return given
-
-
-def _text(field: str, given: str) -> str:
-    return check_no_nul(field, given)
 
 
 def _integer(field: str, given: str) -> int:
@@ -227,7 +222,6 @@ def _moment(field: str, given: str) -> datetime | timedelta | None:
     return span_of(given) or _instant(field, given) if given else None
 
 
-VIEW = one_of("view", "basic", "full")
 PAGE = (integer("limit"), text("page"))
 
 

@@ -16,7 +16,7 @@ from holdfast.engines.async_writes import awaited_writes
 from holdfast.ground.errors import NotFound
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.operations.base import MIB, Method, Needs
+from holdfast.library.operations.base import MIB, Method, Needs, Session
 from holdfast.memories.stores.records import KeyScope
 
 MOST_KEPT = 1_024
@@ -140,7 +140,7 @@ class HttpRoute(Struct, frozen=True):
     summary: str
     body: type[Struct] | Literal["any", "lines"] | None = None
     query: tuple[Name, ...] = ()
-    session: Literal["never", "own", "store"] = "never"
+    session: Session = "never"
     behind: Callable[[Any], Awaitable[object]] | None = None
     limit: int = MIB
     bound: Literal["never", "agent", "user"] = "never"

@@ -3,39 +3,32 @@
 from typing import Final
 
 from holdfast.doors.http.call import table_routes
-from holdfast.doors.http.compat import sessions, stores
-from holdfast.doors.http.compat.sessions import AGENT_ROUTES
-from holdfast.doors.http.compat.stores import MEMORY_ROUTES, VERSION_ROUTES
 from holdfast.doors.http.own import (
     admin,
     durable,
     files,
-    identity,
     longterm,
     networks,
     runs,
+    stores,
     streams,
 )
-from holdfast.doors.http.own import stores as own_stores
 from holdfast.doors.http.own.longterm import SCOPE, opened, opened_data
 from holdfast.doors.http.own.streams import RUN_EVENT_ROUTES
 from holdfast.doors.http.request import HttpRoute
 from holdfast.library.operations import durable as durable_operations
 from holdfast.library.operations import longterm as longterm_operations
 from holdfast.library.operations import runs as run_operations
+from holdfast.library.operations import sessions as session_operations
+from holdfast.library.operations import stores as store_operations
 from holdfast.library.operations import threads
 
 
 def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
     """Return every route; a *strict* server knows no PATCH of the contract's."""
     every = (
+        *_STORES,
         *stores.ROUTES,
-        *MEMORY_ROUTES,
-        *VERSION_ROUTES,
-        *sessions.ROUTES,
-        *AGENT_ROUTES,
-        *identity.ROUTES,
-        *own_stores.ROUTES,
         *_DURABLE_WORKSPACE,
         *_DURABLE_ENTRIES,
         *_DURABLE,
@@ -58,6 +51,21 @@ def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
     )
 
 
+_STORES: Final = tuple(
+    route
+    for table in (
+        store_operations.MEMORY_STORES,
+        store_operations.MEMORIES,
+        store_operations.VERSIONS,
+        session_operations.SESSIONS,
+        session_operations.AGENTS,
+        session_operations.ENVIRONMENTS,
+        session_operations.KEYS,
+    )
+    for route in table_routes(
+        table, handlers=stores.HANDLERS, acts=stores.ACTS, further=stores.QUERIES
+    )
+)
 _THREADS: Final = tuple(table_routes(threads.THREADS))
 _NETWORK_RUNS: Final = tuple(table_routes(threads.NETWORK_RUNS))
 _RUNS: Final = tuple(table_routes(run_operations.RECORDS, acts=runs.ACTS))

@@ -8,9 +8,9 @@ methods of a remote memory (`library/remote/calls`), which have the signatures o
    stands in braces in the path, a field of the body if it is a field of the struct `params`, the
    whole body if `body` names it, and else part of the query. `idempotency_key` is a header. The
    fields of `params` that are left over are a parameter `**names` of the signature.
-2. **Query parameters** have the order of the signature, `limit` and `page` last, and no default on
-   the wire. Their types decide how they are parsed and encoded: text, numbers, `Literal`, lists of
-   text, instants, and spans of time.
+2. **Query parameters** have the order of the signature, as a rule `limit` and `page` last, and no
+   default on the wire. Their types decide how they are parsed and encoded: text, numbers,
+   `Literal`, lists of text, instants, and spans of time.
 3. **A `Param`** is declared where name and type are not enough: another name on the wire, another
    type in a query, a check. `encode` runs in the client, `decode` in the server. The client checks
    only what a request cannot carry: the server, which knows the limits, checks the rest.
@@ -25,6 +25,7 @@ methods of a remote memory (`library/remote/calls`), which have the signatures o
 
 import inspect
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, Generic, Literal, NewType, TypeVar
 
 import msgspec
@@ -39,15 +40,23 @@ Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Needs = Literal["nothing", "any", "read", "write", "admin"]
 """The least right: no credential at all, any credential, or a key of that scope."""
 
-Retry = Literal["never", "safe", "keyed"]
+Retry = Literal["never", "safe", "guarded", "keyed"]
 """Whether a client may repeat a write after a lost response.
 
-`safe` is idempotent; `keyed` has an idempotency key in each request. Reads are always repeated.
+`safe` is idempotent; `guarded` is so under a precondition; `keyed` has an idempotency key in each
+request. Reads are always repeated.
 """
 
-Lane = Literal["quick", "slow", "write"]
-"""How the server runs it: `quick` reads one row or a few consecutive ones, `slow` may be large or
-wait, `write` ends with one write that is awaited without a thread."""
+Lane = Literal["quick", "page", "slow", "write"]
+"""How the server runs it: `quick` reads one row or a few consecutive ones, `page` does so unless a
+long page is requested, `slow` may be large or wait, `write` ends with one write that is awaited
+without a thread."""
+
+Session = Literal["never", "own", "store"]
+"""Whether a session's token may use it: `own` on its own session, `store` on its stores."""
+
+Existence = Literal["store", "memory", "version", "session", "agent", "environment"]
+"""Kind of the object that the path names."""
 
 RawText = NewType("RawText", str)
 """Text of a query that may hold U+0000, which the library refuses."""
@@ -68,6 +77,8 @@ class Param(Struct, frozen=True, kw_only=True):
     """Check and encode an argument in the client."""
     decode: Callable[[Any], object] | None = None
     """Convert a parsed value to the argument in the server."""
+    sent: bool = True
+    """Whether it is in the request; what is not, a handwritten handler supplies."""
 
 
 class WireForm(Struct, Generic[T], frozen=True):
@@ -109,10 +120,22 @@ class Operation(Struct, frozen=True):
     """Whether the body may hold output of models and tools, nested deeper."""
     bound: Bound | None = None
     """Whom a bound key must be bound to, if not as in the table."""
+    session: Session = "never"
+    existence: Existence | None = None
+    """The object that is reported as not found before a request as invalid."""
+    both_ways: bool = False
+    """Whether a page names the page before it too."""
+    waits: tuple[str, float] = ("", 0.0)
+    """The parameter for which the server may wait, and the most seconds."""
+    unchanged: Callable[[Any, datetime], bool] | None = None
+    """Whether a write, by its result and the instant of the request, changed nothing."""
     echo: tuple[str, ...] = ()
     """Arguments that the response repeats."""
     missing: tuple[str, str] | None = None
-    """Kind and advice of the NotFound that stands for the result None."""
+    """Kind and advice of the NotFound that stands for the result None.
+
+    The last argument names what was not found.
+    """
 
     @property
     def home(self) -> str:
@@ -129,6 +152,10 @@ class Operation(Struct, frozen=True):
         special = self.special.get(name)
         return (special and special.wire) or name
 
+    def is_sent(self, name: str) -> bool:
+        """Return whether the parameter *name* is in the request."""
+        return name not in self.special or self.special[name].sent
+
 
 class OperationTable(Struct, Generic[F], frozen=True, kw_only=True):
     """The operations of one façade, and what their routes have in common."""
@@ -140,6 +167,8 @@ class OperationTable(Struct, Generic[F], frozen=True, kw_only=True):
     bound: Bound = "never"
     coded: bool = False
     """Whether errors have a code of durable memory."""
+    paging_last: bool = True
+    """Whether `limit` and `page` are described after all other parameters of a query."""
 
     def layout(self, operation: Operation) -> "ParamLayout":
         """Return where each parameter of *operation* stands in its request."""
@@ -157,9 +186,8 @@ class OperationTable(Struct, Generic[F], frozen=True, kw_only=True):
                 segments[each.name] = wire
             elif wire in fields:
                 body[each.name] = wire
-            elif each.name not in {operation.body, "idempotency_key"}:
+            elif operation.is_sent(each.name) and each.name not in {operation.body, _KEY}:
                 query.append(each)
-        query.sort(key=lambda each: each.name in _PAGING)
         rest = {name: name for name in fields if name not in body.values()}
         return ParamLayout(
             signature=signature,
@@ -170,7 +198,7 @@ class OperationTable(Struct, Generic[F], frozen=True, kw_only=True):
         )
 
 
-_PAGING = frozenset(("limit", "page"))
+_KEY = "idempotency_key"
 
 
 class ParamLayout(Struct, frozen=True, kw_only=True):

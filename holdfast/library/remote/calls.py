@@ -1,18 +1,17 @@
-"""Methods of remote memories, made from operations; writes in doubt."""
+"""Methods of remote memories, made from operations."""
 
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from holdfast.ground.errors import EngineFault, InvalidInput, NotFound, PathTaken, Unavailable
+from holdfast.ground.errors import EngineFault, InvalidInput, NotFound, Unavailable
 from holdfast.ground.pages import Page
-from holdfast.ground.scope import Actor
 from holdfast.library.operations.base import (
     Method,
     Operation,
@@ -21,18 +20,9 @@ from holdfast.library.operations.base import (
     Retry,
     WireForm,
 )
-from holdfast.library.remote.client import WireClient, filled, route
-from holdfast.memories.stores.records import (
-    Deleted,
-    Identity,
-    JSONObject,
-    Memory,
-    Record,
-    Version,
-    from_wire,
-)
+from holdfast.library.remote.client import WireClient, filled
+from holdfast.memories.stores.records import Identity, JSONObject, from_wire
 
-R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 F = TypeVar("F")
 
@@ -50,11 +40,16 @@ class MemoryRequests(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     errors: Callable[[], AbstractContextManager[None]] = nullcontext
 
-    def read(self, path: str, query: Mapping[str, object] | None = None) -> JSONObject:
-        """Return the response of a GET of *path*, in which names stand in braces."""
+    def read(
+        self, path: str, query: Mapping[str, object] | None = None, *, waits: float = 0.0
+    ) -> JSONObject:
+        """Return the response of a GET of *path*, in which names stand in braces.
+
+        *waits* adds seconds to the timeout.
+        """
         with self.errors():
             target, query = filled(path, self.segments), {**self.query, **(query or {})}
-            return self.client.read(target, query, headers=self.headers)
+            return self.client.read(target, query, headers=self.headers, waits=waits)
 
     def write(
         self,
@@ -66,7 +61,11 @@ class MemoryRequests(Struct, frozen=True, kw_only=True):
         query: Mapping[str, object] | None = None,
         key: str | None = None,
     ) -> JSONObject:
-        """Return the response of *method* on *path*; a `keyed` one has the key *key*."""
+        """Return the response of *method* on *path*; a `keyed` one has the key *key*.
+
+        A `guarded` update that finds its values in place changes nothing, even if its precondition
+        fails. Without a precondition it could undo another client's later write.
+        """
         headers: dict[str, str | bytes] = dict(self.headers)
         if retry == "keyed":
             headers["idempotency-key"] = (secrets.token_hex(16) if key is None else key).encode()
@@ -77,7 +76,8 @@ class MemoryRequests(Struct, frozen=True, kw_only=True):
                 body,
                 query={**self.query, **(query or {})},
                 headers=headers,
-                again=retry != "never",
+                again=retry in {"safe", "keyed"}
+                or (retry == "guarded" and isinstance((body or {}).get("precondition"), dict)),
             )
 
 
@@ -95,16 +95,29 @@ def requests_of(memory: object) -> MemoryRequests:
     return cast("RemoteMemory", memory).requests
 
 
+Settle = Callable[[Any, Mapping[str, Any]], Any]
+"""Repeats an operation of a memory, with its arguments, after the response was lost.
+
+It returns the result of the operation if the first request or the second did it.
+"""
+
+
 def remote_memory(
-    table: OperationTable[F], base: object = RemoteMemory, **composed: Callable[..., Any]
+    table: OperationTable[F],
+    base: object = RemoteMemory,
+    *,
+    settle: Mapping[str, Settle] | None = None,
+    **composed: Callable[..., Any],
 ) -> Callable[[MemoryRequests], F]:
     """Return a class with the methods of the façade of *table*, below *base*.
 
-    *composed* are functions of the remote memory, for methods that are no single operation. Methods
-    of the façade that only call others are among them as they are.
+    *settle* resolves lost responses, by the name of the method. *composed* are functions of the
+    remote memory, for methods that are no single operation. Methods of the façade that only call
+    others are among them as they are.
     """
     sent = {each.act: (each, table.layout(each)) for each in table.operations}
-    methods: dict[str, Any] = {act: _method(table.facade, act) for act in sent}
+    settles = settle or {}
+    methods: dict[str, Any] = {act: _method(table.facade, act, settles.get(act)) for act in sent}
     for name, function in composed.items():
         own = getattr(table.facade, name)
         methods[name] = own if function is own else update_wrapper(function, own)
@@ -113,9 +126,18 @@ def remote_memory(
     return cast("Any", type(f"Remote{table.facade.__name__}", (above,), methods))
 
 
-def _method(facade: type[object], act: str) -> Callable[..., Any]:
+def _method(facade: type[object], act: str, settle: Settle | None) -> Callable[..., Any]:
     def call(self: RemoteMemory, *args: Any, **kwargs: Any) -> Any:
-        return perform(self, act, arguments_of(self, act, *args, **kwargs))
+        arguments = arguments_of(self, act, *args, **kwargs)
+        try:
+            return perform(self, act, arguments)
+        except Unavailable as unknown:
+            if settle is None or unknown.written is not None or unknown.reason != "lost":
+                raise
+            try:
+                return settle(self, arguments)
+            except Unavailable:
+                raise unknown from None
 
     return update_wrapper(call, getattr(facade, act))
 
@@ -148,13 +170,15 @@ def perform(memory: object, act: str, arguments: Mapping[str, Any]) -> Any:
     if operation.body:
         body = given[operation.body]
     elif operation.params:
-        body = {operation.wire(name): each for name, each in given.items()}
+        body = {operation.wire(n): each for n, each in given.items() if operation.is_sent(n)}
     requests = replace(requests, segments={**(body or {}), **requests.segments, **segments})
     if operation.paged:
         return page_of(requests, operation.path, query, operation.result)
     try:
         if operation.method == "GET":
-            answer = requests.read(operation.path, query)
+            waiting, most = operation.waits
+            waits = most if query.get(waiting) else 0.0
+            answer = requests.read(operation.path, query, waits=waits)
         else:
             answer = requests.write(
                 operation.method, operation.path, body, retry=operation.retry, query=query, key=key
@@ -201,19 +225,6 @@ class _Listed(msgspec.Struct, frozen=True):
     prev_page: str | None = None
 
 
-def record(make: type[R], wire: JSONObject) -> R:
-    """Decode *wire* as *make*; EngineFault if the response has another shape."""
-    try:
-        return from_wire(make, wire)
-    except (msgspec.ValidationError, KeyError) as error:
-        raise EngineFault(f"The server's answer is not a {make.__name__}: {error}.") from error
-
-
-def records(make: type[R], wire: JSONObject) -> list[R]:
-    """Decode every *make* of a list without pages."""
-    return [record(make, each) for each in _converted(_Listed, wire).data]
-
-
 def paged(
     client: WireClient,
     path: str,
@@ -245,82 +256,6 @@ def _converted(kind: type[T], wire: object) -> T:
         raise EngineFault(f"The server's answer is of another shape: {error}.") from error
 
 
-# After a broken connection a write may have been done. A create, an update under a precondition and
-# a delete are safe to repeat: the second response shows the result of the first. The outcome of any
-# other write stays unknown.
-
-
-def lost(error: Unavailable) -> bool:
-    """Return whether *error* leaves a write in doubt on a broken connection."""
-    return error.written is None and error.reason == "lost"
-
-
-def created(
-    client: WireClient, path: str, query: Mapping[str, object], body: Mapping[str, object]
-) -> Memory:
-    """Create a memory by POST to *path*.
-
-    If the response is lost and the path is then taken by a memory with the same content, created
-    by the same actor, that memory is returned.
-    """
-    try:
-        return record(Memory, client.write("POST", path, body, query=query))
-    except Unavailable as unknown:
-        if not lost(unknown):
-            raise
-        try:
-            return record(Memory, client.write("POST", path, body, query=query))
-        except PathTaken as taken:
-            ours = _made_by_us(client, path, taken.conflicting_memory_id, body)
-            if ours is None:
-                raise
-            shown = {"view": query.get("view") or "basic"}
-            return record(Memory, client.read(route(path, ours), shown))
-        except Unavailable:
-            raise unknown from None
-
-
-def _made_by_us(
-    client: WireClient, path: str, memory_id: str, body: Mapping[str, object]
-) -> str | None:
-    memory = record(Memory, client.read(route(path, memory_id), {"view": "full"}))
-    versions = path.removesuffix("/memories")
-    head = client.read(route(versions, "memory_versions", memory.memory_version_id))
-    by: Actor = record(Version, head).created_by
-    same = (memory.path, memory.content) == (body["path"], body["content"])
-    return memory_id if same and by == identity(client).actor else None
-
-
-def updated(
-    client: WireClient, path: str, query: Mapping[str, object], body: Mapping[str, object]
-) -> Memory:
-    """Update the memory at *path*; retry a lost response under a precondition.
-
-    An update that finds its values in place is a no-op even if its precondition fails, so the
-    second attempt returns the true state. Without a precondition it could undo another client's
-    later write.
-    """
-    again = isinstance(body.get("precondition"), dict)
-    return record(Memory, client.write("POST", path, body, query=query, again=again))
-
-
-def deleted(
-    client: WireClient, path: str, query: Mapping[str, object], id: str, type: str
-) -> Deleted:
-    """Delete the object at *path*; NotFound after a lost response counts as deleted."""
-    try:
-        return record(Deleted, client.write("DELETE", path, query=query))
-    except Unavailable as unknown:
-        if not lost(unknown):
-            raise
-        try:
-            return record(Deleted, client.write("DELETE", path, query=query))
-        except NotFound:
-            return record(Deleted, {"id": id, "type": type})
-        except Unavailable:
-            raise unknown from None
-
-
 def identity(client: WireClient) -> Identity:
     """Return the identity that the server assigns to the client's credential."""
-    return record(Identity, client.read("/api/me"))
+    return decoded(partial(from_wire, Identity), client.read("/api/me"))

@@ -19,7 +19,7 @@ from typing import Literal, cast
 from urllib.parse import quote, urlencode
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
 from holdfast.ground.text import encoded
@@ -85,14 +85,6 @@ def _in_query(field: str, value: object) -> str:
     if isinstance(value, int | float):
         return str(value)
     raise InvalidInput(field, "must be text, a number, a truth value or an instant", given=value)
-
-
-def edits_on_wire(edits: object) -> object:
-    """Encode *edits* for a body; invalid ones are left for the server to refuse."""
-    if not isinstance(edits, list | tuple):
-        return edits
-    given = cast("Iterable[object]", edits)
-    return [msgspec.to_builtins(each) if isinstance(each, Struct) else each for each in given]
 
 
 def body_of(fields: Mapping[str, object]) -> bytes:

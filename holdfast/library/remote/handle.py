@@ -38,7 +38,6 @@ from holdfast.memories.durable.records import AgentSummary, DurableLimits, Limit
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.memories.run.records.runs import Runs
-from holdfast.memories.state.threads import NetworkRuns, Threads
 from holdfast.memories.stores.records import Identity
 
 _log = logging.getLogger(__name__)
@@ -58,26 +57,19 @@ class RemoteHoldfast:
         self._narrowed: set[RemoteHoldfast] = set()
         self.opened = replace(client.opened, trace_content=trace_content)
         self.events = RemoteEvents(client, SystemClock())
-        self.memory_stores = RemoteMemoryStores(client)
-        self.sessions = RemoteSessions(client)
-        self.agents = RemoteAgents(client)
-        self.environments = RemoteEnvironments(client)
-        self.keys = RemoteKeys(client)
+        requests = MemoryRequests(client=client)
+        self.memory_stores = RemoteMemoryStores(requests)
+        self.sessions = RemoteSessions(requests)
+        self.agents = RemoteAgents(requests)
+        self.environments = RemoteEnvironments(requests)
+        self.keys = RemoteKeys(requests)
+        self.threads = RemoteThreads(requests)
+        self.network_runs = RemoteNetworkRuns(requests)
         self._workspace = remote_workspace(client)
 
     @cached_property
     def _identity(self) -> Identity:
         return identity(self._client)
-
-    @cached_property
-    def threads(self) -> Threads:
-        """Threads: messages to networks of agents and their results, over many runs."""
-        return RemoteThreads(MemoryRequests(client=self._client))
-
-    @cached_property
-    def network_runs(self) -> NetworkRuns:
-        """Records of network runs."""
-        return RemoteNetworkRuns(MemoryRequests(client=self._client))
 
     @cached_property
     def runs(self) -> Runs:
@@ -88,7 +80,7 @@ class RemoteHoldfast:
         self, memory: "memories.RunMemory", store_id: str, *, prefix: str = "/runs/"
     ) -> "library.Saved":
         """Save the results of a run's tasks as memories of the store *store_id*."""
-        return library.save_run(cast("Any", self.memory_stores), memory, store_id, prefix=prefix)
+        return library.save_run(self.memory_stores, memory, store_id, prefix=prefix)
 
     def durable(self, agent: str) -> DurableMemory:
         """Return the durable memory of *agent*; InvalidInput for a bad name."""

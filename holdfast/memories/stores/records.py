@@ -251,6 +251,17 @@ def record_to_wire(record: Record) -> JSONObject:
     }
 
 
+def encodable(value: object) -> Any:
+    """Return an object that encodes to the wire form of *value*, a record or JSON.
+
+    The encoder writes a memory as `record_to_wire` does, in an eighth of the time, except that it
+    omits the six zeros of an instant on a whole second.
+    """
+    if isinstance(value, Memory) and value.created_at.microsecond and value.updated_at.microsecond:
+        return value
+    return record_to_wire(value) if isinstance(value, Record) else value
+
+
 def _value(value: object) -> object:
     if isinstance(value, datetime):
         return to_rfc3339(value)

@@ -1,133 +1,33 @@
-"""Our own routes of memory stores: settings, and what a mount needs.
+"""Routes of stores, sessions and keys that need more than the table of operations.
 
-They go beyond the contract of the official SDK.
+A long poll for changes, pages of a session's resources, and what depends on the visitor.
 """
 
-import msgspec
-from msgspec import UNSET, UnsetType
+from collections.abc import Mapping
+from typing import Any, Final
 
-from holdfast.doors.http.call import Call, context_of, store_there, store_writable
-from holdfast.doors.http.params import Body, integer, number, text
-from holdfast.doors.http.request import MIB, HttpRoute
-from holdfast.doors.http.response import Response, encodable, of_json, of_record, of_records
-from holdfast.ground.errors import NotFound
-from holdfast.ground.ids import KINDS
+from holdfast.doors.http.call import Act, Call, context_of, response_of
+from holdfast.doors.http.params import PAGE, Name, fixed, refused
+from holdfast.doors.http.request import Handler, HttpRoute, Method
+from holdfast.doors.http.response import Response, of_json
+from holdfast.ground.errors import InvalidInput, ScopeDenied, Unsupported
+from holdfast.ground.pages import Key, digest, read_cursor, write_cursor
+from holdfast.ground.validation import check_limit
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.operations.sessions import RESOURCES
+from holdfast.library.operations.stores import CHANGES
 from holdfast.memories.stores.changes import Awaited
-from holdfast.memories.stores.edits import Edit
-from holdfast.memories.stores.records import Applied, record_to_wire
+from holdfast.memories.stores.records import (
+    ApiKey,
+    ChangesPage,
+    Identity,
+    JSONObject,
+    Resource,
+    SessionRecord,
+    record_to_wire,
+)
 
-STORE = "/api/memory_stores/{s}"
-SETTINGS = "/api/settings/memory_stores"
-
-
-class RenameBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Old and new path of a memory or a directory."""
-
-    old_path: str
-    new_path: str
-
-
-class DeleteUnder(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Path of a memory or a directory to delete."""
-
-    path: str
-
-
-async def at(call: Call) -> Response:
-    """Retrieve the memory at a path."""
-    path: str = call.query["path"]
-    memory = await call.quick(lambda hf: hf.memory_stores.memories.at(call["s"], path))
-    if memory is None:
-        raise NotFound(KINDS["mem"], path, next="Check the path, or list the memories.")
-    return of_record(memory)
-
-
-async def search(call: Call) -> Response:
-    """Find memories by their words."""
-    query = call.query
-    return await call.slow(
-        lambda hf: of_records(hf.memory_stores.memories.search(call["s"], **query))
-    )
-
-
-async def diff(call: Call) -> Response:
-    """Compare two versions."""
-    query = call.query
-    text = await call.slow(
-        lambda hf: hf.memory_stores.memory_versions.diff(
-            query["from"], query["to"], memory_store_id=call["s"]
-        )
-    )
-    fields = {"type": "memory_diff", "from": query["from"], "to": query["to"], "diff": text}
-    return of_json(fields)
-
-
-async def restore(call: Call) -> Response:
-    """Restore the content of a version."""
-    requested_at = call.state.clock.now()
-    memory = await call.write(
-        lambda hf: hf.memory_stores.memory_versions.restore(call["v"], memory_store_id=call["s"])
-    )
-    if memory.updated_at < requested_at:
-        call.state.metrics.unchanged()
-    return of_record(memory)
-
-
-async def rename(call: Call) -> Response:
-    """Move a memory, or all below a directory."""
-    body = call.body(RenameBody)
-    return of_records(
-        await call.write(
-            lambda hf: hf.memory_stores.memories.rename(call["s"], body.old_path, body.new_path)
-        )
-    )
-
-
-async def delete_under(call: Call) -> Response:
-    """Delete a memory, or all below a directory."""
-    body = call.body(DeleteUnder)
-    deleted = await call.write(
-        lambda hf: hf.memory_stores.memories.delete_under(call["s"], body.path)
-    )
-    return of_json({"deleted": deleted})
-
-
-class ChangeSettings(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings to change; what is left out stays."""
-
-    memories_cap: int | UnsetType = UNSET
-
-
-async def retrieve_settings(call: Call) -> Response:
-    """Return the settings."""
-    return of_record(await call.quick(lambda hf: hf.memory_stores.settings()))
-
-
-async def change_settings(call: Call) -> Response:
-    """Change the settings; they hold for the next write."""
-    body = call.body(ChangeSettings)
-    return of_record(
-        await call.slow(lambda hf: hf.memory_stores.configure(memories_cap=body.memories_cap))
-    )
-
-
-class Apply(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Edits to apply together, and the id under which they are applied once."""
-
-    edit_id: str
-    edits: list[Edit]
-
-
-async def snapshot(call: Call) -> Response:
-    """Return a store with all its memories, at one moment."""
-
-    def look(hf: Holdfast) -> Response:
-        found = hf.memory_stores.memories.snapshot(call["s"])
-        fields = record_to_wire(msgspec.structs.replace(found, memories=()))
-        return of_json({**fields, "memories": [encodable(memory) for memory in found.memories]})
-
-    return await call.slow(look)
+RESOURCES_MOST: Final = 1_000
 
 
 async def changes(call: Call) -> Response:
@@ -136,8 +36,8 @@ async def changes(call: Call) -> Response:
     awaited = Awaited(context, call["s"], query["after"], wait=query.get("wait", 0.0))
 
     def look() -> Response | None:
-        found = awaited.look()
-        return found and of_record(found)
+        found: ChangesPage | None = awaited.look()
+        return found and response_of(CHANGES, found, query)
 
     answer = await state.executor.slow(look)
     if answer is not None:
@@ -150,126 +50,110 @@ async def changes(call: Call) -> Response:
     return answer
 
 
-async def apply(call: Call) -> Response:
-    """Apply edits together, and once."""
-
-    def act(hf: Holdfast) -> list[Applied]:
-        body = call.body(Apply)
-        return hf.memory_stores.memories.apply(call["s"], body.edits, edit_id=body.edit_id)
-
-    applied = await call.write(act)
-    if not any(each.changed for each in applied):
-        call.state.metrics.unchanged()
-    return of_records(applied)
+def create_session(call: Call, hf: Holdfast, arguments: dict[str, Any]) -> SessionRecord:
+    """Create a session; a strict server requires that its agent and environment exist."""
+    return hf.sessions.create(**arguments, strict=call.state.strict)
 
 
+async def list_resources(call: Call) -> Response:
+    """List what a session attaches: all of it, unless a limit is given."""
+    query = call.query
+    resources = await call.quick(lambda hf: hf.sessions.resources(call["id"]))
+    return of_json(resource_page(resources, call["id"], **query))
+
+
+def resource_page(
+    resources: tuple[Resource, ...],
+    session_id: str,
+    limit: int | None = None,
+    page: str | None = None,
+) -> JSONObject:
+    """Return the page of *resources* that comes after the cursor *page*."""
+    most = check_limit(limit, most=RESOURCES_MOST, default=RESOURCES_MOST)
+    mark = digest(session_id)
+    start = 0 if page is None else _start(read_cursor("resources", mark, page)[0])
+    end = start + most
+    more = write_cursor("resources", mark, [end]) if end < len(resources) else None
+    return {**RESOURCES.result.encode(resources[start:end]), "next_page": more}
+
+
+def _start(key: Key) -> int:
+    if len(key) != 1 or not isinstance(key[0], int) or key[0] < 0:
+        raise InvalidInput("page", "is not a cursor of this list", next="Start again without it.")
+    return key[0]
+
+
+async def refuse_change(call: Call) -> Response:
+    """Raise Unsupported: stores attach at the creation of a session only."""
+    await call.quick(lambda hf: hf.sessions.retrieve(call["id"]))
+    raise Unsupported(
+        "Changing what a session attaches",
+        next="Memory stores attach at session creation only: create another session.",
+    )
+
+
+async def me(call: Call) -> Response:
+    """Return the client's identity and scope."""
+    visitor = call.visitor
+    identity = Identity(
+        actor=visitor.actor,
+        scope=visitor.scope,
+        workspace=visitor.workspace,
+        agent=visitor.agent,
+        user=visitor.user,
+    )
+    return of_json(record_to_wire(identity))
+
+
+def create_key(call: Call, hf: Holdfast, arguments: dict[str, Any]) -> ApiKey:
+    """Create a key; its secret is in this response only."""
+    if call.visitor.keyed and arguments["workspace"] not in {None, call.visitor.workspace}:
+        raise ScopeDenied(
+            "A key makes keys to its own workspace only.",
+            needed="a key of that workspace",
+            next="Leave workspace out.",
+        )
+    return hf.keys.create(**arguments)
+
+
+HANDLERS: Final[Mapping[str, Handler]] = {
+    CHANGES.name: changes,
+    RESOURCES.name: list_resources,
+}
+ACTS: Final[Mapping[str, Act]] = {
+    "sessions.create": create_session,
+    "keys.create": create_key,
+}
+QUERIES: Final[Mapping[str, tuple[Name, ...]]] = {
+    # The oldest clients may send an order. There is one, by path.
+    "memory_stores.memories.list": (fixed("order_by", "path"), fixed("order", "asc")),
+    "sessions.list": (refused("deployment_id", "is not kept here: no session has a deployment"),),
+    RESOURCES.name: PAGE,
+}
+"""Parameters of queries that the library does not have, by operation."""
+
+_REFUSED: Final[tuple[tuple[Method, str], ...]] = (
+    ("POST", ""),
+    ("POST", "/{rid}"),
+    ("DELETE", "/{rid}"),
+)
 ROUTES = (
-    HttpRoute(
-        method="GET",
-        path=SETTINGS,
-        needs="read",
-        answer=retrieve_settings,
-        summary="Retrieve the settings of the workspace's stores.",
-    ),
-    HttpRoute(
-        method="POST",
-        path=SETTINGS,
-        needs="admin",
-        answer=change_settings,
-        body=ChangeSettings,
-        summary="Change the settings of the workspace's stores.",
+    *(
+        HttpRoute(
+            method=method,
+            path=RESOURCES.path + below,
+            needs="write",
+            answer=refuse_change,
+            summary="Refused: stores attach at session creation only.",
+        )
+        for method, below in _REFUSED
     ),
     HttpRoute(
         method="GET",
-        path=f"{STORE}/at",
-        needs="read",
-        answer=at,
-        query=(text("path", required=True, nul=True),),
+        path="/api/me",
+        needs="any",
+        answer=me,
         session="store",
-        behind=store_there,
-        summary="Retrieve the memory at a path.",
-    ),
-    HttpRoute(
-        method="GET",
-        path=f"{STORE}/search",
-        needs="read",
-        answer=search,
-        query=(
-            text("q", "query", required=True, nul=True),
-            integer("limit"),
-            text("path_prefix"),
-        ),
-        session="store",
-        behind=store_there,
-        summary="Find memories by the words of their paths and contents.",
-    ),
-    HttpRoute(
-        method="GET",
-        path=f"{STORE}/diff",
-        needs="read",
-        answer=diff,
-        query=(text("from", required=True), text("to", required=True)),
-        session="store",
-        behind=store_there,
-        summary="Compare two versions as a unified diff.",
-    ),
-    HttpRoute(
-        method="POST",
-        path=f"{STORE}/memory_versions/{{v}}/restore",
-        needs="write",
-        answer=restore,
-        session="store",
-        behind=store_writable,
-        summary="Make a version's content the memory's again.",
-    ),
-    HttpRoute(
-        method="POST",
-        path=f"{STORE}/rename",
-        needs="write",
-        answer=rename,
-        body=RenameBody,
-        session="store",
-        behind=store_writable,
-        summary="Move a memory, or everything below a directory, at once.",
-    ),
-    HttpRoute(
-        method="POST",
-        path=f"{STORE}/delete_under",
-        needs="write",
-        answer=delete_under,
-        body=DeleteUnder,
-        session="store",
-        behind=store_writable,
-        summary="Delete a memory, or everything below a directory, at once.",
-    ),
-    HttpRoute(
-        method="GET",
-        path=f"{STORE}/snapshot",
-        needs="read",
-        answer=snapshot,
-        session="store",
-        behind=store_there,
-        summary="Retrieve all memories of a store at one moment.",
-    ),
-    HttpRoute(
-        method="GET",
-        path=f"{STORE}/changes",
-        needs="read",
-        answer=changes,
-        query=(integer("after", required=True), number("wait")),
-        session="store",
-        behind=store_there,
-        summary="Retrieve what changed after a number, with an optional wait.",
-    ),
-    HttpRoute(
-        method="POST",
-        path=f"{STORE}/apply",
-        needs="write",
-        answer=apply,
-        body=Apply,
-        session="store",
-        behind=store_writable,
-        limit=32 * MIB,
-        summary="Do several edits at once, and only once.",
+        summary="Retrieve the caller's identity and scope.",
     ),
 )

@@ -1,1 +1,0 @@
-"""Managed memory stores and sessions below /v1, as the official SDK calls them."""
