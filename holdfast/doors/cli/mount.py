@@ -12,10 +12,12 @@ import typer
 from holdfast.doors.cli.command import CommandContext, command, is_server
 from holdfast.doors.cli.main import report_error
 from holdfast.doors.cli.output import put_bytes, put_json
+from holdfast.doors.mount.names import MIB, MountOptions
 from holdfast.doors.mount.process.lifecycle import MountPlan, live
 from holdfast.doors.mount.process.registry import STALE, Register, note_of, ready_line, status_of
 from holdfast.doors.mount.process.setup import absolute, mount_request
 from holdfast.doors.mount.process.unmount import unmount as unmount_directory
+from holdfast.doors.mount.storage.spool import default_root
 from holdfast.ground.text import one_line, printable
 from holdfast.memories.stores.records import JSONObject
 
@@ -87,11 +89,13 @@ def mount(
         plan = MountPlan(
             directory=place,
             mode=mode,
-            read_only=read_only,
-            deadline=deadline,
-            grace=grace,
-            spool=None if spool is None else absolute(spool),
-            cache_mib=cache,
+            options=MountOptions(
+                spool=default_root() if spool is None else absolute(spool),
+                deadline=deadline,
+                grace=grace,
+                cache_bytes=cache * MIB,
+                read_only=read_only,
+            ),
             allow_other=allow_other,
         )
         _live(call, plan, session, stores)
@@ -134,14 +138,14 @@ def _run_mount(
 
     1 if content could not be saved, or the end was forced.
     """
-    found = mount_request(call.hf, session=session, stores=stores, read_only=plan.read_only)
+    found = mount_request(call.hf, session=session, stores=stores, read_only=plan.options.read_only)
     again = found.repeated()
     if again is not None:
         message = f"{again.store.name!r} is named twice: name each store once"
         raise typer.BadParameter(message, param_hint="--store")
     end = live(found, plan, on_ready=lambda ready: _ready(call, ready), warn=_warn)
     if end.spooled:
-        spool = plan.options(None).spool
+        spool = plan.options.spool
         _warn(f"{end.spooled} could not be saved, and are kept in {spool} for the next mount.")
     return 1 if end.spooled or end.hurried else 0
 

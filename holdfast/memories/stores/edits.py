@@ -232,11 +232,12 @@ def _id(field: str, given: object) -> str:
     return given.encode("utf-8", "backslashreplace").decode()
 
 
-class EditActs:
+class EditActs(Struct):
     """Applies edits within one transaction; each sees the effects of earlier ones."""
 
-    def __init__(self, unit: StoreTransaction, tx: Transaction, sql: SimpleNamespace) -> None:
-        self._unit, self._tx, self._sql = unit, tx, sql
+    _unit: StoreTransaction
+    _tx: Transaction
+    _sql: SimpleNamespace
 
     def do(self, edit: CheckedEdit) -> Applied:
         """Apply *edit* and return its result."""
@@ -424,12 +425,24 @@ def apply(
         unit.close()
         if known:
             tx.send(sql.drop_edits_before, store=store_id, before=unit.now - KEPT)
+        stored = [
+            _Answer(
+                each.seq,
+                each.changed,
+                [
+                    _Head(memory.id, memory.memory_version_id, to_microseconds(memory.created_at))
+                    for memory in each.memories
+                ],
+                each.deleted,
+            )
+            for each in applied
+        ]
         tx.send(
             sql.insert_edit,
             store=store_id,
             edit=name,
             digest=checked.digest,
-            answer=_stored_form(applied),
+            answer=msgspec.json.encode(stored).decode(),
             now=unit.now,
         )
         return applied
@@ -454,7 +467,7 @@ class _Head(Struct, frozen=True, array_like=True):
 class _Answer(Struct, frozen=True, array_like=True):
     seq: int
     changed: bool
-    heads: tuple[_Head, ...]
+    heads: list[_Head]
     deleted: tuple[str, ...]
 
 
@@ -468,23 +481,6 @@ class _Version(Struct, frozen=True, kw_only=True):
 
 
 _answers = msgspec.json.Decoder(list[_Answer])
-
-
-def _stored_form(applied: list[Applied]) -> str:
-    """Return the stored form of *applied*."""
-    answers = [
-        _Answer(
-            each.seq,
-            each.changed,
-            tuple(
-                _Head(memory.id, memory.memory_version_id, to_microseconds(memory.created_at))
-                for memory in each.memories
-            ),
-            each.deleted,
-        )
-        for each in applied
-    ]
-    return msgspec.json.encode(answers).decode()
 
 
 def _rebuild(

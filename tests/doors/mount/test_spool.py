@@ -205,8 +205,8 @@ def test_a_newer_entry_takes_the_place_of_the_older(spool: Spool) -> None:
 
 def test_what_was_released_is_not_for_its_last_holder_to_remove(spool: Spool) -> None:
     kept = spool.put(NOTES, BYTES)
-    spool.release(kept)
-    spool.release(kept)
+    kept.release()
+    kept.release()
 
     spool.remove(kept)
 
@@ -217,7 +217,7 @@ def test_what_nobody_holds_is_taken_the_oldest_first(root: Path) -> None:
     clock = FrozenClock()
     killed, next_mount = Spool(root, clock=clock), Spool(root, clock=clock)
     for number in range(3):
-        killed.release(killed.put(NOTES, b"%d" % number))
+        killed.put(NOTES, b"%d" % number).release()
         clock.tick()
 
     taken = next_mount.take(STORE)
@@ -235,14 +235,14 @@ def test_what_is_held_is_not_taken(root: Path, spool: Spool) -> None:
     assert spool.take(STORE) == []
     assert elsewhere(root, "print(len(spool.take(notes.store_id)))") == "0"
 
-    spool.release(kept)
+    kept.release()
 
     assert elsewhere(root, "print(len(spool.take(notes.store_id)))") == "1"
 
 
 def test_two_processes_that_take_at_once_never_take_the_same(root: Path, spool: Spool) -> None:
     for number in range(40):
-        spool.release(spool.put(NOTES, b"%d" % number))
+        spool.put(NOTES, b"%d" % number).release()
     program = """
 input()
 taken = spool.take(notes.store_id)
@@ -315,7 +315,7 @@ def test_killed_anywhere_while_it_replaces_it_leaves_the_old_or_the_new(root: Pa
 calls = 0
 spool.put(notes, b"new", instead_of=old)
 """
-    spool.release(spool.put(NOTES, b"old"))
+    spool.put(NOTES, b"old").release()
 
     while killed(root, program, deaths + 1):
         deaths += 1
@@ -323,7 +323,7 @@ spool.put(notes, b"new", instead_of=old)
         assert {content for _, _, content in taken} <= {b"old", b"new"}
         assert taken
         spool.forget(STORE)
-        spool.release(spool.put(NOTES, b"old"))
+        spool.put(NOTES, b"old").release()
 
     assert deaths >= 8
     assert [content for _, _, content in spool.take(STORE)] == [b"new"]
@@ -338,7 +338,7 @@ def test_a_killed_process_holds_nothing(root: Path, spool: Spool) -> None:
 @pytest.mark.parametrize("cut", [b"", BYTES[:-1], bytes(len(BYTES))])
 def test_bytes_that_a_loss_of_power_cut_are_shown_and_left(spool: Spool, cut: bytes) -> None:
     kept = spool.put(NOTES, BYTES, on_disk=False)
-    spool.release(kept)
+    kept.release()
     kept.path.write_bytes(cut)
 
     assert spool.take(STORE) == []
@@ -355,9 +355,9 @@ def test_what_has_only_to_outlive_its_process_waits_for_no_disk(
 
     kept = spool.put(NOTES, BYTES, on_disk=False)
 
-    assert (synced, kept.lock.on_disk) == ([], False)
+    assert (synced, kept.on_disk) == ([], False)
     spool.secure(kept)
-    assert (len(synced), kept.lock.on_disk) == (3, True)
+    assert (len(synced), kept.on_disk) == (3, True)
     spool.secure(kept)
     assert len(synced) == 3
 
@@ -366,7 +366,7 @@ def test_what_takes_the_place_of_an_entry_on_disk_is_on_disk(spool: Spool) -> No
     older = spool.put(NOTES, b"older")
     newer = spool.put(NOTES, b"newer", instead_of=older, on_disk=False)
 
-    assert newer.lock.on_disk
+    assert newer.on_disk
 
 
 @pytest.mark.parametrize("written", [None, b"", b'{"type":"spoo', b"\xff"])
@@ -378,7 +378,7 @@ def test_bytes_whose_description_was_not_written_are_shown_and_left(
     description.unlink()
     if written is not None:
         description.write_bytes(written)
-    spool.release(kept)
+    kept.release()
 
     [(path, told)] = spool.list(STORE)
 
@@ -426,7 +426,7 @@ def test_it_tells_what_somebody_holds(root: Path, spool: Spool) -> None:
     assert spool.held(kept.path)
     assert elsewhere(root, "print(spool.held(spool.list()[0][0]))") == "True"
 
-    spool.release(kept)
+    kept.release()
 
     assert not spool.held(kept.path)
 
@@ -434,7 +434,7 @@ def test_it_tells_what_somebody_holds(root: Path, spool: Spool) -> None:
 def test_all_of_a_deleted_store_goes_and_nothing_of_others(root: Path, spool: Spool) -> None:
     other = spool.put(msgspec.structs.replace(NOTES, store_id="memstore_2"), BYTES)
     held, left = spool.put(NOTES, BYTES), spool.put(NOTES, BYTES)
-    spool.release(left)
+    left.release()
 
     spool.forget(STORE)
     spool.remove(held)

@@ -10,9 +10,11 @@ import sys
 from pathlib import Path
 
 import holdfast
+from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.process.lifecycle import MountPlan, live
 from holdfast.doors.mount.process.setup import mount_request
 from holdfast.doors.mount.process.system import Machine
+from holdfast.doors.mount.storage.spool import default_root
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.records import JSONObject
 
@@ -32,7 +34,11 @@ def warn(line: str) -> None:
 
 def main(db: str, store: str, directory: str, mode: str) -> None:
     with holdfast.open(db) as hf:
-        wanted = MountPlan(directory=Path(directory), mode=mode)  # pyright: ignore[reportArgumentType] (a command line's)
+        wanted = MountPlan(
+            directory=Path(directory),
+            mode=mode,  # pyright: ignore[reportArgumentType] (a command line's)
+            options=MountOptions(spool=default_root()),
+        )
         found = mount_request(hf, session=None, stores=[store])
         try:
             live(found, wanted, on_ready=tell, warn=warn, machine=Machine(load=load))

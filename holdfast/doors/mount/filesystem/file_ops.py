@@ -141,7 +141,9 @@ class FileOperations:
         if flags & os.O_TMPFILE == os.O_TMPFILE:
             raise failure(EOPNOTSUPP)
         parts = self._places.of(path)
-        branch, file = parts.branch, parts.branch.demand_file(path)
+        branch, file = parts.branch, self._places.nodes.get(path)
+        if not isinstance(file, File):
+            raise failure(ENOENT if file is None else EISDIR)
         writing, emptied = flags & os.O_ACCMODE != os.O_RDONLY, bool(flags & os.O_TRUNC)
         if writing or emptied:
             branch.demand_writable()
@@ -154,7 +156,8 @@ class FileOperations:
             with branch.lock:
                 work_of(file).handles.append(handle)
                 if emptied and writing:
-                    self._cut_handle(branch, handle, 0)
+                    buffer = file.buffer or self._begin(branch, handle, emptied=True)
+                    self._cut(branch, file, buffer, 0)
         return self._handles.add(handle)
 
     def create(self, path: str, flags: int) -> int:
@@ -343,7 +346,15 @@ class FileOperations:
         if length and handle.file.buffer is None:
             self._prepare(branch, handle)
         with branch.lock:
-            self._cut_handle(branch, handle, length)
+            if handle.sticky_error:
+                raise failure(handle.sticky_error)
+            file, begun = handle.file, handle.file.buffer is None
+            buffer = file.buffer or self._begin(branch, handle, emptied=length == 0)
+            try:
+                self._cut(branch, file, buffer, length)
+            finally:
+                if begun and not buffer.unsaved:
+                    self._leave_unchanged(branch, file)
 
     def _shorten(self, parts: StoreParts, file: File, length: int) -> None:
         """Truncate or extend *file* to *length* bytes, by its path."""
@@ -366,21 +377,6 @@ class FileOperations:
         parts.close(file)
         if file.kind is Kind.TRANSIENT:
             parts.grace.arm(file)
-
-    def _cut_handle(self, branch: StoreDirectory, handle: FileHandle, length: int) -> None:
-        """Set the size of the file of *handle* to *length* bytes, under the lock.
-
-        The change is part of its next save.
-        """
-        if handle.sticky_error:
-            raise failure(handle.sticky_error)
-        file, begun = handle.file, handle.file.buffer is None
-        buffer = file.buffer or self._begin(branch, handle, emptied=length == 0)
-        try:
-            self._cut(branch, file, buffer, length)
-        finally:
-            if begun and not buffer.unsaved:
-                self._leave_unchanged(branch, file)
 
     def _leave_unchanged(self, branch: StoreDirectory, file: File) -> None:
         """Drop an unchanged buffer: it would hide changes by other clients."""

@@ -21,7 +21,7 @@ from holdfast.doors.mount.filesystem.file_ops import (
 )
 from holdfast.doors.mount.filesystem.nodes import Directory, File, Kernel, Nodes, work_of
 from holdfast.doors.mount.filesystem.recovery import LeftEntry, Recovery, Shutdown
-from holdfast.doors.mount.filesystem.rename import Removals, Renames
+from holdfast.doors.mount.filesystem.rename import NameOperations
 from holdfast.doors.mount.filesystem.store_dir import MountStatus, StoreDirectory, StoreStatus
 from holdfast.doors.mount.filesystem.transient import StoreParts
 from holdfast.doors.mount.filesystem.tree import MountContext
@@ -156,7 +156,7 @@ class RemoteChanges:
                 work.stop_grace()
                 for kept in (work.kept, work.attempt.kept if work.attempt else None):
                     if kept is not None:
-                        branch.context.spool.release(kept)
+                        kept.release()
                 work.attempt = work.unsure = work.kept = work.closed = None
                 work.due = False
             branch.heads.set_aside(file, None)
@@ -207,7 +207,7 @@ class StoreFilesystem:
             store_status=lambda parts: msgspec.json.encode(self._of_store(parts)),
         )
         files = FileOperations(places, handles)
-        removing, renaming = Removals(places), Renames(places)
+        names = NameOperations(places)
         self._remote = {slug: RemoteChanges(parts, handles) for slug, parts in self._parts.items()}
         self.getattr, self.readdir = guarded(lookups.getattr), guarded(lookups.readdir)
         self.access, self.statfs = guarded(lookups.access), guarded(lookups.statfs)
@@ -222,11 +222,11 @@ class StoreFilesystem:
         self.release = guarded(files.release, timed=True)
         self.write = guarded(files.write)
         self.truncate = guarded(files.truncate, timed=True)
-        self.unlink = guarded(removing.unlink, timed=True)
-        self.rename = guarded(renaming.rename, timed=True)
-        self.mkdir = guarded(removing.mkdir, timed=True)
-        self.rmdir = guarded(removing.rmdir)
-        self.fsyncdir = guarded(removing.fsyncdir, timed=True)
+        self.unlink = guarded(names.unlink, timed=True)
+        self.rename = guarded(names.rename, timed=True)
+        self.mkdir = guarded(names.mkdir, timed=True)
+        self.rmdir = guarded(names.rmdir)
+        self.fsyncdir = guarded(names.fsyncdir, timed=True)
 
     @property
     def kernel(self) -> Kernel:

@@ -240,7 +240,9 @@ class Buffer:
                 own.extend(bytes(offset - size))
                 offset = size
             own += data
-        self._touched(offset, at)
+        self.low = min(self.low, offset)
+        self.unsaved, self.changed_at = True, at
+        self.version += 1
 
     def truncate(self, length: int, at: datetime) -> None:
         """Cut the file to *length* bytes, or extend it with zero bytes.
@@ -257,7 +259,9 @@ class Buffer:
             self.data.extend(bytes(length - size))
         else:
             return
-        self._touched(min(length, size), at)
+        self.low = min(self.low, length, size)
+        self.unsaved, self.changed_at = True, at
+        self.version += 1
 
     def snapshot(self, handles: "Iterable[FileHandle]" = ()) -> BufferSnapshot:
         """Return a snapshot to save; later writes are relative to it.
@@ -309,12 +313,6 @@ class Buffer:
     def only_appended(self) -> bool:
         """Whether the only change since the last save is bytes added at the end."""
         return not self.replaced and self.low >= self.base_size
-
-    def _touched(self, low: int, at: datetime) -> None:
-        self.low = min(self.low, low)
-        self.unsaved = True
-        self.changed_at = at
-        self.version += 1
 
 
 class File:

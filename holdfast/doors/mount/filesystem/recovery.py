@@ -136,7 +136,7 @@ class Recovery:
         with self._branch.lock:
             waiting, self._waiting = self._waiting, []
         for kept, _, _ in waiting:
-            self._branch.context.spool.release(kept)
+            kept.release()
 
     def _try(self, entries: list[Entry]) -> list[LeftEntry]:
         """Save *entries* in their order; once the storage fails, the rest waits."""
@@ -153,7 +153,7 @@ class Recovery:
                 spool.remove(kept)
                 branch.status.emit("recovered", spooled.memory_id, size_bytes=len(content))
             else:
-                spool.release(kept)
+                kept.release()
                 left.append(LeftEntry(kept.path, spooled.path, spooled.errno))
                 _log.warning("left in the spool: %s", kept.path)
         return left

@@ -278,8 +278,11 @@ class OneFile:
 NOREPLACE = 1
 
 
-class Renames:
-    """Rename files and directories, each in at most one edit of the store."""
+class NameOperations:
+    """Rename, create and remove files and directories, each in at most one edit.
+
+    Directories exist only in the mount.
+    """
 
     def __init__(self, places: StoreDirectories) -> None:
         self._places = places
@@ -410,13 +413,6 @@ class Renames:
             return
         if file.kind is Kind.TRANSIENT:
             parts.grace.arm(file)
-
-
-class Removals:
-    """Create and remove directories, which exist only in the mount, and remove files."""
-
-    def __init__(self, places: StoreDirectories) -> None:
-        self._places = places
 
     def mkdir(self, path: str) -> None:
         """Create a directory at *path*."""

@@ -65,7 +65,7 @@ class UnsavedSpool:
         attempt.left = True
         self.keep_attempt(file, attempt, errno)
         if attempt.kept is not None:
-            self._spool.release(attempt.kept)
+            attempt.kept.release()
             attempt.kept = None
 
     def keep_unsaved(self, file: File, snapshot: BufferSnapshot, version: int, errno: int) -> bool:
@@ -120,7 +120,7 @@ class UnsavedSpool:
             self.keep_unsaved(file, snapshot, buffer.version, errno)
         if work.kept is not None:
             self.secure(file, work.kept)
-            self._spool.release(work.kept)
+            work.kept.release()
             work.kept = None
 
     def remove(self, kept: SpoolEntry) -> None:
@@ -436,7 +436,8 @@ class FileSaver:
         except Exception as error:
             raise self._failed(file, attempt, error) from error
         work, snapshot, memory = work_of(file), attempt.snapshot, file.memory
-        work.stop_retrying()
+        if work.retry is not None:
+            work.stop_retrying()
         work.tries = 0
         if attempt.kept is not None:
             self._keeping.remove(attempt.kept)

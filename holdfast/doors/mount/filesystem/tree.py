@@ -348,7 +348,8 @@ class HeadTable:
             self._kernel().forget_content(file.path)
         file.memory, file.seq, file.entry = memory, seq, None
         file.kind = Kind.PLAIN
-        self._follow(file, memory)
+        if file.parent is None or self._tree.prefix + memory.path != file.path:
+            self._follow(file, memory)
         return file
 
     def release(self, file: File) -> None:

@@ -9,8 +9,8 @@ import ctypes
 import logging
 import os
 import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from errno import EINVAL, EIO, ENODATA, ERANGE, ESTALE
 from itertools import count
 from pathlib import Path
@@ -21,7 +21,6 @@ from holdfast.doors.mount.filesystem.nodes import Attributes, DirectoryEntry
 from holdfast.doors.mount.fuse import kernel as protocol
 from holdfast.doors.mount.fuse.dispatch import FuseDispatcher
 from holdfast.doors.mount.fuse.kernel import (
-    CachedPages,
     ChangeCounter,
     CurrentRequest,
     Directories,
@@ -49,6 +48,8 @@ SETTLE = 0.1
 
 A program that sees the save fail then also sees the current content.
 """
+PAGES = 10_000
+"""Nodes with recorded content; over this limit all are dropped, which costs a read each."""
 OPTIONS = ("subtype=holdfast", "nosuid", "nodev")
 FOR_OTHERS = ("allow_other", "default_permissions")
 
@@ -108,7 +109,9 @@ class Adapter:
     def __init__(self, core: StoreFilesystem, notices: KernelInvalidator) -> None:
         self.present, self.touched = CurrentRequest(), ChangeCounter()
         self.directories, self.unlinked = Directories(), UnlinkedFiles()
-        self._core, self._notices, self._pages = core, notices, CachedPages()
+        self._core, self._notices = core, notices
+        self._pages: dict[int, tuple[int, int, int]] = {}
+        """The content (inode, mtime, size) that the kernel's pages of each node are from."""
         self._listings: dict[int, Listing] = {}
         self._numbers = count(1)
         self._callbacks: list[object] = []
@@ -224,7 +227,12 @@ class Adapter:
         if opened.flags & os.O_TRUNC:
             self.touched()
         with suppress(OSError):  # the file is open nevertheless
-            opened.keep_cache = self._pages.are_of(request.node, self._core.getattr(name, handle))
+            found, pages = self._core.getattr(name, handle), self._pages
+            content = found.inode, found.mtime_ns, found.size
+            opened.keep_cache = pages.get(request.node) == content
+            if len(pages) >= PAGES:
+                pages.clear()
+            pages[request.node] = content
 
     def _create(self, path: bytes, _mode: int, info: int) -> None:
         request = self.present.request
@@ -248,24 +256,27 @@ class Adapter:
             self.touched()
 
     def _flush(self, _path: None, info: int) -> None:
-        with self._saved(info) as handle:
-            self._core.flush(handle)
-
-    def _fsync(self, _path: None, _data: int, info: int) -> None:
-        with self._saved(info) as handle:
-            self._core.fsync(handle)
-
-    @contextmanager
-    def _saved(self, info: int) -> Generator[int]:
-        """Yield the handle; if its save fails, wait for notices to reach the kernel."""
         try:
-            yield self._used(info)
+            self._core.flush(self._used(info))
         except BaseException:
-            self._core.kernel.step_aside()
-            self._notices.settle(SETTLE)
+            self._show_current()
             raise
         finally:
             self.touched()
+
+    def _fsync(self, _path: None, _data: int, info: int) -> None:
+        try:
+            self._core.fsync(self._used(info))
+        except BaseException:
+            self._show_current()
+            raise
+        finally:
+            self.touched()
+
+    def _show_current(self) -> None:
+        """Wait for the notices of a failed save to reach the kernel."""
+        self._core.kernel.step_aside()
+        self._notices.settle(SETTLE)
 
     def _used(self, info: int) -> int:
         """Return the handle, and record its node."""

@@ -11,8 +11,6 @@ from itertools import count
 from struct import Struct
 from typing import Any, NamedTuple
 
-from holdfast.doors.mount.filesystem.nodes import Attributes
-
 logger = logging.getLogger(__name__)
 
 HEADER = Struct("=IIQQ8xI")
@@ -200,8 +198,6 @@ def found(request: Request) -> bool:
 
 THREADS = 4
 """A notice waits while a request changes its directory; notices of other directories do not."""
-PAGES = 10_000
-"""Nodes with recorded content; over this limit all are dropped, which costs a read each."""
 ROOT = 1
 """The kernel's node id of the directory that is mounted."""
 
@@ -255,23 +251,6 @@ class Directories:
     def removed(self, directory: str) -> None:
         """Forget *directory*."""
         self._nodes.pop(directory, None)
-
-
-class CachedPages:
-    """The content (inode, mtime, size) that the kernel's pages of each node are from."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[int, int, int]] = {}
-
-    def are_of(self, node: int, attributes: Attributes) -> bool:
-        """Return whether the pages of *node* are current, and record them as current."""
-        content = attributes.inode, attributes.mtime_ns, attributes.size
-        if self._known.get(node) == content:
-            return True
-        if len(self._known) >= PAGES:
-            self._known.clear()
-        self._known[node] = content
-        return False
 
 
 class KernelInvalidator:

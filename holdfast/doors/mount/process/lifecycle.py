@@ -21,11 +21,12 @@ from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.doors.mount.filesystem.filesystem import StoreFilesystem
 from holdfast.doors.mount.fuse.adapter import serve
 from holdfast.doors.mount.fuse.libfuse import MountFailed, binding
-from holdfast.doors.mount.names import MIB, MountOptions
+from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.process.registry import Facts, Mode, Register, report
 from holdfast.doors.mount.process.setup import (
     MountDependencies,
@@ -36,7 +37,6 @@ from holdfast.doors.mount.process.setup import (
     taken,
 )
 from holdfast.doors.mount.process.system import HERE, Machine, lacking_for_fuse, mounts, require
-from holdfast.doors.mount.storage.spool import default_root
 from holdfast.doors.mount.sync.sync import SyncedDirectory
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import InvalidInput, Refused, Unavailable
@@ -415,27 +415,12 @@ class ThroughSync:
 
 
 class MountPlan(Struct, frozen=True, kw_only=True):
-    """Options of `holdfast mount`; every path is absolute."""
+    """Where and how `holdfast mount` shows stores; every path is absolute."""
 
     directory: Path
     mode: Literal["auto", "fuse", "sync"] = "auto"
-    read_only: bool = False
-    deadline: float = 5.0
-    grace: float = 3.0
-    spool: Path | None = None
-    cache_mib: int = 64
+    options: MountOptions
     allow_other: bool = False
-
-    def options(self, session_id: str | None) -> MountOptions:
-        """Return the options for the filesystem core."""
-        return MountOptions(
-            spool=self.spool or default_root(),
-            deadline=self.deadline,
-            grace=self.grace,
-            cache_bytes=self.cache_mib * MIB,
-            read_only=self.read_only,
-            session_id=session_id,
-        )
 
 
 def live(
@@ -451,7 +436,7 @@ def live(
     *on_ready* is called with the status once the first `ls` works, *warn* with each warning before
     that. An error that prevents the mount is raised, and nothing is mounted.
     """
-    options = plan.options(request.session_id)
+    options = replace(plan.options, session_id=request.session_id)
     _keep_apart(plan.directory, options.spool)
     mode, reason = _chosen(plan, machine)
     register = Register()

@@ -11,10 +11,12 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Condition, Lock, Thread
 from time import monotonic
 from typing import TypeVar, cast
+
+from msgspec import Struct, field
 
 from holdfast.ground.errors import Unavailable
 
@@ -53,14 +55,15 @@ class Deadline:
         "timeout": its `written` is False if the work had not begun and never will, None if it
         still runs.
         """
-        job, seconds = _Job(work), self.seconds if seconds is None else seconds
+        job, seconds = _Job(work=work), self.seconds if seconds is None else seconds
         if not self._start(job, wait=True):
             raise _closed()
-        if not job.gate.acquire(timeout=max(0.0, seconds)):
-            self._give_up(job, seconds)
-        error, job.error = job.error, None
+        try:
+            value, error = job.outcome.get(timeout=max(0.0, seconds))
+        except Empty:
+            value, error = self._given_up(job, seconds)
         if error is None:
-            return cast("T", job.value)
+            return cast("T", value)
         try:
             raise error
         finally:
@@ -72,7 +75,7 @@ class Deadline:
 
         If it raises, the error's class is logged.
         """
-        return self._start(_Job(work, alone=True), wait=False)
+        return self._start(_Job(work=work, alone=True), wait=False)
 
     def close(self) -> None:
         """Start no more calls and end idle threads; calls that hang are abandoned."""
@@ -83,8 +86,7 @@ class Deadline:
         for thread in idle:
             thread.put(None)
         for job in waiting:
-            job.error = _closed()
-            job.gate.release()
+            job.outcome.put((None, _closed()))
 
     def _start(self, job: "_Job", *, wait: bool) -> bool:
         """Run *job* on a free thread; if there is none and *wait*, queue it."""
@@ -109,7 +111,12 @@ class Deadline:
     def _work(self, thread: "_Thread") -> None:
         """Run the jobs of *thread* one by one, until it gets None."""
         while job := thread.get():
-            job.run()
+            try:
+                job.outcome.put((job.work(), None))
+            except BaseException as error:  # noqa: BLE001 - it is raised in the caller's thread
+                if job.alone:
+                    _log.debug("storage failed in the background: %s", type(error).__name__)
+                job.outcome.put((None, error))
             # An idle thread must not keep references to its last job.
             job = None
             with self._lock:
@@ -120,41 +127,33 @@ class Deadline:
                 else:
                     self._idle.append(thread)
 
-    def _give_up(self, job: "_Job", seconds: float) -> None:
-        """Raise Unavailable, unless *job* was just finished."""
+    def _given_up(self, job: "_Job", seconds: float) -> "_Outcome":
+        """Raise Unavailable, or return the outcome if *job* was just finished."""
         with self._lock:
             begun = job not in self._waiting
             if not begun:
                 self._waiting.remove(job)
-        if not job.gate.acquire(blocking=False):
+        try:
+            return job.outcome.get_nowait()
+        except Empty:
             raise Unavailable(
                 f"The storage did not answer within {seconds:g} s.",
                 reason="timeout",
                 written=None if begun else False,
                 next="The call is retried; check that the database or the server can be reached.",
-            )
+            ) from None
 
 
-class _Job:
-    """One call and its outcome; *alone*: no caller waits for it."""
+_Outcome = tuple[object, BaseException | None]
+"""The result of a call, or its error."""
 
-    def __init__(self, work: Callable[[], object], *, alone: bool = False) -> None:
-        self._work, self._alone = work, alone
-        self.gate = Lock()
-        self.gate.acquire()
-        self.value: object = None
-        self.error: BaseException | None = None
 
-    def run(self) -> None:
-        """Run the work, store its outcome and wake the caller."""
-        try:
-            self.value = self._work()
-        except BaseException as error:  # noqa: BLE001 - it is raised in the caller's thread
-            if self._alone:
-                _log.debug("storage failed in the background: %s", type(error).__name__)
-            else:
-                self.error = error
-        self.gate.release()
+class _Job(Struct, frozen=True, eq=False, kw_only=True):
+    """One call, and where its outcome goes; *alone*: no caller waits for it."""
+
+    work: Callable[[], object]
+    alone: bool = False
+    outcome: SimpleQueue[_Outcome] = field(default_factory=SimpleQueue[_Outcome])
 
 
 _Thread = SimpleQueue[_Job | None]

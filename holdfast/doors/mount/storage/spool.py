@@ -31,58 +31,46 @@ _FILE_MODE = 0o600
 _PAUSES = (0.0, 0.001, 0.004)
 
 
-class Lock:
-    """The file of an entry's bytes, open and locked until released."""
+class SpoolEntry:
+    """One entry that this process holds: the path of its bytes, locked until released."""
 
-    def __init__(self, fd: int) -> None:
-        self._open = [fd]
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self.open = [fd]
+        """The open file; empty once it was released."""
         self.on_disk = False
         """Whether the entry survives a loss of power."""
 
     @classmethod
-    def on_new(cls, path: Path) -> "Lock":
+    def new(cls, path: Path) -> "SpoolEntry":
         """Create the file *path*, empty and locked; FileExistsError if it exists."""
         fd = made(path)
         # A process that lists entries now releases its lock as soon as it sees no description.
         fcntl.flock(fd, fcntl.LOCK_EX)
-        return cls(fd)
+        return cls(path, fd)
 
     @classmethod
-    def on(cls, path: Path) -> "Lock | None":
+    def lock(cls, path: Path) -> "SpoolEntry | None":
         """Lock the file *path*; None if it is already locked or does not exist."""
         try:
             fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         if _flocked(fd) and os.fstat(fd).st_nlink:
-            return cls(fd)
+            return cls(path, fd)
         os.close(fd)
         return None
 
-    def write(self, content: bytes) -> None:
-        """Write all of *content*."""
-        write(self._open[0], content)
-
-    def sync(self) -> bool:
-        """Sync the bytes to disk; return False if they were released."""
-        for fd in self._open:
-            os.fsync(fd)
-        return bool(self._open)
-
     def read(self) -> bytes:
         """Return all the bytes."""
-        with os.fdopen(os.dup(self._open[0]), "rb") as file:
+        with os.fdopen(os.dup(self.open[0]), "rb") as file:
             file.seek(0)
             return file.read()
 
-    def seize(self) -> int | None:
-        """Return the open file, to be closed by the caller; None if it was released."""
-        return self._open.pop() if self._open else None
-
     def release(self) -> None:
-        """Unlock the file; a second call does nothing."""
-        if (fd := self.seize()) is not None:
-            os.close(fd)
+        """Unlock the file, for a person or the next mount; again, this does nothing."""
+        if self.open:
+            os.close(self.open.pop())
 
 
 def made(path: Path) -> int:
@@ -139,13 +127,6 @@ class Spooled(Struct, frozen=True, kw_only=True, tag_field="type", tag="spooled"
     content_sha256: str = ""
 
 
-class SpoolEntry(Struct, frozen=True):
-    """One entry that this process holds: the path of its bytes, and their lock."""
-
-    path: Path
-    lock: Lock
-
-
 class Spool:
     """The entries of all stores, one folder for each. Safe for threads and processes.
 
@@ -172,46 +153,45 @@ class Spool:
         """
         folder = self._folder(spooled.store_id)
         spooled = replace(spooled, content_sha256=sha256_hex(content))
-        kept, description = self._begun(folder, spooled)
+        entry, description = self._begun(folder, spooled)
         try:
-            kept.lock.write(content)
+            write(entry.open[0], content)
             write(description, msgspec.json.encode(spooled))
-            if on_disk or (instead_of is not None and instead_of.lock.on_disk):
-                self.secure(kept)
+            if on_disk or (instead_of is not None and instead_of.on_disk):
+                self.secure(entry)
         except BaseException:
-            self.remove(kept)
+            self.remove(entry)
             raise
         finally:
             os.close(description)
         if instead_of is not None:
             self.remove(instead_of)
-        return kept
+        return entry
 
-    def secure(self, kept: SpoolEntry) -> None:
+    def secure(self, entry: SpoolEntry) -> None:
         """Sync the entry to disk, once; OSError if that fails."""
-        if kept.lock.on_disk or not kept.lock.sync():
+        if entry.on_disk or not entry.open:
             return
-        _sync(_description_of(kept.path))
-        _sync(kept.path.parent)
-        kept.lock.on_disk = True
+        for fd in entry.open:
+            os.fsync(fd)
+        _sync(_description_of(entry.path))
+        _sync(entry.path.parent)
+        entry.on_disk = True
 
-    def remove(self, kept: SpoolEntry) -> None:
+    def remove(self, entry: SpoolEntry) -> None:
         """Remove the entry, as its bytes are saved; do nothing if it is not held any more.
 
         A loss of power may restore it; then its edit id shows that it was already applied.
         """
-        if (fd := kept.lock.seize()) is None:
+        if not entry.open:
             return
+        fd = entry.open.pop()
         try:
             # Bytes first: without a description they would be left for a person.
-            kept.path.unlink(missing_ok=True)
-            _description_of(kept.path).unlink(missing_ok=True)
+            entry.path.unlink(missing_ok=True)
+            _description_of(entry.path).unlink(missing_ok=True)
         finally:
             os.close(fd)
-
-    def release(self, kept: SpoolEntry) -> None:
-        """Release the entry, for a person or the next mount."""
-        kept.lock.release()
 
     def take(self, store_id: str) -> list[tuple[SpoolEntry, Spooled, bytes]]:
         """Lock and return the store's entries that no process holds, the oldest first."""
@@ -220,13 +200,13 @@ class Spool:
             _refuse_others(folder)
         taken: list[tuple[SpoolEntry, Spooled, bytes]] = []
         for path in self._entries(store_id):
-            if (lock := Lock.on(path)) is None:
+            if (entry := SpoolEntry.lock(path)) is None:
                 continue
-            spooled, content = _described(path), lock.read()
+            spooled, content = _described(path), entry.read()
             if spooled is None or spooled.content_sha256 not in ("", sha256_hex(content)):
-                lock.release()
+                entry.release()
             else:
-                taken.append((SpoolEntry(path, lock), spooled, content))
+                taken.append((entry, spooled, content))
         return taken
 
     def list(self, store_id: str | None = None) -> "list[tuple[Path, Spooled]]":
@@ -247,10 +227,10 @@ class Spool:
 
     def held(self, path: Path) -> bool:
         """Check whether any process, this one included, holds the entry at *path*."""
-        lock = Lock.on(path)
-        if lock is not None:
-            lock.release()
-        return lock is None and path.exists()
+        entry = SpoolEntry.lock(path)
+        if entry is not None:
+            entry.release()
+        return entry is None and path.exists()
 
     def forget(self, store_id: str) -> None:
         """Remove all entries of a deleted store, held or not."""
@@ -270,12 +250,12 @@ class Spool:
         while True:
             path = folder / _name(self._time(), spooled)
             with suppress(FileExistsError):
-                kept = SpoolEntry(path, Lock.on_new(path))
+                entry = SpoolEntry.new(path)
                 try:
-                    return kept, made(_description_of(path))
+                    return entry, made(_description_of(path))
                 except BaseException:
                     path.unlink()
-                    kept.lock.release()
+                    entry.release()
                     raise
 
     def _time(self) -> str:

@@ -48,10 +48,6 @@ class SyncAction(Enum):
     """Delete the memory, once it is certain that the file was deleted."""
 
 
-ORDER = list(SyncAction)
-"""All actions: removals of files come before writes."""
-
-
 class Case(Struct, frozen=True, kw_only=True):
     """The action for *path*, with the base, head and file that it follows from."""
 

@@ -28,7 +28,6 @@ from holdfast.doors.mount.names import Kind, checked, is_backup, kind_of
 from holdfast.doors.mount.storage.spool import Spooled
 from holdfast.doors.mount.sync.files import ABSENT, FileType, LocalFile, is_reserved
 from holdfast.doors.mount.sync.merge import (
-    ORDER,
     Case,
     FileIdentity,
     SyncAction,
@@ -87,7 +86,7 @@ class Reconciler:
             SyncAction.KEEP_BOTH: self._keep_both,
             SyncAction.UNDO: self._undo,
         }
-        """The actions that concern one path alone."""
+        """The actions that concern one path alone, in their order: removals first."""
 
     def touch(self, path: str, *, appeared: bool = False) -> None:
         """Record an event at *path* and schedule a check."""
@@ -98,7 +97,7 @@ class Reconciler:
         if kind_at(path) is Kind.TRANSIENT:
             self._ripe[path] = now + replica.context.options.grace
         since = self._since.setdefault(path, now)
-        replica.agenda.put(path, min(now + replica.pace.quiet, since + replica.pace.patience))
+        replica.agenda[path] = min(now + replica.pace.quiet, since + replica.pace.patience)
 
     def reconcile(self, paths: Sequence[str], *, final: bool = False) -> None:
         """Reconcile *paths*; if *final*, without waiting for further events."""
@@ -112,23 +111,16 @@ class Reconciler:
             self._observe(case)
         # The memories of renamed files are moved; nothing else is done at their old paths.
         moved = {old.path for old in olds.values()}
-        downloads: list[Case] = []
-        uploads: list[Case] = []
-        deletions: list[Case] = []
-        later = {
-            SyncAction.DOWNLOAD: downloads,
-            SyncAction.UPLOAD: uploads,
-            SyncAction.DELETE_THERE: deletions,
-        }
-        for case in sorted(cases, key=lambda case: ORDER.index(case.act)):
-            if case.act in later:
-                later[case.act].append(case)
-            elif case.path not in moved:
-                self._perform(case)
-        self._download([case for case in downloads if case.path not in moved])
+        by_action = {act: [case for case in cases if case.act is act] for act in SyncAction}
+        for act, perform in self._actions.items():
+            for case in by_action[act]:
+                if case.path not in moved:
+                    self._perform(case, perform)
+        self._download([each for each in by_action[SyncAction.DOWNLOAD] if each.path not in moved])
+        deletions = by_action[SyncAction.DELETE_THERE]
         for case in deletions:
             self._replica.missing.add(case.path, monotonic(), self._replica.pace.rename)
-        self._upload(uploads, olds, final=final)
+        self._upload(by_action[SyncAction.UPLOAD], olds, final=final)
         self._delete_there(deletions, final=final)
 
     def enter(self, directory: str) -> None:
@@ -168,7 +160,7 @@ class Reconciler:
         """Return the case of *path*; None if it cannot be a memory's file, or not yet."""
         replica = self._replica
         if path in self.uploads.held:
-            replica.agenda.add(path, self.uploads.next or monotonic() + replica.pace.quiet)
+            replica.agenda.setdefault(path, self.uploads.next or monotonic() + replica.pace.quiet)
             return None
         base, head = replica.state.get(path), replica.heads.at(path)
         if base is None and head is None and not self._is_candidate(path):
@@ -223,7 +215,7 @@ class Reconciler:
         fresh = {case.path for case in cases if self._is_fresh(case, now)}
         fresh |= {old.path for path, old in olds.items() if path in fresh}
         for path in fresh:
-            replica.agenda.put(path, now + replica.pace.quiet)
+            replica.agenda[path] = now + replica.pace.quiet
         return [case for case in cases if case.path not in fresh]
 
     def _is_fresh(self, case: Case, now: float) -> bool:
@@ -278,16 +270,16 @@ class Reconciler:
 
     # Actions
 
-    def _perform(self, case: Case) -> None:
+    def _perform(self, case: Case, perform: Callable[[Case], object]) -> None:
         self.uploads.forget(case.path)
         try:
-            self._actions[case.act](case)
+            perform(case)
         except OSError as error:
             # The disk refused the action; the next full scan tries it again.
             self._replica.refuse(case.path, error.errno or EACCES, NOT_DONE)
 
     def _wait(self, case: Case) -> None:
-        self._replica.agenda.put(case.path, monotonic() + self._replica.pace.quiet)
+        self._replica.agenda[case.path] = monotonic() + self._replica.pace.quiet
 
     def _agree(self, case: Case) -> None:
         """Record the equal file and head as the base, or that both are absent."""
@@ -386,7 +378,7 @@ class Reconciler:
             session_id=context.options.session_id,
         )
         try:
-            context.spool.release(context.spool.put(spooled, content))
+            context.spool.put(spooled, content).release()
         except OSError as error:
             _log.warning("a file that is not allowed cannot be spooled: %s", error.strerror)
             return False
@@ -450,13 +442,13 @@ class Reconciler:
             if memory.content_sha256 == head.content_sha256:
                 return memory
             replica.catch_up()
-            replica.agenda.put(path, monotonic() + replica.pace.quiet)
+            replica.agenda[path] = monotonic() + replica.pace.quiet
         except HoldfastError as error:
             replica.failed(error)
             if isinstance(error, NotFound) and not replica.status.deleted:
                 replica.soon(*replica.heads.lose(head.id))
             else:
-                replica.agenda.put(path, monotonic() + replica.pace.again)
+                replica.agenda[path] = monotonic() + replica.pace.again
         return None
 
     def _upload(self, cases: Sequence[Case], olds: dict[str, Known], *, final: bool) -> None:
@@ -471,10 +463,10 @@ class Reconciler:
                 self._ripe.pop(case.path, None)
             elif not final:
                 replica.unsaved.add(case.path)
-                replica.agenda.put(case.path, until)
+                replica.agenda[case.path] = until
                 if old is not None:
                     replica.missing.hold(old.path, now, until + replica.pace.quiet)
-                    replica.agenda.put(old.path, until + replica.pace.quiet)
+                    replica.agenda[old.path] = until + replica.pace.quiet
                 continue
             if old is None:
                 saves.append(self.uploads.save(case))
@@ -505,7 +497,7 @@ class Reconciler:
             if due is None:
                 replica.scan_by(now + replica.pace.confirm)
             elif now < due and not final:
-                replica.agenda.put(case.path, due)
+                replica.agenda[case.path] = due
             elif case.head is not None:
                 memory = self._content(case.path, case.head)
                 if memory is not None:

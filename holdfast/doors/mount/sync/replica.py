@@ -38,7 +38,7 @@ from holdfast.ground.errors import (
     Unavailable,
 )
 from holdfast.memories.stores.edits import Edit, Move, Moved, Remove, Save
-from holdfast.memories.stores.records import Access, Applied, Memory
+from holdfast.memories.stores.records import Access, Applied, ChangesPage, Memory, Snapshot
 
 EDITS_AT_ONCE, BYTES_AT_ONCE = 100, 1024 * 1024
 """Limits of one transaction: files, and characters of content."""
@@ -69,34 +69,20 @@ class Pace(Struct, frozen=True, kw_only=True):
         return self.pauses[min(tries, len(self.pauses)) - 1]
 
 
-class Agenda:
-    """The paths to check, each with its due time in seconds of one clock."""
-
-    def __init__(self) -> None:
-        self._due: dict[str, float] = {}
-
-    def __contains__(self, path: str) -> bool:
-        return path in self._due
+class Agenda(dict[str, float]):
+    """The due time of each path to check, in seconds of one clock."""
 
     @property
     def next(self) -> float | None:
         """The due time of the first path, or None."""
-        return min(self._due.values(), default=None)
-
-    def put(self, path: str, due: float) -> None:
-        """Schedule *path* at *due*, replacing its present time."""
-        self._due[path] = due
-
-    def add(self, path: str, due: float) -> None:
-        """Schedule *path* at *due*, unless it is already scheduled."""
-        self._due.setdefault(path, due)
+        return min(self.values(), default=None)
 
     def take(self, now: float, most: int) -> list[str]:
         """Remove and return at most *most* due paths, the earliest first."""
-        due = sorted((at, path) for path, at in self._due.items() if at <= now)
-        for _, path in due[:most]:
-            del self._due[path]
-        return [path for _, path in due[:most]]
+        due = sorted((at, path) for path, at in self.items() if at <= now)[:most]
+        for _, path in due:
+            del self[path]
+        return [path for _, path in due]
 
 
 class Replica:
@@ -136,7 +122,7 @@ class Replica:
         """Schedule *paths* for the next turn, unless they are already scheduled."""
         now = monotonic()
         for path in paths:
-            self.agenda.add(path, now)
+            self.agenda.setdefault(path, now)
 
     def scan_by(self, at: float) -> None:
         """Schedule a full scan at the time *at* or before."""
@@ -158,12 +144,14 @@ class Replica:
     def catch_up(self) -> None:
         """Fetch and apply changes of the store now; raise errors of the source."""
         try:
-            found = self.source.changes(self.heads.seq, 0.0)
+            self.absorb(self.source.changes(self.heads.seq, 0.0))
         except CursorExpired:
-            found = self.source.snapshot()
-            self.soon(*self.heads.reset(found))
-        else:
-            self.soon(*self.heads.absorb(found))
+            self.absorb(self.source.snapshot())
+
+    def absorb(self, found: ChangesPage | Snapshot) -> None:
+        """Apply changes of the store, or all its heads."""
+        whole = isinstance(found, Snapshot)
+        self.soon(*(self.heads.reset(found) if whole else self.heads.absorb(found)))
         self.status.archived_at = found.archived_at
         self.update_modes()
 
@@ -301,7 +289,7 @@ class Uploads:
 
     def _later(self, path: str) -> None:
         tries = self._tries[path] = self._tries.get(path, 0) + 1
-        self._replica.agenda.put(path, monotonic() + self._replica.pace.pause(tries))
+        self._replica.agenda[path] = monotonic() + self._replica.pace.pause(tries)
 
     def _send_new(self, tasks: list[SyncTask]) -> None:
         self._send(SyncBatch(tasks=tasks, edit_id=self._replica.context.new_edit_id()))

@@ -23,7 +23,6 @@ from watchfiles.main import FileChange
 from holdfast.doors.mount.filesystem.store_dir import MountStatus
 from holdfast.doors.mount.process.registry import state_directory
 from holdfast.doors.mount.process.setup import MountDependencies
-from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.sync.files import LocalDirectory
 from holdfast.doors.mount.sync.replica import Pace, Replica
 from holdfast.doors.mount.sync.state import (
@@ -35,7 +34,6 @@ from holdfast.doors.mount.sync.state import (
 )
 from holdfast.doors.mount.sync.worker import SyncWorker
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.stores.records import Access
 
 _log = logging.getLogger(__name__)
 
@@ -194,14 +192,19 @@ class SyncedDirectory:
 
         Raise InvalidInput if the directory has unknown files, and errors of the stores.
         """
-        states = {slug: self._state(slug, source) for slug, source, _ in self._sources}
+        states = {
+            slug: State(state_file(self._folder, source.id), Header(store_id=source.id, slug=slug))
+            for slug, source, _ in self._sources
+        }
         check_directory(self._directory, states, known=self._folder.is_dir())
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._mode = self._directory.stat().st_mode & 0o7777 | 0o200
         self._directory.chmod(self._mode)
         rename_directories(self._directory, states)
         for slug, source, access in self._sources:
-            self._workers[slug] = self._worker(slug, source, access, states[slug])
+            files, context = LocalDirectory(self._directory / slug), self._context
+            replica = Replica(source, access, files, states[slug], context=context, pace=self._pace)
+            self._workers[slug] = SyncWorker(slug, replica)
         try:
             self._begin()
         except BaseException:
@@ -262,14 +265,6 @@ class SyncedDirectory:
             stores=tuple(worker.status() for worker in self._workers.values()),
             errors=tuple(line for worker in self._workers.values() for line in worker.errors()),
         )
-
-    def _state(self, slug: str, source: StoreSource) -> State:
-        return State(state_file(self._folder, source.id), Header(store_id=source.id, slug=slug))
-
-    def _worker(self, slug: str, source: StoreSource, access: Access, state: State) -> SyncWorker:
-        files = LocalDirectory(self._directory / slug)
-        replica = Replica(source, access, files, state, context=self._context, pace=self._pace)
-        return SyncWorker(slug, replica)
 
     def _follow(self) -> None:
         """Pass file events to the workers until the stop."""

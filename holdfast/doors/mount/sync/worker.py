@@ -15,7 +15,6 @@ from holdfast.doors.mount.sync.reconcile import Reconciler, is_entered
 from holdfast.doors.mount.sync.replica import Replica
 from holdfast.doors.mount.sync.state import Agreed
 from holdfast.ground.errors import HoldfastError
-from holdfast.memories.stores.records import ChangesPage, Snapshot
 
 PATHS_AT_ONCE = 200
 """Limit of paths in one turn; each may hold a content in memory."""
@@ -174,8 +173,8 @@ class SyncWorker:
         self.feed = StoreFeed(
             replica.source,
             seq=snapshot.seq,
-            changed=lambda changes: self._put(lambda: self._changed(changes)),
-            resynced=lambda snapshot: self._put(lambda: self._resynced(snapshot)),
+            changed=lambda changes: self._put(lambda: replica.absorb(changes)),
+            resynced=lambda snapshot: self._put(lambda: replica.absorb(snapshot)),
             disconnected=lambda error: self._put(lambda: self._disconnected(error)),
             reconnected=lambda: self._put(self._reconnected),
         )
@@ -270,7 +269,7 @@ class SyncWorker:
             self._reconciler.reconcile(paths)
         except BaseException:
             for path in paths:
-                replica.agenda.add(path, monotonic() + AFTER_FAULT)
+                replica.agenda.setdefault(path, monotonic() + AFTER_FAULT)
             raise
         self._scan.confirm()
         self._write_errors()
@@ -306,16 +305,6 @@ class SyncWorker:
             self._check_errors()
         elif not is_reserved(path):
             self._reconciler.touch(path, appeared=appeared)
-
-    def _changed(self, changes: ChangesPage) -> None:
-        self.replica.status.archived_at = changes.archived_at
-        self.replica.update_modes()
-        self.replica.soon(*self.replica.heads.absorb(changes))
-
-    def _resynced(self, snapshot: Snapshot) -> None:
-        self.replica.status.archived_at = snapshot.archived_at
-        self.replica.update_modes()
-        self.replica.soon(*self.replica.heads.reset(snapshot))
 
     def _disconnected(self, error: HoldfastError) -> None:
         replica = self.replica

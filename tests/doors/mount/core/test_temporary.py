@@ -213,11 +213,11 @@ def test_a_transient_file_is_on_disk_once_that_was_asked_for(mount: Driven) -> N
     file = mount.open("/notes/a.tmp", NEW)
     file.write(b"x")
     file.flush()
-    assert [kept.lock.on_disk for kept in mount.spool.present()] == [False]
+    assert [kept.on_disk for kept in mount.spool.present()] == [False]
 
     file.fsync()
 
-    assert [kept.lock.on_disk for kept in mount.spool.present()] == [True]
+    assert [kept.on_disk for kept in mount.spool.present()] == [True]
 
 
 def test_a_transient_file_that_was_on_disk_once_stays_on_disk(mount: Driven) -> None:
@@ -229,7 +229,7 @@ def test_a_transient_file_that_was_on_disk_once_stays_on_disk(mount: Driven) -> 
 
     mount.core.rename("/notes/a.tmp", "/notes/b.tmp")
 
-    assert [kept.lock.on_disk for kept in mount.spool.present()] == [True]
+    assert [kept.on_disk for kept in mount.spool.present()] == [True]
 
 
 def test_a_transient_file_that_cannot_be_promoted_at_the_end_is_on_disk(mount: Driven) -> None:
@@ -238,7 +238,7 @@ def test_a_transient_file_that_cannot_be_promoted_at_the_end_is_on_disk(mount: D
 
     mount.stop()
 
-    assert [kept.lock.on_disk for kept in mount.spool.present()] == [True]
+    assert [kept.on_disk for kept in mount.spool.present()] == [True]
 
 
 def test_an_open_transient_file_is_not_promoted(mount: Driven) -> None:

@@ -247,7 +247,7 @@ class NotingSpool(Spool):
     def die(self) -> None:
         """Let go of every lock and leave all that is on disk where it is."""
         for kept in self._noted():
-            self.release(kept)
+            kept.release()
         self._noted().clear()
 
 
