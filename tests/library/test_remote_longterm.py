@@ -8,7 +8,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast
 from holdfast.ground.errors import InvalidInput, LongTermOff
-from holdfast.library.remote import transfer
+from holdfast.library.remote import longterm as remote_longterm
 from holdfast.library.remote.longterm import RemoteLongTermMemory
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions, Turn
@@ -103,7 +103,7 @@ def test_a_tool_through_a_server_is_known_to_be_an_agents_choice(
 def test_a_large_import_goes_in_several_requests(
     ltm: LongTermMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfer, "BYTES_AT_ONCE", 200)
+    monkeypatch.setattr(remote_longterm, "BYTES_AT_ONCE", 200)
     records: list[Any] = [
         {"type": "turn", "role": "user", "text": f"Number {number}"} for number in range(20)
     ]

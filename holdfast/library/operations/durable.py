@@ -111,16 +111,17 @@ class ForgetOwner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     user: str | None = None
 
 
-class SetLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The limits to set; null removes one, `evict` evicts entries beyond a new cap."""
-
-    cap: int | UnsetType | None = UNSET
-    workspace_cap: int | UnsetType | None = UNSET
-    run_cap: int | UnsetType | None = UNSET
-    content_bytes: int | UnsetType | None = UNSET
-    budget: int | UnsetType | None = UNSET
-    daily_hours: int | UnsetType | None = UNSET
-    evict: bool = False
+SetLimits = msgspec.defstruct(
+    "SetLimits",
+    [
+        *((name, int | UnsetType | None, UNSET) for name in DurableLimits.__struct_fields__),
+        ("evict", bool, False),
+    ],
+    namespace={
+        "__doc__": "The limits to set; null removes one, `evict` evicts entries beyond a new cap."
+    },
+    forbid_unknown_fields=True,
+)
 
 
 def _since(given: object) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, Literal, TypeVar, cast
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from holdfast.ground.errors import NotFound
@@ -23,8 +23,10 @@ from holdfast.memories.longterm.records import (
     from_wire,
     to_wire,
 )
+from holdfast.memories.longterm.remember import ItemUpdate
 from holdfast.memories.longterm.turns import read_messages
 from holdfast.memories.longterm.validation import checked_kinds, checked_turns, is_id
+from holdfast.memories.longterm.write import ItemRequest
 
 R = TypeVar("R", bound=Struct)
 
@@ -61,23 +63,15 @@ class RecallBody(RecallQuery, frozen=True, kw_only=True, forbid_unknown_fields=T
     weights: Weighing | None = None  # pyright: ignore[reportIncompatibleVariableOverride] - of the wire
 
 
-class PostItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PostItem(ItemRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One sentence about the user; `origin` is `tool` if an agent chose to store it."""
 
-    text: str
-    kind: str = "fact"
-    importance: float = 0.5
-    source: str = ""
     turns: list[str] = field(default_factory=list[str])
     origin: Literal["api", "tool"] = "api"
 
 
-class PatchItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PatchItem(ItemUpdate, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Changes of an item."""
-
-    text: str | UnsetType = UNSET
-    kind: str | UnsetType = UNSET
-    importance: float | UnsetType = UNSET
 
 
 class RecordTurns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
