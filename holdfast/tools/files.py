@@ -16,6 +16,8 @@ from holdfast.ground.errors import (
     StoreFull,
     ToolRefused,
 )
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.memories import Memories
 from holdfast.memories.stores.records import Memory
 from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
 from holdfast.tools import files_arguments as refusals
@@ -26,9 +28,7 @@ from holdfast.tools.files_arguments import (
     SCHEMAS,
     Create,
     Delete,
-    HoldfastHandle,
     Insert,
-    MemoriesPort,
     RenamePath,
     StrReplace,
     ToolPath,
@@ -209,7 +209,7 @@ class StoreFiles:
     Each command returns its message for the model, or raises ToolRefused with one.
     """
 
-    def __init__(self, memories: MemoriesPort, store_id: str, prefix: str) -> None:
+    def __init__(self, memories: Memories, store_id: str, prefix: str) -> None:
         self._memories, self._store_id, self._prefix = memories, store_id, prefix
 
     def view(self, place: ToolPath, view_range: list[object] | None) -> str:
@@ -368,9 +368,7 @@ def _writing() -> Generator[None]:
 READ_ONLY_PARAMETERS = ("path", "view_range")
 
 
-def files(
-    hf: HoldfastHandle, store_id: str, *, prefix: str = "/", read_only: bool = False
-) -> list[Tool]:
+def files(hf: Holdfast, store_id: str, *, prefix: str = "/", read_only: bool = False) -> list[Tool]:
     """Return the tool `memory` on the paths below *prefix* in a store.
 
     A model sees them as the directory `/memories`. Results are text. A call raises ToolRefused,
@@ -393,7 +391,7 @@ def files(
 
 
 def run(
-    hf: HoldfastHandle, store_id: str, prefix: str, command: object, *, read_only: bool = False
+    hf: Holdfast, store_id: str, prefix: str, command: object, *, read_only: bool = False
 ) -> str:
     """Return the result of *command*, the arguments as the model wrote them.
 
@@ -423,7 +421,7 @@ def run(
             return store.rename(first, others[0])
 
 
-def clear(hf: HoldfastHandle, store_id: str, prefix: str, *, read_only: bool = False) -> str:
+def clear(hf: Holdfast, store_id: str, prefix: str, *, read_only: bool = False) -> str:
     """Delete everything below *prefix* in one transaction; return a message."""
     if read_only:
         raise refusals.read_only()

@@ -1,14 +1,13 @@
 """Commands, paths and refusals of the `memory` tool."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from msgspec import Struct
 from msgspec.structs import fields
 
 from holdfast.ground.errors import InvalidInput, ToolRefused, shortened
 from holdfast.ground.text import to_nfc
-from holdfast.memories.stores.records import Memory, MemoryPrefix, Precondition
 from holdfast.memories.stores.validation import CONTENT_BYTES_MAX, checked_path, checked_place
 
 
@@ -353,79 +352,3 @@ def as_given(path: str, prefix: str) -> str:
     """Return the store's *path* as the model sees it; above *prefix* it is the root."""
     inside = path.removeprefix(prefix) if path.startswith(prefix) else ""
     return f"{ROOT}/{inside}" if inside else ROOT
-
-
-class MemoryPage(Protocol):
-    """One page of a list."""
-
-    @property
-    def data(self) -> Sequence[Memory | MemoryPrefix]:
-        """The entries of the page."""
-        ...
-
-    @property
-    def next_page(self) -> str | None:
-        """The cursor of the next page, or None."""
-        ...
-
-
-class MemoriesPort(Protocol):
-    """Operations on memories that the tool uses."""
-
-    def at(self, memory_store_id: str, path: str, /) -> Memory | None:
-        """Return the memory at *path* with its content, or None."""
-        ...
-
-    def list(
-        self,
-        memory_store_id: str,
-        /,
-        *,
-        path_prefix: str | None = None,
-        limit: int | None = None,
-        page: str | None = None,
-    ) -> MemoryPage:
-        """Return memories below *path_prefix*, without their content."""
-        ...
-
-    def create(self, memory_store_id: str, /, *, path: str, content: str) -> Memory:
-        """Create a memory at a free path."""
-        ...
-
-    def update(
-        self,
-        memory_id: str,
-        /,
-        *,
-        memory_store_id: str,
-        content: str,
-        precondition: Precondition,
-    ) -> Memory:
-        """Replace a memory's content if *precondition* holds."""
-        ...
-
-    def rename(self, memory_store_id: str, old_path: str, new_path: str, /) -> Sequence[Memory]:
-        """Move a memory, or all below a directory, in one transaction."""
-        ...
-
-    def delete_under(self, memory_store_id: str, path: str, /) -> int:
-        """Delete a memory, or all below a directory, in one transaction; return the count."""
-        ...
-
-
-class MemoryStoresPort(Protocol):
-    """The memory stores of a handle."""
-
-    @property
-    def memories(self) -> MemoriesPort:
-        """The operations on memories."""
-        ...
-
-
-class HoldfastHandle(Protocol):
-    """A Holdfast handle of any kind: embedded, PostgreSQL, remote or narrowed."""
-
-    @property
-    def memory_stores(self) -> MemoryStoresPort:
-        """The memory stores."""
-        ...

@@ -6,7 +6,6 @@ from msgspec import Struct, field
 
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Version
-from holdfast.tools.files_arguments import HoldfastHandle
 
 Files = dict[str, str]
 
@@ -112,7 +111,7 @@ class Run(Protocol):
 
     def __call__(
         self,
-        hf: HoldfastHandle,
+        hf: Holdfast,
         store_id: str,
         arguments: object,
         /,
@@ -128,7 +127,7 @@ class Clear(Protocol):
     """Clears all memory one way."""
 
     def __call__(
-        self, hf: HoldfastHandle, store_id: str, /, *, prefix: str = "/", read_only: bool = False
+        self, hf: Holdfast, store_id: str, /, *, prefix: str = "/", read_only: bool = False
     ) -> str:
         """Return the answer."""
         ...

@@ -8,14 +8,14 @@ from contracts.files_commands import Clear, Run, view
 
 import holdfast
 from holdfast.ground.errors import ToolRefused
+from holdfast.library.holdfast import Holdfast
 from holdfast.tools import Tool, files
 from holdfast.tools.base import CALLS
 from holdfast.tools.files import clear as clear_files
-from holdfast.tools.files_arguments import HoldfastHandle
 
 
 def call_the_tool(
-    hf: HoldfastHandle,
+    hf: Holdfast,
     store_id: str,
     arguments: object,
     /,
@@ -30,7 +30,7 @@ def call_the_tool(
 
 
 def clear_the_tools_files(
-    hf: HoldfastHandle, store_id: str, /, *, prefix: str = "/", read_only: bool = False
+    hf: Holdfast, store_id: str, /, *, prefix: str = "/", read_only: bool = False
 ) -> str:
     return clear_files(hf, store_id, prefix, read_only=read_only)
 

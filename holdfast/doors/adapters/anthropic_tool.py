@@ -10,9 +10,10 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from holdfast.ground.errors import MissingExtra, ToolRefused
+from holdfast.library.holdfast import Holdfast
 from holdfast.tools.base import JSON
 from holdfast.tools.files import clear, files
-from holdfast.tools.files_arguments import HoldfastHandle, legible
+from holdfast.tools.files_arguments import legible
 
 try:
     from anyio import from_thread
@@ -86,7 +87,7 @@ class HoldfastMemoryTool(BetaAbstractMemoryTool):
 
     def __init__(
         self,
-        hf: HoldfastHandle,
+        hf: Holdfast,
         store_id: str,
         *,
         prefix: str = "/",
@@ -143,7 +144,7 @@ class AsyncHoldfastMemoryTool(BetaAsyncAbstractMemoryTool):
 
     def __init__(
         self,
-        hf: HoldfastHandle | AsyncHandle,
+        hf: Holdfast | AsyncHandle,
         store_id: str,
         *,
         prefix: str = "/",
@@ -152,7 +153,7 @@ class AsyncHoldfastMemoryTool(BetaAsyncAbstractMemoryTool):
     ) -> None:
         super().__init__(cache_control=cache_control)
         awaits = iscoroutinefunction(hf.memory_stores.memories.at)
-        plain = cast("HoldfastHandle", AwaitedHandle(hf) if awaits else hf)
+        plain = cast("Holdfast", AwaitedHandle(hf) if awaits else hf)
         [self._tool] = files(plain, store_id, prefix=prefix, read_only=read_only)
         self._clear = partial(clear, plain, store_id, prefix, read_only=read_only)
 

@@ -210,7 +210,7 @@ def page_of(
 
     Its `all()` fetches the following pages.
     """
-    listed = _converted(_Listed, requests.read(path, query))
+    listed = decoded(_listed, requests.read(path, query))
     return Page(
         [decoded(form.decode, each) for each in listed.data],
         listed.next_page,
@@ -225,35 +225,7 @@ class _Listed(msgspec.Struct, frozen=True):
     prev_page: str | None = None
 
 
-def paged(
-    client: WireClient,
-    path: str,
-    query: Mapping[str, object],
-    make: Callable[[JSONObject], T],
-) -> Page[T]:
-    """Return a page of the list at GET *path*, each item decoded by *make*.
-
-    Its `all()` fetches the following pages.
-    """
-    listed = _converted(_Listed, client.read(path, query))
-    return Page(
-        [make(each) for each in listed.data],
-        listed.next_page,
-        prev_page=listed.prev_page,
-        more=lambda cursor: paged(client, path, {**query, "page": cursor}, make),
-    )
-
-
-def field_of(kind: type[T], wire: JSONObject, name: str) -> T:
-    """Return the field *name* of *wire*, decoded as *kind*."""
-    return _converted(kind, wire.get(name))
-
-
-def _converted(kind: type[T], wire: object) -> T:
-    try:
-        return msgspec.convert(wire, kind)
-    except msgspec.ValidationError as error:
-        raise EngineFault(f"The server's answer is of another shape: {error}.") from error
+_listed = partial(msgspec.convert, type=_Listed)
 
 
 def identity(client: WireClient) -> Identity:

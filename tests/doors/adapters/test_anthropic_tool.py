@@ -17,7 +17,6 @@ from holdfast.doors.adapters.anthropic_tool import AsyncHoldfastMemoryTool, Hold
 from holdfast.ground.errors import InvalidInput, ToolRefused, Unavailable
 from holdfast.library.holdfast import Holdfast
 from holdfast.tools.base import CALLS
-from holdfast.tools.files_arguments import HoldfastHandle
 
 
 def refused_or(act: Callable[[], object]) -> str:
@@ -30,7 +29,7 @@ def refused_or(act: Callable[[], object]) -> str:
 
 
 def call_plainly(
-    hf: HoldfastHandle,
+    hf: Holdfast,
     store_id: str,
     arguments: object,
     /,
@@ -43,14 +42,14 @@ def call_plainly(
 
 
 def clear_plainly(
-    hf: HoldfastHandle, store_id: str, /, *, prefix: str = "/", read_only: bool = False
+    hf: Holdfast, store_id: str, /, *, prefix: str = "/", read_only: bool = False
 ) -> str:
     tool = HoldfastMemoryTool(hf, store_id, prefix=prefix, read_only=read_only)
     return refused_or(tool.clear_all_memory)
 
 
 def call_awaiting(
-    hf: HoldfastHandle,
+    hf: Holdfast,
     store_id: str,
     arguments: object,
     /,
@@ -63,7 +62,7 @@ def call_awaiting(
 
 
 def clear_awaiting(
-    hf: HoldfastHandle, store_id: str, /, *, prefix: str = "/", read_only: bool = False
+    hf: Holdfast, store_id: str, /, *, prefix: str = "/", read_only: bool = False
 ) -> str:
     tool = AsyncHoldfastMemoryTool(hf, store_id, prefix=prefix, read_only=read_only)
     return refused_or(lambda: anyio.run(tool.clear_all_memory))
