@@ -7,14 +7,18 @@ holds the list it belongs to, a digest of the filters, and the last key returned
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from hashlib import sha256
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from holdfast.ground.errors import InvalidInput
 
 T = TypeVar("T")
+K = TypeVar("K", str, int)
 Key = list[str | int]
+
+NEWEST: Final = 2**63 - 1
+"""The key before the first row of a list that begins with the greatest number."""
 
 FORMAT = 1
 PREFIX = "page_"
@@ -99,6 +103,24 @@ def read_cursor(list: str, digest: str, given: object) -> tuple[Key, bool]:
     if (cursor.list, cursor.digest) != (list, digest):
         raise _bad_cursor("belongs to another list, or to other filters")
     return cursor.key, cursor.backward
+
+
+def read_key(list: str, digest: str, given: object, kind: type[K]) -> K:
+    """Return the one value, a *kind*, of the key that *given* stands after; see `read_cursor`.
+
+    No number is beyond 64 bits, and no text has U+0000.
+    """
+    key, _ = read_cursor(list, digest, given)
+    match key:
+        case [value] if isinstance(value, kind) and _is_storable(value):
+            return value
+        case _:
+            reason = "is not a cursor of this list"
+            raise InvalidInput("page", reason, next="Start again without page.")
+
+
+def _is_storable(value: str | int) -> bool:
+    return "\0" not in value if isinstance(value, str) else abs(value) < NEWEST
 
 
 def _bad_cursor(reason: str) -> InvalidInput:

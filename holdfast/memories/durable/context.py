@@ -1,6 +1,7 @@
 """Scope, fencing token and engine of calls on one agent."""
 
 from collections.abc import Callable, Iterable, Mapping
+from types import SimpleNamespace
 from typing import Final, LiteralString, TypeVar
 
 from msgspec import Struct
@@ -50,9 +51,10 @@ class AgentContext(Struct, frozen=True, kw_only=True):
         """Return a copy under which a repeated write returns the first result."""
         return replace(self, idempotency_key=idempotency_key)
 
-    def as_agent(self) -> "AgentContext":
-        """Return a copy with the agent as the actor, as in a run."""
-        return replace(self, actor=Actor.agent(self.agent))
+    @property
+    def sql(self) -> SimpleNamespace:
+        """The statements of durable memory."""
+        return self.engine.queries("holdfast.memories.durable")
 
     @property
     def by(self) -> By:
@@ -114,8 +116,9 @@ class _Token(Struct, frozen=True):
 def pass_fence(context: AgentContext, reader: Reader) -> None:
     """Raise StaleRun if *context* is in a run that is no longer live."""
     if context.run is not None:
-        sql = context.engine.queries("holdfast.memories.durable")
-        standing = reader.first(RunState, sql.fence, token=context.token, run_id=context.run_id)
+        standing = reader.first(
+            RunState, context.sql.fence, token=context.token, run_id=context.run_id
+        )
         refuse_stale(context, reader, standing, now=context.now())
 
 
@@ -129,9 +132,8 @@ def refuse_stale(
     reason = _stale(standing, context.token, now)
     if reason is None:
         return
-    sql = context.engine.queries("holdfast.memories.durable")
     lane = None if standing is None else standing.lane
-    live = reader.first(_Token, sql.live_token, lane=lane, run_id=context.run_id)
+    live = reader.first(_Token, context.sql.live_token, lane=lane, run_id=context.run_id)
     token = None if live is None or live.token == context.token else live.token
     raise StaleRun(reason, token=context.token, live_token=token)
 

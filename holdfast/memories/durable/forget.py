@@ -42,17 +42,16 @@ def forget(context: AgentContext, key: str, scope: EntryScope | None = None) -> 
             check_one_of("scope", scope, get_args(EntryScope), "must be agent, workspace or run")
         if scope == "run" and context.run is None:
             raise RunRequired
-        replay = Replay.of(context.idempotency_key, "forget", key, scope)
+        replay = Replay(context.idempotency_key, "forget", key, scope)
 
     def work(tx: Transaction) -> _Done:
         unit, gone = _opened(context, tx, key, scope)
-        first = None if replay is None else replay.answer(unit, bool)
+        first = replay.answer(unit, bool)
         if first is not None:
             return _Done(forgotten=first)
         forget_rows(unit, gone)
         traces = not gone and _forget_traces(unit, key, scope)
-        if replay is not None:
-            replay.keep(unit, bool(gone))
+        replay.keep(unit, bool(gone))
         unit.close()
         return _Done(forgotten=bool(gone), erased=bool(gone) or traces)
 

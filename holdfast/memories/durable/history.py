@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput, NotFound
-from holdfast.ground.pages import Page, digest, read_cursor, write_cursor
+from holdfast.ground.pages import NEWEST, Page, digest, read_key, write_cursor
 from holdfast.ground.validation import check_limit, check_one_of
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.idempotency import EntryAnswer, Replay, entry_again, kept_of
-from holdfast.memories.durable.read import EVER, LISTED, MOST_LISTED, NEWEST, seq_in
+from holdfast.memories.durable.read import EVER, LISTED, MOST_LISTED
 from holdfast.memories.durable.records import (
     Cause,
     EntryChange,
@@ -107,7 +107,7 @@ def history(
         check_one_of("op", op, get_args(Op))
     oldest = checked_since(since, now=context.clock.now())
     stamp = digest(context.workspace, context.agent, key, op, since)
-    before = NEWEST if page is None else seq_in(read_cursor("durable_changes", stamp, page)[0])
+    before = NEWEST if page is None else read_key("durable_changes", stamp, page, int)
     params: dict[str, object] = {
         "before": before,
         "since": EVER if oldest is None else oldest,
@@ -127,14 +127,13 @@ def history(
 def _changes(
     context: AgentContext, reader: Reader, key: str | None, params: dict[str, object]
 ) -> list[ChangeRow]:
-    sql = context.engine.queries("holdfast.memories.durable")
     if key is None:
         return _without_expired(
-            context, reader, reader.all(ChangeRow, sql.history_of_all, **params)
+            context, reader, reader.all(ChangeRow, context.sql.history_of_all, **params)
         )
-    secret = reader.first(_Secret, sql.get_secret)
+    secret = reader.first(_Secret, context.sql.get_secret)
     hashed = _NO_HASH if secret is None else key_hash(secret.secret, key)
-    rows = reader.all(ChangeRow, sql.history_of_key, key=key, key_hash=hashed, **params)
+    rows = reader.all(ChangeRow, context.sql.history_of_key, key=key, key_hash=hashed, **params)
     return _without_expired(context, reader, rows)
 
 
@@ -147,8 +146,7 @@ def _without_expired(
     """
     if all(row.content_sha256 is None for row in rows):
         return rows
-    sql = context.engine.queries("holdfast.memories.durable")
-    found = reader.all(_Expired, sql.expired_entries, now=context.now())
+    found = reader.all(_Expired, context.sql.expired_entries, now=context.now())
     over: dict[str, int] = {}
     for each in found:
         over[each.key] = max(each.seq, over.get(each.key, 0))
@@ -164,9 +162,8 @@ def change_at(context: AgentContext, reader: Reader, seq: object) -> ChangeRow:
     """Return the visible change with the number *seq*; else raise NotFound."""
     if not isinstance(seq, int) or isinstance(seq, bool):
         raise InvalidInput("seq", "must be the number of a change", given=seq)
-    sql = context.engine.queries("holdfast.memories.durable")
     known = 0 < seq < NEWEST
-    row = reader.first(ChangeRow, sql.change_at, seq=seq) if known else None
+    row = reader.first(ChangeRow, context.sql.change_at, seq=seq) if known else None
     if row is None:
         raise NotFound(CHANGE, str(seq), next="Find its number in the history.")
     return _without_expired(context, reader, [row])[0]
@@ -218,7 +215,7 @@ def restore(context: AgentContext, key: str, seq: int) -> StoredEntry:
     """
     with refusals(context):
         checked_key(key)
-        replay = Replay.of(context.idempotency_key, "restore", key, seq)
+        replay = Replay(context.idempotency_key, "restore", key, seq)
 
     def work(tx: Transaction) -> StoredEntry:
         row = change_at(context, tx, seq)
@@ -229,11 +226,11 @@ def restore(context: AgentContext, key: str, seq: int) -> StoredEntry:
         request = checked_entry(key, EntryFields(content=row.content, category=row.category))
         unit = AgentTransaction(context, tx)
         unit.open([key], shared=needs_shared(request.category))
-        first = None if replay is None else replay.answer(unit, EntryAnswer)
+        first = replay.answer(unit, EntryAnswer)
         if first is not None:
             return entry_again(unit, request, first)
         entry = store(unit, request, EntryWrite(op="restore", cause={"restored": str(seq)}))
-        if replay is not None:
+        if replay:
             replay.keep(unit, kept_of(unit, entry))
         unit.close()
         return entry

@@ -106,11 +106,10 @@ class ToSee(Struct, frozen=True, kw_only=True):
 def hydrate(context: AgentContext, budget: int | None) -> Hydration:
     """Select entries within *budget* bytes from one snapshot; None: the agent's limit."""
     checked_budget(budget)
-    sql = context.engine.queries("holdfast.memories.durable")
 
     def look(reader: Reader) -> Hydration:
         pass_fence(context, reader)
-        return hydrate_in(context, reader, budget, reader.one(ToSee, sql.to_see))
+        return hydrate_in(context, reader, budget, reader.one(ToSee, context.sql.to_see))
 
     hydration = context.engine.read(look)
     add_all(counted(hydration))
@@ -164,8 +163,7 @@ def plan_in(
     context: AgentContext, reader: Reader, budget: int
 ) -> HydrationPlan[HydrationCandidate]:
     """Plan by sizes, without contents, within an open read or transaction."""
-    sql = context.engine.queries("holdfast.memories.durable")
-    there = reader.rows(sql.candidates, run_id=context.run_id, now=context.now())
+    there = reader.rows(context.sql.candidates, run_id=context.run_id, now=context.now())
     return plan([each for row in there for each in _candidates(row)], budget=budget)
 
 
@@ -199,8 +197,7 @@ def checked_budget(given: object) -> None:
 
 
 def _all(context: AgentContext, reader: Reader) -> list[DurableEntry]:
-    sql = context.engine.queries("holdfast.memories.durable")
-    rows = reader.rows(sql.all_entries, run_id=context.run_id, now=context.now())
+    rows = reader.rows(context.sql.all_entries, run_id=context.run_id, now=context.now())
     return [entry_of(context.workspace, row) for row in rows]
 
 
@@ -210,10 +207,9 @@ def _read(
     """Return the entries of *wanted* that have not changed since, by `seq`."""
     if not wanted:
         return {}
-    sql = context.engine.queries("holdfast.memories.durable")
     chosen = msgspec.json.encode([_spot(context, each) for each in wanted]).decode()
     numbers = {each.seq for each in wanted}
-    rows = reader.rows(sql.chosen_entries, chosen=chosen)
+    rows = reader.rows(context.sql.chosen_entries, chosen=chosen)
     return {row[SEQ]: entry_of(context.workspace, row) for row in rows if row[SEQ] in numbers}
 
 
@@ -287,8 +283,7 @@ def explain(context: AgentContext, key: str, budget: int | None = None) -> Expla
 
 def _explain(context: AgentContext, reader: Reader, key: str, budget: int | None) -> Explanation:
     pass_fence(context, reader)
-    sql = context.engine.queries("holdfast.memories.durable")
-    allowed = reader.one(ToSee, sql.to_see).allowed if budget is None else budget
+    allowed = reader.one(ToSee, context.sql.to_see).allowed if budget is None else budget
     planned = plan_in(context, reader, allowed)
     for each in planned.considered:
         if each.candidate.key == key:
@@ -333,11 +328,12 @@ def _candidate_text(each: Considered[HydrationCandidate], reason: Verdict, budge
 
 
 def _of_absent(context: AgentContext, reader: Reader, key: str, budget: int) -> Explanation:
-    sql = context.engine.queries("holdfast.memories.durable")
-    secret = reader.first(_Secret, sql.get_secret)
+    secret = reader.first(_Secret, context.sql.get_secret)
     hashed = _NO_HASH if secret is None else key_hash(secret.secret, key)
-    gone = reader.first(_Deletion, sql.last_gone, key=key, key_hash=hashed, run_id=context.run_id)
-    over = reader.first(_Expired, sql.entry_expired, key=key, now=context.now())
+    gone = reader.first(
+        _Deletion, context.sql.last_gone, key=key, key_hash=hashed, run_id=context.run_id
+    )
+    over = reader.first(_Expired, context.sql.entry_expired, key=key, now=context.now())
     if over is not None and (gone is None or gone.at <= over.expires_at):
         gone = _Deletion(
             seq=0,

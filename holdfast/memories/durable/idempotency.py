@@ -2,10 +2,11 @@
 
 import hmac
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import astuple
 
 from holdfast.ground.clock import from_microseconds, to_microseconds
 from holdfast.ground.errors import (
@@ -26,7 +27,7 @@ from holdfast.memories.durable.records import (
 from holdfast.memories.durable.rows import EntryRow, RowStamp, by_text
 from holdfast.memories.durable.transaction import AgentTransaction, secret_of
 from holdfast.memories.durable.validation import CheckedEntry, checked_idempotency_key, refuse_long
-from holdfast.memories.durable.write_entry import Shadowed, core_held, notices, stored
+from holdfast.memories.durable.write_entry import Shadowed, core_held, notices
 
 # A stored result holds no key and no content, as those may be forgotten meanwhile: only hashes of
 # the request, and ids and numbers of the result. The rest of the first result is rebuilt from the
@@ -36,6 +37,9 @@ _KEY: Final = b"\0idempotency key\0"
 _REQUEST: Final = b"\0asked\0"
 
 
+T = TypeVar("T")
+
+
 class _StoredResult(Struct, frozen=True, kw_only=True):
     asked: bytes
     answer: str
@@ -43,26 +47,27 @@ class _StoredResult(Struct, frozen=True, kw_only=True):
 
 
 class Replay:
-    """One write under an idempotency key."""
+    """One write, under an idempotency key or without one.
 
-    def __init__(self, idempotency_key: str, request: bytes) -> None:
-        self._key, self._request = idempotency_key, request
+    Raises InvalidInput for an invalid key.
+    """
 
-    @classmethod
-    def of(cls, idempotency_key: object, act: str, *params: object) -> "Replay | None":
-        """Return the replay of *act* with *params*; None without a key.
+    def __init__(self, idempotency_key: object, act: str, *params: object) -> None:
+        self._key = checked_idempotency_key(idempotency_key)
+        self._request = b"" if self._key is None else msgspec.json.encode([act, *params])
 
-        Raises InvalidInput for an invalid key.
-        """
-        key = checked_idempotency_key(idempotency_key)
-        return None if key is None else cls(key, msgspec.json.encode([act, *params]))
+    def __bool__(self) -> bool:
+        """Return whether there is a key."""
+        return self._key is not None
 
-    def answer(self, unit: AgentTransaction, make: type[Any]) -> Any:
+    def answer(self, unit: AgentTransaction, make: type[T]) -> T | None:
         """Return the stored result of this write as *make*, or None.
 
-        None if the write is new, or was stored more than 24 hours ago. Raises IdempotencyMismatch
-        if another write used the key.
+        None if the write has no key, is new, or was stored more than 24 hours ago. Raises
+        IdempotencyMismatch if another write used the key.
         """
+        if self._key is None:
+            return None
         found = unit.tx.first(
             _StoredResult, unit.sql.get_replay, key_hash=self._hash(unit, _KEY, self._key)
         )
@@ -73,7 +78,9 @@ class Replay:
         return msgspec.json.decode(found.answer, type=make)
 
     def keep(self, unit: AgentTransaction, answer: object) -> None:
-        """Store *answer* in the same transaction."""
+        """Store *answer* in the same transaction, if the write has a key."""
+        if self._key is None:
+            return
         unit.tx.send(
             unit.sql.keep_replay,
             key_hash=self._hash(unit, _KEY, self._key),
@@ -151,8 +158,8 @@ def entry_again(unit: AgentTransaction, request: CheckedEntry, answer: EntryAnsw
     """Rebuild the result of the first write from *answer* and the same request."""
     row = EntryRow.of(unit.context.place_of(request.category), request, answer)
     names = _names(unit, (*answer.evicted, *answer.expired))
-    return stored(
-        row.record(unit.context.workspace),
+    return StoredEntry(
+        *astuple(row.record(unit.context.workspace)),
         outcome=answer.outcome,
         evicted=_gone(answer.evicted, names),
         expired=_gone(answer.expired, names),

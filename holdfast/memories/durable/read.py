@@ -9,9 +9,8 @@ from msgspec import Struct
 
 from holdfast.engines.base import Reader, Row
 from holdfast.ground.clock import from_microseconds_or_none
-from holdfast.ground.errors import InvalidInput
 from holdfast.ground.metrics import REGISTRY
-from holdfast.ground.pages import Key, Page, digest, read_cursor, write_cursor
+from holdfast.ground.pages import NEWEST, Page, digest, read_key, write_cursor
 from holdfast.ground.text import encoded
 from holdfast.ground.validation import check_limit, check_no_nul
 from holdfast.memories.durable.context import AgentContext, pass_fence
@@ -39,7 +38,6 @@ _hit, _miss = _RECALLS.ticker("hit"), _RECALLS.ticker("miss")
 
 MOST_LISTED: Final = 1_000
 LISTED: Final = 100
-NEWEST: Final = 2**63 - 1
 EVER: Final = -(2**63)
 SCANNED: Final = 500
 """Rows that are filtered at a time."""
@@ -63,8 +61,7 @@ def get(context: AgentContext, key: str) -> DurableEntry | None:
     """
     checked_key(key)
     if context.run is None:
-        sql = context.engine.queries("holdfast.memories.durable")
-        row = _nearest(context, context.engine.rows(sql.get_entries, key=key))
+        row = _nearest(context, context.engine.rows(context.sql.get_entries, key=key))
     else:
         row = context.engine.read(partial(_get_in_run, context, key))
     if row is None:
@@ -76,9 +73,8 @@ def get(context: AgentContext, key: str) -> DurableEntry | None:
 
 def _get_in_run(context: AgentContext, key: str, reader: Reader) -> Row | None:
     pass_fence(context, reader)
-    sql = context.engine.queries("holdfast.memories.durable")
-    ours = reader.rows(sql.get_entry_of_run, run=context.run_id, key=key)
-    return ours[0] if ours else _nearest(context, reader.rows(sql.get_entries, key=key))
+    ours = reader.rows(context.sql.get_entry_of_run, run=context.run_id, key=key)
+    return ours[0] if ours else _nearest(context, reader.rows(context.sql.get_entries, key=key))
 
 
 def _nearest(context: AgentContext, rows: list[Row]) -> Row | None:
@@ -121,7 +117,7 @@ def list_entries(
     """
     rows = check_limit(limit, most=MOST_LISTED, default=LISTED)
     wanted = _checked_filters(context, filters)
-    before = NEWEST if page is None else seq_in(read_cursor("durable", wanted.stamp, page)[0])
+    before = NEWEST if page is None else read_key("durable", wanted.stamp, page, int)
 
     def look(reader: Reader) -> list[Row]:
         pass_fence(context, reader)
@@ -144,12 +140,11 @@ def list_entries(
 def _matching_rows(
     context: AgentContext, reader: Reader, wanted: _Filters, *, before: int, rows: int
 ) -> list[Row]:
-    sql = context.engine.queries("holdfast.memories.durable")
     scanning = bool(wanted.tags or wanted.terms)
     size = SCANNED if scanning else rows
     found: list[Row] = []
     while True:
-        batch = reader.rows(sql.list_entries, before=before, rows=size, **wanted.params)
+        batch = reader.rows(context.sql.list_entries, before=before, rows=size, **wanted.params)
         found += filter(wanted.takes, batch) if scanning else batch
         if len(found) >= rows or len(batch) < size:
             return found[:rows]
@@ -191,20 +186,6 @@ def text_or_none(field: str, given: object) -> str | None:
     return check_no_nul(field, str(given)) or None
 
 
-def seq_in(key: list[str | int]) -> int:
-    """Return the `seq` of *key*, which was read from a cursor.
-
-    Raises InvalidInput if the cursor is not of this list.
-    """
-    match key:
-        case [int(seq)] if abs(seq) < NEWEST:
-            return seq
-        case _:
-            raise InvalidInput(
-                "page", "is not a cursor of this list", next="Start again without page."
-            )
-
-
 LIST = "durable_agents"
 
 
@@ -229,9 +210,8 @@ def list_agents(
     """Return the agents of the workspace by name; *context* is of no agent."""
     rows = check_limit(limit, most=MOST_LISTED, default=LISTED)
     stamp = digest(context.workspace)
-    after = "" if page is None else _name_in(read_cursor(LIST, stamp, page)[0])
-    sql = context.engine.queries("holdfast.memories.durable")
-    found = context.engine.all(_Row, sql.list_agents, after=after, rows=rows + 1)
+    after = "" if page is None else read_key(LIST, stamp, page, str)
+    found = context.engine.all(_Row, context.sql.list_agents, after=after, rows=rows + 1)
     shown = found[:rows]
     more = write_cursor(LIST, stamp, [shown[-1].agent]) if len(found) > rows else None
     return Page(
@@ -239,13 +219,3 @@ def list_agents(
         more,
         more=lambda page: list_agents(context, limit=limit, page=page),
     )
-
-
-def _name_in(key: Key) -> str:
-    match key:
-        case [str(name)] if "\0" not in name:
-            return name
-        case _:
-            raise InvalidInput(
-                "page", "is not a cursor of this list", next="Start again without page."
-            )

@@ -39,17 +39,7 @@ OF_WORKSPACE = "workspace_cap"
 
 Given = Mapping[str, int | None]
 """Limits by name; None removes one."""
-
-
-class LimitsRow(Struct, frozen=True, kw_only=True):
-    """A row of limits; None is not set."""
-
-    cap: int | None = None
-    workspace_cap: int | None = None
-    run_cap: int | None = None
-    content_bytes: int | None = None
-    budget: int | None = None
-    daily_hours: int | None = None
+_Row: Final = dict[str, int | None]
 
 
 class _Over(Struct, frozen=True, kw_only=True):
@@ -111,20 +101,14 @@ def set_workspace_limits(context: AgentContext, given: Given, *, evict: bool) ->
     return write(context, work)
 
 
-def merged(*rows: LimitsRow) -> DurableLimits:
+def merged(*rows: Given) -> DurableLimits:
     """Return the defaults overridden by *rows*, later rows last."""
-    given: dict[str, int] = {}
-    for row in rows:
-        for name in RANGES:
-            value: int | None = getattr(row, name)
-            if value is not None:
-                given[name] = value
+    given = {name: value for row in rows for name, value in row.items() if value is not None}
     return DurableLimits(**given)
 
 
 def _in_force(context: AgentContext, reader: Reader) -> DurableLimits:
-    sql = context.engine.queries("holdfast.memories.durable")
-    return merged(*reader.all(LimitsRow, sql.limits_of_agent, agent=context.agent))
+    return merged(*reader.all(_Row, context.sql.limits_of_agent, agent=context.agent))
 
 
 def _checked(given: Mapping[str, object]) -> dict[str, int | None]:
@@ -146,9 +130,8 @@ def _within(name: str, value: object) -> int:
 
 def _put(unit: AgentTransaction, changed: Given) -> None:
     owner = unit.context.agent
-    now = unit.tx.first(LimitsRow, unit.sql.own_limits, owner=owner) or LimitsRow()
-    row = replace(now, **changed)
-    unit.tx.run(unit.sql.put_limits, owner=owner, **{name: getattr(row, name) for name in RANGES})
+    now = unit.tx.first(_Row, unit.sql.own_limits, owner=owner) or {}
+    unit.tx.run(unit.sql.put_limits, owner=owner, **{**dict.fromkeys(RANGES), **now, **changed})
 
 
 def _fit(unit: AgentTransaction, place: EntryLocation, cap: int, *, evicting: bool) -> list[Gone]:
@@ -176,8 +159,7 @@ def _fit_agent(context: AgentContext, tx: Transaction, agent: str, cap: int) -> 
 
 
 def _over(context: AgentContext, tx: Transaction, cap: int) -> list[_Over]:
-    sql = context.engine.queries("holdfast.memories.durable")
-    return tx.all(_Over, sql.agents_over, cap=cap)
+    return tx.all(_Over, context.sql.agents_over, cap=cap)
 
 
 def _full(cap: int, agents: list[_Over]) -> MemoryFull:
@@ -234,8 +216,7 @@ def sweep(context: AgentContext) -> Swept:
     """
 
     def work(tx: Transaction) -> Swept:
-        sql = context.engine.queries("holdfast.memories.durable")
-        if not tx.one(_There, sql.count_agent).agents:
+        if not tx.one(_There, context.sql.count_agent).agents:
             return NOTHING
         return _sweep(context, tx, tidying=True)
 
@@ -256,9 +237,8 @@ def sweep_all(context: AgentContext) -> Swept:
 
 def _sweep_all(context: AgentContext) -> Swept:
     now, swept = context.now(), NOTHING
-    sql = context.engine.queries("holdfast.memories.durable")
     over = {"now": now, "lapsed": now - LAPSES_AFTER, "rows": BATCH}
-    while owners := context.engine.all(_Owner, sql.due_owners, **over):
+    while owners := context.engine.all(_Owner, context.sql.due_owners, **over):
         for first in range(0, len(owners), _OWNERS_AT_ONCE):
             some = owners[first : first + _OWNERS_AT_ONCE]
             each = context.engine.write(lambda tx, some=some: _sweep_some(context, tx, some))
@@ -313,10 +293,9 @@ def _erase_evicted(context: AgentContext, now: int) -> bool:
 
     Returns whether there were any.
     """
-    sql = context.engine.queries("holdfast.memories.durable")
 
     def work(tx: Transaction) -> int:
-        return tx.run(sql.erase_all_expired_evicted, now=now, rows=BATCH)
+        return tx.run(context.sql.erase_all_expired_evicted, now=now, rows=BATCH)
 
     erased = 0
     while batch := context.engine.write(work):
@@ -325,7 +304,7 @@ def _erase_evicted(context: AgentContext, now: int) -> bool:
 
 
 def _drop_old(context: AgentContext, now: int) -> None:
-    engine, sql = context.engine, context.engine.queries("holdfast.memories.durable")
+    engine, sql = context.engine, context.sql
     for statement, before in (
         (sql.drop_old_changes, now - CHANGES_KEPT),
         (sql.drop_old_evicted, now - EVICTED_KEPT),

@@ -8,6 +8,7 @@ from typing import Final, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict, astuple
 
 from holdfast.engines.base import Row, Transaction
 from holdfast.ground.clock import EPOCH
@@ -115,7 +116,7 @@ class EntryRow(Struct, frozen=True):
 
     def record(self, workspace: str) -> DurableEntry:
         """Return the row as a `DurableEntry`."""
-        return entry_of(workspace, msgspec.structs.astuple(self))
+        return entry_of(workspace, astuple(self))
 
     def gone(self) -> Gone:
         """Return the report of its deletion."""
@@ -339,41 +340,21 @@ def _order(item: tuple[Spot, EntryRow]) -> tuple[str, str, str]:
 
 
 def _columns(row: EntryRow) -> dict[str, object]:
-    return {
-        "owner": row.agent,
-        "run": row.run_id,
-        "key": row.key,
-        "id": row.id,
-        "category": row.category,
-        "pinned": int(row.category == CORE),
-        "tags": row.tags,
-        "size_bytes": row.size_bytes,
-        "seq": row.seq,
-        "created_at": row.created_at,
-        "updated_at": row.updated_at,
-        "expires_at": row.expires_at,
-        "created_by": row.created_by,
-        "updated_by": row.updated_by,
-        "content": row.content,
-    }
+    fields = asdict(row)
+    owner, run = fields.pop("agent"), fields.pop("run_id")
+    return {"owner": owner, "run": run, "pinned": int(row.category == CORE), **fields}
 
 
 def _log_columns(logged: Logged, by: str, at: int) -> dict[str, object]:
-    content = logged.content
+    fields, content = asdict(logged), logged.content
+    place = fields.pop("place")
     return {
-        "seq": logged.seq,
-        "owner": logged.place.owner,
-        "run": logged.place.run,
+        **fields,
+        "owner": place.owner,
+        "run": place.run,
         "at": at,
-        "op": logged.op,
-        "key": logged.key,
-        "key_hash": logged.key_hash.hex() if logged.key_hash else None,
-        "category": logged.category,
-        "size_bytes": logged.size_bytes,
-        "content": content,
-        "content_sha256": None if content is None else sha256(content.encode()).hexdigest(),
         "actor": by,
-        "evicted_for": logged.evicted_for,
-        "expires_at": logged.expires_at,
+        "key_hash": logged.key_hash.hex() if logged.key_hash else None,
+        "content_sha256": None if content is None else sha256(content.encode()).hexdigest(),
         "cause": msgspec.json.encode(logged.cause).decode() if logged.cause else "{}",
     }

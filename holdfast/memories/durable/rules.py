@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from operator import attrgetter
-from typing import Final, Generic, Literal, Protocol, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -64,38 +64,6 @@ _SEQ, _KEY = attrgetter("seq"), attrgetter("key")
 _NEARER: dict[EntryScope, int] = {"run": 0, "agent": 1, "workspace": 2}
 
 
-class Weighable(Protocol):
-    """The fields of an entry that a plan needs; `seq` is unique."""
-
-    @property
-    def key(self) -> str:
-        """Its key; of several entries with one key the nearest counts."""
-        ...
-
-    @property
-    def category(self) -> str:
-        """Its category; `core` comes first."""
-        ...
-
-    @property
-    def scope(self) -> EntryScope:
-        """Its scope."""
-        ...
-
-    @property
-    def size_bytes(self) -> int:
-        """Its cost, in bytes."""
-        ...
-
-    @property
-    def seq(self) -> int:
-        """The number of its last write."""
-        ...
-
-
-W = TypeVar("W", bound=Weighable)
-
-
 class HydrationCandidate(Struct, frozen=True, gc=False):
     """An entry without its content.
 
@@ -118,6 +86,10 @@ class OmittedEntry(Struct, frozen=True, gc=False):
     size_bytes: int
     seq: int
     reason: Reason
+
+
+Weighable = DurableEntry | HydrationCandidate | OmittedEntry
+W = TypeVar("W", bound=Weighable)
 
 
 class Considered(Struct, Generic[W], frozen=True, kw_only=True):

@@ -135,20 +135,19 @@ def end(context: AgentContext, outcome: Ending) -> RunEnded:
         if context.run is None:
             raise RunRequired
         run = context.run
-        replay = Replay.of(context.idempotency_key, "end", run, outcome)
+        replay = Replay(context.idempotency_key, "end", run, outcome)
 
     def work(tx: Transaction) -> RunEnded:
         unit = AgentTransaction(context, tx)
-        unit.open(live=replay is None)
-        first = None if replay is None else replay.answer(unit, RunEnded)
+        unit.open(live=not replay)
+        first = replay.answer(unit, RunEnded)
         if first is not None:
             return first
-        if replay is not None:
+        if replay:
             refuse_stale(context, tx, unit.opened.standing, now=unit.now)
         removed = put_to_end(unit, run.run_id, run.token, outcome)
         ended = RunEnded(ended=True, removed=removed)
-        if replay is not None:
-            replay.keep(unit, ended)
+        replay.keep(unit, ended)
         unit.close(seen=False)
         return ended
 

@@ -215,7 +215,7 @@ class AgentTransaction:
 
     def __init__(self, context: AgentContext, tx: Transaction, *, source: str = "write") -> None:
         self.context, self.tx, self._source = context, tx, source
-        self.sql = context.engine.queries("holdfast.memories.durable")
+        self.sql = context.sql
         self.now, self.by = context.now(), by_text(context.by)
         self.secret: bytes | None = None
         self.expired: tuple[Gone, ...] = ()

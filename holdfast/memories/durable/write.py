@@ -61,18 +61,18 @@ def set_one(
         once = (
             context.idempotency_key if options.idempotency_key is None else options.idempotency_key
         )
-        replay = Replay.of(once, "set", request, options.refresh, expected, options.cause)
+        replay = Replay(once, "set", request, options.refresh, expected, options.cause)
 
     def work(tx: Transaction) -> StoredEntry:
         unit = AgentTransaction(context, tx)
         unit.open([request.key], shared=needs_shared(request.category))
         tidy_when_due(unit)
-        first = None if replay is None else replay.answer(unit, EntryAnswer)
+        first = replay.answer(unit, EntryAnswer)
         if first is not None:
             entry = entry_again(unit, request, first)
         else:
             entry = store(unit, request, options)
-            if replay is not None:
+            if replay:
                 replay.keep(unit, kept_of(unit, entry))
         unit.close()
         return entry
@@ -103,7 +103,7 @@ def set_many(
         check_one_of("on_error", on_error, get_args(OnError), "must be abort or skip")
         given = _checked_items(items)
         reasons = [(index, each.error.message) for index, each in given.refused.items()]
-        replay = Replay.of(
+        replay = Replay(
             context.idempotency_key, "set_many", given.tried, reasons, on_error, refresh
         )
     options = EntryWrite(refresh=refresh)
@@ -114,13 +114,13 @@ def set_many(
         shared = any(needs_shared(request.category) for request in given.tried.values())
         unit.open(keys, shared=shared, mutations=len(given.tried))
         tidy_when_due(unit)
-        answer = None if replay is None else replay.answer(unit, ManyAnswer)
+        answer = replay.answer(unit, ManyAnswer)
         if answer is not None:
             many = _rebuild(unit, given, answer)
         else:
             tried = _write_each(unit, given, options, on_error)
             many = _many(tried.stored, tried.refused)
-            if replay is not None:
+            if replay:
                 replay.keep(unit, _stored_results(unit, tried))
             for each in many.refused:
                 tx.after_commit(lambda error=each.error: tell_refused(context, error))

@@ -7,6 +7,7 @@ from typing import Final, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import astuple
 
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import Forgotten, MemoryFull, PreconditionFailed, RunRequired
@@ -18,7 +19,6 @@ from holdfast.memories.durable.records import (
     HOUR,
     WORKSPACE,
     Cause,
-    DurableEntry,
     Gone,
     Op,
     Outcome,
@@ -100,33 +100,13 @@ def store(
     unit.count(_STORED, outcome)
     # Reported once, with the first entry that a batch stores.
     expired, unit.expired = unit.expired, ()
-    return stored(
-        row.record(unit.context.workspace),
+    return StoredEntry(
+        *astuple(row.record(unit.context.workspace)),
         outcome=outcome,
         evicted=evicted,
         expired=expired,
         shadows=shadows,
         notices=notices(request, core=core_held(unit), cap=unit.limits.cap),
-    )
-
-
-def stored(
-    entry: DurableEntry,
-    *,
-    outcome: Outcome,
-    evicted: tuple[Gone, ...] = (),
-    expired: tuple[Gone, ...] = (),
-    shadows: Shadowed | None = None,
-    notices: tuple[str, ...] = (),
-) -> StoredEntry:
-    """Return *entry* with the effects of its write."""
-    return StoredEntry(
-        *msgspec.structs.astuple(entry),
-        outcome=outcome,
-        evicted=evicted,
-        expired=expired,
-        shadows=shadows,
-        notices=notices,
     )
 
 

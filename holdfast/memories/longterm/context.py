@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any, Final, Protocol
 from weakref import WeakSet
 
@@ -193,6 +194,11 @@ class CollectionContext(Struct, frozen=True, kw_only=True):
     def place(self) -> tuple[str, str, str, str]:
         """The name of the collection, unique in the engine."""
         return self.workspace, self.user, self.namespace, self.workspace_id
+
+    @property
+    def sql(self) -> SimpleNamespace:
+        """The statements of long-term memory."""
+        return self.engine.queries("holdfast.memories.longterm")
 
     def apart(self, name: str | None) -> VectorProvider | None:
         """Return the vector provider *name* if it is external and can be opened."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.pages import Page, digest, read_cursor, write_cursor
+from holdfast.ground.pages import NEWEST, Page, digest, read_key, write_cursor
 from holdfast.ground.validation import check_limit
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.records import Item, LongTermStatus, Mode, Turn
@@ -20,7 +20,6 @@ from holdfast.memories.longterm.vectors.compare import PACKAGE, EmbeddingState, 
 
 MOST_LISTED: Final = 1_000
 LISTED: Final = 100
-NEWEST: Final = 2**63 - 1
 _SCANNED: Final = 500
 """Rows that are read at a time when filtering by text."""
 
@@ -59,7 +58,7 @@ def get(context: CollectionContext, id: str) -> Item | Turn | None:
     prefix = next((each for each in ("item", "turn") if is_id(each, id)), None)
     if prefix is None:
         return None
-    sql = context.engine.queries("holdfast.memories.longterm")
+    sql = context.sql
     look, fetch, make = (
         (sql.item_number, sql.items_numbered, ItemRow)
         if prefix == "item"
@@ -85,7 +84,7 @@ def list_rows(
     """Return the rows that pass *filters*, newest first; *limit* is 1 to 1,000."""
     rows = check_limit(limit, most=MOST_LISTED, default=LISTED)
     wanted = _wanted(context, filters)
-    before = NEWEST if page is None else _number_in(read_cursor("longterm", wanted.stamp, page)[0])
+    before = NEWEST if page is None else read_key("longterm", wanted.stamp, page, int)
     found = context.engine.read(partial(_look, context, wanted, before, rows + 1))
     shown = found[:rows]
     more = write_cursor("longterm", wanted.stamp, [shown[-1].number]) if len(found) > rows else None
@@ -97,8 +96,7 @@ def list_rows(
 
 def collection_of(context: CollectionContext, reader: Reader) -> Collection | None:
     """Return the caller's collection, or None before its first write."""
-    sql = context.engine.queries("holdfast.memories.longterm")
-    return reader.first(Collection, sql.find_collection, **context.named)
+    return reader.first(Collection, context.sql.find_collection, **context.named)
 
 
 def collection_id(context: CollectionContext) -> str | None:
@@ -130,7 +128,7 @@ def _batch(
     wanted: _Wanted,
     span: tuple[int, int],
 ) -> list[ItemRow | TurnRow]:
-    sql = context.engine.queries("holdfast.memories.longterm")
+    sql = context.sql
     before, rows = span
     place = {"collection": collection, "before": before, "rows": rows}
     if wanted.items:
@@ -174,16 +172,6 @@ def _wanted(context: CollectionContext, filters: ItemFilter) -> _Wanted:
     )
 
 
-def _number_in(key: list[str | int]) -> int:
-    match key:
-        case [int(number)] if 0 <= number < NEWEST:
-            return number
-        case _:
-            raise InvalidInput(
-                "page", "is not a cursor of this list", next="Start again without page."
-            )
-
-
 EXTRACT, FAILED = "extract", "failed"
 
 
@@ -197,12 +185,11 @@ class JobStatus(Struct, frozen=True, kw_only=True):
 
 def status(context: CollectionContext) -> LongTermStatus:
     """Return the status of the caller's collection."""
-    sql = context.engine.queries("holdfast.memories.longterm")
 
     def work(reader: Reader) -> LongTermStatus:
         collection = collection_of(context, reader)
         jobs = (
-            reader.all(JobStatus, sql.count_jobs, collection=collection.number)
+            reader.all(JobStatus, context.sql.count_jobs, collection=collection.number)
             if collection
             else []
         )
@@ -243,13 +230,12 @@ def reason_of(context: CollectionContext) -> str | None:
 
 def jobs_of(context: CollectionContext) -> list[JobStatus]:
     """Return the numbers of jobs of the caller's collection by kind and state."""
-    sql = context.engine.queries("holdfast.memories.longterm")
 
     def work(reader: Reader) -> list[JobStatus]:
         collection = collection_of(context, reader)
         if collection is None:
             return []
-        return reader.all(JobStatus, sql.count_jobs, collection=collection.number)
+        return reader.all(JobStatus, context.sql.count_jobs, collection=collection.number)
 
     return context.engine.read(work)
 

@@ -70,13 +70,12 @@ def export_markdown(
 
 def export_files(context: AgentContext, *, include_workspace: bool = True) -> tuple[File, ...]:
     """Return an export of one snapshot: the marker, then a file per entry."""
-    sql = context.engine.queries("holdfast.memories.durable")
     shared = SHARED if include_workspace else context.agent
 
     with coded():
         rows = context.engine.read(
             lambda reader: reader.all(
-                EntryRow, sql.entries_to_export, shared=shared, now=context.now()
+                EntryRow, context.sql.entries_to_export, shared=shared, now=context.now()
             )
         )
     entries: list[DurableEntry] = [row.record(context.workspace) for row in rows]
@@ -363,11 +362,11 @@ def import_files(
         given = [(path, text) for path, text in files if path.rpartition("/")[2] != MARKER]
         read = _read(context, given, how, passed)
         keyed = None if how.dry_run else context.idempotency_key
-        replay = Replay.of(keyed, "import", given, passed, how.mode, how.rebind)
+        replay = Replay(keyed, "import", given, passed, how.mode, how.rebind)
 
     def work(tx: Transaction) -> _Done:
         unit = _opened(context, tx, read)
-        first = None if replay is None else replay.answer(unit, _Answer)
+        first = replay.answer(unit, _Answer)
         if first is not None:
             return _Done(_rebuild_report(unit, read, first))
         intake = Intake(unit, read.files)
@@ -375,8 +374,7 @@ def import_files(
         report = _report(intake, read, how)
         if how.dry_run:
             raise _DryRunEnd(report)
-        if replay is not None:
-            replay.keep(unit, _Answer.of(intake))
+        replay.keep(unit, _Answer.of(intake))
         _publish(unit, report, how)
         unit.close()
         return _Done(report, erased=forgot > 0)
