@@ -28,6 +28,12 @@ Row = tuple[Any, ...]
 Dialect = Literal["sqlite", "postgres"]
 
 
+def scalar(**row: Any) -> Any:
+    """Return the value of a row of one column."""
+    (value,) = row.values()
+    return value
+
+
 class Reader(Protocol):
     """Read statements. Each row becomes *make*(column=value, …).
 

@@ -106,7 +106,7 @@ def read_cursor(list: str, digest: str, given: object) -> tuple[Key, bool]:
 
 
 def read_key(list: str, digest: str, given: object, kind: type[K]) -> K:
-    """Return the one value, a *kind*, of the key that *given* stands after; see `read_cursor`.
+    """Return the only value of the key of *given*, a *kind*; see `read_cursor`.
 
     No number is beyond 64 bits, and no text has U+0000.
     """

@@ -37,6 +37,7 @@ from holdfast.memories.durable.records import (
     Swept,
     to_milliseconds_text,
 )
+from holdfast.memories.durable.runs import OpenRun
 from holdfast.memories.durable.validation import checked_idempotency_key, checked_key, checked_tags
 from holdfast.memories.durable.wire import entry_to_wire, from_wire
 from holdfast.memories.durable.write import PromotionSource
@@ -87,15 +88,6 @@ class Restore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The change with the content to restore."""
 
     seq: int
-
-
-class OpenRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of a new run; without a `run_id` it gets a new id."""
-
-    run_id: str | None = None
-    lane: str = "main"
-    budget: int | None = None
-    resume: bool = False
 
 
 class EndRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

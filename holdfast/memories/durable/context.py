@@ -7,7 +7,7 @@ from typing import Final, LiteralString, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engines.base import Engine, Make, Reader, Row, Transaction
+from holdfast.engines.base import Engine, Make, Reader, Row, Transaction, scalar
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import StaleRun
 from holdfast.ground.events import Event
@@ -109,10 +109,6 @@ class RunState(Struct, frozen=True, kw_only=True):
     run_outcome: str | None
 
 
-class _Token(Struct, frozen=True):
-    token: int
-
-
 def pass_fence(context: AgentContext, reader: Reader) -> None:
     """Raise StaleRun if *context* is in a run that is no longer live."""
     if context.run is not None:
@@ -133,8 +129,8 @@ def refuse_stale(
     if reason is None:
         return
     lane = None if standing is None else standing.lane
-    live = reader.first(_Token, context.sql.live_token, lane=lane, run_id=context.run_id)
-    token = None if live is None or live.token == context.token else live.token
+    live = reader.first(scalar, context.sql.live_token, lane=lane, run_id=context.run_id)
+    token = None if live == context.token else live
     raise StaleRun(reason, token=context.token, live_token=token)
 
 

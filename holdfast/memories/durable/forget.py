@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engines.base import Transaction
+from holdfast.engines.base import Transaction, scalar
 from holdfast.ground.errors import InvalidInput, RunRequired
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import Actor
@@ -155,7 +155,7 @@ def _forget_traces(unit: AgentTransaction, key: str, scope: EntryScope | None) -
     if scope is None:
         owners = (*owners, SHARED)
     left = [
-        owner for owner in owners if unit.tx.first(_Trace, unit.sql.trace, owner=owner, key=key)
+        owner for owner in owners if unit.tx.first(scalar, unit.sql.trace, owner=owner, key=key)
     ]
     for owner in left:
         _erase(unit, owner, key, key_hash(secret_of(unit), key))
@@ -168,19 +168,11 @@ def _erase(unit: AgentTransaction, owner: str, key: str, hashed: bytes) -> None:
     unit.tx.send(unit.sql.trim_forgotten, owner=owner, key_hash=hashed)
 
 
-class _Trace(Struct, frozen=True):
-    seq: int
-
-
 MOST_NAME: Final = 512
 """Characters of a name. Networks accept agent names that durable memory refuses."""
 
 FORGOTTEN: Final = Actor.agent("forgotten")
 """Author of workspace entries after their agent was forgotten."""
-
-
-class _There(Struct, frozen=True, kw_only=True):
-    agents: int
 
 
 def forget_agent(
@@ -198,7 +190,7 @@ def forget_agent(
     def work(tx: Transaction) -> dict[str, int]:
         behalf = OnBehalf(tx, workspace=context.workspace, agent=agent)
         unit = AgentTransaction(replace(context, agent=agent), behalf)
-        there = behalf.one(_There, unit.sql.count_agent).agents
+        there = behalf.one(scalar, unit.sql.count_agent)
         unit.open(shared=True)
         behalf.run(unit.sql.forget_agents)
         counts = _forgotten(behalf, unit, agent) | {"durable_agents": there} | also(behalf)

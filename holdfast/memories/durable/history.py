@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engines.base import Reader, Transaction
+from holdfast.engines.base import Reader, Transaction, scalar
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.pages import NEWEST, Page, digest, read_key, write_cursor
@@ -77,10 +77,6 @@ class ChangeRow(Struct, frozen=True, kw_only=True):
         )
 
 
-class _Secret(Struct, frozen=True):
-    secret: bytes
-
-
 class _Expired(Struct, frozen=True):
     key: str
     seq: int
@@ -131,8 +127,8 @@ def _changes(
         return _without_expired(
             context, reader, reader.all(ChangeRow, context.sql.history_of_all, **params)
         )
-    secret = reader.first(_Secret, context.sql.get_secret)
-    hashed = _NO_HASH if secret is None else key_hash(secret.secret, key)
+    secret = reader.first(scalar, context.sql.get_secret)
+    hashed = _NO_HASH if secret is None else key_hash(secret, key)
     rows = reader.all(ChangeRow, context.sql.history_of_key, key=key, key_hash=hashed, **params)
     return _without_expired(context, reader, rows)
 

@@ -10,7 +10,7 @@ from typing import Final, cast, get_args
 import msgspec
 from msgspec import Struct
 
-from holdfast.engines.base import Reader, Row
+from holdfast.engines.base import Reader, Row, scalar
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import shortened
 from holdfast.ground.events import Fact
@@ -265,10 +265,6 @@ class _Expired(Struct, frozen=True, kw_only=True):
     updated_by: str
 
 
-class _Secret(Struct, frozen=True):
-    secret: bytes
-
-
 def explain(context: AgentContext, key: str, budget: int | None = None) -> Explanation:
     """Return whether a hydration within *budget* bytes takes *key*, and why.
 
@@ -328,8 +324,8 @@ def _candidate_text(each: Considered[HydrationCandidate], reason: Verdict, budge
 
 
 def _of_absent(context: AgentContext, reader: Reader, key: str, budget: int) -> Explanation:
-    secret = reader.first(_Secret, context.sql.get_secret)
-    hashed = _NO_HASH if secret is None else key_hash(secret.secret, key)
+    secret = reader.first(scalar, context.sql.get_secret)
+    hashed = _NO_HASH if secret is None else key_hash(secret, key)
     gone = reader.first(
         _Deletion, context.sql.last_gone, key=key, key_hash=hashed, run_id=context.run_id
     )

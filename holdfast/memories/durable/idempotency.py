@@ -157,7 +157,7 @@ def kept_of(unit: AgentTransaction, entry: StoredEntry) -> EntryAnswer:
 def entry_again(unit: AgentTransaction, request: CheckedEntry, answer: EntryAnswer) -> StoredEntry:
     """Rebuild the result of the first write from *answer* and the same request."""
     row = EntryRow.of(unit.context.place_of(request.category), request, answer)
-    names = _names(unit, (*answer.evicted, *answer.expired))
+    names = names_of(unit, [each.logged for each in (*answer.evicted, *answer.expired)])
     return StoredEntry(
         *astuple(row.record(unit.context.workspace)),
         outcome=answer.outcome,
@@ -197,7 +197,9 @@ def refusal_again(request: CheckedEntry, answer: RefusalAnswer) -> HoldfastError
     raise AssertionError
 
 
-class _Named(Struct, frozen=True, kw_only=True):
+class NamedChange(Struct, frozen=True, kw_only=True):
+    """A row of the log with its key, if that was not forgotten."""
+
     seq: int
     key: str | None
     category: str | None
@@ -209,16 +211,16 @@ def _stored_deletions(unit: AgentTransaction, gone: Iterable[Gone]) -> tuple[Gon
     )
 
 
-def _names(unit: AgentTransaction, gone: Iterable[GoneAnswer]) -> Mapping[int, _Named]:
-    seqs = [each.logged for each in gone]
+def names_of(unit: AgentTransaction, seqs: list[int]) -> Mapping[int, NamedChange]:
+    """Return the changes of these numbers that the log still has."""
     if not seqs:
         return {}
     numbers = msgspec.json.encode(seqs).decode()
-    return {each.seq: each for each in unit.tx.all(_Named, unit.sql.changes_at, seqs=numbers)}
+    return {each.seq: each for each in unit.tx.all(NamedChange, unit.sql.changes_at, seqs=numbers)}
 
 
-def _gone(gone: Iterable[GoneAnswer], names: Mapping[int, _Named]) -> tuple[Gone, ...]:
-    unknown = _Named(seq=0, key=None, category=None)
+def _gone(gone: Iterable[GoneAnswer], names: Mapping[int, NamedChange]) -> tuple[Gone, ...]:
+    unknown = NamedChange(seq=0, key=None, category=None)
     pairs = [(each, names.get(each.logged, unknown)) for each in gone]
     return tuple(
         Gone(

@@ -32,7 +32,7 @@ from holdfast.memories.durable.records import (
     coded,
 )
 from holdfast.memories.durable.retention import limits_of, set_limits, sweep
-from holdfast.memories.durable.runs import Begun, Ending, begin, end, heartbeat
+from holdfast.memories.durable.runs import Begun, Ending, OpenRun, begin, end, heartbeat
 from holdfast.memories.durable.write import OnError, Promotes, promote, promotion, set_many, set_one
 from holdfast.memories.durable.write_entry import EntryWrite
 
@@ -200,8 +200,8 @@ class DurableMemory(DurableEntries):
         With *resume* it takes over the conversation entries of an unfinished run with the same
         *run_id*.
         """
-        begun = begin(self.context, run_id, lane=lane, budget=budget, resume=resume)
-        return DurableRun(begun)
+        opening = OpenRun(run_id=run_id, lane=lane, budget=budget, resume=resume)
+        return DurableRun(begin(self.context, opening))
 
     def history(
         self,

@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engines.base import Engine, Reader, Transaction
+from holdfast.engines.base import Engine, Reader, Transaction, scalar
 from holdfast.ground.errors import InvalidInput, MemoryFull
 from holdfast.ground.validation import check_whole
 from holdfast.memories.durable.context import LAPSES_AFTER, AgentContext, OnBehalf
@@ -200,14 +200,6 @@ class _Owner(Struct, frozen=True, kw_only=True):
     agent: str
 
 
-class _There(Struct, frozen=True, kw_only=True):
-    agents: int
-
-
-class _Moment(Struct, frozen=True, kw_only=True):
-    at: int | None
-
-
 def sweep(context: AgentContext) -> Swept:
     """Delete one agent's expired entries, lapsed runs and old rows of the log.
 
@@ -216,7 +208,7 @@ def sweep(context: AgentContext) -> Swept:
     """
 
     def work(tx: Transaction) -> Swept:
-        if not tx.one(_There, context.sql.count_agent).agents:
+        if not tx.one(scalar, context.sql.count_agent):
             return NOTHING
         return _sweep(context, tx, tidying=True)
 
@@ -256,7 +248,7 @@ def lag_of(engine: Engine, now: int) -> float:
     Counts entries that are still on disk; 0.0 without any.
     """
     sql = engine.queries("holdfast.memories.durable")
-    oldest = engine.one(_Moment, sql.oldest_due, now=now).at
+    oldest = engine.one(scalar, sql.oldest_due, now=now)
     return 0.0 if oldest is None else (now - oldest) / MILLISECOND / MILLISECOND
 
 

@@ -58,56 +58,52 @@ class _Lane(Struct, frozen=True, kw_only=True):
     talked: int
 
 
-class _Opening(Struct, frozen=True, kw_only=True):
-    """Parameters of a new run."""
+class OpenRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of a new run; without a `run_id` it gets a new id."""
 
-    run_id: str
-    lane: str
-    budget: int | None
-    resume: bool
+    run_id: str | None = None
+    lane: str = "main"
+    budget: int | None = None
+    resume: bool = False
 
 
-def begin(
-    context: AgentContext, run_id: str | None, *, lane: str, budget: int | None, resume: bool
-) -> Begun:
-    """Open a run in *lane*, supersede the run open there, and hydrate.
+def begin(context: AgentContext, opening: OpenRun) -> Begun:
+    """Open a run in its lane, supersede the run open there, and hydrate.
 
     The run takes the next fencing token. With *resume* it takes over the conversation entries of a
     crashed run with the same id; otherwise they are deleted.
     """
     with refusals(context):
-        checked_budget(budget)
-        checked_name("lane", lane)
-        if run_id is None and resume:
+        checked_budget(opening.budget)
+        checked_name("lane", opening.lane)
+        if opening.run_id is None and opening.resume:
             raise InvalidInput("resume", "needs the run_id of the run to resume")
-        name = context.ids.new("run", context.now()) if run_id is None else run_id
-        checked_name("run_id", name)
-    opening = _Opening(run_id=name, lane=lane, budget=budget, resume=resume)
-    return write(context, lambda tx: _begin(context, tx, opening))
+        given = opening.run_id
+        run_id = context.ids.new("run", context.now()) if given is None else given
+        checked_name("run_id", run_id)
+    return write(context, lambda tx: _begin(context, tx, opening, run_id))
 
 
-def _begin(context: AgentContext, tx: Transaction, opening: _Opening) -> Begun:
-    unit = AgentTransaction(context, tx)
-    rows = unit.lock(
-        lambda: tx.all(_Lane, unit.sql.open_lane, lane=opening.lane, run=opening.run_id)
-    )
+def _begin(context: AgentContext, tx: Transaction, opening: OpenRun, run_id: str) -> Begun:
+    unit, lane = AgentTransaction(context, tx), opening.lane
+    rows = unit.lock(lambda: tx.all(_Lane, unit.sql.open_lane, lane=lane, run=run_id))
     there, token = rows[0], tx.seq
-    within = context.within(opening.run_id, token)
+    within = context.within(run_id, token)
     unit.context, unit.by = within, by_text(within.by)
     unit.expire(there.first_expiry)
     for row in rows:
         if row.run_id is not None and row.token is not None:
             lapsed = unit.now - (row.seen_at or 0) > LAPSES_AFTER
             outcome = "lapsed" if lapsed else "superseded"
-            keep = not row.talked or (opening.resume and row.run_id == opening.run_id)
+            keep = not row.talked or (opening.resume and row.run_id == run_id)
             put_to_end(unit, row.run_id, row.token, outcome, keep=keep)
     # Before the hydration, so that it does not see deleted entries.
     unit.pending.write(tx, by=unit.by, at=unit.now)
     tx.send(
         unit.sql.begin_run,
         token=token,
-        run=opening.run_id,
-        lane=opening.lane,
+        run=run_id,
+        lane=lane,
         knew_seq=there.forgot_seq,
         knew_shared_seq=there.shared_forgot_seq or 0,
         now=unit.now,
@@ -121,7 +117,6 @@ def _begin(context: AgentContext, tx: Transaction, opening: _Opening) -> Begun:
     for counter, values, by in counted(hydration):
         unit.count(counter, *values, by=by)
     unit.close(seen=False)
-    run_id, lane = opening.run_id, opening.lane
     return Begun(context=within, hydration=hydration, run_id=run_id, token=token, lane=lane)
 
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engines.base import Numbered, Row, Transaction
+from holdfast.engines.base import Numbered, Row, Transaction, scalar
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import HoldfastError
 from holdfast.ground.events import Event, Fact
@@ -170,14 +170,7 @@ class AgentTotals(Struct, frozen=True):
     @property
     def limits(self) -> DurableLimits:
         """The limits in force."""
-        return _limits(
-            self.cap,
-            self.workspace_cap,
-            self.run_cap,
-            self.content_bytes,
-            self.budget,
-            self.daily_hours,
-        )
+        return _limits(*(getattr(self, name) for name in _LIMITS))
 
     @property
     def standing(self) -> RunState | None:
@@ -504,13 +497,10 @@ def _core(row: EntryRow | None) -> int:
 
 def secret_of(unit: AgentTransaction) -> bytes:
     """Return the secret of the workspace; create it on its first use."""
-    if unit.secret is None:
-        unit.tx.run(unit.sql.make_secret, secret=new_secret())
-        unit.secret = unit.tx.one(_secret, unit.sql.get_secret)
-    return unit.secret
-
-
-def _secret(*, secret: bytes) -> bytes:
+    if unit.secret is not None:
+        return unit.secret
+    unit.tx.run(unit.sql.make_secret, secret=new_secret())
+    unit.secret = secret = unit.tx.one(scalar, unit.sql.get_secret)
     return secret
 
 

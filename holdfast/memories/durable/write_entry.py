@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import astuple
 
+from holdfast.engines.base import scalar
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import Forgotten, MemoryFull, PreconditionFailed, RunRequired
 from holdfast.ground.metrics import REGISTRY
@@ -155,7 +156,7 @@ def _leaving(unit: AgentTransaction, request: CheckedEntry, place: EntryLocation
     leaving = who_goes(held, cap=cap, core=request.category == CORE)
     if leaving != "full":
         return leaving
-    coldest = unit.tx.all(_key, unit.sql.coldest_keys, owner=place.owner, run=place.run, rows=3)
+    coldest = unit.tx.all(scalar, unit.sql.coldest_keys, owner=place.owner, run=place.run, rows=3)
     raise MemoryFull(cap=cap, entries=held.entries, core_entries=held.core, coldest=tuple(coldest))
 
 
@@ -232,7 +233,3 @@ def notices(request: CheckedEntry, *, core: int, cap: int) -> tuple[str, ...]:
     if request.category == CORE:
         texts.append(crowded(core, cap))
     return tuple(each for each in texts if each is not None)
-
-
-def _key(*, key: str) -> str:
-    return key

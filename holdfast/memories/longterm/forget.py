@@ -8,7 +8,7 @@ from typing import Final, LiteralString, TypeVar
 
 from msgspec import Struct
 
-from holdfast.engines.base import Make, Transaction
+from holdfast.engines.base import Make, Transaction, scalar
 from holdfast.memories.longterm.context import CollectionContext, event_of
 from holdfast.memories.longterm.records import Cleared, ForgetResult, new_secret, user_hash
 from holdfast.memories.longterm.remember import Grave
@@ -60,12 +60,7 @@ def forget(context: CollectionContext, id: str) -> ForgetResult:
         if unit.found is None:
             return ForgetResult()
         items, turns = _going(unit, id)
-        for item in items:
-            remove_item(unit, item)
-            bury(unit, item)
-        for turn in turns:
-            remove_turn(unit, turn)
-            bury(unit, turn)
+        _remove(unit, items, turns)
         done = ForgetResult(
             items=tuple(item.id for item in items), turns=tuple(turn.id for turn in turns)
         )
@@ -100,12 +95,7 @@ def forget_items_again(
         if unit.found is None or unit.found.id != collection:
             return False
         items, turns = _named(unit, grave.id)
-        for item in items:
-            remove_item(unit, item)
-            bury(unit, item)
-        for turn in turns:
-            remove_turn(unit, turn)
-            bury(unit, turn)
+        _remove(unit, items, turns)
         if unit.secret == secret:
             tx.send(
                 unit.sql.bury,
@@ -171,7 +161,7 @@ def forget_user(context: CollectionContext) -> dict[str, int]:
     A keyed hash of the name stays, with a number, so that a restored backup does not bring the user
     back. The caller must scrub the engine.
     """
-    sql = context.engine.queries("holdfast.memories.longterm")
+    sql = context.sql
 
     def work(tx: Transaction) -> dict[str, int]:
         counts = dict.fromkeys((*(f"ltm_{each}" for each in _TABLES), "ltm_collections"), 0)
@@ -193,11 +183,20 @@ def forget_user(context: CollectionContext) -> dict[str, int]:
         counts["changes"] = tx.run(sql.forget_feed)
         if any(counts.values()):
             tx.send(sql.make_tombstone_secret, secret=new_secret())
-            hashed = user_hash(tx.one(_secret, sql.get_tombstone_secret), context.user)
+            hashed = user_hash(tx.one(scalar, sql.get_tombstone_secret), context.user)
             tx.send(sql.bury_user, user_hash=hashed, seq=tx.seq, now=context.now())
         return counts
 
     return context.engine.write(work)
+
+
+def _remove(unit: CollectionTransaction, items: list[GoneItem], turns: list[GoneTurn]) -> None:
+    for item in items:
+        remove_item(unit, item)
+        bury(unit, item)
+    for turn in turns:
+        remove_turn(unit, turn)
+        bury(unit, turn)
 
 
 def _going(unit: CollectionTransaction, id: str) -> tuple[list[GoneItem], list[GoneTurn]]:
@@ -252,10 +251,6 @@ def _emptied(tx: Transaction, sql: SimpleNamespace, collection: Locked) -> dict[
         )
         for table in _TABLES
     }
-
-
-def _secret(*, secret: bytes) -> bytes:
-    return secret
 
 
 def _let_go(context: CollectionContext, collection: Locked, seq: int) -> None:

@@ -188,11 +188,7 @@ def status(context: CollectionContext) -> LongTermStatus:
 
     def work(reader: Reader) -> LongTermStatus:
         collection = collection_of(context, reader)
-        jobs = (
-            reader.all(JobStatus, context.sql.count_jobs, collection=collection.number)
-            if collection
-            else []
-        )
+        jobs = _jobs(context, reader)
         waiting = [each for each in jobs if each.state != FAILED]
         return LongTermStatus(
             mode=_mode(context, reader),
@@ -230,14 +226,14 @@ def reason_of(context: CollectionContext) -> str | None:
 
 def jobs_of(context: CollectionContext) -> list[JobStatus]:
     """Return the numbers of jobs of the caller's collection by kind and state."""
+    return context.engine.read(partial(_jobs, context))
 
-    def work(reader: Reader) -> list[JobStatus]:
-        collection = collection_of(context, reader)
-        if collection is None:
-            return []
-        return reader.all(JobStatus, context.sql.count_jobs, collection=collection.number)
 
-    return context.engine.read(work)
+def _jobs(context: CollectionContext, reader: Reader) -> list[JobStatus]:
+    collection = collection_of(context, reader)
+    if collection is None:
+        return []
+    return reader.all(JobStatus, context.sql.count_jobs, collection=collection.number)
 
 
 def retry(context: CollectionContext) -> int:
@@ -257,17 +253,11 @@ class _CollectionSize(Struct, frozen=True, kw_only=True):
     turns: int
 
 
-class _JobCount(Struct, frozen=True, kw_only=True):
-    kind: str
-    state: str
-    jobs: int
-
-
 def gauges(engine: Engine) -> dict[str, float]:
     """Return the numbers of items, turns and jobs in *engine*'s scope, by sample name."""
     sql = engine.queries("holdfast.memories.longterm")
     size = engine.one(_CollectionSize, sql.held_by_all)
     jobs = dict.fromkeys(product(_JOB_KINDS, _JOB_STATES), 0)
-    jobs |= {(each.kind, each.state): each.jobs for each in engine.all(_JobCount, sql.jobs_of_all)}
+    jobs |= {(each.kind, each.state): each.jobs for each in engine.all(JobStatus, sql.jobs_of_all)}
     named = {f'jobs{{kind="{kind}",state="{state}"}}': jobs[kind, state] for kind, state in jobs}
     return {"items": size.items, "turns": size.turns, **named}

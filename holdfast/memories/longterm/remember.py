@@ -1,6 +1,6 @@
 """Remember and update items."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, get_args
 
 from msgspec import UNSET, Struct, UnsetType
@@ -54,14 +54,7 @@ def remember(context: CollectionContext, request: ItemRequest) -> Remembered:
     if found.refused:
         return _not_kept(context, "secret", found.refused)
     text, source = found.texts
-    kept = ItemRequest(
-        text=text,
-        kind=request.kind,
-        importance=request.importance,
-        source=source,
-        turns=request.turns,
-        origin=request.origin,
-    )
+    kept = replace(request, text=text, source=source)
     prepared = ready(text)
     means = meant(context, text)
 
@@ -133,16 +126,20 @@ def turns_named(unit: CollectionTransaction, ids: Sequence[str]) -> list[Linked]
 
     Raise `InvalidInput` for one that does not exist.
     """
-    if not ids:
-        return []
-    found = unit.tx.all(
-        Linked, unit.sql.turns_by_id, collection=unit.number, ids=ids_text(tuple(ids))
-    )
+    found = turns_there(unit, ids)
     there = {each.id for each in found}
     for id in ids:
         if id not in there:
             raise InvalidInput("turns", "names a turn that is not there", given=id)
     return sorted(found, key=lambda each: each.number)
+
+
+def turns_there(unit: CollectionTransaction, ids: Iterable[str]) -> list[Linked]:
+    """Return those of the turns *ids* that exist."""
+    named = ids_text(tuple(ids))
+    if named == "[]":
+        return []
+    return unit.tx.all(Linked, unit.sql.turns_by_id, collection=unit.number, ids=named)
 
 
 def unbury(unit: CollectionTransaction, text: Ready) -> None:
@@ -153,14 +150,6 @@ def unbury(unit: CollectionTransaction, text: Ready) -> None:
     for grave in graves(unit):
         if alike(terms, grave.terms):
             unit.tx.send(unit.sql.unbury, collection=unit.number, id=grave.id)
-
-
-def is_buried(unit: CollectionTransaction, text: Ready) -> bool:
-    """Check whether a tombstone matches *text*."""
-    if not unit.there.buried:
-        return False
-    terms = terms_hash(unit.secret, text.said.terms)
-    return any(alike(terms, grave.terms) for grave in graves(unit))
 
 
 def graves(unit: CollectionTransaction) -> list[Grave]:
@@ -205,7 +194,13 @@ class ItemUpdate(Struct, frozen=True, kw_only=True):
     importance: float | UnsetType = UNSET
 
 
-class _Held(Struct, frozen=True, kw_only=True):
+_TEXT: Final = ("flags", "terms", "fold", "body", "text")
+"""The columns of an item's text and its analysis."""
+
+
+class HeldItem(Struct, frozen=True, kw_only=True):
+    """An item to change."""
+
     number: int
     kind: str
     importance: float
@@ -240,13 +235,13 @@ def update(context: CollectionContext, id: str, wanted: ItemUpdate) -> Item:
         if not number:
             raise _missing(id)
         place = {"collection": unit.number, "number": number.number}
-        held = tx.one(_Held, unit.sql.held_item, **place)
+        held = tx.one(HeldItem, unit.sql.held_item, **place)
         tx.send(
             unit.sql.change_item,
             kind=held.kind if kind is None else kind,
             importance=held.importance if importance is None else importance,
             now=unit.now,
-            **_text_columns(held, text),
+            **(text.columns if text else {name: getattr(held, name) for name in _TEXT}),
             **place,
         )
         if held.superseded_at is None and text is not None:
@@ -273,24 +268,6 @@ def _checked_text(context: CollectionContext, given: str) -> Ready:
     if found.refused:
         raise SecretRefused(found.refused)
     return ready(found.texts[0])
-
-
-def _text_columns(held: _Held, text: Ready | None) -> dict[str, object]:
-    if text is None:
-        return {
-            "flags": held.flags,
-            "terms": held.terms,
-            "fold": held.fold,
-            "body": held.body,
-            "text": held.text,
-        }
-    return {
-        "flags": text.flags,
-        "terms": len(text.said.terms),
-        "fold": text.said.fold,
-        "body": text.body,
-        "text": text.text,
-    }
 
 
 def _missing(id: object) -> NotFound:

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
-from holdfast.memories.longterm.recall.analyze import Flags, flags_of
+from holdfast.memories.longterm.recall.analyze import flags_of
 from holdfast.memories.longterm.records import Item, Kind, Origin, Role, Turn
 
 QUESTION, FIRST_PERSON, TIME = 1, 2, 4
@@ -47,7 +47,7 @@ class Locked(Collection, frozen=True, kw_only=True):
     buried: int
 
 
-class ItemRow(Struct, frozen=True, kw_only=True):
+class ItemRow(Struct, frozen=True):
     """An item as it is stored, with the ids of linked rows."""
 
     number: int
@@ -86,7 +86,7 @@ class ItemRow(Struct, frozen=True, kw_only=True):
         )
 
 
-class TurnRow(Struct, frozen=True, kw_only=True):
+class TurnRow(Struct, frozen=True):
     """A turn as it is stored, with the ids of the items that came from it."""
 
     number: int
@@ -130,15 +130,6 @@ def bits_of(text: str, caption: str | None = None) -> int:
         (QUESTION if flags.question else 0)
         | (FIRST_PERSON if flags.first_person else 0)
         | (TIME if flags.time else 0)
-    )
-
-
-def flags_in(bits: int) -> Flags:
-    """Return the flags that *bits* hold."""
-    return Flags(
-        question=bool(bits & QUESTION),
-        first_person=bool(bits & FIRST_PERSON),
-        time=bool(bits & TIME),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.engines.base import Transaction
+from holdfast.engines.base import Transaction, scalar
 from holdfast.ground.errors import EngineFault
 from holdfast.ground.events import Event, Fact
 from holdfast.memories.longterm.context import CollectionContext, event_of
@@ -189,9 +189,7 @@ class Vectored:
         if not self._measured:
             self._measured = True
             number = self._unit.number
-            self._dimension = self._unit.tx.one(
-                _dimension, self._sql.dimension_of, collection=number
-            )
+            self._dimension = self._unit.tx.one(scalar, self._sql.dimension_of, collection=number)
         return self._dimension
 
     def adopt(self, by: Compared) -> None:
@@ -206,7 +204,7 @@ class Vectored:
         model, provider = by.embedder.model, by.vectors.name
         tx.send(self._sql.name_model, collection=unit.number, model=model, provider=provider)
         self._model, self._provider = model, provider
-        self._dimension, self._measured = None, True
+        self.scalar, self._measured = None, True
         if unit.there.items - unit.there.superseded + unit.there.turns:
             self._all_due = True
             self._queue("reembed", ())
@@ -316,10 +314,6 @@ def follow(
         context.shared.worker.wake(key, Following(vectors, collection, ids))
 
 
-def _dimension(*, dimension: int | None) -> int | None:
-    return dimension
-
-
 _TRIES: Final = 5
 
 
@@ -371,7 +365,7 @@ class CollectionTransaction:
 
     def __init__(self, context: CollectionContext, tx: Transaction, *, make: bool = True) -> None:
         self.context, self.tx = context, tx
-        self.sql = context.engine.queries("holdfast.memories.longterm")
+        self.sql = context.sql
         self.now = context.now()
         self._made = False
         self.found = self._open(make=make)
@@ -410,7 +404,7 @@ class CollectionTransaction:
         """The user's secret; created on first use."""
         if self._secret is None:
             self.tx.run(self.sql.make_secret, secret=new_secret())
-            self._secret = self.tx.one(_secret, self.sql.get_secret)
+            self._secret = self.tx.one(scalar, self.sql.get_secret)
         return self._secret
 
     def numbers(self, count: int) -> Sequence[int]:
@@ -511,7 +505,3 @@ class CollectionTransaction:
                 **named,
             )
         raise EngineFault("A collection was made, and was not there.")
-
-
-def _secret(*, secret: bytes) -> bytes:
-    return secret

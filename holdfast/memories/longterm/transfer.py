@@ -13,7 +13,7 @@ from holdfast.ground.validation import check_one_of, check_whole
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.read import collection_of
 from holdfast.memories.longterm.records import Imported, Item, RejectedRecord, Turn
-from holdfast.memories.longterm.remember import Linked
+from holdfast.memories.longterm.remember import turns_there
 from holdfast.memories.longterm.removal import evict_items, evict_turns
 from holdfast.memories.longterm.rows import ItemRow, NumberedRow, TurnRow, ids_text, numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction, NewItem
@@ -56,7 +56,7 @@ class _NewItem(Struct, frozen=True, kw_only=True):
 
 def export(context: CollectionContext) -> Iterator[dict[str, object]]:
     """Yield every turn and then every item as dicts with a `type`, in recording order."""
-    sql = context.engine.queries("holdfast.memories.longterm")
+    sql = context.sql
     for kind, make, numbers, rows in (
         ("turn", TurnRow, sql.turn_numbers_after, sql.turns_numbered),
         ("item", ItemRow, sql.item_numbers_after, sql.items_numbered),
@@ -178,12 +178,7 @@ def _put_items(unit: CollectionTransaction, items: list[_NewItem]) -> int:
     """Write *items* with links to their turns; return the number of the last."""
     numbers = unit.numbers(len(items))
     named = tuple(dict.fromkeys(id for each in items for id in each.turns))
-    found = (
-        unit.tx.all(Linked, unit.sql.turns_by_id, collection=unit.number, ids=ids_text(named))
-        if named
-        else []
-    )
-    turns = {each.id: each.number for each in found}
+    turns = {each.id: each.number for each in turns_there(unit, named)}
     for number, each in zip(numbers, items, strict=True):
         unit.put_items([(number, each.item)])
         unit.put_links(number, [turns[id] for id in each.turns if id in turns])
@@ -250,11 +245,7 @@ def _ready_item(
         updated_at=_instant(record, "updated_at") or created,
         superseded_by=_checked_id("item", by) or None if superseded is not None else None,
         superseded_at=superseded,
-        flags=prepared.flags,
-        terms=len(prepared.said.terms),
-        fold=prepared.said.fold,
-        body=prepared.body,
-        text=prepared.text,
+        **prepared.columns,
     )
     return [
         _NewItem(

@@ -17,14 +17,13 @@ from holdfast.memories.longterm.records import (
     Recorded,
     Skipped,
     Turn,
-    fingerprint,
     in_order,
 )
 from holdfast.memories.longterm.remember import graves
 from holdfast.memories.longterm.removal import evict_turns
 from holdfast.memories.longterm.transaction import CollectionTransaction
 from holdfast.memories.longterm.validation import checked_thread, checked_turn, checked_turns
-from holdfast.memories.longterm.write import PreparedTurn, put_turns, ready_turns
+from holdfast.memories.longterm.write import PreparedTurn, print_of, put_turns, ready_turns
 
 CHUNK: Final = 256
 """Fingerprints that stand in one row of a cursor."""
@@ -63,9 +62,7 @@ def remember_seen(unit: CollectionTransaction, turns: Sequence[PreparedTurn]) ->
     """Add *turns* to the cursors of their threads."""
     threads: dict[str, list[bytes]] = {}
     for each in turns:
-        turn = each.turn
-        print_of = fingerprint(unit.secret, turn.role, turn.speaker, turn.text)
-        threads.setdefault(turn.thread_id or "", []).append(print_of)
+        threads.setdefault(each.turn.thread_id or "", []).append(print_of(unit, each.turn))
     for thread, prints in threads.items():
         append_to_cursor(unit, thread, b"".join(prints))
 
@@ -285,17 +282,16 @@ def _new_of(
     dead = {grave.fingerprint for grave in buried}
     threads: dict[str, list[tuple[PreparedTurn, bytes]]] = {}
     for each in turns:
-        turn = each.turn
-        print_of = fingerprint(unit.secret, turn.role, turn.speaker, turn.text)
-        threads.setdefault(turn.thread_id or "", []).append((each, print_of))
+        printed = each, print_of(unit, each.turn)
+        threads.setdefault(each.turn.thread_id or "", []).append(printed)
     new: list[PreparedTurn] = []
     passed: list[Skipped] = []
     for thread, printed in threads.items():
-        prints = [print_of for _, print_of in printed]
+        prints = [each for _, each in printed]
         first = seen(in_order(cursor_of(unit, thread)), prints)
         passed += [Skipped(each.index, "seen") for each, _ in printed[:first]]
-        for each, print_of in printed[first:]:
-            if print_of in dead:
+        for each, own in printed[first:]:
+            if own in dead:
                 passed.append(Skipped(each.index, "forgotten"))
             else:
                 new.append(each)

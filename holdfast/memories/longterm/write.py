@@ -1,7 +1,7 @@
 """Screen texts for secrets, write rows and re-index them."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -96,6 +96,18 @@ class Ready(Struct, frozen=True, kw_only=True):
         """Its terms as they are stored."""
         return " ".join(self.said.terms)
 
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns of the text and its analysis in the row of an item."""
+        terms, fold = len(self.said.terms), self.said.fold
+        return {
+            "flags": self.flags,
+            "terms": terms,
+            "fold": fold,
+            "body": self.body,
+            "text": self.text,
+        }
+
 
 class PreparedTurn(Struct, frozen=True, kw_only=True):
     """A turn of a batch with its analysis; `index` is its place there."""
@@ -148,6 +160,11 @@ def ready_turns(
     return fit, skipped
 
 
+def print_of(unit: CollectionTransaction, turn: Turn) -> bytes:
+    """Return the fingerprint by which *turn* is recognised."""
+    return fingerprint(unit.secret, turn.role, turn.speaker, turn.text)
+
+
 def new_item(request: ItemRequest, text: Ready, *, id: str, now: int) -> NewItem:
     """Return the item to write for *request*, which is validated."""
     return NewItem(
@@ -158,11 +175,7 @@ def new_item(request: ItemRequest, text: Ready, *, id: str, now: int) -> NewItem
         source=request.source,
         created_at=now,
         updated_at=now,
-        flags=text.flags,
-        terms=len(text.said.terms),
-        fold=text.said.fold,
-        body=text.body,
-        text=text.text,
+        **text.columns,
     )
 
 
@@ -213,7 +226,7 @@ def _new_turn(unit: CollectionTransaction, ready: PreparedTurn) -> NewTurn:
         created_at=microseconds(turn.created_at, unit.now),
         flags=ready.flags,
         terms=ready.terms,
-        fingerprint=fingerprint(unit.secret, turn.role, turn.speaker, turn.text),
+        fingerprint=print_of(unit, turn),
         caption=turn.caption or "",
         body=ready.body,
         text=turn.text,
@@ -310,12 +323,8 @@ def _items(unit: CollectionTransaction, after: int) -> int:
     rows = unit.tx.all(_Item, unit.sql.item_texts, after=after, rows=ROWS_AT_ONCE, **place)
     for row in rows:
         text = ready(row.text)
-        columns = {
-            "body": text.body,
-            "flags": text.flags,
-            "terms": len(text.said.terms),
-            "fold": text.said.fold,
-        }
+        columns = text.columns
+        del columns["text"]
         if all(getattr(row, name) == value for name, value in columns.items()):
             continue
         unit.tx.send(unit.sql.set_item_terms, number=row.number, **columns, **place)

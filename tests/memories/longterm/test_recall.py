@@ -10,7 +10,7 @@ from memories.longterm.spoken import ALONE, NOW, ask, ids, row, search, talk
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.longterm.recall.index import DAY, Postings, Row
 from holdfast.memories.longterm.recall.query import read
-from holdfast.memories.longterm.recall.rank import rank
+from holdfast.memories.longterm.recall.score import rank
 from holdfast.memories.longterm.records import Recalled, Turn, Weights
 
 SMALL_TALK = (

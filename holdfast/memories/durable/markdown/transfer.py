@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.json import encode
 
-from holdfast.engines.base import Transaction
+from holdfast.engines.base import Transaction, scalar
 from holdfast.ground.errors import (
     HoldfastError,
     ImportRefused,
@@ -22,7 +22,7 @@ from holdfast.ground.errors import (
 from holdfast.ground.validation import check_one_of
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.forget import forget_rows
-from holdfast.memories.durable.idempotency import Replay
+from holdfast.memories.durable.idempotency import UNKNOWN, Replay, names_of
 from holdfast.memories.durable.markdown.folder import ExportFolder, read_folder, target
 from holdfast.memories.durable.markdown.format import (
     FORMAT,
@@ -177,7 +177,7 @@ class Intake:
         """Forget the agent's entries that no file holds; return how many."""
         unit = self._unit
         kept = self._own | {row.key for row in self._moving()}
-        others = sorted(set(unit.tx.all(_key, unit.sql.own_keys, now=unit.now)) - kept)
+        others = sorted(set(unit.tx.all(scalar, unit.sql.own_keys, now=unit.now)) - kept)
         keys = encode(others).decode()
         found = unit.tx.all(EntryRow, unit.sql.entries_under, keys=keys, run_id=NO_RUN)
         rows = [row for row in found if row.agent != SHARED]
@@ -297,16 +297,10 @@ def rejected(path: str, error: HoldfastError) -> RejectedFile:
     return RejectedFile(path=path, code=code_of(error) or "", reason=error.message)
 
 
-def _key(*, key: str) -> str:
-    return key
-
-
 Mode = Literal["upsert", "replace"]
 
 _MOST_PATH: Final = 4_096
 """Characters of the path of a file."""
-_UNKNOWN: Final = ""
-"""Key of an entry that was forgotten meanwhile."""
 
 
 class How(Struct, frozen=True, kw_only=True):
@@ -371,10 +365,11 @@ def import_files(
             return _Done(_rebuild_report(unit, read, first))
         intake = Intake(unit, read.files)
         forgot = _run(intake, read, how)
-        report = _report(intake, read, how)
+        answer = _Answer.of(intake)
+        report = _report(read, answer, intake.removed.values(), dry_run=how.dry_run)
         if how.dry_run:
             raise _DryRunEnd(report)
-        replay.keep(unit, _Answer.of(intake))
+        replay.keep(unit, answer)
         _publish(unit, report, how)
         unit.close()
         return _Done(report, erased=forgot > 0)
@@ -432,12 +427,6 @@ class _Answer(Struct, frozen=True, kw_only=True):
             removed=list(intake.removed),
             rejected={n: (each.code, each.reason) for n, each in intake.rejected.items()},
         )
-
-
-class _Named(Struct, frozen=True, kw_only=True):
-    seq: int
-    key: str | None
-    category: str | None
 
 
 def _read(
@@ -505,22 +494,9 @@ def _run(intake: Intake, read: _ParsedFiles, how: How) -> int:
     return forgot
 
 
-def _report(intake: Intake, read: _ParsedFiles, how: How) -> ImportReport:
-    return ImportReport(
-        created=_keys(read, intake.created),
-        replaced=_keys(read, intake.replaced),
-        unchanged=_keys(read, intake.unchanged),
-        removed=tuple(intake.removed.values()),
-        rejected=_in_order((*read.rejected, *intake.rejected.values())),
-        ignored=read.ignored,
-        dry_run=how.dry_run,
-    )
-
-
-def _rebuild_report(unit: AgentTransaction, read: _ParsedFiles, answer: _Answer) -> ImportReport:
-    """Rebuild the first report from *answer* and the same files."""
-    seqs = msgspec.json.encode(answer.removed).decode()
-    known = {each.seq: each.key for each in unit.tx.all(_Named, unit.sql.changes_at, seqs=seqs)}
+def _report(
+    read: _ParsedFiles, answer: _Answer, removed: Iterable[str], *, dry_run: bool = False
+) -> ImportReport:
     refused = [
         RejectedFile(path=read.files[number].path, code=code, reason=reason)
         for number, (code, reason) in answer.rejected.items()
@@ -529,19 +505,21 @@ def _rebuild_report(unit: AgentTransaction, read: _ParsedFiles, answer: _Answer)
         created=_keys(read, answer.created),
         replaced=_keys(read, answer.replaced),
         unchanged=_keys(read, answer.unchanged),
-        removed=tuple(known.get(seq) or _UNKNOWN for seq in answer.removed),
-        rejected=_in_order((*read.rejected, *refused)),
+        removed=tuple(removed),
+        rejected=tuple(sorted((*read.rejected, *refused), key=lambda each: each.path)),
         ignored=read.ignored,
-        dry_run=False,
+        dry_run=dry_run,
     )
+
+
+def _rebuild_report(unit: AgentTransaction, read: _ParsedFiles, answer: _Answer) -> ImportReport:
+    """Rebuild the first report from *answer* and the same files."""
+    known = {seq: each.key for seq, each in names_of(unit, answer.removed).items()}
+    return _report(read, answer, (known.get(seq) or UNKNOWN for seq in answer.removed))
 
 
 def _keys(read: _ParsedFiles, numbers: Iterable[int]) -> tuple[str, ...]:
     return tuple(read.files[number].asked.key for number in sorted(numbers))
-
-
-def _in_order(refused: Iterable[RejectedFile]) -> tuple[RejectedFile, ...]:
-    return tuple(sorted(refused, key=lambda each: each.path))
 
 
 def _publish(unit: AgentTransaction, report: ImportReport, how: How) -> None:

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from itertools import islice
 from math import isnan
-from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
+from typing import TYPE_CHECKING, Final, Literal, cast, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,14 +18,13 @@ from holdfast.ground.text import to_nfc
 from holdfast.memories.longterm.context import Extractor
 from holdfast.memories.longterm.records import Item, Kind, Role, Turn
 from holdfast.memories.longterm.vectors.embedder import (
-    EXTRA,
     SECONDS,
     Keys,
     ModelThread,
     checked_model,
-    installed,
-    missing_key,
+    is_of_agents,
     provider_of,
+    unusable,
 )
 
 if TYPE_CHECKING:
@@ -326,7 +325,7 @@ def mines_with(given: object, keys: Keys, thread: ModelThread) -> Mines:
         return Mines()
     if isinstance(given, str):
         return _by_name(given, keys, thread)
-    if _is_model(given):
+    if is_of_agents(given, "Model"):
         model = cast("Model", given)
         return Mines(extractor=ModelExtractor(lambda _: model, thread))
     if callable(given):
@@ -354,10 +353,8 @@ def _line(text: str) -> str:
 
 def _by_name(model: str, keys: Keys, thread: ModelThread) -> Mines:
     checked_model("extractor", model)
-    if not installed():
-        return Mines(reason=f"{model} needs: {EXTRA}")
-    if (lacking := missing_key(model, keys)) is not None:
-        return Mines(reason=f"{model} needs {lacking}, which is not set")
+    if (reason := unusable(model, keys)) is not None:
+        return Mines(reason=reason)
     provider = model.partition(":")[0]
 
     def make(thread: ModelThread) -> "Model":
@@ -368,10 +365,3 @@ def _by_name(model: str, keys: Keys, thread: ModelThread) -> Mines:
         return infer_model(model, provider_factory=lambda _: made)
 
     return Mines(extractor=ModelExtractor(make, thread))
-
-
-def _is_model(given: Any) -> bool:
-    return any(
-        kind.__name__ == "Model" and kind.__module__.startswith("pydantic_ai.")
-        for kind in type(given).__mro__
-    )

@@ -11,7 +11,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from holdfast.engines.base import Transaction
+from holdfast.engines.base import Transaction, scalar
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.rows import numbers_text
 
@@ -99,7 +99,7 @@ def renew(context: CollectionContext, job: Job) -> None:
 def check_held(context: CollectionContext, tx: Transaction, job: Job) -> None:
     """Raise `LostJob` unless this worker holds *job*. Lock the collection before."""
     sql = context.engine.queries(PACKAGE)
-    if tx.first(_held, sql.hold_job, number=job.number, token=job.token) is None:
+    if tx.first(scalar, sql.hold_job, number=job.number, token=job.token) is None:
         raise LostJob
 
 
@@ -144,18 +144,10 @@ def seconds_to_next(context: CollectionContext, collection: int, kind: Kind) -> 
     """Return the seconds until a job may be due; None if none waits or runs."""
     sql = context.engine.queries(PACKAGE)
     at = context.engine.one(
-        _at,
+        scalar,
         sql.next_due,
         collection=collection,
         kind=kind,
         other="reembed" if kind == "embed" else kind,
     )
     return None if at is None else max(0.05, (at - context.now()) / SECOND)
-
-
-def _held(*, number: int) -> int:
-    return number
-
-
-def _at(*, at: int | None) -> int | None:
-    return at

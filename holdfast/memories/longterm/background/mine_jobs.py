@@ -45,12 +45,13 @@ from holdfast.memories.longterm.records import Item, Outcome, Remembered, alike,
 from holdfast.memories.longterm.remember import (
     OUTCOMES,
     Grave,
-    Linked,
+    HeldItem,
     graves,
     item_numbered,
     store,
+    turns_there,
 )
-from holdfast.memories.longterm.rows import NumberedRow, TurnRow, ids_text, numbers_text
+from holdfast.memories.longterm.rows import NumberedRow, TurnRow, numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange
 from holdfast.memories.longterm.vectors.compare import EmbeddingState, Meant, meant, standing_of
 from holdfast.memories.longterm.write import ItemRequest, Ready, ready, screen
@@ -70,7 +71,6 @@ class Ripe(Struct, frozen=True, kw_only=True):
     text: Ready
     meant: Meant | None
     reasons: tuple[str, ...]
-    turns: tuple[str, ...]
     supersedes: tuple[str, ...]
 
 
@@ -79,12 +79,6 @@ class Proposed(Struct, frozen=True, kw_only=True):
 
     part: ConversationChunk
     ripe: tuple[Ripe | Remembered, ...] = ()
-
-
-class _Held(Struct, frozen=True, kw_only=True):
-    number: int
-    body: str
-    superseded_at: int | None
 
 
 def propose(
@@ -99,14 +93,14 @@ def propose(
 
 def keep(unit: CollectionTransaction, proposed: Proposed) -> tuple[Remembered, ...]:
     """Store the candidates in the transaction of *unit*; return one result for each."""
-    named = {turn.id for turn in proposed.part.turns}
-    there = _there(unit, named)
+    named = sorted({turn.id for turn in proposed.part.turns})
+    there = {each.id for each in turns_there(unit, named)}
     buried = graves(unit) if unit.there.buried else []
     results: list[Remembered] = []
     for each in proposed.ripe:
         if isinstance(each, Remembered):
             done = each
-        elif not there.issuperset(each.turns) or _is_buried(unit, each, buried):
+        elif not there.issuperset(each.request.turns) or _is_buried(unit, each, buried):
             done = Remembered(stored=None, outcome="forgotten")
         else:
             done = _stored(unit, each)
@@ -142,7 +136,6 @@ def _ripe(
         text=text,
         meant=meant(context, text.text),
         reasons=found.redacted,
-        turns=ids,
         supersedes=tuple(known[place].id for place in given.supersedes),
     )
 
@@ -171,7 +164,7 @@ def _supersede(unit: CollectionTransaction, id: str, *, by: str) -> bool:
     number = unit.tx.first(NumberedRow, unit.sql.item_number, id=id, **place)
     if number is None:
         return False
-    held = unit.tx.one(_held_item, unit.sql.held_item, number=number.number, **place)
+    held = unit.tx.one(HeldItem, unit.sql.held_item, number=number.number, **place)
     if held.superseded_at is not None:
         return False
     unit.tx.send(unit.sql.supersede_item, by=by, id=id, now=unit.now, **place)
@@ -189,15 +182,6 @@ def _is_buried(unit: CollectionTransaction, ripe: Ripe, buried: Sequence[Grave])
     return any(alike(terms, grave.terms) for grave in buried)
 
 
-def _there(unit: CollectionTransaction, ids: set[str]) -> set[str]:
-    """Return which of the turns *ids* still exist."""
-    if not ids:
-        return set()
-    wanted = ids_text(sorted(ids))
-    found = unit.tx.all(Linked, unit.sql.turns_by_id, collection=unit.number, ids=wanted)
-    return {each.id for each in found}
-
-
 def _source(thread: str) -> str:
     """Return the source of an item, cut to its limit of 256 bytes."""
     if not thread:
@@ -207,10 +191,6 @@ def _source(thread: str) -> str:
 
 def _not_kept(outcome: Outcome, reasons: tuple[str, ...] = ()) -> Remembered:
     return Remembered(stored=None, outcome=outcome, reasons=reasons)
-
-
-def _held_item(*, number: int, body: str, superseded_at: int | None, **_: object) -> _Held:
-    return _Held(number=number, body=body, superseded_at=superseded_at)
 
 
 SECONDS: Final = 60.0
@@ -352,12 +332,11 @@ def _keep(context: CollectionContext, job: Job, proposed: Proposed, left: Sequen
 
 def _turns(context: CollectionContext, standing: EmbeddingState, job: Job) -> list[TurnRow]:
     """Return the turns of *job* that still exist, in order of recording."""
-    sql = context.engine.queries("holdfast.memories.longterm")
 
     def work(reader: Reader) -> list[TurnRow]:
         numbers = numbers_text(list(job.about))
         place = {"collection": standing.number, "numbers": numbers}
-        rows = reader.all(TurnRow, sql.turns_numbered, **place) if job.about else []
+        rows = reader.all(TurnRow, context.sql.turns_numbered, **place) if job.about else []
         return sorted(rows, key=lambda row: row.number)
 
     return context.engine.read(work)

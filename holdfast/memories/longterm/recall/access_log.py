@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.engines.base import Engine, Transaction
+from holdfast.engines.base import Engine, Transaction, scalar
 from holdfast.ground.errors import HoldfastError
 
 PAUSE: Final = 0.5
@@ -85,7 +85,7 @@ def _submitted(place: _Place, seen: _Seen) -> "Future[None] | None":
     sql = seen.engine.queries("holdfast.memories.longterm")
 
     def work(tx: Transaction) -> None:
-        if tx.first(_number, sql.hold_collection, collection=place.collection) is None:
+        if tx.first(scalar, sql.hold_collection, collection=place.collection) is None:
             return
         for number, (at, times) in sorted(seen.rows.items()):
             tx.send(sql.mark_access, collection=place.collection, number=number, at=at, times=times)
@@ -105,7 +105,3 @@ def _settle(write: "Future[None] | None") -> None:
         write.result(timeout=_WAIT)
     except (HoldfastError, TimeoutError) as error:
         _log.warning("access marks were not written: %s", type(error).__name__)
-
-
-def _number(*, number: int) -> int:
-    return number

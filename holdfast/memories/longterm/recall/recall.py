@@ -4,7 +4,7 @@ For a large collection the engine proposes rows by plain BM25, and rows of the q
 exact ranking is then applied to them, with their neighbours and the collection's statistics.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from math import log
@@ -13,9 +13,10 @@ from typing import Final, get_args
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from holdfast.engines.base import Reader
+from holdfast.engines.base import Row as EngineRow
 from holdfast.ground.metrics import REGISTRY, WORK_SECONDS
 from holdfast.memories.longterm.context import CollectionContext, publish
 from holdfast.memories.longterm.recall.analyze import QueryDate, closeness
@@ -31,7 +32,6 @@ from holdfast.memories.longterm.recall.cache import (
     sources_of,
     turn_row,
 )
-from holdfast.memories.longterm.recall.fetch import Placed, Stamp, fetch, recalled_of
 from holdfast.memories.longterm.recall.index import (
     DAY,
     ROLE_WORDS,
@@ -41,16 +41,24 @@ from holdfast.memories.longterm.recall.index import (
     is_machine,
 )
 from holdfast.memories.longterm.recall.query import Question, read
-from holdfast.memories.longterm.recall.rank import rank
-from holdfast.memories.longterm.recall.score import CANDIDATES, RecallSearch, rare_terms
+from holdfast.memories.longterm.recall.score import CANDIDATES, RecallSearch, rank, rare_terms
 from holdfast.memories.longterm.records import (
     Item,
     Mode,
+    Ranked,
     Recalled,
     RecallQuery,
+    Turn,
     Weights,
 )
-from holdfast.memories.longterm.rows import Collection, NumberedRow, ids_text, numbers_text
+from holdfast.memories.longterm.rows import (
+    Collection,
+    ItemRow,
+    NumberedRow,
+    TurnRow,
+    ids_text,
+    numbers_text,
+)
 from holdfast.memories.longterm.transaction import LARGE
 from holdfast.memories.longterm.validation import (
     checked_k,
@@ -71,6 +79,102 @@ DATED: Final = 1_000
 """Largest number of rows of the query's dates, the closest days first."""
 NEITHER: Final = -1
 """The number of no row."""
+
+
+_COLLECTION, _ITEM = 0, 1
+
+
+class Placed(Struct, frozen=True):
+    """A ranked row with its number, and whether it is an item.
+
+    For a turn, `beside` has the numbers of the turns before and after it, 0 for none.
+    """
+
+    ranked: Ranked
+    number: int
+    is_item: bool
+    beside: tuple[int, int] = (0, 0)
+
+
+class Stamp(Struct, frozen=True, kw_only=True):
+    """The version of a collection at one moment."""
+
+    number: int
+    id: str
+    version: int
+    marks: int
+
+
+class Fetched(Struct, frozen=True, kw_only=True):
+    """Items and turns by number, with the collection at the time of the read.
+
+    `stamp` is None if there is no collection.
+    """
+
+    stamp: Stamp | None
+    items: dict[int, Item]
+    turns: dict[int, Turn]
+
+
+def fetch(context: CollectionContext, reader: Reader, placed: Sequence[Placed]) -> Fetched:
+    """Return the records of *placed*, and of the turns beside them."""
+    turns = {
+        number
+        for each in placed
+        if not each.is_item
+        for number in (each.number, *each.beside)
+        if number
+    }
+    rows = reader.rows(
+        context.sql.recalled,
+        items=numbers_text({each.number for each in placed if each.is_item}),
+        turns=numbers_text(turns),
+        **context.named,
+    )
+    return _fetched(rows)
+
+
+def recalled_of(fetched: Fetched, placed: Iterable[Placed]) -> tuple[list[Recalled], list[int]]:
+    """Return the results of *placed*, and the numbers of those rows.
+
+    Rows that were forgotten since the postings were read are left out.
+    """
+    recalled: list[Recalled] = []
+    numbers: list[int] = []
+    for each in placed:
+        item, turn = fetched.items.get(each.number), fetched.turns.get(each.number)
+        if item is None and turn is None:
+            continue
+        ranked, (before, after) = asdict(each.ranked), each.beside
+        del ranked["id"]
+        numbers.append(each.number)
+        recalled.append(
+            Recalled(
+                item=item,
+                turn=turn,
+                neighbours=(fetched.turns.get(before), fetched.turns.get(after)) if turn else None,
+                **ranked,
+            )
+        )
+    return recalled, numbers
+
+
+def _fetched(rows: Iterable[EngineRow]) -> Fetched:
+    stamp: Stamp | None = None
+    items: dict[int, Item] = {}
+    turns: dict[int, Turn] = {}
+    for what, number, *rest in rows:
+        if what == _COLLECTION:
+            stamp = Stamp(number=number, id=rest[0], version=rest[-1], marks=rest[-2])
+        elif what == _ITEM:
+            items[number] = ItemRow(number, *rest).record()
+        else:
+            id, text, role, _, speaker, session, of, thread, caption, at, created, *_ = rest
+            row = TurnRow(
+                number, id, role, text, speaker, at, session, thread, caption, created, of
+            )
+            turns[number] = row.record()
+    return Fetched(stamp=stamp, items=items, turns=turns)
 
 
 class Span(Struct, frozen=True):
@@ -105,7 +209,7 @@ class Look:
         self, context: CollectionContext, reader: Reader, collection: Collection, known: Gathered
     ) -> None:
         self._reader, self._collection, self._known = reader, collection, known
-        self._sql = context.engine.queries("holdfast.memories.longterm")
+        self._sql = context.sql
         self._place = {"collection": collection.number}
 
     def speakers(self) -> list[Speaking]:
@@ -386,8 +490,7 @@ def _warm(context: CollectionContext, search: RecallSearch) -> RecallCandidates 
 
 
 def _look(context: CollectionContext, search: RecallSearch, reader: Reader) -> RecallCandidates:
-    sql = context.engine.queries("holdfast.memories.longterm")
-    collection = reader.first(Collection, sql.find_collection, **context.named)
+    collection = reader.first(Collection, context.sql.find_collection, **context.named)
     if collection is None or not collection.rows:
         return RecallCandidates(stamp=None, recalled=[], numbers=[])
     bring_up_to_date(context, collection.analyzer)

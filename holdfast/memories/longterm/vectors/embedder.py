@@ -285,12 +285,20 @@ def installed() -> bool:
     return find_spec("pydantic_ai") is not None
 
 
-def is_agents_embedder(given: object) -> bool:
-    """Check whether *given* is pydantic-ai's Embedder, without importing it."""
+def is_of_agents(given: object, name: str) -> bool:
+    """Check whether *given* is of pydantic-ai's class *name*, without importing it."""
     return any(
-        kind.__name__ == "Embedder" and kind.__module__.startswith("pydantic_ai.")
+        kind.__name__ == name and kind.__module__.startswith("pydantic_ai.")
         for kind in type(given).__mro__
     )
+
+
+def unusable(model: str, keys: Keys) -> str | None:
+    """Return the reason why *model*, `provider:model`, cannot be used, or None."""
+    if not installed():
+        return f"{model} needs: {EXTRA}"
+    lacking = missing_key(model, keys)
+    return None if lacking is None else f"{model} needs {lacking}, which is not set"
 
 
 def of_agents(given: object, thread: ModelThread) -> ModelEmbedder:
@@ -430,7 +438,7 @@ def choose(given: object, variables: Mapping[str, str], keys: Keys, thread: Mode
     if given is None:
         model = configured(variables, keys)
         return Choice() if model is None else _by_name(model, keys, thread)
-    if is_agents_embedder(given):
+    if is_of_agents(given, "Embedder"):
         return Choice(embedder=of_agents(given, thread))
     if isinstance(given, Embedder):
         checked_model("embedder.model", given.model)
@@ -467,11 +475,8 @@ def model_in(variables: Mapping[str, str]) -> str | None:
 
 
 def _by_name(model: str, keys: Keys, thread: ModelThread) -> Choice:
-    if not installed():
-        return Choice(reason=f"{model} needs: {EXTRA}")
-    if (lacking := missing_key(model, keys)) is not None:
-        return Choice(reason=f"{model} needs {lacking}, which is not set")
-    return Choice(embedder=named(model, keys, thread))
+    reason = unusable(model, keys)
+    return Choice(embedder=named(model, keys, thread) if reason is None else None, reason=reason)
 
 
 def checked_model(field: str, model: object) -> str:

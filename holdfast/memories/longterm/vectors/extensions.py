@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 import apsw
 
-from holdfast.engines.base import Engine, Reader
+from holdfast.engines.base import Engine, Reader, scalar
 from holdfast.engines.queries import read
 from holdfast.ground.errors import MissingExtra
 from holdfast.memories.longterm.cache_budget import ByteBudget
@@ -186,14 +186,10 @@ def schema_of_extension(engine: Engine) -> str | None:
     """Return the schema of the extension `vector`; None if it is not installed."""
     if engine.dialect != "postgres":
         return None
-    return engine.first(_name, _statements().extension)
+    return engine.first(scalar, _statements().extension)
 
 
 @cache
 def _statements() -> SimpleNamespace:
     text = files(QUERIES).joinpath("pgvector.sql").read_text(encoding="utf-8")
     return SimpleNamespace(**read(text, "postgres", source="pgvector.sql"))
-
-
-def _name(*, name: str) -> str:
-    return name

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from operator import mul
 from typing import Any, Final, cast
 
-from holdfast.engines.base import Dialect, Engine, Reader, Transaction
+from holdfast.engines.base import Dialect, Engine, Reader, Transaction, scalar
 from holdfast.memories.longterm.cache_budget import VECTORS, ByteBudget, Tenant
 from holdfast.memories.longterm.vectors.base import Near, Rows, in_order
 
@@ -168,7 +168,7 @@ class TableVectors:
 
     def _matrix(self, collection: str, dimension: int) -> Matrix:
         def work(reader: Reader) -> Matrix:
-            seq = reader.first(_seq, self._sql.vector_set, collection=collection)
+            seq = reader.first(scalar, self._sql.vector_set, collection=collection)
             if seq is None:
                 return Matrix((), dimension, array("f"))
 
@@ -219,7 +219,3 @@ def _little(vector: "array[float]") -> "array[float]":
     if sys.byteorder == "big":
         vector.byteswap()
     return vector
-
-
-def _seq(*, seq: int) -> int:
-    return seq
