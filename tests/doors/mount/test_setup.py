@@ -37,7 +37,7 @@ def session(hf: Holdfast, *stores: Store, read_only: tuple[Store, ...] = ()) -> 
 
 
 def shown(found: MountRequest) -> dict[str, str]:
-    return {part.slug: part.resource.access for part in found.parts}
+    return {part.slug: part.resource.access for part in found.stores}
 
 
 class TestWithoutASession:
@@ -47,7 +47,7 @@ class TestWithoutASession:
         found = mount_request(hf, session=None, stores=[notes.id, "Team rules"])
 
         assert shown(found) == {"notes": "read_write", "team-rules": "read_write"}
-        assert [part.store for part in found.parts] == [notes, rules]
+        assert [part.store for part in found.stores] == [notes, rules]
         assert found.session_id is None
         assert found.hf is hf
 
@@ -56,7 +56,7 @@ class TestWithoutASession:
 
         found = mount_request(hf, session=None, stores=[first.id, second.id])
 
-        assert [part.slug for part in found.parts] == ["notes", f"notes-{second.id[-6:].lower()}"]
+        assert [part.slug for part in found.stores] == ["notes", f"notes-{second.id[-6:].lower()}"]
 
     def test_an_archived_store_can_be_read(self, hf: Holdfast) -> None:
         hf.memory_stores.archive(store(hf).id)

@@ -15,7 +15,7 @@ from holdfast.doors.mount.filesystem.nodes import (
     Node,
     Space,
 )
-from holdfast.doors.mount.filesystem.transient import StoreParts
+from holdfast.doors.mount.filesystem.transient import StorePersistence
 from holdfast.doors.mount.names import NAME_BYTES_MAX
 from holdfast.ground.clock import to_microseconds
 
@@ -43,7 +43,7 @@ class Lookups:
         *,
         at: datetime,
         status: Callable[[], bytes],
-        store_status: Callable[[StoreParts], bytes],
+        store_status: Callable[[StorePersistence], bytes],
     ) -> None:
         self._places, self._nodes = places, places.nodes
         self._handles = handles
@@ -66,7 +66,7 @@ class Lookups:
     def readdir(self, path: str) -> list[DirectoryEntry]:
         """Return the current entries of the directory *path*."""
         if path == "/":
-            nodes: list[Node] = [parts.branch.tree.root for parts in self._places.parts.values()]
+            nodes: list[Node] = [store.branch.tree.root for store in self._places.stores.values()]
         else:
             nodes = list(self._directory(path).children.values())
         return [node.entry or self._entry(node) for node in nodes]
@@ -88,9 +88,9 @@ class Lookups:
 
     def statfs(self, path: str) -> Space:
         """Return how many memories fit: in the store of *path*, or in all."""
-        parts = list(self._places.parts.values()) if path == "/" else [self._places.of(path)]
-        cap = sum(each.branch.status.cap for each in parts)
-        free = sum(max(0, each.branch.status.cap - len(each.branch.heads)) for each in parts)
+        stores = list(self._places.stores.values()) if path == "/" else [self._places.of(path)]
+        cap = sum(each.branch.status.cap for each in stores)
+        free = sum(max(0, each.branch.status.cap - len(each.branch.heads)) for each in stores)
         return Space(
             blocks=cap * BLOCKS_PER_MEMORY,
             free_blocks=free * BLOCKS_PER_MEMORY,
@@ -129,10 +129,10 @@ class Lookups:
             return self._status() if name == "status" else None
         node = self._demand(path)
         if isinstance(node, Directory):
-            parts = self._places.of(path)
+            store = self._places.of(path)
             if name == "store":
-                return parts.branch.source.id.encode()
-            return self._store_status(parts) if name == "status" else None
+                return store.branch.source.id.encode()
+            return self._store_status(store) if name == "status" else None
         memory = node.memory
         if memory is None:
             return None

@@ -31,7 +31,7 @@ from holdfast.doors.mount.filesystem.nodes import (
     work_of,
 )
 from holdfast.doors.mount.filesystem.store_dir import StoreDirectory
-from holdfast.doors.mount.filesystem.transient import StoreParts
+from holdfast.doors.mount.filesystem.transient import StorePersistence
 from holdfast.doors.mount.names import Kind, checked, kind_of
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.records import Memory
@@ -68,21 +68,21 @@ class HandleTable:
 class StoreDirectories:
     """The stores of a mount by slug, and the nodes of all of them."""
 
-    def __init__(self, parts: Mapping[str, StoreParts], nodes: Nodes) -> None:
-        self.parts, self.nodes = parts, nodes
+    def __init__(self, stores: Mapping[str, StorePersistence], nodes: Nodes) -> None:
+        self.stores, self.nodes = stores, nodes
 
-    def of(self, path: str, *, change: bool = False) -> StoreParts:
+    def of(self, path: str, *, change: bool = False) -> StorePersistence:
         """Return the store that contains *path*, else raise OSError.
 
         With *change*, an entry directly in the mount's root is EROFS.
         """
         end = path.find("/", 1)
-        parts = self.parts.get(path[1:] if end < 0 else path[1:end])
+        store = self.stores.get(path[1:] if end < 0 else path[1:end])
         if change and end < 0:
             raise failure(EROFS)
-        if parts is None:
+        if store is None:
             raise failure(ENOENT)
-        return parts
+        return store
 
     def parent(self, path: str) -> Directory:
         """Return the directory that contains *path*; ENOENT or ENOTDIR."""
@@ -93,19 +93,20 @@ class StoreDirectories:
             raise failure(ENOTDIR)
         return above
 
-    def checked(self, parts: StoreParts, path: str, *, new: bool) -> Kind:
+    def checked(self, store: StorePersistence, path: str, *, new: bool) -> Kind:
         """Return the kind of a file at *path*; count and raise OSError if refused.
 
         *new*: the file would add a memory to the store once saved.
         """
         self.parent(path)
-        branch = parts.branch
+        branch = store.branch
         try:
             checked(path.removeprefix(branch.prefix))
             kind = kind_of(path[path.rindex("/") + 1 :])
             if kind is Kind.REFUSED:
                 raise failure(EPERM)
-            if new and kind is Kind.PLAIN and path not in branch.heads.aside and self._full(branch):
+            added = new and kind is Kind.PLAIN and path not in branch.heads.backups
+            if added and self._full(branch):
                 raise failure(ENOSPC)
         except OSError as error:
             branch.status.refuse(error.errno or 0)
@@ -134,21 +135,21 @@ class FileOperations:
     def __init__(self, places: StoreDirectories, handles: HandleTable) -> None:
         self._places, self._handles = places, handles
         self._by_number = handles.by_number
-        self._parts: Mapping[str, StoreParts] = places.parts
+        self._stores: Mapping[str, StorePersistence] = places.stores
 
     def open(self, path: str, flags: int) -> int:
         """Open the file at *path*, load its head and return a handle."""
         if flags & os.O_TMPFILE == os.O_TMPFILE:
             raise failure(EOPNOTSUPP)
-        parts = self._places.of(path)
-        branch, file = parts.branch, self._places.nodes.get(path)
+        store = self._places.of(path)
+        branch, file = store.branch, self._places.nodes.get(path)
         if not isinstance(file, File):
             raise failure(ENOENT if file is None else EISDIR)
         writing, emptied = flags & os.O_ACCMODE != os.O_RDONLY, bool(flags & os.O_TRUNC)
         if writing or emptied:
             branch.demand_writable()
         if emptied and not writing:
-            self._shorten(parts, file, 0)
+            self._shorten(store, file, 0)
         handle = FileHandle(branch.slug, file, writing, bool(flags & os.O_APPEND))
         if not emptied:
             self._load(branch, handle)
@@ -162,13 +163,13 @@ class FileOperations:
 
     def create(self, path: str, flags: int) -> int:
         """Create a file at *path* and return a handle on it; nothing is saved yet."""
-        parts = self._places.of(path, change=True)
-        branch = parts.branch
+        store = self._places.of(path, change=True)
+        branch = store.branch
         branch.demand_writable()
         with branch.lock:
             present = branch.tree.at(path)
             if present is None:
-                kind = self._places.checked(parts, path, new=True)
+                kind = self._places.checked(store, path, new=True)
                 file = branch.tree.new_file(path, kind)
                 buffer = branch.unsaved.begin(file, Buffer(b"", branch.context.clock.now()))
                 buffer.unsaved = True
@@ -197,7 +198,7 @@ class FileOperations:
         content, memory = handle.content, file.memory
         if memory is not None and memory.content_sha256 != handle.sha256:
             try:
-                branch = self._parts[handle.slug].branch
+                branch = self._stores[handle.slug].branch
                 found, content = branch.content(file, memory)
             except HoldfastError:
                 return handle.content[offset : offset + size]
@@ -213,9 +214,9 @@ class FileOperations:
             self._leave_refused(handle)
             raise failure(handle.sticky_error)
         if handle.wrote or handle.sent or handle.failed:
-            parts = self._parts[handle.slug]
+            store = self._stores[handle.slug]
             plain = handle.file.kind is Kind.PLAIN
-            save = parts.saves.save if plain else parts.close
+            save = store.saver.save if plain else store.close
             try:
                 save(handle.file)
             finally:
@@ -231,7 +232,7 @@ class FileOperations:
             raise failure(handle.sticky_error)
         if handle.file.unsaved or handle.sent or handle.failed:
             try:
-                self._parts[handle.slug].sync(handle.file)
+                self._stores[handle.slug].sync(handle.file)
             finally:
                 failed, handle.failed = handle.sticky_error or handle.failed, 0
             if failed:
@@ -245,8 +246,8 @@ class FileOperations:
         handle = self._by_number.pop(fh, None)
         if handle is None or handle.file.work is None:
             return
-        parts, file = self._parts[handle.slug], handle.file
-        branch = parts.branch
+        store, file = self._stores[handle.slug], handle.file
+        branch = store.branch
         with branch.lock:
             work = work_of(file)
             if handle in work.handles:
@@ -257,20 +258,20 @@ class FileOperations:
             # What another program writes from here on is for its own close to save.
             unsaved = file.buffer is not None and file.buffer.unsaved
         if last and not file.orphan:
-            self._last_writer_left(parts, file, unsaved=unsaved)
+            self._last_writer_left(store, file, unsaved=unsaved)
         with branch.lock:
             tidy(file)
 
-    def _last_writer_left(self, parts: StoreParts, file: File, *, unsaved: bool) -> None:
+    def _last_writer_left(self, store: StorePersistence, file: File, *, unsaved: bool) -> None:
         if file.buffer is None:
             return
         if unsaved and not work_of(file).due:
             # A failure is spooled, counted and published; no program waits for a result here.
             with suppress(OSError):
-                parts.close(file)
+                store.close(file)
         if file.kind is Kind.TRANSIENT and file.unsaved and not file.has_attempt:
-            parts.grace.arm(file)
-        self._leave_empty(parts.branch, file)
+            store.grace.arm(file)
+        self._leave_empty(store.branch, file)
 
     def _load(self, branch: StoreDirectory, handle: FileHandle) -> None:
         """Pin *handle* to its file's head, read from the store if not cached."""
@@ -300,7 +301,7 @@ class FileOperations:
         handle = self._by_number.get(fh)
         if handle is None or not handle.writable:
             raise failure(EBADF)
-        branch = self._parts[handle.slug].branch
+        branch = self._stores[handle.slug].branch
         if handle.file.buffer is None:
             self._prepare(branch, handle)
         if 0 in data:
@@ -333,15 +334,15 @@ class FileOperations:
         By path, this is saved at once unless a program has the file open for writing.
         """
         if fh is None:
-            parts = self._places.of(path, change=True)
-            file = parts.branch.demand_file(path)
-            parts.branch.demand_writable()
-            self._shorten(parts, file, length)
+            store = self._places.of(path, change=True)
+            file = store.branch.demand_file(path)
+            store.branch.demand_writable()
+            self._shorten(store, file, length)
             return
         handle = self._handles.demand(fh)
         if not handle.writable:
             raise failure(EBADF)
-        branch = self._parts[handle.slug].branch
+        branch = self._stores[handle.slug].branch
         branch.demand_writable()
         if length and handle.file.buffer is None:
             self._prepare(branch, handle)
@@ -356,9 +357,9 @@ class FileOperations:
                 if begun and not buffer.unsaved:
                     self._leave_unchanged(branch, file)
 
-    def _shorten(self, parts: StoreParts, file: File, length: int) -> None:
+    def _shorten(self, store: StorePersistence, file: File, length: int) -> None:
         """Truncate or extend *file* to *length* bytes, by its path."""
-        branch = parts.branch
+        branch = store.branch
         memory, content = (file.memory, b"") if length == 0 else branch.loaded(file)
         with branch.lock:
             buffer = file.buffer
@@ -374,9 +375,9 @@ class FileOperations:
                 return
             if work_of(file).written or file.kind is Kind.SCRATCH:
                 return
-        parts.close(file)
+        store.close(file)
         if file.kind is Kind.TRANSIENT:
-            parts.grace.arm(file)
+            store.grace.arm(file)
 
     def _leave_unchanged(self, branch: StoreDirectory, file: File) -> None:
         """Drop an unchanged buffer: it would hide changes by other clients."""
@@ -387,7 +388,7 @@ class FileOperations:
 
     def _leave_refused(self, handle: FileHandle) -> None:
         """Remove a new file if all writes to it were refused."""
-        branch = self._parts[handle.slug].branch
+        branch = self._stores[handle.slug].branch
         with branch.lock:
             if all(each.sticky_error or not each.writable for each in work_of(handle.file).handles):
                 self._leave_empty(branch, handle.file)
@@ -511,7 +512,7 @@ class FileOperations:
             more = len(before.content) - len(buffer.data)
             branch.context.budget.take(file.kind, more, force=True)
             buffer.restore(before, unsaved=before is work.closed)
-            work.kept_version = buffer.version
+            work.spooled_version = buffer.version
         file.entry = None
         if file.parent is not None:
             branch.context.kernel.forget_content(file.path)

@@ -23,7 +23,7 @@ from holdfast.doors.mount.filesystem.nodes import Directory, File, Kernel, Nodes
 from holdfast.doors.mount.filesystem.recovery import LeftEntry, Recovery, Shutdown
 from holdfast.doors.mount.filesystem.rename import NameOperations
 from holdfast.doors.mount.filesystem.store_dir import MountStatus, StoreDirectory, StoreStatus
-from holdfast.doors.mount.filesystem.transient import StoreParts
+from holdfast.doors.mount.filesystem.transient import StorePersistence
 from holdfast.doors.mount.filesystem.tree import MountContext
 from holdfast.doors.mount.storage.feed import StoreFeed
 from holdfast.doors.mount.storage.source import StoreSource
@@ -36,9 +36,9 @@ _log = logging.getLogger(__name__)
 class RemoteChanges:
     """Apply the feed of one store. Files with unsaved bytes keep them."""
 
-    def __init__(self, parts: StoreParts, handles: HandleTable) -> None:
-        self._parts, self._branch, self._handles = parts, parts.branch, handles
-        parts.branch.on_deleted = self.disconnected
+    def __init__(self, store: StorePersistence, handles: HandleTable) -> None:
+        self._store, self._branch, self._handles = store, store.branch, handles
+        store.branch.on_deleted = self.disconnected
 
     def changed(self, changes: ChangesPage) -> None:
         """Apply changed heads; this mount's own edits arrive here a second time."""
@@ -105,7 +105,7 @@ class RemoteChanges:
             with self._branch.locks.of(file):
                 unsaved = file.unsaved
                 if unsaved:
-                    self._parts.keeping.leave_unsaved(file, EROFS)
+                    self._store.spool.leave_unsaved(file, EROFS)
                 self._show_head(file, unsaved=unsaved)
         except Unavailable:
             # Its save is in flight: the store refuses it, and that leaves it in the spool.
@@ -127,7 +127,7 @@ class RemoteChanges:
                     branch.unsaved.vanish(file)
                 elif file.parent is not None:
                     branch.context.kernel.forget_content(file.path)
-            if work.aside is not None:
+            if work.stored_path is not None:
                 branch.heads.put_back(file)
 
     def _delete(self) -> None:
@@ -154,12 +154,12 @@ class RemoteChanges:
             if work is not None:
                 work.stop_retrying()
                 work.stop_grace()
-                for kept in (work.kept, work.attempt.kept if work.attempt else None):
-                    if kept is not None:
-                        kept.release()
-                work.attempt = work.unsure = work.kept = work.closed = None
+                for entry in (work.spooled, work.attempt.spooled if work.attempt else None):
+                    if entry is not None:
+                        entry.release()
+                work.attempt = work.unsure = work.spooled = work.closed = None
                 work.due = False
-            branch.heads.set_aside(file, None)
+            branch.heads.set_stored_path(file, None)
             branch.heads.release(file)
             branch.unsaved.drop(file)
             branch.tree.detach(file, here=False)
@@ -184,8 +184,8 @@ class StoreFilesystem:
         self._context = context
         nodes: Nodes = {}
         inodes = count(ROOT_INODE + 1)
-        self._parts = {
-            slug: StoreParts(
+        self._stores = {
+            slug: StorePersistence(
                 StoreDirectory(slug, source, access, context=context, nodes=nodes, inodes=inodes)
             )
             for slug, source, access in sources
@@ -193,7 +193,7 @@ class StoreFilesystem:
         self.described: Callable[[], bytes] = lambda: msgspec.json.encode(self.status())
         self._feeds: dict[str, StoreFeed] = {}
         self._recoveries: list[Recovery] = []
-        self._lay_out(StoreDirectories(self._parts, nodes), HandleTable())
+        self._lay_out(StoreDirectories(self._stores, nodes), HandleTable())
         self.left: tuple[LeftEntry, ...] = ()
         """Spool entries of an earlier mount that a person must resolve; set by `start`."""
 
@@ -204,11 +204,11 @@ class StoreFilesystem:
             handles,
             at=self._context.clock.now(),
             status=lambda: self.described(),  # noqa: PLW0108 - the process replaces it
-            store_status=lambda parts: msgspec.json.encode(self._of_store(parts)),
+            store_status=lambda store: msgspec.json.encode(self._of_store(store)),
         )
         files = FileOperations(places, handles)
         names = NameOperations(places)
-        self._remote = {slug: RemoteChanges(parts, handles) for slug, parts in self._parts.items()}
+        self._remote = {slug: RemoteChanges(store, handles) for slug, store in self._stores.items()}
         self.getattr, self.readdir = guarded(lookups.getattr), guarded(lookups.readdir)
         self.access, self.statfs = guarded(lookups.access), guarded(lookups.statfs)
         self.change_attributes = guarded(lookups.change_attributes)
@@ -240,11 +240,11 @@ class StoreFilesystem:
     def start(self) -> None:
         """Load the stores, save what an earlier mount could not, and follow changes."""
         left: list[LeftEntry] = []
-        for slug, parts in self._parts.items():
-            branch = parts.branch
+        for slug, store in self._stores.items():
+            branch = store.branch
             snapshot = branch.source.snapshot()
             branch.fill(snapshot)
-            self._recoveries.append(Recovery(parts))
+            self._recoveries.append(Recovery(store))
             left += self._recoveries[-1].run()
             remote = self._remote[slug]
             self._feeds[slug] = StoreFeed(
@@ -274,14 +274,14 @@ class StoreFilesystem:
         def over() -> bool:
             return context.hurried or monotonic() >= end
 
-        spooled = sum(Shutdown(parts).run(over) for parts in self._parts.values())
+        spooled = sum(Shutdown(store).run(over) for store in self._stores.values())
         self._emit("stopped", spooled=spooled)
         return spooled
 
     def status(self) -> MountStatus:
         """Return the status of the mount and its stores."""
-        branches = [parts.branch for parts in self._parts.values()]
-        stores = tuple(self._of_store(parts) for parts in self._parts.values())
+        branches = [store.branch for store in self._stores.values()]
+        stores = tuple(self._of_store(store) for store in self._stores.values())
         if self._context.stopping:
             state = "stopping"
         elif any(branch.unsafe for branch in branches):
@@ -304,8 +304,8 @@ class StoreFilesystem:
 
     link = mknod = symlink
 
-    def _of_store(self, parts: StoreParts) -> StoreStatus:
-        branch = parts.branch
+    def _of_store(self, store: StorePersistence) -> StoreStatus:
+        branch = store.branch
         with branch.lock:
             working = [file for file in branch.tree.root.files() if file.work is not None]
             unsaved = [file for file in working if file.unsaved]
@@ -318,5 +318,5 @@ class StoreFilesystem:
         )
 
     def _emit(self, what: str, **data: int) -> None:
-        first = next(iter(self._parts.values())).branch
-        self._context.emit(what, first.source.workspace, stores=len(self._parts), **data)
+        first = next(iter(self._stores.values())).branch
+        self._context.emit(what, first.source.workspace, stores=len(self._stores), **data)

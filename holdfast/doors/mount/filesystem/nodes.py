@@ -398,7 +398,7 @@ class EditAttempt(Struct, eq=False):
     A retry sends the same edits with the same id, so that they are applied once. In `doubt`, they
     may have been applied, or be applied later, though no response came: until one comes, no other
     edit of these files is sent. `commit` applies the response. `snapshot` is the content that it
-    saves, if any, and `kept` the spool entry that holds it; once it is `left` there for a person
+    saves, if any, and `spooled` the spool entry that holds it; once it is `left` there for a person
     or the next mount, the outcome of the edits does not change the entry.
     """
 
@@ -408,7 +408,7 @@ class EditAttempt(Struct, eq=False):
     snapshot: BufferSnapshot | None = None
     doubt: bool = False
     left: bool = False
-    kept: SpoolEntry | None = None
+    spooled: SpoolEntry | None = None
     tries: int = 0
 
 
@@ -444,11 +444,11 @@ class Work(Struct, eq=False):
 
     `locked` is the file's lock, held while edits of it are sent. `attempt` is the last save sent
     that has not succeeded yet; `unsure` another edit of the file that got no response. `due`: a
-    close requested a save that could not be tried. `kept` is the spool entry with the unsaved
-    bytes, without those of the attempt, as of `kept_version` of the buffer; `kept_id` is the edit
-    id under which they will be saved, `closed` their snapshot, and `spare` an older entry that
-    still holds a part of them. `aside` is the path at which the store still has the memory while
-    its rename to a backup is pending. `retry` and `grace` cancel timers.
+    close requested a save that could not be tried. `spooled` is the spool entry with the unsaved
+    bytes, without those of the attempt, as of `spooled_version` of the buffer; `spooled_id` is the
+    edit id under which they will be saved, `closed` their snapshot, and `spare` an older entry that
+    still holds a part of them. `stored_path` is the path at which the store still has the memory
+    while its rename to a backup is pending. `retry` and `grace` cancel timers.
     """
 
     handles: list[FileHandle] = field(default_factory=list[FileHandle])
@@ -456,12 +456,12 @@ class Work(Struct, eq=False):
     unsure: EditAttempt | None = None
     locked: bool = False
     due: bool = False
-    kept: SpoolEntry | None = None
+    spooled: SpoolEntry | None = None
     spare: SpoolEntry | None = None
-    kept_id: str = ""
-    kept_version: int = -1
+    spooled_id: str = ""
+    spooled_version: int = -1
     closed: BufferSnapshot | None = None
-    aside: str | None = None
+    stored_path: str | None = None
     retry: Callable[[], None] | None = None
     grace: Callable[[], None] | None = None
     tries: int = 0
@@ -501,8 +501,8 @@ def tidy(file: "File") -> None:
         or work.due
         or work.attempt
         or work.unsure
-        or work.kept
-        or work.aside
+        or work.spooled
+        or work.stored_path
         or work.retry
         or work.grace
     ):

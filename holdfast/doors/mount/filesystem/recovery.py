@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from holdfast.doors.mount.errors import PASSING, passing
 from holdfast.doors.mount.filesystem.nodes import File, content_fault, work_of
-from holdfast.doors.mount.filesystem.transient import StoreParts
+from holdfast.doors.mount.filesystem.transient import StorePersistence
 from holdfast.doors.mount.names import Kind
 from holdfast.doors.mount.storage.spool import NOT_FAILED, Spooled, SpoolEntry
 from holdfast.ground.errors import HoldfastError, IdempotencyMismatch
@@ -22,8 +22,8 @@ from holdfast.memories.stores.records import Memory
 class Shutdown:
     """Save or spool the unsaved files of one store when its mount ends."""
 
-    def __init__(self, parts: StoreParts) -> None:
-        self._parts, self._branch = parts, parts.branch
+    def __init__(self, store: StorePersistence) -> None:
+        self._store, self._branch = store, store.branch
         self._away = False
         """Whether the storage failed once: no further save is tried."""
 
@@ -42,35 +42,35 @@ class Shutdown:
             files = [
                 file for file in self._branch.tree.root.files() if file.work and not file.orphan
             ]
-        waiting = [file for file in files if file.unsaved or work_of(file).aside]
-        return sorted(waiting, key=lambda file: work_of(file).aside is None)
+        waiting = [file for file in files if file.unsaved or work_of(file).stored_path]
+        return sorted(waiting, key=lambda file: work_of(file).stored_path is None)
 
     def _save(self, file: File) -> bool:
         transient = file.kind is Kind.TRANSIENT
         try:
-            if work_of(file).aside is not None:
-                self._parts.grace.commit(file)
+            if work_of(file).stored_path is not None:
+                self._store.grace.commit(file)
             if file.unsaved:
-                self._parts.saves.save(file)
+                self._store.saver.save(file)
         except OSError as error:
             self._away = error.errno in PASSING
             return False
         if transient and file.memory is not None:
-            self._branch.status.promote(file.memory.id)
+            self._branch.status.materialise(file.memory.id)
         return True
 
     def _leave(self, file: File) -> bool:
         """Spool *file*; return False if another run already does."""
         with self._branch.lock:
-            if file in self._parts.left:
+            if file in self._store.left:
                 return False
-            self._parts.left.add(file)
+            self._store.left.add(file)
             work_of(file).stop_retrying()
             work_of(file).stop_grace()
             unsaved = file.unsaved
         if unsaved:
             errno = EROFS if self._branch.refusal else EIO
-            self._parts.keeping.leave_unsaved(file, errno)
+            self._store.spool.leave_unsaved(file, errno)
         return True
 
 
@@ -108,8 +108,8 @@ class _Before(NamedTuple):
 class Recovery:
     """Save the spool entries of one store, the oldest first."""
 
-    def __init__(self, parts: StoreParts) -> None:
-        self._branch = parts.branch
+    def __init__(self, store: StorePersistence) -> None:
+        self._branch = store.branch
         self._waiting: list[Entry] = []
         self._before: dict[str, _Before] = {}
 
@@ -125,24 +125,24 @@ class Recovery:
 
         Both exist if the mount was killed before it removed the older.
         """
-        newest = {spooled.edit_id: kept for kept, spooled, _ in entries}
-        for kept, spooled, _ in entries:
-            if newest[spooled.edit_id] is not kept:
-                self._branch.context.spool.remove(kept)
+        newest = {spooled.edit_id: held for held, spooled, _ in entries}
+        for held, spooled, _ in entries:
+            if newest[spooled.edit_id] is not held:
+                self._branch.context.spool.remove(held)
         return [entry for entry in entries if newest[entry[1].edit_id] is entry[0]]
 
     def end(self) -> None:
         """Release entries that could not be saved yet, for the next mount."""
         with self._branch.lock:
             waiting, self._waiting = self._waiting, []
-        for kept, _, _ in waiting:
-            kept.release()
+        for held, _, _ in waiting:
+            held.release()
 
     def _try(self, entries: list[Entry]) -> list[LeftEntry]:
         """Save *entries* in their order; once the storage fails, the rest waits."""
         branch, spool = self._branch, self._branch.context.spool
         left: list[LeftEntry] = []
-        for index, (kept, spooled, content) in enumerate(entries):
+        for index, (held, spooled, content) in enumerate(entries):
             try:
                 saved = self._save(spooled, content)
             except HoldfastError as error:
@@ -150,12 +150,12 @@ class Recovery:
                 self._wait(entries[index:])
                 break
             if saved:
-                spool.remove(kept)
+                spool.remove(held)
                 branch.status.emit("recovered", spooled.memory_id, size_bytes=len(content))
             else:
-                kept.release()
-                left.append(LeftEntry(kept.path, spooled.path, spooled.errno))
-                _log.warning("left in the spool: %s", kept.path)
+                held.release()
+                left.append(LeftEntry(held.path, spooled.path, spooled.errno))
+                _log.warning("left in the spool: %s", held.path)
         return left
 
     def _wait(self, entries: list[Entry]) -> None:
@@ -203,7 +203,7 @@ class Recovery:
         if head is None:
             return
         if spooled.kind == "transient":
-            self._branch.status.promote(head.id)
+            self._branch.status.materialise(head.id)
         self._before[spooled.path] = _Before(spooled.base_sha256, content, head.content_sha256)
 
     def _head(self, spooled: Spooled) -> Memory | None:

@@ -40,7 +40,7 @@ class UnsavedSpool:
     def __init__(self, branch: StoreDirectory) -> None:
         self._branch, self._spool = branch, branch.context.spool
 
-    def keep_attempt(self, file: File, attempt: EditAttempt, errno: int) -> bool:
+    def spool_attempt(self, file: File, attempt: EditAttempt, errno: int) -> bool:
         """Spool the content of *attempt*, which failed with *errno*.
 
         The new entry replaces the attempt's old one. Return False if it cannot be written.
@@ -48,27 +48,27 @@ class UnsavedSpool:
         snapshot = attempt.snapshot
         if snapshot is None:
             return True
-        kept = self._put(
+        entry = self._put(
             file,
             snapshot,
             base=snapshot.base_sha256,
             edit_id=attempt.edit_id,
             errno=errno,
-            instead_of=attempt.kept,
+            instead_of=attempt.spooled,
         )
-        if kept is not None:
-            attempt.kept = kept
-        return kept is not None
+        if entry is not None:
+            attempt.spooled = entry
+        return entry is not None
 
     def leave_attempt(self, file: File, attempt: EditAttempt, errno: int) -> None:
         """Leave the content of *attempt* in the spool for a person."""
         attempt.left = True
-        self.keep_attempt(file, attempt, errno)
-        if attempt.kept is not None:
-            attempt.kept.release()
-            attempt.kept = None
+        self.spool_attempt(file, attempt, errno)
+        if attempt.spooled is not None:
+            attempt.spooled.release()
+            attempt.spooled = None
 
-    def keep_unsaved(self, file: File, snapshot: BufferSnapshot, version: int, errno: int) -> bool:
+    def spool_unsaved(self, file: File, snapshot: BufferSnapshot, version: int, errno: int) -> bool:
         """Spool *snapshot*, the unsaved content of *file*, in place of its old entry.
 
         The entry has the edit id of the one it replaces, so that a recovery that finds both knows
@@ -79,23 +79,23 @@ class UnsavedSpool:
         base = snapshot.base_sha256
         if attempt is not None and attempt.snapshot is not None:
             base = sha256_hex(attempt.snapshot.content)
-        known = work.kept_id if work.kept is not None else ""
+        known = work.spooled_id if work.spooled is not None else ""
         edit_id = known or self._branch.context.new_edit_id()
         work.closed = snapshot
-        kept = self._put(
-            file, snapshot, base=base, edit_id=edit_id, errno=errno, instead_of=work.kept
+        entry = self._put(
+            file, snapshot, base=base, edit_id=edit_id, errno=errno, instead_of=work.spooled
         )
-        if kept is not None:
-            work.kept, work.kept_id, work.kept_version = kept, edit_id, version
-        return kept is not None
+        if entry is not None:
+            work.spooled, work.spooled_id, work.spooled_version = entry, edit_id, version
+        return entry is not None
 
-    def secure(self, file: File, kept: SpoolEntry | None) -> bool:
-        """Sync the spool entry *kept* of *file* to disk; return whether that worked."""
-        if kept is None:
+    def secure(self, file: File, entry: SpoolEntry | None) -> bool:
+        """Sync the spool entry *entry* of *file* to disk; return whether that worked."""
+        if entry is None:
             return True
         self._branch.context.kernel.step_aside()
         try:
-            self._spool.secure(kept)
+            self._spool.secure(entry)
         except OSError as error:
             self._unsafe(file, error)
             return False
@@ -104,29 +104,29 @@ class UnsavedSpool:
     def renew(self, file: File) -> None:
         """Rewrite the spool entry of *file* after a rename."""
         work = file.work
-        if work is not None and work.kept is not None and work.closed is not None:
+        if work is not None and work.spooled is not None and work.closed is not None:
             errno = 0 if file.kind is Kind.TRANSIENT else EIO
-            self.keep_unsaved(file, work.closed, work.kept_version, errno)
+            self.spool_unsaved(file, work.closed, work.spooled_version, errno)
 
     def leave_unsaved(self, file: File, errno: int) -> None:
         """Leave all unsaved bytes of *file* in the spool for a person, with *errno*."""
         work, buffer = work_of(file), file.buffer
         if work.attempt is not None:
             self.leave_attempt(file, work.attempt, errno)
-        current = work.kept is not None and buffer and work.kept_version == buffer.version
+        current = work.spooled is not None and buffer and work.spooled_version == buffer.version
         if buffer is not None and buffer.unsaved and not current:
             snapshot = buffer.snapshot()
             buffer.undo_snapshot(snapshot)
-            self.keep_unsaved(file, snapshot, buffer.version, errno)
-        if work.kept is not None:
-            self.secure(file, work.kept)
-            work.kept.release()
-            work.kept = None
+            self.spool_unsaved(file, snapshot, buffer.version, errno)
+        if work.spooled is not None:
+            self.secure(file, work.spooled)
+            work.spooled.release()
+            work.spooled = None
 
-    def remove(self, kept: SpoolEntry) -> None:
+    def remove(self, entry: SpoolEntry) -> None:
         """Remove a spool entry whose bytes are saved, or whose file is removed."""
         self._branch.context.kernel.step_aside()
-        self._spool.remove(kept)
+        self._spool.remove(entry)
 
     def drop_saved(self, file: File) -> None:
         """Remove the spool entries of *file* if another holder of its lock saved it."""
@@ -134,12 +134,12 @@ class UnsavedSpool:
             buffer, work = file.buffer, work_of(file)
             if buffer is not None and buffer.unsaved:
                 return
-            done = work.kept, work.spare
-            work.kept = work.spare = work.closed = None
+            done = work.spooled, work.spare
+            work.spooled = work.spare = work.closed = None
             work.due = False
-        for kept in done:
-            if kept is not None:
-                self.remove(kept)
+        for entry in done:
+            if entry is not None:
+                self.remove(entry)
 
     def forget(self, file: File) -> None:
         """Remove the spool entries of *file*, which was removed or saved otherwise."""
@@ -148,11 +148,11 @@ class UnsavedSpool:
             return
         work.stop_retrying()
         work.stop_grace()
-        attempted = work.attempt and work.attempt.kept
-        for kept in (work.kept, work.spare, attempted):
-            if kept is not None:
-                self.remove(kept)
-        work.kept = work.spare = work.attempt = work.closed = None
+        attempted = work.attempt and work.attempt.spooled
+        for entry in (work.spooled, work.spare, attempted):
+            if entry is not None:
+                self.remove(entry)
+        work.spooled = work.spare = work.attempt = work.closed = None
         work.due = False
         self._branch.unsafe.discard(file)
 
@@ -191,14 +191,14 @@ class UnsavedSpool:
         branch.context.kernel.step_aside()
         try:
             # Without an errno the file was only closed: it survives the process, not power loss.
-            kept = self._spool.put(spooled, content, instead_of=instead_of, on_disk=bool(errno))
+            entry = self._spool.put(spooled, content, instead_of=instead_of, on_disk=bool(errno))
         except OSError as error:
             self._unsafe(file, error)
             return None
         if errno:
             branch.status.emit("spooled", spooled.memory_id, errno=spooled.errno, size=len(content))
         branch.unsafe.discard(file)
-        return kept
+        return entry
 
     def _unsafe(self, file: File, error: OSError) -> None:
         """Record that the unsaved bytes of *file* are in memory only."""
@@ -216,17 +216,17 @@ PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0, 5.0)
 class FileSaver:
     """Save the files of one store."""
 
-    def __init__(self, branch: StoreDirectory, keeping: UnsavedSpool, sending: StoreWriter) -> None:
-        self._branch, self._keeping, self._sending = branch, keeping, sending
+    def __init__(self, branch: StoreDirectory, spool: UnsavedSpool, writer: StoreWriter) -> None:
+        self._branch, self._spool, self._writer = branch, spool, writer
         self._context = branch.context
-        self.detached: Callable[[File, bytes], None] = lambda _file, _content: None
+        self.forked: Callable[[File, bytes], None] = lambda _file, _content: None
         """Called with a backup that was separated from its memory, and its content."""
 
     def save(self, file: File) -> None:
         """Save all that was written to *file*; if that fails, spool it and raise OSError."""
         try:
-            with self.locked(file) as aside:
-                self.send_all(file, aside)
+            with self.locked(file) as backup:
+                self.send_all(file, backup)
         except Unavailable as error:
             raise self._put_off(file, error) from error
 
@@ -236,16 +236,16 @@ class FileSaver:
 
         Yield that backup, or None.
         """
-        aside = self._branch.heads.aside.get(file.path)
-        if aside is None or aside is file:
+        backup = self._branch.heads.backups.get(file.path)
+        if backup is None or backup is file:
             with self._branch.locks.of(file):
                 yield None
         else:
-            with self._branch.locks.of(file, aside):
-                yield aside
+            with self._branch.locks.of(file, backup):
+                yield backup
 
-    def send_all(self, file: File, aside: File | None = None) -> None:
-        """Send the unsaved bytes of *file*; its lock and that of *aside* are held."""
+    def send_all(self, file: File, backup: File | None = None) -> None:
+        """Send the unsaved bytes of *file*; its lock and that of *backup* are held."""
         with self._branch.lock:
             buffer, work = file.buffer, work_of(file)
             if file.orphan or buffer is None:
@@ -257,21 +257,21 @@ class FileSaver:
                 waiting = None
         try:
             if work.unsure is not None:
-                self._sending.answer(file)
+                self._writer.answer(file)
             if waiting is not None:
                 self._send(file, waiting)
         except OSError as failed:
             self._put_off(file, failed)
             raise
-        attempt, content = self._new_attempt(file, aside)
+        attempt, content = self._new_attempt(file, backup)
         if attempt is not None:
             self._send(file, attempt)
-            if aside is not None:
-                self.detached(aside, content)
+            if backup is not None:
+                self.forked(backup, content)
 
     def settle(self, file: File) -> None:
         """Resolve edits of *file* in doubt, under its lock; OSError if not possible now."""
-        self._sending.answer(file)
+        self._writer.answer(file)
         work = work_of(file)
         attempt = work.attempt
         if attempt is None:
@@ -300,7 +300,7 @@ class FileSaver:
             work, edit_id = work_of(file), self._context.new_edit_id()
             snapshot = buffer.snapshot(work.handles)
             attempt = EditAttempt((), edit_id, self._branch.absorb, snapshot)
-            attempt.kept, work.kept = work.kept, None
+            attempt.spooled, work.spooled = work.spooled, None
         return self._fail_for_good(file, attempt, number)
 
     def undo_attempt(self, file: File, attempt: EditAttempt) -> None:
@@ -313,11 +313,11 @@ class FileSaver:
         changed, snapshot = buffer.unsaved, attempt.snapshot
         buffer.undo_snapshot(snapshot)
         work.closed = snapshot if work.closed is None else work.closed.on(snapshot)
-        if attempt.kept is not None and work.kept is not None:
-            work.spare, work.kept_version = attempt.kept, -1
-        elif attempt.kept is not None:
-            work.kept, work.kept_id = attempt.kept, attempt.edit_id
-            work.kept_version = -1 if changed else buffer.version
+        if attempt.spooled is not None and work.spooled is not None:
+            work.spare, work.spooled_version = attempt.spooled, -1
+        elif attempt.spooled is not None:
+            work.spooled, work.spooled_id = attempt.spooled, attempt.edit_id
+            work.spooled_version = -1 if changed else buffer.version
 
     def saved(self, file: File, snapshot: BufferSnapshot, result: Applied) -> File:
         """Apply the *result* of saving *snapshot* of *file*; under the lock."""
@@ -366,39 +366,39 @@ class FileSaver:
             if budget.take(file.kind, len(content) - buffer.base_size):
                 buffer.rebase(content, memory_id=found.id, base_sha256=found.content_sha256)
 
-    def _new_attempt(self, file: File, aside: File | None) -> tuple[EditAttempt | None, bytes]:
-        """Return the attempt to save all unsaved bytes, or None; and *aside*'s content.
+    def _new_attempt(self, file: File, backup: File | None) -> tuple[EditAttempt | None, bytes]:
+        """Return the attempt to save all unsaved bytes, or None; and *backup*'s content.
 
-        The bytes are saved as the memory of *aside* if there is one.
+        The bytes are saved as the memory of *backup* if there is one.
         """
         branch, work = self._branch, work_of(file)
-        if branch.heads.aside.get(file.path) not in (None, file, aside):
+        if branch.heads.backups.get(file.path) not in (None, file, backup):
             raise self._put_off(file, failure(EIO))
         try:
-            content = b"" if aside is None else branch.loaded(aside)[1]
+            content = b"" if backup is None else branch.loaded(backup)[1]
         except OSError as error:
             raise self._put_off(file, error) from error
         buffer = file.buffer
         if buffer is None or not buffer.unsaved:
-            self._keeping.drop_saved(file)
+            self._spool.drop_saved(file)
         with branch.lock:
             buffer = file.buffer
             if buffer is None or not buffer.unsaved:
                 return None, content
             version, snapshot = buffer.version, buffer.snapshot(work.handles)
             work.due, work.closed = False, None
-            attempt = work.attempt = self._attempt(file, snapshot, aside, content)
+            attempt = work.attempt = self._attempt(file, snapshot, backup, content)
         fault = content_fault(snapshot.content, zeros=snapshot.zeros)
         if fault:
             raise self._fail_for_good(file, attempt, fault)
-        if work.kept is not None:
-            self._adopt_kept(file, attempt, version)
+        if work.spooled is not None:
+            self._adopt_entry(file, attempt, version)
         return attempt, content
 
     def _attempt(
-        self, file: File, snapshot: BufferSnapshot, aside: File | None, content: bytes
+        self, file: File, snapshot: BufferSnapshot, backup: File | None, content: bytes
     ) -> EditAttempt:
-        memory = file.memory if aside is None or aside.memory is None else aside.memory
+        memory = file.memory if backup is None or backup.memory is None else backup.memory
         appended = snapshot.appended
         edit = Save(
             path=file.path.removeprefix(self._branch.prefix),
@@ -410,25 +410,25 @@ class FileSaver:
 
         def commit(applied: list[Applied]) -> None:
             work_of(file).attempt = None
-            if aside is not None:
-                self._branch.unsaved.part(aside, content)
+            if backup is not None:
+                self._branch.unsaved.fork(backup, content)
             self.saved(file, snapshot, applied[0])
 
         return EditAttempt((edit,), self._context.new_edit_id(), commit, snapshot)
 
-    def _adopt_kept(self, file: File, attempt: EditAttempt, version: int) -> None:
+    def _adopt_entry(self, file: File, attempt: EditAttempt, version: int) -> None:
         """Reuse the spool entry of *file* for *attempt*, with the entry's edit id.
 
         So a crash between the response and the entry's removal does not apply the edit twice.
         """
         work = work_of(file)
-        kept, spare = work.kept, work.spare
-        work.kept = work.spare = None
-        attempt.kept, attempt.edit_id = kept, work.kept_id or attempt.edit_id
-        if work.kept_version != version:
-            self._keeping.keep_attempt(file, attempt, EIO)
+        entry, spare = work.spooled, work.spare
+        work.spooled = work.spare = None
+        attempt.spooled, attempt.edit_id = entry, work.spooled_id or attempt.edit_id
+        if work.spooled_version != version:
+            self._spool.spool_attempt(file, attempt, EIO)
             if spare is not None:
-                self._keeping.remove(spare)
+                self._spool.remove(spare)
 
     def _send(self, file: File, attempt: EditAttempt) -> None:
         try:
@@ -439,8 +439,8 @@ class FileSaver:
         if work.retry is not None:
             work.stop_retrying()
         work.tries = 0
-        if attempt.kept is not None:
-            self._keeping.remove(attempt.kept)
+        if attempt.spooled is not None:
+            self._spool.remove(attempt.spooled)
         if work.due:
             self._try_again(file)
         if attempt.tries:
@@ -463,10 +463,10 @@ class FileSaver:
             return self._fail_for_good(file, attempt, number)
         attempt.doubt = attempt.doubt or in_doubt(error)
         attempt.tries += 1
-        if attempt.kept is not None:
-            self._keeping.secure(file, attempt.kept)
+        if attempt.spooled is not None:
+            self._spool.secure(file, attempt.spooled)
         elif not attempt.left:
-            self._keeping.keep_attempt(file, attempt, number)
+            self._spool.spool_attempt(file, attempt, number)
         if attempt.tries == 1:
             snapshot = attempt.snapshot
             size = 0 if snapshot is None else len(snapshot.content)
@@ -477,7 +477,7 @@ class FileSaver:
     def _fail_for_good(self, file: File, attempt: EditAttempt, number: int) -> OSError:
         """Leave *attempt* in the spool for a person, and show the head again."""
         branch, work, snapshot = self._branch, work_of(file), attempt.snapshot
-        self._keeping.leave_attempt(file, attempt, number)
+        self._spool.leave_attempt(file, attempt, number)
         memory_id = file.memory.id if file.memory else None
         branch.status.fail(
             number, memory_id=memory_id, size=len(snapshot.content) if snapshot else 0
@@ -517,7 +517,7 @@ class FileSaver:
             snapshot, version = buffer.snapshot(), buffer.version
             buffer.undo_snapshot(snapshot)
         fault = content_fault(snapshot.content, zeros=snapshot.zeros)
-        self._keeping.keep_unsaved(file, snapshot, version, fault or number)
+        self._spool.spool_unsaved(file, snapshot, version, fault or number)
         # The holder of the file's lock may have saved it meanwhile; then the next try drops this.
         work.due = True
         self._branch.status.fail(number, size=len(snapshot.content))
@@ -539,14 +539,14 @@ class FileSaver:
             return
         self._branch.status.retried += 1
         try:
-            with self.locked(file) as aside:
+            with self.locked(file) as backup:
                 if work.attempt is not None:
                     self._send(file, work.attempt)
-                attempt, content = self._new_attempt(file, aside) if work.due else (None, b"")
+                attempt, content = self._new_attempt(file, backup) if work.due else (None, b"")
                 if attempt is not None:
                     self._send(file, attempt)
-                    if aside is not None:
-                        self.detached(aside, content)
+                    if backup is not None:
+                        self.forked(backup, content)
         except (OSError, Unavailable) as error:
             _log.debug("still not saved: %s", error)
             if work.attempt is not None or work.due:

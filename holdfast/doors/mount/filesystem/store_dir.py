@@ -130,7 +130,7 @@ class StoreDirectoryStatus:
         self.conflicts += 1
         self.emit("conflict", memory_id, errno=errorcode.get(errno, "EIO"))
 
-    def promote(self, memory_id: str) -> None:
+    def materialise(self, memory_id: str) -> None:
         """Count a temporary file that became a memory."""
         self.promoted += 1
         _log.info("promoted: %s of %s", memory_id, self._source.id)
@@ -385,7 +385,7 @@ class StoreWriter:
         """Resolve the edit of *file* in doubt; OSError if that is not possible now.
 
         Its program already received an error. So the edit's id is used for an edit without
-        effect: if the original was not applied yet, it never will be; if it was, sending it again
+        effect: if the original was not applied yet, it never will be; if it was, writer it again
         returns the result that it had.
         """
         unsure = work_of(file).unsure

@@ -26,18 +26,18 @@ class Grace:
     """The temporary files and the backups of one store."""
 
     def __init__(
-        self, branch: StoreDirectory, saves: FileSaver, keeping: UnsavedSpool, sending: StoreWriter
+        self, branch: StoreDirectory, saver: FileSaver, spool: UnsavedSpool, writer: StoreWriter
     ) -> None:
-        self._branch, self._saves = branch, saves
-        self._keeping, self._sending = keeping, sending
+        self._branch, self._saver = branch, saver
+        self._spool, self._writer = spool, writer
         self._context = branch.context
-        saves.detached = self._parted
+        saver.forked = self._forked
 
     def close(self, file: File) -> None:
         """Spool the temporary *file* as it is now; OSError if it cannot be a memory."""
         try:
             with self._branch.locks.of(file):
-                self.keep(file)
+                self.spool(file)
         except Unavailable as error:
             raise oserror(error) from error
 
@@ -45,8 +45,8 @@ class Grace:
         """Spool the temporary *file* and sync it to disk; OSError as for `close`."""
         try:
             with self._branch.locks.of(file):
-                self.keep(file)
-                if not self._keeping.secure(file, work_of(file).kept):
+                self.spool(file)
+                if not self._spool.secure(file, work_of(file).spooled):
                     raise failure(EIO)
         except Unavailable as error:
             raise oserror(error) from error
@@ -55,32 +55,32 @@ class Grace:
         """Start the grace period of *file*, which has no writer any more."""
         self._after(file, self._context.options.grace)
 
-    def promote(self, file: File) -> None:
+    def materialise(self, file: File) -> None:
         """Save the temporary *file* as a memory, if it still waits and has no writer."""
         try:
-            with self._saves.locked(file) as aside:
+            with self._saver.locked(file) as backup:
                 work = work_of(file)
                 if not self._waits(file) or work.written:
                     return
                 work.stop_grace()
-                self._saves.send_all(file, aside)
+                self._saver.send_all(file, backup)
         except Unavailable as error:
             self.arm(file)
             raise oserror(error) from error
         if file.memory is not None:
-            self._branch.status.promote(file.memory.id)
+            self._branch.status.materialise(file.memory.id)
 
-    def put_aside(self, file: File, path: str) -> None:
+    def back_up(self, file: File, path: str) -> None:
         """Show the memory *file* at the backup *path* and start its grace period.
 
         The file's lock is held. The store is not changed yet.
         """
         branch, work = self._branch, work_of(file)
         with branch.lock:
-            former = work.aside or file.path
-            branch.heads.set_aside(file, None)
+            former = work.stored_path or file.path
+            branch.heads.set_stored_path(file, None)
             branch.tree.move(file, path, here=True)
-            branch.heads.set_aside(file, former)
+            branch.heads.set_stored_path(file, former)
             branch.heads.reconsider()
         self.arm(file)
 
@@ -93,17 +93,17 @@ class Grace:
             with self._branch.locks.of(file):
                 work = work_of(file)
                 memory = file.memory
-                if work.aside is None or memory is None:
+                if work.stored_path is None or memory is None:
                     return
                 work.stop_grace()
-                self._saves.settle(file)
+                self._saver.settle(file)
                 moved = Moved(memory_id=memory.id, path=file.path.removeprefix(self._branch.prefix))
-                self._sending.send((file,), (Move(moves=(moved,)),), partial(self._moved, file))
+                self._writer.send((file,), (Move(moves=(moved,)),), partial(self._moved, file))
         except (OSError, Unavailable) as error:
             self._not_moved(file, passes=passing(error))
             raise oserror(error) from error
         finally:
-            self._saves.resume(file)
+            self._saver.resume(file)
 
     def end(self, directory: Directory) -> None:
         """End the grace of temporary files directly in *directory*, for an fsync."""
@@ -113,16 +113,16 @@ class Grace:
 
     def end_of(self, file: File) -> None:
         """End the grace period of *file*."""
-        if file.work is not None and file.work.aside is not None:
+        if file.work is not None and file.work.stored_path is not None:
             self.commit(file)
         elif self._waits(file) and not work_of(file).written:
-            self.promote(file)
+            self.materialise(file)
 
-    def keep(self, file: File) -> None:
+    def spool(self, file: File) -> None:
         """Spool the temporary *file*, under its lock; OSError as for `close`."""
         work = work_of(file)
         if file.kind is not Kind.TRANSIENT:
-            self._saves.send_all(file)
+            self._saver.send_all(file)
             return
         with self._branch.lock:
             buffer = file.buffer
@@ -132,13 +132,13 @@ class Grace:
             buffer.undo_snapshot(snapshot)
         fault = content_fault(snapshot.content, zeros=snapshot.zeros)
         if fault:
-            raise self._saves.refuse(file, fault)
-        known = work.kept is not None and work.kept_version == version
-        if not known and not self._keeping.keep_unsaved(file, snapshot, version, 0):
+            raise self._saver.refuse(file, fault)
+        known = work.spooled is not None and work.spooled_version == version
+        if not known and not self._spool.spool_unsaved(file, snapshot, version, 0):
             raise failure(ENOSPC)
-        self._kept(file, version)
+        self._mark_spooled(file, version)
 
-    def _kept(self, file: File, version: int) -> None:
+    def _mark_spooled(self, file: File, version: int) -> None:
         """Record that all writes to *file* up to *version* are spooled."""
         with self._branch.lock:
             buffer = file.buffer
@@ -150,25 +150,25 @@ class Grace:
         return file.kind is Kind.TRANSIENT and file.parent is not None and file.unsaved
 
     def _moved(self, file: File, applied: list[Applied]) -> None:
-        self._branch.heads.set_aside(file, None)
+        self._branch.heads.set_stored_path(file, None)
         self._branch.absorb(applied)
 
     def _not_moved(self, file: File, *, passes: bool) -> None:
         """Retry later, or move the file back to its path in the store."""
         with self._branch.lock:
-            if work_of(file).aside is None:
+            if work_of(file).stored_path is None:
                 return
             if not passes:
                 self._branch.heads.put_back(file)
                 return
         self.arm(file)
 
-    def _parted(self, file: File, content: bytes) -> None:
+    def _forked(self, file: File, content: bytes) -> None:
         """Spool the backup *file*, now separate from its memory, and start its grace."""
         del content
         if file.orphan or file.parent is None or file.buffer is None:
             return
-        self.keep(file)
+        self.spool(file)
         self.arm(file)
 
     def _after(self, file: File, seconds: float) -> None:
@@ -190,15 +190,15 @@ class Grace:
                 tidy(file)
 
 
-class StoreParts:
+class StorePersistence:
     """The directory of one store, with the objects that save and spool its files."""
 
     def __init__(self, branch: StoreDirectory) -> None:
         self.branch = branch
-        self.keeping = UnsavedSpool(branch)
-        self.sending = StoreWriter(branch)
-        self.saves = FileSaver(branch, self.keeping, self.sending)
-        self.grace = Grace(branch, self.saves, self.keeping, self.sending)
+        self.spool = UnsavedSpool(branch)
+        self.writer = StoreWriter(branch)
+        self.saver = FileSaver(branch, self.spool, self.writer)
+        self.grace = Grace(branch, self.saver, self.spool, self.writer)
         self.left: set[File] = set()
         """Files that were unsaved at the stop and are left in the spool."""
 
@@ -209,7 +209,7 @@ class StoreParts:
         if file.kind is Kind.TRANSIENT:
             self.grace.close(file)
         else:
-            self.saves.save(file)
+            self.saver.save(file)
 
     def sync(self, file: File) -> None:
         """Save *file*, or sync its spool entry, for an fsync; OSError if that fails."""

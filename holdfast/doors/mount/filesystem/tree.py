@@ -278,11 +278,11 @@ class HeadTable:
         self, tree: Tree, *, kernel: Callable[[], Kernel], on_hidden: Callable[[str], None]
     ) -> None:
         self._tree, self._kernel, self._on_hidden = tree, kernel, on_hidden
-        self.aside: dict[str, File] = {}
+        self.backups: dict[str, File] = {}
         """Files with a pending rename to a backup, by the path of their memories in the store."""
         self.by_id: dict[str, File] = {}
         self.hidden: dict[str, tuple[Memory, int]] = {}
-        self._gone: dict[str, int] = {}
+        self._deleted: dict[str, int] = {}
         """Sequence numbers of deletions by memory id, until the feed is past them."""
 
     def __len__(self) -> int:
@@ -303,7 +303,7 @@ class HeadTable:
         file = self.by_id.get(memory.id)
         if file is not None:
             self._update(file, memory, seq)
-        elif self._gone.get(memory.id, -1) < seq:
+        elif self._deleted.get(memory.id, -1) < seq:
             known = self.hidden.get(memory.id)
             if known is None or known[1] < seq:
                 self._place_new(memory, seq)
@@ -314,26 +314,26 @@ class HeadTable:
         if file is None:
             if self.hidden.get(memory_id, (None, -1))[1] <= seq:
                 self.hidden.pop(memory_id, None)
-                self._gone[memory_id] = seq
+                self._deleted[memory_id] = seq
             return
         if file.seq > seq:
             return
         del self.by_id[memory_id]
-        self._gone[memory_id] = seq
+        self._deleted[memory_id] = seq
         file.memory, file.former, file.entry = None, file.memory, None
-        self._forget_aside(file)
+        self._forget_stored_path(file)
         if file.buffer is None or here:
             self._tree.detach(file, here=here)
             self.reconsider()
 
     def passed(self, seq: int) -> None:
         """Forget deletions up to *seq*: no older change will arrive any more."""
-        if self._gone:
-            self._gone = {id: at for id, at in self._gone.items() if at > seq}
+        if self._deleted:
+            self._deleted = {id: at for id, at in self._deleted.items() if at > seq}
 
     def own(self, file: File, memory: Memory, seq: int) -> File:
         """Record that a save of *file* made *memory* the head at *seq*; return its file."""
-        if self._gone.get(memory.id, -1) >= seq:
+        if self._deleted.get(memory.id, -1) >= seq:
             return file
         known = self.by_id.get(memory.id)
         if known is not None and known is not file:
@@ -363,11 +363,11 @@ class HeadTable:
         file = self.by_id.get(memory_id)
         if file is not None:
             self.release(file)
-        self._gone[memory_id] = seq
+        self._deleted[memory_id] = seq
 
     def put_back(self, file: File) -> None:
         """Move *file*, which could not be renamed, back to the path of its memory."""
-        self._forget_aside(file)
+        self._forget_stored_path(file)
         if file.memory is not None:
             self._follow(file, file.memory)
 
@@ -399,7 +399,7 @@ class HeadTable:
             self._kernel().forget_content(file.path)
         self._follow(file, memory)
 
-    def set_aside(self, file: File, path: str | None) -> None:
+    def set_stored_path(self, file: File, path: str | None) -> None:
         """Record the path that the memory of *file* still has in the store.
 
         None: it is where it is shown.
@@ -407,23 +407,23 @@ class HeadTable:
         if path is None and file.work is None:
             return
         work = work_of(file)
-        if work.aside is not None and self.aside.get(work.aside) is file:
-            del self.aside[work.aside]
-        work.aside = path
+        if work.stored_path is not None and self.backups.get(work.stored_path) is file:
+            del self.backups[work.stored_path]
+        work.stored_path = path
         if path is not None:
-            self.aside[path] = file
+            self.backups[path] = file
 
-    def _forget_aside(self, file: File) -> None:
-        if file.work is not None and file.work.aside is not None:
-            self.set_aside(file, None)
+    def _forget_stored_path(self, file: File) -> None:
+        if file.work is not None and file.work.stored_path is not None:
+            self.set_stored_path(file, None)
 
     def _follow(self, file: File, memory: Memory) -> None:
         """Move *file* to the path of *memory*, unless its rename here is still pending."""
-        aside = file.work.aside if file.work is not None else None
+        stored = file.work.stored_path if file.work is not None else None
         full = self._tree.prefix + memory.path
-        if file.parent is not None and full in (file.path, aside):
+        if file.parent is not None and full in (file.path, stored):
             return
-        self._forget_aside(file)
+        self._forget_stored_path(file)
         if file.orphan:
             return
         room = self._make_room(full, file.seq) if is_shown(memory.path) else _Room.NONE
@@ -498,20 +498,20 @@ class HeadTable:
 
     def _merge(self, file: File, known: File) -> File:
         """Merge two files that turn out to be the same memory; return the remaining one."""
-        kept, other = (known, file) if file.parent is None else (file, known)
+        remaining, other = (known, file) if file.parent is None else (file, known)
         if other is known:
             self._tree.detach(known, here=False)
-            self.release(kept)
-            kept.memory, kept.seq, known.memory = known.memory, known.seq, None
+            self.release(remaining)
+            remaining.memory, remaining.seq, known.memory = known.memory, known.seq, None
         else:
             self.release(file)
         if other.work is not None:
             for handle in other.work.handles:
-                handle.file = kept
-                work_of(kept).handles.append(handle)
+                handle.file = remaining
+                work_of(remaining).handles.append(handle)
             other.work.handles = []
         other.buffer = None
-        return kept
+        return remaining
 
 
 class DirtyFiles:
@@ -534,10 +534,10 @@ class DirtyFiles:
         if buffer is not None:
             self._context.budget.take(file.kind, -len(buffer.data))
 
-    def part(self, file: File, content: bytes) -> None:
+    def fork(self, file: File, content: bytes) -> None:
         """Separate the backup *file*, with *content*, from its memory."""
         self._heads.release(file)
-        self._heads.set_aside(file, None)
+        self._heads.set_stored_path(file, None)
         file.kind = Kind.TRANSIENT
         if file.buffer is None:
             self._context.budget.take(file.kind, len(content), force=True)

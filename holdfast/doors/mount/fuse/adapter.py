@@ -81,17 +81,17 @@ class Listing:
         self._as_of = -1
 
     def entries(
-        self, core: StoreFilesystem, touched: ChangeCounter, *, anew: bool
+        self, core: StoreFilesystem, touched: ChangeCounter, *, first: bool
     ) -> Sequence[DirectoryEntry | None]:
         """Return the entries in the order of the first read; None for a removed one.
 
-        *anew* starts a new read.
+        *first* starts a new read.
         """
-        if not anew and self._as_of == touched.last:
+        if not first and self._as_of == touched.last:
             return self._entries
         self._as_of = touched.last
         present = core.readdir(self.path)
-        if anew:
+        if first:
             self._names = [entry.name for entry in present]
             self._entries = present
         else:
@@ -190,7 +190,7 @@ class Adapter:
         An entry that does not fit is not tried: libfuse would count it as known to the kernel.
         """
         listing, request = self._listings[self._handle(info)], self.present.request
-        entries = listing.entries(self._core, self.touched, anew=not offset)
+        entries = listing.entries(self._core, self.touched, first=not offset)
         self.directories.learn(listing.path, request.node)
         fill, room = self._filler(filler), request.room
         besides = (protocol.PLUS_ENTRY_BYTES if plus else protocol.ENTRY_BYTES) + 7
@@ -221,8 +221,8 @@ class Adapter:
         request = self.present.request
         try:
             handle = opened.fh = self._core.open(name, opened.flags)
-        except FileNotFoundError as gone:
-            raise OSError(ESTALE, os.strerror(ESTALE)) from gone
+        except FileNotFoundError as missing:
+            raise OSError(ESTALE, os.strerror(ESTALE)) from missing
         self.unlinked.opened(handle, name, request)
         if opened.flags & os.O_TRUNC:
             self.touched()

@@ -40,7 +40,7 @@ OPEN, RELEASE, INIT, READDIR, RELEASEDIR = 14, 18, 26, 28, 29
 CREATE, INTERRUPT, BATCH_FORGET, READDIRPLUS, RENAME2 = 35, 36, 42, 44, 45
 
 UNANSWERED = frozenset({FORGET, INTERRUPT, BATCH_FORGET})
-GONE = frozenset({ENOENT, ENODEV})
+WITHDRAWN = frozenset({ENOENT, ENODEV})
 """Errors of a reply: the request was withdrawn, the connection closed."""
 
 
@@ -75,7 +75,7 @@ class Request:
         try:
             os.write(self._fd, ANSWER.pack(ANSWER.size, -number, self.unique))
         except OSError as error:
-            if error.errno not in GONE:
+            if error.errno not in WITHDRAWN:
                 logger.exception("cannot answer the kernel")
 
     @property

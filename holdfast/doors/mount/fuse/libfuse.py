@@ -122,10 +122,10 @@ class FuseSession:
             None,
         )
         if not self._fuse:
-            raise MountFailed(f"Cannot mount with {', '.join(options)}: {said(library)}")
+            raise MountFailed(f"Cannot mount with {', '.join(options)}: {last_message(library)}")
         if library.fuse_mount(self._fuse, os.fsencode(directory)) != 0:
             library.fuse_destroy(self._fuse)
-            raise MountFailed(f"Cannot mount at {directory}: {said(library)}")
+            raise MountFailed(f"Cannot mount at {directory}: {last_message(library)}")
         self._session = library.fuse_get_session(self._fuse)
         self.fd: int = library.fuse_session_fd(self._session)
         os.set_inheritable(self.fd, False)
@@ -192,7 +192,7 @@ def log_message(messages: deque[str], _level: int, form: bytes, values: int) -> 
     logger.info("libfuse: %s", message)
 
 
-def said(library: Any) -> str:
+def last_message(library: Any) -> str:
     """Return the last message of *library*."""
     messages: deque[str] = library.messages
     return messages[-1] if messages else "libfuse does not say why"

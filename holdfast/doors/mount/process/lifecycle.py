@@ -175,7 +175,7 @@ class MountProcess:
 
     def _begin(self) -> None:
         ended = _Happened("ended")
-        self._aside("started", lambda: self._running.start(lambda: self._happened.put(ended)))
+        self._start("started", lambda: self._running.start(lambda: self._happened.put(ended)))
         first = self._until("started", "signal")
         if first.what == "signal":
             raise Refused("Stopped before it was ready.", next="Nothing is mounted.")
@@ -185,12 +185,12 @@ class MountProcess:
 
     def _save(self) -> End:
         seconds = SAVING_SECONDS if self._signals < 2 else 0.0  # noqa: PLR2004 - the second
-        self._aside("saved", lambda: self._running.save(seconds))
+        self._start("saved", lambda: self._running.save(seconds))
         try:
             happened = self._until("saved", "signal", within=seconds + MARGIN_SECONDS)
             if happened.what == "signal":
                 _log.warning("second signal to end: unsaved data is kept in the spool")
-                self._aside("saved", lambda: self._running.save(0.0))
+                self._start("saved", lambda: self._running.save(0.0))
                 happened = self._until("saved", within=MARGIN_SECONDS)
         except TimeoutError as late:
             raise Unavailable(
@@ -203,7 +203,7 @@ class MountProcess:
         return End(happened.spooled, hurried=self._signals > 1)
 
     def _let_go(self) -> None:
-        self._aside("closed", self._running.close)
+        self._start("closed", self._running.close)
         try:
             happened = self._until("closed", within=MARGIN_SECONDS)
         except TimeoutError:
@@ -212,7 +212,7 @@ class MountProcess:
         if happened.error is not None:
             _log.error("the directory could not be unmounted", exc_info=happened.error)
 
-    def _aside(self, what: str, work: Callable[[], int | None]) -> None:
+    def _start(self, what: str, work: Callable[[], int | None]) -> None:
         """Run *work* on a daemon thread and add the event *what* when it is done."""
 
         def run() -> None:
@@ -451,7 +451,7 @@ def live(
         session_id=request.session_id,
         since=to_rfc3339(datetime.now(UTC)),
         spool=str(options.spool),
-        resources=tuple(part.resource for part in request.parts),
+        resources=tuple(part.resource for part in request.stores),
         reason=reason,
     )
     if reason is not None and plan.mode == "auto":

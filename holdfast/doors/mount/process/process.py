@@ -24,7 +24,7 @@ from holdfast.memories.stores.records import JSONObject
 
 READY_SECONDS, END_SECONDS = 30.0, 20.0
 
-_SAID_MOST = 2_000
+_LOG_BYTES_MAX = 2_000
 _LINE_MOST = 1 << 16
 
 
@@ -83,20 +83,20 @@ def mounted(
     command, environment = _command(hf, session)
     words = [*command, str(directory), "--json", *(f"--store={each}" for each in stores)]
     place = absolute(directory)
-    with TemporaryFile() as said:
+    with TemporaryFile() as log:
         process = subprocess.Popen(  # noqa: S603 - our own command
             [*words, *Process(**options).words()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=log,
             env=environment,
         )
         try:
-            yield Mount(process, _ready(process, said))
+            yield Mount(process, _ready(process, log))
             code = _ended(process)
             if code != 0:
                 what = "ended with something not saved" if code > 0 else "was killed"
-                raise _failed(f"The mount {what}", said)
+                raise _failed(f"The mount {what}", log)
         finally:
             _reap(process, place)
 
@@ -118,18 +118,18 @@ def _command(hf: Holdfast, session: str | None) -> tuple[list[str], dict[str, st
     return words, environment
 
 
-def _ready(process: subprocess.Popen[bytes], said: IO[bytes]) -> JSONObject:
+def _ready(process: subprocess.Popen[bytes], log: IO[bytes]) -> JSONObject:
     """Return the status from the process's first line; Unavailable if none comes."""
     assert process.stdout is not None  # noqa: S101 - it was started with a pipe
     line, until = b"", monotonic() + READY_SECONDS
     while not line.endswith(b"\n"):
         left = until - monotonic()
         if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
-            raise _failed(f"The mount was not ready within {READY_SECONDS:g} s", said)
+            raise _failed(f"The mount was not ready within {READY_SECONDS:g} s", log)
         part = os.read(process.stdout.fileno(), _LINE_MOST)
         if not part:
             process.wait(END_SECONDS)
-            raise _failed("The mount could not start", said)
+            raise _failed("The mount could not start", log)
         line += part
     return msgspec.json.decode(line)
 
@@ -156,8 +156,8 @@ def _reap(process: subprocess.Popen[bytes], directory: Path) -> None:
             detach(directory, lazy=True)
 
 
-def _failed(what: str, said: IO[bytes]) -> Unavailable:
-    size = said.seek(0, os.SEEK_END)
-    said.seek(max(0, size - _SAID_MOST))
-    message = said.read().decode(errors="replace").strip().removeprefix("holdfast: ")
+def _failed(what: str, log: IO[bytes]) -> Unavailable:
+    size = log.seek(0, os.SEEK_END)
+    log.seek(max(0, size - _LOG_BYTES_MAX))
+    message = log.read().decode(errors="replace").strip().removeprefix("holdfast: ")
     return Unavailable(f"{what}: {message or 'no message'}", reason="closed", next="")

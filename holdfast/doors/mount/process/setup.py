@@ -52,16 +52,16 @@ class MountRequest(Struct, frozen=True, kw_only=True):
 
     hf: Holdfast
     session_id: str | None
-    parts: tuple[MountedStore, ...]
+    stores: tuple[MountedStore, ...]
     warnings: tuple[str, ...] = ()
 
     def repeated(self) -> MountedStore | None:
-        """Return the first part that repeats the store of an earlier one, or None."""
+        """Return the first store that repeats the store of an earlier one, or None."""
         seen: set[str] = set()
-        for part in self.parts:
-            if part.store.id in seen:
-                return part
-            seen.add(part.store.id)
+        for each in self.stores:
+            if each.store.id in seen:
+                return each
+            seen.add(each.store.id)
         return None
 
 
@@ -111,12 +111,12 @@ def _of_session(hf: Holdfast, session_id: str, wanted: Sequence[str]) -> MountRe
         return MountRequest(
             hf=hf,
             session_id=session_id,
-            parts=tuple(
+            stores=tuple(
                 MountedStore(store=hf.memory_stores.retrieve(each.memory_store_id), resource=each)
                 for each in resources
             ),
         )
-    parts: list[MountedStore] = []
+    found: list[MountedStore] = []
     warnings: list[str] = []
     for each in attached:
         try:
@@ -126,10 +126,10 @@ def _of_session(hf: Holdfast, session_id: str, wanted: Sequence[str]) -> MountRe
                 f"{each.name} ({each.memory_store_id}) was deleted, and is not mounted."
             )
         else:
-            parts.append(MountedStore(store=store, resource=each))
-    if not parts:
+            found.append(MountedStore(store=store, resource=each))
+    if not found:
         raise NotFound("memory store of the session", session_id, next="All of them were deleted.")
-    return MountRequest(hf=hf, session_id=session_id, parts=tuple(parts), warnings=tuple(warnings))
+    return MountRequest(hf=hf, session_id=session_id, stores=tuple(found), warnings=tuple(warnings))
 
 
 def _attached(wanted: str, resources: Iterable[Resource]) -> Resource:
@@ -157,11 +157,11 @@ def _of_workspace(hf: Holdfast, wanted: Sequence[str]) -> MountRequest:
             )
         )
     slugs: list[str] = []
-    parts: list[MountedStore] = []
+    found: list[MountedStore] = []
     for store in stores:
         slugs.append(slug(store.name, store.id, slugs))
-        parts.append(MountedStore(store=store, resource=_agreed(store, slugs[-1])))
-    return MountRequest(hf=hf, session_id=None, parts=tuple(parts))
+        found.append(MountedStore(store=store, resource=_agreed(store, slugs[-1])))
+    return MountRequest(hf=hf, session_id=None, stores=tuple(found))
 
 
 def _agreed(store: Store, slug: str) -> Resource:
@@ -179,16 +179,16 @@ def _read_only(given: MountRequest, *, only: bool) -> MountRequest:
     """Return *given* with effective access: read-only if *only* or archived."""
     return replace(
         given,
-        parts=tuple(
-            replace(part, resource=replace(part.resource, access=_access(part, only=only)))
-            for part in given.parts
+        stores=tuple(
+            replace(each, resource=replace(each.resource, access=_access(each, only=only)))
+            for each in given.stores
         ),
     )
 
 
-def _access(part: MountedStore, *, only: bool) -> Access:
-    archived = part.store.archived_at is not None
-    return "read_only" if only or archived else part.resource.access
+def _access(each: MountedStore, *, only: bool) -> Access:
+    archived = each.store.archived_at is not None
+    return "read_only" if only or archived else each.resource.access
 
 
 class MountDependencies(Struct, frozen=True, kw_only=True):
@@ -211,14 +211,14 @@ class MountDependencies(Struct, frozen=True, kw_only=True):
 def assemble(request: MountRequest, options: MountOptions) -> MountDependencies:
     """Build the dependencies of a mount, with a separate deadline for each store."""
     clock, contents = SystemClock(), Contents(options.cache_bytes)
-    deadlines = tuple(Deadline(options.deadline) for _ in request.parts)
+    deadlines = tuple(Deadline(options.deadline) for _ in request.stores)
     sources: tuple[tuple[str, StoreSource, Access], ...] = tuple(
         (
-            part.slug,
-            StoreSource(request.hf, part.store, deadline=deadline, contents=contents),
-            part.resource.access,
+            each.slug,
+            StoreSource(request.hf, each.store, deadline=deadline, contents=contents),
+            each.resource.access,
         )
-        for part, deadline in zip(request.parts, deadlines, strict=True)
+        for each, deadline in zip(request.stores, deadlines, strict=True)
     )
     # A server accepts no events.
     events = cast("object", request.hf.events)
@@ -248,7 +248,7 @@ def claim(directory: Path, register: Register, *, may_hold_files: bool = False) 
     InvalidInput for a live mount (in *register* or mounted), with its process, and if it is not an
     empty directory; with *may_hold_files* it need not be empty.
     """
-    said = cleared(directory)
+    message = cleared(directory)
     if register.is_held(directory):
         known = register.get(directory)
         raise taken(directory, known.pid if known else None)
@@ -258,7 +258,7 @@ def claim(directory: Path, register: Register, *, may_hold_files: bool = False) 
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not may_hold_files and any(directory.iterdir()):
         raise InvalidInput("DIR", wanted, given=str(directory))
-    return said
+    return message
 
 
 def taken(directory: Path, pid: int | None) -> InvalidInput:
@@ -277,11 +277,11 @@ def cleared(directory: Path) -> str | None:
 
     Raise InvalidInput for a live one.
     """
-    said = None
+    message = None
     while (found := at(directory)) is not None and found.ours:
         if found.state() != "dead":
             raise taken(directory, found.pid)
         detach(directory, lazy=True)
         of = f"process {found.pid}" if found.pid else "a process"
-        said = f"{directory}: detached a stale mount, left by {of} that has exited"
-    return said
+        message = f"{directory}: detached a stale mount, left by {of} that has exited"
+    return message

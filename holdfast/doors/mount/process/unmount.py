@@ -122,7 +122,7 @@ class Watched:
     def __init__(self, file: int | None) -> None:
         self._file = file
 
-    def gone_within(self, seconds: float) -> bool:
+    def exits_within(self, seconds: float) -> bool:
         """Wait at most *seconds* for the process to exit; return whether it has."""
         if self._file is None:
             return True
@@ -147,7 +147,7 @@ PAUSE, TRIES = 0.05, 20
 """Seconds between tries, and their number: an ending program keeps a directory busy briefly."""
 
 
-class _Kept:
+class _SpoolBefore:
     """The spool of a mount before its end, to detect entries that the end adds."""
 
     def __init__(self, spool: Spool, stores: Sequence[str]) -> None:
@@ -155,7 +155,7 @@ class _Kept:
         self._before = set(self._entries())
 
     @classmethod
-    def of(cls, directory: Path, register: Register) -> "_Kept":
+    def of(cls, directory: Path, register: Register) -> "_SpoolBefore":
         """Return the spool of the mount on *directory*; empty if it does not answer."""
         try:
             status = status_of(directory, register)
@@ -224,11 +224,11 @@ def _unmount(mounted: Mounted, register: Register, *, lazy: bool, timeout: float
     if lazy:
         detach(directory, lazy=True)
         return f"unmounted {directory}; its process ends after the last close"
-    kept = _Kept.of(directory, register)
+    before = _SpoolBefore.of(directory, register)
     with watched(mounted.pid) as process:
         _detach(mounted)
         _await(process, directory, mounted.pid, timeout)
-    kept.check(directory)
+    before.check(directory)
     return f"unmounted {directory}"
 
 
@@ -261,7 +261,7 @@ def _detach(mounted: Mounted) -> None:
 
 
 def _await(process: Watched, directory: Path, pid: int | None, timeout: float) -> None:
-    if not process.gone_within(timeout):
+    if not process.exits_within(timeout):
         raise Unavailable(
             f"{directory} is unmounted, but process {pid} was still saving after {timeout:g} s.",
             reason="timeout",

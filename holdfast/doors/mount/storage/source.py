@@ -34,7 +34,7 @@ class Contents:
 
     def __init__(self, limit: int) -> None:
         self._limit, self._size = limit, 0
-        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._cached: OrderedDict[str, bytes] = OrderedDict()
         self._lock = Lock()
 
     @property
@@ -45,9 +45,9 @@ class Contents:
     def get(self, sha256: str) -> bytes | None:
         """Return the content whose hash is *sha256*, or None."""
         with self._lock:
-            content = self._kept.get(sha256)
+            content = self._cached.get(sha256)
             if content is not None:
-                self._kept.move_to_end(sha256)
+                self._cached.move_to_end(sha256)
             return content
 
     def put(self, sha256: str, content: bytes) -> None:
@@ -56,13 +56,13 @@ class Contents:
         if cost > self._limit:
             return
         with self._lock:
-            if sha256 in self._kept:
-                self._kept.move_to_end(sha256)
+            if sha256 in self._cached:
+                self._cached.move_to_end(sha256)
                 return
-            self._kept[sha256] = content
+            self._cached[sha256] = content
             self._size += cost
             while self._size > self._limit:
-                _, oldest = self._kept.popitem(last=False)
+                _, oldest = self._cached.popitem(last=False)
                 self._size -= len(oldest) + ENTRY_BYTES
 
 

@@ -133,8 +133,8 @@ class FileIdentity(Struct, frozen=True):
         return itself, (self.sha256, self.path.rpartition("/")[2]), self.sha256
 
 
-def renamed(gone: Sequence[FileIdentity], new: Sequence[FileIdentity]) -> dict[str, str]:
-    """Match *new* files to files in *gone* that were renamed; return old paths by new.
+def renamed(missing: Sequence[FileIdentity], new: Sequence[FileIdentity]) -> dict[str, str]:
+    """Match *new* files to renamed ones in *missing*; return old paths by new paths.
 
     The same file matches first; then equal content under the same name, then under any name.
     """
@@ -142,7 +142,7 @@ def renamed(gone: Sequence[FileIdentity], new: Sequence[FileIdentity]) -> dict[s
     taken: set[str] = set()
     for place in range(3):
         left: defaultdict[Hashable, list[str]] = defaultdict(list)
-        for each in sorted(gone, key=lambda each: each.path, reverse=True):
+        for each in sorted(missing, key=lambda each: each.path, reverse=True):
             if each.path not in taken:
                 left[each.keys[place]].append(each.path)
         for each in sorted(new, key=lambda each: each.path):

@@ -256,7 +256,7 @@ class Reconciler:
         replica, held = self._replica, self.uploads.held
         identities = [case.identity for case in new]
         keys = {key for each in identities for key in (each.inode, each.sha256)}
-        gone: dict[str, Known] = {}
+        missing: dict[str, Known] = {}
         for known in replica.state:
             if known.sha256 not in keys and (known.mark is None or known.mark.inode not in keys):
                 continue
@@ -264,9 +264,9 @@ class Reconciler:
             if head is None or head is not replica.heads.of(known.memory_id) or known.path in held:
                 continue
             if replica.files.look(known.path).type in (FileType.ABSENT, FileType.DIRECTORY):
-                gone[known.path] = known
-        olds = renamed([FileIdentity.of(known) for known in gone.values()], identities)
-        return {path: gone[old] for path, old in olds.items()}
+                missing[known.path] = known
+        olds = renamed([FileIdentity.of(known) for known in missing.values()], identities)
+        return {path: missing[old] for path, old in olds.items()}
 
     # Actions
 

@@ -351,7 +351,7 @@ class Uploads:
                 agreed = Agreed(saved.id, saved.content_sha256)
                 replica.state.put(Known.of(case.path, agreed, case.file))
                 if case.is_new and kind_at(case.path) is Kind.TRANSIENT:
-                    replica.status.promote(saved.id)
+                    replica.status.materialise(saved.id)
         # The file may have changed since it was read.
         replica.soon(case.path)
 

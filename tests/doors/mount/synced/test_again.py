@@ -172,7 +172,7 @@ def test_a_change_of_names_that_was_cut_short_is_finished(
 def slugs(hf: Holdfast, *stores: str) -> dict[str, str]:
     """Return the name of the directory of each of *stores*, synced in that order."""
     return {
-        part.store.id: part.slug for part in mount_request(hf, session=None, stores=stores).parts
+        each.store.id: each.slug for each in mount_request(hf, session=None, stores=stores).stores
     }
 
 
