@@ -1,8 +1,8 @@
 """Runs and threads on a server: report the runs of this process, and read all."""
 
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from functools import cached_property, partial
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from threading import Event as Wait
 from typing import Any, Final, NoReturn, cast
 
@@ -192,31 +192,21 @@ def _steer(self: Runs, id: str, text: str, *, step: str | None = None) -> list[s
     return perform(self, "steer", {"id": id, "text": text, "step": step})
 
 
-def _delete(self: Runs, id: str) -> None:
-    """Delete a record; after a lost response, NotFound counts as deleted."""
-    delete = partial(perform, self, "delete", {"id": id})
-    try:
-        delete()
-    except Unavailable as unknown:
-        if unknown.written is not None or unknown.reason != "lost":
-            raise
-        try:
-            delete()
-        except NotFound:
-            return
-        except Unavailable:
-            raise unknown from None
+def _deleted(runs: Runs, arguments: Mapping[str, Any]) -> None:
+    """Delete the record again; one that is not found was deleted before."""
+    with suppress(NotFound):
+        perform(runs, "delete", arguments)
 
 
 RemoteRuns: Final = remote_memory(
     RECORDS,
     _AttachedRuns,
+    settle={"delete": _deleted},
     attach=_attach,
     entries=_entries,
     follow=_follow,
     cancel=_cancel,
     steer=_steer,
-    delete=_delete,
 )
 RemoteNetworkRuns: Final = remote_memory(NETWORK_RUNS)
 

@@ -149,18 +149,6 @@ def lines(position: str, type: str, data: bytes) -> bytes:
     return b"id: %b\n%b" % (position.encode(), message) if position else message
 
 
-ROUTES = (
-    HttpRoute(
-        "GET",
-        "/api/events",
-        "read",
-        follow_events,
-        "Follow what happens, as server-sent events.",
-        query=(text("types"), text("after")),
-    ),
-)
-
-
 _DIGITS = 18
 
 
@@ -200,7 +188,7 @@ def _first(hf: Holdfast, run_id: str, after: int) -> RunProgress:
 
 
 def last_received(call: Call, none: int) -> int:
-    """Return the number of the last event received: by the header, the query, or *none*."""
+    """Return the number of the last event received, by header or query, or *none*."""
     header = call.headers.get(b"last-event-id", b"").strip().decode("latin-1")
     if not header:
         return call.query.get("after", none)
@@ -219,7 +207,15 @@ def _messages(run_id: str, seen: RunProgress) -> bytes:
     return b"".join(message)
 
 
-RUN_EVENT_ROUTES = (
+ROUTES = (
+    HttpRoute(
+        "GET",
+        "/api/events",
+        "read",
+        follow_events,
+        "Follow what happens, as server-sent events.",
+        query=(text("types"), text("after")),
+    ),
     HttpRoute(
         "GET",
         f"{RUN}/events",
