@@ -37,7 +37,6 @@ from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import AgentSummary, DurableLimits, LimitsChanged, Swept
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions
-from holdfast.memories.run.records.runs import Runs
 from holdfast.memories.stores.records import Identity
 
 _log = logging.getLogger(__name__)
@@ -65,16 +64,12 @@ class RemoteHoldfast:
         self.keys = RemoteKeys(requests)
         self.threads = RemoteThreads(requests)
         self.network_runs = RemoteNetworkRuns(requests)
+        self.runs = RemoteRuns(requests)
         self._workspace = remote_workspace(client)
 
     @cached_property
     def _identity(self) -> Identity:
         return identity(self._client)
-
-    @cached_property
-    def runs(self) -> Runs:
-        """Runs of agents, visible to other clients during and after the run."""
-        return RemoteRuns(MemoryRequests(client=self._client))
 
     def save_run(
         self, memory: "memories.RunMemory", store_id: str, *, prefix: str = "/runs/"
@@ -235,8 +230,7 @@ class RemoteHoldfast:
         """End subscriptions, revoke tokens of narrowed handles, close connections."""
         if self._open:
             self._open = False
-            if "runs" in self.__dict__:
-                cast("Any", self.runs).attachments.close()
+            cast("Any", self.runs).attachments.close()
             for each in tuple(self._narrowed):
                 each.close()
             self.events.close()
