@@ -80,7 +80,7 @@ def default_signals() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep what mounts leave for the next one apart from that of whoever runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))

@@ -1,11 +1,16 @@
+"""The source of a mounted store: its feed, and calls with a deadline."""
+
+import gc
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import TypeVar, cast
 
 import pytest
 from targets import hf as hf
@@ -13,9 +18,11 @@ from targets import postgres as postgres
 
 import holdfast
 from holdfast.doors.mount.storage.deadline import Deadline
+from holdfast.doors.mount.storage.feed import StoreFeed
 from holdfast.doors.mount.storage.source import FAR_SECONDS, NEAR_SECONDS, Contents, StoreSource
 from holdfast.ground.errors import (
     Corrupt,
+    CursorExpired,
     HoldfastError,
     NotFound,
     PreconditionFailed,
@@ -23,7 +30,7 @@ from holdfast.ground.errors import (
 )
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.edits import Remove, Save
-from holdfast.memories.stores.records import Memory, Store
+from holdfast.memories.stores.records import ChangesPage, Memory, Snapshot, Store
 
 LONG = 60.0
 MIB = 1024 * 1024
@@ -307,3 +314,460 @@ def test_changes_of_a_server_are_waited_for_longer(remote: Holdfast, deadline: D
         near = StoreSource(hf, store, deadline=deadline, contents=Contents(MIB))
 
         assert (near.longest_wait, far.longest_wait) == (NEAR_SECONDS, FAR_SECONDS)
+
+
+T = TypeVar("T")
+Answer = ChangesPage | Snapshot | HoldfastError
+
+
+class Ear:
+    """What a feed tells, in order, and a way to wait for it."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, object]] = []
+        self.failing: set[str] = set()
+        self._heard = threading.Condition()
+
+    def follow(self, source: StoreSource, *, seq: int) -> StoreFeed:
+        return StoreFeed(
+            source,
+            seq=seq,
+            changed=lambda answer: self._hear("changed", answer),
+            resynced=lambda snapshot: self._hear("resynced", snapshot),
+            disconnected=lambda error: self._hear("lost", error),
+            reconnected=lambda: self._hear("back", None),
+        )
+
+    def _hear(self, what: str, fact: object) -> None:
+        with self._heard:
+            self.told.append((what, fact))
+            self._heard.notify_all()
+        if what in self.failing:
+            self.failing.remove(what)
+            raise ValueError("a bug")
+
+    def wait(self, heard: Callable[[], T]) -> T:
+        with self._heard:
+            assert self._heard.wait_for(heard, LONG), self.words
+            return heard()
+
+    @property
+    def words(self) -> list[str]:
+        with self._heard:
+            return [what for what, _ in self.told]
+
+    def changes(self) -> list[ChangesPage]:
+        """Return the answers that held changes."""
+        return [fact for _, fact in self.told if isinstance(fact, ChangesPage) and fact.changes]
+
+    def errors(self) -> list[HoldfastError]:
+        return [fact for _, fact in self.told if isinstance(fact, HoldfastError)]
+
+
+@pytest.fixture
+def ear() -> Ear:
+    return Ear()
+
+
+class TestFeedOnEachTarget:
+    """What is told of a store, wherever it is."""
+
+    @pytest.fixture
+    def source(self, hf: Holdfast) -> Iterator[StoreSource]:
+        deadline = Deadline(LONG)
+        store = hf.memory_stores.create(name="Notes")
+        yield StoreSource(hf, store, deadline=deadline, contents=Contents(0))
+        deadline.close()
+
+    @pytest.fixture
+    def feed(self, ear: Ear, source: StoreSource) -> Iterator[StoreFeed]:
+        feed = ear.follow(source, seq=source.snapshot().seq)
+        feed.start()
+        yield feed
+        feed.close()
+
+    @pytest.mark.usefixtures("feed")
+    def test_each_change_is_told_once_and_in_order(
+        self, hf: Holdfast, source: StoreSource, ear: Ear
+    ) -> None:
+        memories = [
+            hf.memory_stores.memories.create(source.id, path=f"/{name}.md", content=name)
+            for name in ("a", "b", "c")
+        ]
+        ear.wait(lambda: sum(len(each.changes) for each in ear.changes()) >= 3)
+
+        told = [change.memory for each in ear.changes() for change in each.changes]
+        assert told == memories
+
+    @pytest.mark.usefixtures("feed")
+    def test_that_the_store_was_archived_is_told(
+        self, hf: Holdfast, source: StoreSource, ear: Ear
+    ) -> None:
+        archived = hf.memory_stores.archive(source.id)
+
+        ear.wait(
+            lambda: any(
+                isinstance(fact, ChangesPage) and fact.archived_at == archived.archived_at
+                for _, fact in ear.told
+            )
+        )
+
+    @pytest.mark.usefixtures("feed")
+    def test_that_the_store_was_deleted_is_told(
+        self, hf: Holdfast, source: StoreSource, ear: Ear
+    ) -> None:
+        hf.memory_stores.delete(source.id)
+
+        [error] = ear.wait(ear.errors)
+        assert isinstance(error, NotFound)
+
+
+class Scripted:
+    """A source that answers as it is told to, one answer after another, and then waits."""
+
+    id = "memstore_1"
+    longest_wait = 1.0
+
+    def __init__(self, *answers: Answer) -> None:
+        self._answers = list(answers)
+        self.asked: list[int | None] = []
+        self.waits, self.over = threading.Event(), threading.Event()
+
+    def changes(self, after: int, wait: float) -> ChangesPage:
+        assert wait == self.longest_wait
+        self.asked.append(after)
+        return self._answer(ChangesPage)
+
+    def snapshot(self) -> Snapshot:
+        self.asked.append(None)
+        return self._answer(Snapshot)
+
+    def _answer(self, kind: type[T]) -> T:
+        if not self._answers:
+            self.waits.set()
+            self.over.wait(LONG)
+            raise Unavailable("The mount is stopping.", reason="closed")
+        answer = self._answers.pop(0)
+        if isinstance(answer, HoldfastError):
+            raise answer
+        assert isinstance(answer, kind)
+        return answer
+
+
+def changes(seq: int) -> ChangesPage:
+    return ChangesPage(seq=seq, changes=(), cap=10, archived_at=None)
+
+
+def snapshot(seq: int) -> Snapshot:
+    return Snapshot(seq=seq, memories=(), cap=10, archived_at=None)
+
+
+def away() -> Unavailable:
+    return Unavailable("It is away.", reason="lost")
+
+
+class TestWhatIsTold:
+    """Over a source that answers as it is told to."""
+
+    @pytest.fixture
+    def feed_of(self, ear: Ear) -> Iterator[Callable[[Scripted], StoreFeed]]:
+        """Give what starts a feed; it is closed at the end."""
+        made: list[tuple[Scripted, StoreFeed]] = []
+
+        def start(source: Scripted) -> StoreFeed:
+            feed = ear.follow(cast("StoreSource", source), seq=5)
+            made.append((source, feed))
+            feed.start()
+            assert source.waits.wait(LONG)
+            return feed
+
+        yield start
+        for source, feed in made:
+            feed.close()
+            source.over.set()
+
+    def test_it_goes_on_from_each_answer(
+        self, ear: Ear, feed_of: Callable[[Scripted], StoreFeed]
+    ) -> None:
+        source = Scripted(changes(5), changes(7), changes(7))
+        feed_of(source)
+
+        assert source.asked == [5, 5, 7, 7]
+        assert ear.words == ["changed"] * 3
+
+    def test_changes_that_are_no_longer_kept_become_a_snapshot(
+        self, ear: Ear, feed_of: Callable[[Scripted], StoreFeed]
+    ) -> None:
+        source = Scripted(CursorExpired(9), snapshot(9), changes(10))
+        feed_of(source)
+
+        assert source.asked == [5, None, 9, 10]
+        assert ear.words == ["resynced", "changed"]
+
+    def test_a_store_that_is_away_is_told_once_and_comes_back_with_a_snapshot(
+        self, ear: Ear, feed_of: Callable[[Scripted], StoreFeed]
+    ) -> None:
+        source = Scripted(away(), away(), snapshot(9), changes(10))
+        feed_of(source)
+
+        assert source.asked == [5, None, None, 9, 10]
+        assert ear.words == ["lost", "resynced", "back", "changed"]
+
+    def test_another_reason_to_be_away_is_told_too(
+        self, ear: Ear, feed_of: Callable[[Scripted], StoreFeed]
+    ) -> None:
+        gone = NotFound("memory store", "memstore_1")
+        feed_of(Scripted(away(), gone, snapshot(9)))
+
+        assert [type(error) for error in ear.errors()] == [Unavailable, NotFound]
+        assert ear.words == ["lost", "lost", "resynced", "back"]
+
+    @pytest.mark.parametrize("failing", ["changed", "resynced"])
+    def test_what_was_not_taken_in_becomes_a_snapshot(
+        self,
+        ear: Ear,
+        feed_of: Callable[[Scripted], StoreFeed],
+        failing: str,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        ear.failing = {failing}
+        feed_of(
+            Scripted(changes(6), CursorExpired(6), snapshot(9), snapshot(9))
+            if failing == "resynced"
+            else Scripted(changes(6), snapshot(9))
+        )
+
+        assert ear.words[-1] == "resynced"
+        assert "lost" not in ear.words
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+    def test_closed_it_tells_nothing_more(
+        self, ear: Ear, feed_of: Callable[[Scripted], StoreFeed]
+    ) -> None:
+        source = Scripted(changes(6))
+        feed = feed_of(source)
+
+        feed.close()
+        source.over.set()
+        for thread in threading.enumerate():
+            if thread.name == "holdfast-feed-memstore_1":
+                thread.join(LONG)
+
+        assert ear.words == ["changed"]
+
+    def test_it_is_behind_for_as_long_as_it_hears_nothing(
+        self, feed_of: Callable[[Scripted], StoreFeed]
+    ) -> None:
+        away_since = feed_of(Scripted(changes(6), away()))
+        followed = feed_of(Scripted(changes(6)))
+
+        assert followed.lag_seconds < away_since.lag_seconds
+
+
+AT_ONCE = 0.01
+
+
+@pytest.fixture
+def two_threads() -> Iterator[Deadline]:
+    deadline = Deadline(LONG, threads=2)
+    yield deadline
+    deadline.close()
+
+
+@pytest.fixture
+def hang() -> Iterator[Callable[[], None]]:
+    """Give work that hangs until the test is over."""
+    over = threading.Event()
+
+    def work() -> None:
+        over.wait(LONG)
+
+    yield work
+    over.set()
+
+
+def threads() -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if each.name == "holdfast-storage"}
+
+
+def test_a_call_returns_what_its_work_returns(two_threads: Deadline) -> None:
+    assert two_threads.call(lambda: 7) == 7
+
+
+def test_a_call_raises_what_its_work_raises(two_threads: Deadline) -> None:
+    def work() -> None:
+        raise NotFound("memory", "mem_1")
+
+    with pytest.raises(NotFound, match="mem_1"):
+        two_threads.call(work)
+
+
+def test_a_call_whose_time_is_over_is_unavailable(
+    two_threads: Deadline, hang: Callable[[], None]
+) -> None:
+    with pytest.raises(Unavailable) as raised:
+        two_threads.call(hang, seconds=AT_ONCE)
+
+    assert (raised.value.reason, raised.value.written) == ("timeout", None)
+
+
+def test_what_hangs_holds_up_nobody_else(two_threads: Deadline, hang: Callable[[], None]) -> None:
+    with pytest.raises(Unavailable):
+        two_threads.call(hang, seconds=AT_ONCE)
+
+    assert two_threads.call(lambda: "answered") == "answered"
+
+
+def test_what_its_caller_gave_up_goes_on_alone(two_threads: Deadline) -> None:
+    go, gone = threading.Event(), threading.Event()
+
+    def work() -> None:
+        go.wait(LONG)
+        gone.set()
+
+    with pytest.raises(Unavailable):
+        two_threads.call(work, seconds=AT_ONCE)
+    go.set()
+
+    assert gone.wait(LONG)
+
+
+def test_a_call_that_finds_no_free_thread_certainly_did_nothing(
+    two_threads: Deadline, hang: Callable[[], None]
+) -> None:
+    ran: list[int] = []
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            two_threads.call(hang, seconds=AT_ONCE)
+
+    with pytest.raises(Unavailable) as raised:
+        two_threads.call(lambda: ran.append(1), seconds=AT_ONCE)
+
+    assert (raised.value.reason, raised.value.written, ran) == ("timeout", False, [])
+
+
+def test_a_call_waits_for_a_thread_to_be_free(two_threads: Deadline) -> None:
+    def ask(number: int) -> int:
+        return two_threads.call(lambda: number)
+
+    with ThreadPoolExecutor(8) as callers:
+        answers = list(callers.map(ask, range(500)))
+
+    assert answers == list(range(500))
+
+
+def test_threads_are_used_again_and_never_more_than_allowed() -> None:
+    before = threads()
+    deadline = Deadline(LONG, threads=2)
+    used = {deadline.call(threading.current_thread) for _ in range(50)}
+    both = threading.Barrier(2, timeout=LONG)
+    with ThreadPoolExecutor(8) as callers:
+        calls = [callers.submit(deadline.call, both.wait) for _ in range(8)]
+    places = [call.result(LONG) for call in calls]
+
+    assert len(used) == 1
+    assert sorted(places) == [0] * 4 + [1] * 4
+    assert len(threads() - before) == 2
+    deadline.close()
+
+
+def test_nothing_of_a_call_is_kept_after_it(two_threads: Deadline) -> None:
+    class Answer:
+        pass
+
+    answer = two_threads.call(Answer)
+    seen = weakref.ref(answer)
+    two_threads.call(lambda: None)
+    del answer
+    gc.collect()
+
+    assert seen() is None
+
+
+def test_what_nobody_waits_for_runs_when_a_thread_is_free(two_threads: Deadline) -> None:
+    ran = threading.Event()
+
+    assert two_threads.start(ran.set)
+    assert ran.wait(LONG)
+
+
+def test_what_nobody_waits_for_is_left_out_when_all_threads_are_busy(
+    two_threads: Deadline, hang: Callable[[], None]
+) -> None:
+    for _ in range(2):
+        assert two_threads.start(hang)
+
+    assert not two_threads.start(hang)
+
+
+def test_what_fails_alone_does_not_end_its_thread(two_threads: Deadline) -> None:
+    def work() -> None:
+        raise NotFound("memory", "mem_1")
+
+    for _ in range(5):
+        two_threads.call(lambda: None)
+        two_threads.start(work)
+
+    assert two_threads.call(lambda: 7) == 7
+
+
+def test_a_closed_deadline_begins_nothing(two_threads: Deadline) -> None:
+    two_threads.call(lambda: None)
+    two_threads.close()
+    two_threads.close()
+
+    with pytest.raises(Unavailable) as raised:
+        two_threads.call(lambda: 7)
+    assert (raised.value.reason, raised.value.written) == ("closed", False)
+    assert not two_threads.start(lambda: None)
+
+
+def test_closing_answers_those_who_wait_and_lets_the_threads_end(
+    hang: Callable[[], None],
+) -> None:
+    before = threads()
+    deadline = Deadline(LONG, threads=1)
+    deadline.start(hang)
+    with ThreadPoolExecutor(1) as callers:
+        waiting = callers.submit(deadline.call, lambda: 7, seconds=LONG)
+        while deadline.waiting == 0:
+            threading.Event().wait(0.001)
+        deadline.close()
+
+        with pytest.raises(Unavailable, match="stopping"):
+            waiting.result(LONG)
+    assert len(threads() - before) == 1
+
+
+def test_the_threads_of_a_closed_deadline_end_when_they_have_nothing_left_to_do() -> None:
+    before, over = threads(), threading.Event()
+
+    def work() -> None:
+        over.wait(LONG)
+
+    deadline = Deadline(LONG, threads=2)
+    deadline.start(work)
+    deadline.call(lambda: None)
+    deadline.close()
+    over.set()
+    for thread in threads() - before:
+        thread.join(LONG)
+
+    assert threads() <= before
+
+
+def test_a_call_that_hangs_does_not_hold_up_the_end_of_the_process() -> None:
+    program = """
+import threading
+from holdfast.doors.mount.storage.deadline import Deadline
+from holdfast.ground.errors import Unavailable
+try:
+    Deadline(0.01).call(threading.Event().wait)
+except Unavailable:
+    print("given up")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=LONG, check=True
+    )
+
+    assert done.stdout == "given up\n"

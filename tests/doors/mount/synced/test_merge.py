@@ -1,11 +1,16 @@
-"""The rules of merging: no content is lost, no head overlooked, and it comes to rest."""
+"""Merging of files and memories: the rules, the store's heads, the agreed state."""
 
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.doors.mount.sync.files import ABSENT, FileType, LocalFile
+from holdfast.doors.mount.sync.files import ABSENT, FileType, LocalFile, Mark
 from holdfast.doors.mount.sync.merge import FileIdentity, SyncAction, believed, decide, renamed
-from holdfast.doors.mount.sync.state import Agreed
+from holdfast.doors.mount.sync.state import Agreed, Header, Known, LocalHeads, State
+from holdfast.memories.stores.records import Applied, ChangesPage, Memory, MemoryChange, Snapshot
 
 CONTENTS = st.sampled_from(["one", "two", "three"])
 AGREED = st.none() | st.builds(Agreed, st.sampled_from(["mem_1", "mem_2"]), CONTENTS)
@@ -159,3 +164,218 @@ def test_few_missing_files_are_believed_and_many_are_not() -> None:
     assert believed(25, 100)
     assert not believed(9, 35)
     assert not believed(26, 100)
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def memory(path: str, id: str = "mem_1", sha256: str = "aa") -> Memory:
+    return Memory(
+        id=id,
+        memory_store_id="memstore_1",
+        memory_version_id="memver_1",
+        path=path,
+        content=None,
+        content_sha256=sha256,
+        content_size_bytes=1,
+        created_at=NOW,
+        updated_at=NOW,
+    )
+
+
+def changes(seq: int, *changed: tuple[int, str, Memory | None]) -> ChangesPage:
+    told = tuple(
+        MemoryChange(
+            seq=at,
+            memory_id=id,
+            operation="deleted" if head is None else "modified",
+            memory=head,
+        )
+        for at, id, head in changed
+    )
+    return ChangesPage(seq=seq, changes=told, cap=10, archived_at=None)
+
+
+def answer(seq: int, *memories: Memory, deleted: tuple[str, ...] = ()) -> Applied:
+    return Applied(seq=seq, changed=True, memories=memories, deleted=deleted)
+
+
+def test_changes_tell_at_which_paths_something_else_is() -> None:
+    heads = LocalHeads()
+
+    assert heads.absorb(changes(1, (1, "mem_1", memory("/a")))) == {"/a"}
+    assert heads.absorb(changes(2, (2, "mem_1", memory("/b")))) == {"/a", "/b"}
+    assert heads.absorb(changes(3, (3, "mem_1", None))) == {"/b"}
+    assert len(heads) == 0
+
+
+def test_what_is_told_twice_is_told_once() -> None:
+    heads = LocalHeads()
+    heads.absorb(changes(2, (2, "mem_1", memory("/b"))))
+
+    assert heads.absorb(changes(1, (1, "mem_1", memory("/a")))) == set()
+    assert heads.at("/b") == memory("/b")
+    assert heads.seq == 2
+
+
+def test_a_result_is_not_undone_by_an_older_page_once_the_heads_caught_up() -> None:
+    heads = LocalHeads()
+    heads.put(answer(5, memory("/a", sha256="ours")))
+    heads.absorb(changes(5, (5, "mem_1", memory("/a", sha256="ours"))))
+
+    assert heads.absorb(changes(4, (4, "mem_1", memory("/a", sha256="older")))) == set()
+
+    assert heads.at("/a") == memory("/a", sha256="ours")
+
+
+def test_a_deletion_is_not_undone_by_an_older_page_once_the_heads_caught_up() -> None:
+    heads = LocalHeads()
+    heads.absorb(changes(1, (1, "mem_1", memory("/a"))))
+    heads.put(answer(3, deleted=("mem_1",)))
+    assert heads.absorb(changes(3, (3, "mem_1", None))) == set()
+
+    heads.absorb(changes(2, (2, "mem_1", memory("/a", sha256="older"))))
+
+    assert heads.at("/a") is None
+
+
+def test_a_change_after_a_result_counts() -> None:
+    heads = LocalHeads()
+    heads.put(answer(5, memory("/a", sha256="ours")))
+
+    heads.absorb(changes(6, (6, "mem_1", memory("/a", sha256="newer"))))
+
+    assert heads.at("/a") == memory("/a", sha256="newer")
+
+
+def test_two_memories_that_change_places_in_one_moment_do() -> None:
+    heads = LocalHeads()
+    heads.absorb(changes(2, (1, "mem_1", memory("/a")), (2, "mem_2", memory("/b", "mem_2"))))
+
+    heads.absorb(changes(3, (3, "mem_1", memory("/b")), (3, "mem_2", memory("/a", "mem_2"))))
+
+    assert (heads.at("/b"), heads.at("/a")) == (memory("/b"), memory("/a", "mem_2"))
+
+
+def test_a_snapshot_replaces_all_heads_unless_it_is_older() -> None:
+    heads = LocalHeads()
+    heads.absorb(changes(2, (1, "mem_1", memory("/a")), (2, "mem_2", memory("/b", "mem_2"))))
+    snapshot = Snapshot(seq=5, memories=(memory("/a", sha256="new"),), cap=10, archived_at=None)
+
+    assert heads.reset(snapshot) == {"/a", "/b"}
+    assert heads.paths() == ["/a"]
+
+    older = Snapshot(seq=4, memories=(), cap=10, archived_at=None)
+    assert heads.reset(older) == set()
+    assert heads.paths() == ["/a"]
+
+
+def test_what_has_no_place_on_disk_is_counted_and_not_shown() -> None:
+    heads = LocalHeads()
+    heads.absorb(
+        changes(
+            3,
+            (1, "mem_1", memory("/" + "x" * 256)),
+            (2, "mem_2", memory("/.memory-errors", "mem_2")),
+            (3, "mem_3", memory("/a", "mem_3")),
+        )
+    )
+
+    assert heads.paths() == ["/a"]
+    assert (len(heads), heads.unfit) == (3, ["mem_1", "mem_2"])
+    assert heads.at("/.memory-errors") is None
+
+
+HEADER = Header(store_id="memstore_1", slug="notes")
+
+
+def known(path: str, id: str = "mem_1", sha256: str = "aa") -> Known:
+    return Known(path, id, sha256, Mark(1, 2, 3, 4), 5)
+
+
+@pytest.fixture
+def agreed(tmp_path: Path) -> State:
+    state = State(tmp_path / "sync/s.jsonl", HEADER)
+    state.open()
+    return state
+
+
+def read(tmp_path: Path) -> list[Known]:
+    """Return what another process would know now."""
+    return list(State(tmp_path / "sync/s.jsonl", HEADER))
+
+
+def test_what_is_put_is_known_to_the_next_at_once(tmp_path: Path, agreed: State) -> None:
+    agreed.put(known("/a"))
+    agreed.put(known("/b", "mem_2"))
+    agreed.forget("/a")
+
+    assert read(tmp_path) == [known("/b", "mem_2")]
+
+
+def test_a_memory_that_moved_is_known_at_both_paths_until_one_is_forgotten(
+    tmp_path: Path, agreed: State
+) -> None:
+    agreed.put(known("/a"))
+    agreed.put(known("/b"))
+    assert read(tmp_path) == [known("/a"), known("/b")]
+    assert agreed.of("mem_1") == known("/b")
+
+    agreed.forget("/a")
+
+    assert read(tmp_path) == [known("/b")]
+    assert agreed.of("mem_1") == known("/b")
+
+
+def test_two_memories_may_change_places(tmp_path: Path, agreed: State) -> None:
+    agreed.put(known("/a", "mem_1"), known("/b", "mem_2"))
+    agreed.put(known("/b", "mem_1"), known("/a", "mem_2"))
+
+    assert {each.path: each.memory_id for each in read(tmp_path)} == {"/b": "mem_1", "/a": "mem_2"}
+
+
+@pytest.mark.parametrize("cut", range(1, 60))
+def test_a_line_that_was_cut_short_does_not_count(tmp_path: Path, agreed: State, cut: int) -> None:
+    agreed.put(known("/a"))
+    file = tmp_path / "sync/s.jsonl"
+    whole = file.read_bytes()
+    agreed.put(known("/b", "mem_2"))
+    longer = file.read_bytes()
+
+    file.write_bytes(longer[: min(len(whole) + cut, len(longer) - 1)])
+
+    assert read(tmp_path) == [known("/a")]
+
+
+def test_it_does_not_grow_for_ever(tmp_path: Path, agreed: State) -> None:
+    for number in range(3_000):
+        agreed.put(known("/a", sha256=str(number)))
+    agreed.tidy()
+
+    assert len((tmp_path / "sync/s.jsonl").read_bytes().splitlines()) == 2
+    agreed.put(known("/b", "mem_2"))
+    assert len(read(tmp_path)) == 2
+
+
+def test_it_knows_the_name_its_directory_had(tmp_path: Path, agreed: State) -> None:
+    agreed.put(known("/a"))
+
+    again = State(tmp_path / "sync/s.jsonl", Header(store_id="memstore_1", slug="diary"))
+
+    assert (again.slug, again.existed) == ("notes", True)
+
+
+def test_a_store_that_is_no_more_leaves_nothing(tmp_path: Path, agreed: State) -> None:
+    agreed.put(known("/a"))
+
+    agreed.remove()
+
+    assert list((tmp_path / "sync").iterdir()) == []
+    assert list(agreed) == []
+
+
+def test_names_of_directories_do_not_reach_across(agreed: State) -> None:
+    agreed.put(known("/a/b", "mem_1"), known("/ab", "mem_2"), known("/a", "mem_3"))
+
+    assert agreed.below("/a") == ["/a/b"]
+    assert len(agreed.below("/")) == 3

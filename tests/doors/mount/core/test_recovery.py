@@ -1,17 +1,19 @@
-"""Never lose, never lie: what fails, what is told of it, and what becomes of the bytes."""
+"""Failed saves: their errors, their bytes on disk, and the next mount."""
 
 import logging
 import os
 import re
+import stat
 from collections.abc import Callable
 from errno import EACCES, EEXIST, EIO, ENOENT, ENOSPC, EROFS, ESTALE
 
 import pytest
-from doors.mount.core.driven import Driven, refused
-from doors.mount.core.trouble import gone, unsure
+from doors.mount.core.driven import Drive, Driven, refused
+from doors.mount.core.trouble import gone, spooled_files, unsure
 
 from holdfast.ground import errors
 from holdfast.ground.ids import KINDS
+from holdfast.ground.text import sha256_hex
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -539,3 +541,319 @@ def test_what_fails_at_open(mount: Driven, failure: Failure, number: int) -> Non
 
     with refused(number):
         mount.open("/notes/a.md")
+
+
+def test_an_entry_tells_what_it_is(mount: Driven) -> None:
+    memory = mount.given("/d/a.md", "old\n")
+    mount.sources["notes"].refusing = gone
+    with refused(EIO):
+        mount.edit("/notes/d/a.md", 0, b"OLD")
+
+    (left,) = mount.spooled()
+    facts = dict(left.facts)
+    assert facts.pop("message")
+    assert facts == {
+        "type": "spooled",
+        "store_id": mount.id(),
+        "memory_id": memory.id,
+        "path": "/d/a.md",
+        "base_sha256": memory.content_sha256,
+        "kind": "save",
+        "errno": "EIO",
+        "edit_id": mount.sources["notes"].edit_ids[0],
+        "at": mount.clock.now().isoformat(timespec="microseconds")[:-6] + "Z",
+        "session_id": None,
+        "content_sha256": sha256_hex(b"OLD\n"),
+    }
+
+
+def test_an_append_is_spooled_as_what_is_appended(mount: Driven) -> None:
+    mount.given("/a.md", "old\n")
+    mount.sources["notes"].refusing = gone
+    with refused(EIO):
+        mount.append("/notes/a.md", b"mine\n")
+
+    (left,) = mount.spooled()
+    assert (left.content, left.facts["kind"]) == (b"mine\n", "append")
+
+
+def test_an_entry_says_its_session(mount: Driven) -> None:
+    mount = mount.again(session_id="sesn_1")
+    mount.sources["notes"].refusing = gone
+    with refused(EIO):
+        mount.put("/notes/a.md", b"x")
+
+    assert mount.spooled()[0].facts["session_id"] == "sesn_1"
+
+
+def test_an_entry_is_for_its_owner_alone_and_named_by_time_errno_and_file(
+    mount: Driven,
+) -> None:
+    mount.sources["notes"].refusing = gone
+    with refused(EIO):
+        mount.put("/notes/a b.md", b"x")
+
+    ((content, facts),) = spooled_files(mount.root, mount.id())
+    assert re.fullmatch(r"[0-9TZ:.+-]+-EIO-a b\.md", content.name)
+    assert facts.name == content.name + ".json"
+    assert stat.S_IMODE(content.stat().st_mode) == stat.S_IMODE(facts.stat().st_mode) == 0o600
+    assert stat.S_IMODE(content.parent.stat().st_mode) == 0o700
+
+
+def test_an_entry_of_a_long_name_fits(mount: Driven) -> None:
+    mount.sources["notes"].refusing = gone
+    with refused(EIO):
+        mount.put("/notes/" + "\u00e9" * 127, b"x")
+
+    assert mount.spooled()[0].facts["path"] == "/" + "\u00e9" * 127
+
+
+def test_when_the_spool_is_full_the_bytes_stay_in_memory(mount: Driven) -> None:
+    mount.given("/a.md", "old\n")
+    mount.sources["notes"].refusing = gone
+    mount.spool.full = True
+    with refused():
+        mount.put("/notes/a.md", b"mine\n")
+
+    assert mount.cat("/notes/a.md") == b"mine\n"
+    assert mount.state() == "unsafe"
+
+
+def test_what_could_not_be_spooled_is_saved_once_storage_is_back(mount: Driven) -> None:
+    mount.sources["notes"].refusing = gone
+    mount.spool.full = True
+    with refused():
+        mount.put("/notes/a.md", b"mine\n")
+    mount.sources["notes"].heal()
+    mount.later.advance(10)
+
+    assert mount.kept() == {"/a.md": "mine\n"}
+    assert mount.state() == "ok"
+
+
+def test_what_could_not_be_spooled_is_spooled_once_there_is_room(mount: Driven) -> None:
+    mount.sources["notes"].refusing = gone
+    mount.spool.full = True
+    with refused():
+        mount.put("/notes/a.md", b"mine\n")
+    mount.spool.full = False
+    mount.later.advance(10)
+
+    assert [left.content for left in mount.spooled()] == [b"mine\n"]
+    assert mount.state() != "unsafe"
+
+
+def test_a_full_spool_is_one_event(mount: Driven) -> None:
+    mount.sources["notes"].refusing = gone
+    mount.spool.full = True
+    with refused():
+        mount.put("/notes/a.md", b"mine\n")
+    before = len(mount.events)
+    mount.later.advance(100)
+
+    assert before >= 1
+    assert len(mount.events) == before
+
+
+def test_with_a_full_spool_no_more_than_64_mebibytes_are_kept_unsaved(mount: Driven) -> None:
+    mount.sources["notes"].refusing = gone
+    mount.spool.full = True
+    size = 102_400
+    for number in range(64 * 1024 * 1024 // size):
+        with refused():
+            mount.put(f"/notes/{number}.md", b"x" * size)
+    file = mount.open("/notes/more.md", NEW)
+
+    with refused(ENOSPC):
+        file.write(b"x" * size)
+
+
+TROUBLES: dict[str, tuple[Failure | None, Failure | None]] = {
+    "nothing was done": (gone, None),
+    "nothing was done, which is not known": (unsure, None),
+    "it was done, which is not known": (None, unsure),
+}
+"""What a save is refused with, or its answer is lost with."""
+
+
+def test_the_next_mount_saves_what_was_left_for_now(mount: Driven) -> None:
+    memory = mount.given("/a.md", "old\n")
+    mount.sources["notes"].refusing = gone
+    with refused(EIO):
+        mount.put("/notes/a.md", b"mine\n")
+    with refused(EIO):
+        mount.put("/notes/b.md", b"new\n")
+    mount.crash()
+    heir = mount.again()
+
+    assert heir.kept() == {"/a.md": "mine\n", "/b.md": "new\n"}
+    assert heir.at("/a.md").id == memory.id
+    assert heir.spooled() == []
+    assert heir.cat("/notes/a.md") == b"mine\n"
+    assert "mount.recovered" in heir.event_types()
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_the_next_mount_appends_what_was_left_whatever_came_meanwhile(
+    mount: Driven, lost: bool
+) -> None:
+    memory = mount.given("/a.md", "one\n")
+    source = mount.sources["notes"]
+    source.losing, source.refusing = (unsure, None) if lost else (None, gone)
+    with refused(EIO):
+        mount.append("/notes/a.md", b"mine\n")
+    mount.crash()
+    now = mount.at("/a.md").content or ""
+    mount.hf.memory_stores.memories.update(
+        memory.id, memory_store_id=mount.id(), content=now + "two\n"
+    )
+    heir = mount.again()
+
+    expected = "one\nmine\ntwo\n" if lost else "one\ntwo\nmine\n"
+    assert heir.kept() == {"/a.md": expected}
+    assert heir.spooled() == []
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_the_next_mount_finds_overtaken_stays(mount: Driven, whole: bool) -> None:
+    memory = mount.given("/a.md", "old\n")
+    mount.sources["notes"].refusing = gone
+    with refused(EIO):
+        if whole:
+            mount.put("/notes/a.md", b"mine\n")
+        else:
+            mount.edit("/notes/a.md", 0, b"OLD")
+    mount.crash()
+    mount.hf.memory_stores.memories.update(memory.id, memory_store_id=mount.id(), content="else\n")
+    heir = mount.again()
+
+    assert heir.kept() == {"/a.md": "else\n"}
+    assert [left.content for left in heir.spooled()] == [b"mine\n" if whole else b"OLD\n"]
+
+
+@pytest.mark.parametrize("trouble", [*TROUBLES.values()], ids=TROUBLES)
+@pytest.mark.parametrize("second", ["append", "edit", "whole"])
+@pytest.mark.parametrize("first", ["new", "append", "edit", "whole"])
+def test_the_next_mount_saves_each_of_several_that_were_left(
+    mount: Driven, first: str, second: str, trouble: tuple[Failure | None, Failure | None]
+) -> None:
+    if first != "new":
+        mount.given("/a.md", "old\n")
+    source = mount.sources["notes"]
+    source.refusing, source.losing = trouble
+    expected = b"old\n"
+    for how, word in ((first, b"one\n"), (second, b"two\n")):
+        with refused(EIO):
+            if how == "append":
+                mount.append("/notes/a.md", word)
+            elif how == "edit":
+                mount.edit("/notes/a.md", 0, word)
+            else:
+                mount.put("/notes/a.md", word)
+        whole = how in ("new", "whole")
+        expected = word if whole else expected + word if how == "append" else word + expected[4:]
+    mount.crash()
+    heir = mount.again()
+    heir.later.advance(20)
+
+    assert heir.kept() == {"/a.md": expected.decode()}
+    assert heir.spooled() == []
+
+
+def test_what_failed_for_good_stays_for_the_user(mount: Driven) -> None:
+    with refused():
+        mount.put("/notes/a.md", b"cut \xc3")
+    mount.crash()
+    heir = mount.again()
+
+    assert heir.kept() == {}
+    assert [left.content for left in heir.spooled()] == [b"cut \xc3"]
+
+
+def test_the_next_mount_promotes_a_transient_file(mount: Driven) -> None:
+    mount.put("/notes/a.tmp", b"x")
+    mount.crash()
+    heir = mount.again()
+    heir.later.advance(10)
+
+    assert heir.kept() == {"/a.tmp": "x"}
+    assert heir.spooled() == []
+
+
+@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize(
+    ("old", "new"), [("/notes/d", "/notes/e"), ("/notes/d/a.tmp", "/notes/d/b.tmp")]
+)
+def test_the_next_mount_promotes_a_transient_file_under_its_last_name(
+    mount: Driven, old: str, new: str, opened: bool
+) -> None:
+    mount.core.mkdir("/notes/d")
+    mount.put("/notes/d/a.tmp", b"x")
+    if opened:
+        mount.open("/notes/d/a.tmp", os.O_RDWR)
+    mount.core.rename(old, new)
+    after = "/e/a.tmp" if new == "/notes/e" else "/d/b.tmp"
+    assert [left.facts["path"] for left in mount.spooled()] == [after]
+    mount.crash()
+    heir = mount.again()
+    heir.later.advance(10)
+
+    assert heir.kept() == {after: "x"}
+
+
+def test_the_next_mount_saves_what_was_left_under_its_last_name(mount: Driven) -> None:
+    mount.core.mkdir("/notes/d")
+    mount.sources["notes"].refusing = gone
+    with refused(EIO):
+        mount.put("/notes/d/a.md", b"x")
+    try:
+        mount.core.rename("/notes/d", "/notes/e")
+    except OSError as error:
+        after = "/d/a.md" if error.errno == EIO else ""
+    else:
+        after = "/e/a.md"
+    mount.crash()
+
+    assert mount.again().kept() == {after: "x"}
+
+
+def test_what_was_not_closed_is_lost_in_a_crash_and_nothing_else(mount: Driven) -> None:
+    mount.given("/a.md", "old\n")
+    mount.open("/notes/a.md", NEW).write(b"mine\n")
+    mount.put("/notes/b.md", b"b")
+    mount.crash()
+    heir = mount.again()
+
+    assert heir.kept() == {"/a.md": "old\n", "/b.md": "b"}
+    assert heir.cat("/notes/a.md") == b"old\n"
+
+
+def test_two_mounts_never_take_the_same_entry(mount: Driven) -> None:
+    mount.given("/a.md", "one\n")
+    mount.sources["notes"].refusing = gone
+    with refused(EIO):
+        mount.append("/notes/a.md", b"mine\n")
+    second = mount.again()
+    assert second.kept() == {"/a.md": "one\n"}
+
+    mount.sources["notes"].heal()
+    mount.later.advance(10)
+    assert mount.kept() == {"/a.md": "one\nmine\n"}
+
+
+def test_what_cannot_be_saved_at_the_start_is_tried_again(drive: Drive) -> None:
+    mount = drive().start()
+    mount.sources["notes"].refusing = gone
+    with refused(EIO):
+        mount.put("/notes/a.md", b"mine\n")
+    mount.crash()
+    heir = Driven(mount.hf, mount.clock, mount.root, mount.stores)
+    mount.heirs.append(heir)
+    heir.sources["notes"].refusing = gone
+    heir.start()
+    assert [left.content for left in heir.spooled()] == [b"mine\n"]
+    heir.sources["notes"].heal()
+    heir.later.advance(10)
+
+    assert heir.kept() == {"/a.md": "mine\n"}
+    assert heir.spooled() == []
