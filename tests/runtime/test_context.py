@@ -1,19 +1,29 @@
-"""What the executors of one run share."""
+"""The context of a run: shared memory, traces, and runs seen through a server."""
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, cast
 
+import httpx
 import pytest
-from stepping import Stepping
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from runtime.plans.workers import Workers, plan, task
+from stepping import Stepping, names
 
 import holdfast
 from holdfast import RunMemory
+from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import InvalidInput, NotFound, WaitTimeout
-from holdfast.runtime import Context
+from holdfast.library.holdfast import Holdfast
+from holdfast.runtime import Context, ParallelTaskExecutor
 from holdfast.runtime.watch import BUFFER
 from holdfast.testing import ScriptedModel, call
 from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.serving import serving
 
 pytestmark = pytest.mark.anyio
 
@@ -215,3 +225,240 @@ async def test_a_run_whose_task_is_cancelled_is_shown_as_cancelled() -> None:
 def test_a_profile_that_is_none_is_refused_at_once() -> None:
     with pytest.raises(InvalidInput, match="alone or together"):
         Context(profile=cast("Any", "apart"))
+
+
+class Tracing:
+    """A run that is traced."""
+
+    def __init__(self, *, content: bool = False) -> None:
+        self._exporter = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.context = Context(
+            run_id="run_1", clock=FrozenClock(), tracer_provider=provider, trace_content=content
+        )
+
+    @property
+    def spans(self) -> dict[str, ReadableSpan]:
+        """The spans that ended, by name; the last of each name."""
+        return {span.name: span for span in self._exporter.get_finished_spans()}
+
+    @property
+    def text(self) -> str:
+        """All there is in all spans."""
+        return "\n".join(span.to_json() for span in self._exporter.get_finished_spans())
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    """Return ours, and those of usage."""
+    found = dict(span.attributes or {})
+    return {name: value for name, value in found.items() if not name.startswith("logfire")}
+
+
+def parent(span: ReadableSpan) -> int | None:
+    return span.parent.span_id if span.parent else None
+
+
+def number(span: ReadableSpan) -> int:
+    assert span.context is not None
+    return span.context.span_id
+
+
+async def test_a_step_is_traced_below_its_run_and_its_requests_below_it() -> None:
+    tracing = Tracing()
+    stepping = Stepping([call("memory_list"), "Three."], context=tracing.context)
+
+    await stepping.executor.run()
+
+    run, step = tracing.spans["holdfast.run"], tracing.spans["holdfast.step"]
+    below = [each for name, each in tracing.spans.items() if not name.startswith("holdfast")]
+    assert parent(run) is None
+    assert parent(step) == number(run)
+    assert number(step) in {parent(each) for each in below}
+    assert attributes(run) == {"holdfast.run_id": "run_1", "holdfast.state": "completed"}
+    usage = tracing.context.usage
+    assert attributes(step) == {
+        "holdfast.run_id": "run_1",
+        "holdfast.task_id": "harbour",
+        "holdfast.step_id": "count",
+        "holdfast.state": "completed",
+        "holdfast.iterations": 2,
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+    }
+
+
+async def test_a_failed_step_says_why() -> None:
+    tracing = Tracing()
+    stepping = Stepping([OSError("no route")], context=tracing.context, item_index=4)
+
+    await stepping.events()
+
+    found = attributes(tracing.spans["holdfast.step"])
+    assert found["holdfast.state"] == "failed"
+    assert found["holdfast.reason"] == "model_error"
+    assert found["holdfast.item_index"] == 4
+
+
+async def test_a_step_is_linked_to_those_it_needs() -> None:
+    tracing = Tracing()
+    first = Stepping(["Three."], context=tracing.context)
+    await first.executor.run()
+    needed = tracing.spans["holdfast.step"]
+    second = Stepping(["Four."], context=tracing.context, step={"depends_on": ["count", "other"]})
+    second.step.id = "again"
+
+    await second.executor.run()
+
+    links = tracing.spans["holdfast.step"].links
+    assert [link.context.span_id for link in links] == [number(needed)]
+
+
+@pytest.mark.parametrize("content", [False, True])
+async def test_content_is_traced_only_when_asked_for(content: bool) -> None:
+    tracing = Tracing(content=content)
+    turns = [call("memory_write", key="note", value="SECRET-1"), "SECRET-2"]
+    stepping = Stepping(turns, context=tracing.context, instructions="SECRET-3")
+
+    await stepping.executor.run()
+
+    assert ("SECRET" in tracing.text) is content
+
+
+async def test_without_a_provider_nothing_below_is_instrumented() -> None:
+    stepping = Stepping(["Three."])
+
+    assert await stepping.executor.run() == "Three."
+    assert not stepping.context.spans["count"].is_valid
+
+
+BOUND = 60
+
+
+@pytest.fixture
+def hf(tmp_path: Path) -> Iterator[Holdfast]:
+    with holdfast.open(tmp_path / "a.db") as hf:
+        yield hf
+
+
+@pytest.fixture
+async def http(hf: Holdfast) -> AsyncIterator[httpx.AsyncClient]:
+    with serving(hf, clock=SystemClock()) as url:
+        async with httpx.AsyncClient(base_url=url) as client:
+            yield client
+
+
+class Looking:
+    """A step that looks until it is let go, as a task of the test's."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self._begun, self._enough = asyncio.Event(), asyncio.Event()
+        self.stepping = Stepping(
+            [call("look"), "Three."], context=Context(hf=hf), tools=[self.look]
+        )
+        self.path = f"/api/runs/{self.stepping.context.run_id}"
+
+    async def look(self) -> str:
+        """Look."""
+        self._begun.set()
+        await self._enough.wait()
+        return "Ships."
+
+    async def begin(self) -> "asyncio.Task[list[Any]]":
+        work = asyncio.create_task(self.stepping.events())
+        await asyncio.wait_for(self._begun.wait(), BOUND)
+        return work
+
+    def let_go(self) -> None:
+        self._enough.set()
+
+
+async def test_a_run_is_shown_while_it_lasts_and_cancelled(
+    hf: Holdfast, http: httpx.AsyncClient
+) -> None:
+    looking = Looking(hf)
+    work = await looking.begin()
+
+    before = await http.get(looking.path)
+    said = await http.post(f"{looking.path}/cancel", json={"reason": "enough"})
+    events = await asyncio.wait_for(work, BOUND)
+    after = await http.post(f"{looking.path}/cancel")
+
+    assert (before.json()["state"], said.status_code) == ("running", 202)
+    assert names(events)[-2:] == ["step_cancelled", "cancelled"]
+    assert events[-1].reason == "enough"
+    assert (after.status_code, after.json()["error"]["reason"]) == (409, "ended")
+    assert (await http.get(looking.path)).json()["state"] == "cancelled"
+
+
+async def test_a_running_step_is_spoken_to(hf: Holdfast, http: httpx.AsyncClient) -> None:
+    looking = Looking(hf)
+    work = await looking.begin()
+
+    said = await http.post(f"{looking.path}/steer", json={"text": "Only the big ones."})
+    nobody = await http.post(f"{looking.path}/steer", json={"text": "Hurry.", "step": "no"})
+    looking.let_go()
+    await asyncio.wait_for(work, BOUND)
+
+    assert (said.status_code, said.json()) == (200, {"steps": ["count"]})
+    assert (nobody.status_code, nobody.json()["error"]["id"]) == (404, "no")
+    assert "Only the big ones." in looking.stepping.model.asked[1].text
+
+
+async def test_a_run_begun_with_another_handle_of_the_process_is_reached(
+    http: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    with holdfast.open(tmp_path / "a.db") as other:
+        looking = Looking(other)
+        work = await looking.begin()
+        other.run_attachments.flush()
+
+        steered = await http.post(f"{looking.path}/steer", json={"text": "Hurry."})
+        said = await http.post(f"{looking.path}/cancel", json={"reason": "enough"})
+        events = await asyncio.wait_for(work, BOUND)
+
+    assert steered.json() == {"steps": ["count"]}
+    assert said.status_code == 202
+    assert events[-1].reason == "enough"
+
+
+async def test_a_run_of_the_same_id_in_another_database_is_left_alone(
+    hf: Holdfast, http: httpx.AsyncClient
+) -> None:
+    with holdfast.open(":memory:") as other:
+        looking = Looking(other)
+        over = hf.runs.attach(RunMemory(run_id=looking.stepping.context.run_id), name="n")
+        work = await looking.begin()
+
+        said = await http.post(f"{looking.path}/cancel")
+        looking.let_go()
+        events = await asyncio.wait_for(work, BOUND)
+        over()
+
+    assert (said.status_code, said.json()["error"]["reason"]) == (409, "not_held")
+    assert names(events)[-1] == "completed"
+
+
+async def test_a_plan_keeps_what_was_done_when_it_is_cancelled(
+    hf: Holdfast, http: httpx.AsyncClient
+) -> None:
+    workers, begun = Workers(), asyncio.Event()
+    workers.wait("b1")
+    workers.on_begin = lambda id: begun.set() if id == "b1" else None
+    tasks = plan(task("a"), task("b", depends_on=["a"]), title="x" * 500)
+    run = ParallelTaskExecutor(plan=tasks, context=workers.context(hf=hf))
+    path = f"/api/runs/{run.context.run_id}"
+
+    async def events() -> list[Any]:
+        return [event async for event in run.execute()]
+
+    work = asyncio.create_task(events())
+    await asyncio.wait_for(begun.wait(), BOUND)
+    assert (await http.post(f"{path}/cancel")).status_code == 202
+    told = await asyncio.wait_for(work, BOUND)
+
+    assert told[-1].event == "cancelled"
+    record = (await http.get(path)).json()
+    assert (record["state"], len(record["name"])) == ("cancelled", 256)
+    listed = (await http.get(f"{path}/entries")).json()
+    assert [each["key"] for each in listed["entries"]] == ["task:a", "step:a1"]

@@ -1,25 +1,44 @@
-"""A plan that is gone on with: what is complete is kept, all else is done."""
+"""Plans that are resumed, killed, traced, and of any shape."""
 
 import asyncio
+import multiprocessing
+import signal
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from runtime.plans.dying import run, run_until
 from runtime.plans.workers import Workers, moments, plan, step, task, told
+from runtime.plans.workers import task as task_of
 
-from holdfast.errors import CheckpointMismatch, CheckpointUnreadable
+import holdfast
+from holdfast.errors import CheckpointMismatch, CheckpointUnreadable, NotFound
 from holdfast.runtime import (
     Checkpoint,
     Context,
     MemoryCheckpoints,
     ParallelTaskExecutor,
+    Step,
+    Task,
+    TaskExecutor,
     TaskPlan,
 )
-from holdfast.runtime.events import LogUpdate
+from holdfast.runtime.events import (
+    ExecutionEvent,
+    LogUpdate,
+    MemoryUpdate,
+    RunUpdate,
+    StepResult,
+    TaskUpdate,
+)
 from holdfast.testing.scripted import ScriptedModel
-
-pytestmark = pytest.mark.anyio
+from holdfast.testing.serving import new_workspace
 
 
 @pytest.fixture
@@ -59,6 +78,7 @@ async def stopped_at(workers: Workers, plan: TaskPlan, where: str, **given: Any)
     workers.ended.clear()
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
@@ -82,6 +102,7 @@ async def test_stopped_after_any_step_only_the_rest_is_done(
     assert {step.state for step in run.plan.steps} == {"completed"}
 
 
+@pytest.mark.anyio
 async def test_what_was_complete_is_told_as_restored(
     workers: Workers, kept: MemoryCheckpoints
 ) -> None:
@@ -102,6 +123,7 @@ async def test_what_was_complete_is_told_as_restored(
     assert not [e for e in events if isinstance(e, LogUpdate)]
 
 
+@pytest.mark.anyio
 async def test_the_whole_memory_comes_back(workers: Workers, kept: MemoryCheckpoints) -> None:
     context = workers.context(run_id="run_1")
     context.memory.set("shared:note", {"by": "a1"}, title="A note")
@@ -118,6 +140,7 @@ async def test_the_whole_memory_comes_back(workers: Workers, kept: MemoryCheckpo
     assert run.context.memory.get("step:a1") == context.memory.get("step:a1")
 
 
+@pytest.mark.anyio
 async def test_a_complete_run_is_done_again_without_a_request(
     workers: Workers, kept: MemoryCheckpoints
 ) -> None:
@@ -129,6 +152,7 @@ async def test_a_complete_run_is_done_again_without_a_request(
     assert workers.began == []
 
 
+@pytest.mark.anyio
 async def test_what_failed_is_tried_again(workers: Workers, kept: MemoryCheckpoints) -> None:
     workers.fails = {"a2"}
     await told(executor(workers, two_tasks(), checkpoint=kept))
@@ -149,6 +173,7 @@ def fanned() -> TaskPlan:
     return plan(task("t", step("list", output_schema={}), each, step("end", "each")))
 
 
+@pytest.mark.anyio
 async def test_items_that_were_done_are_kept(workers: Workers, kept: MemoryCheckpoints) -> None:
     workers.gives["list"] = ["x", "y", "z"]
     context = workers.context(run_id="run_1", max_concurrency=1)
@@ -163,6 +188,7 @@ async def test_items_that_were_done_are_kept(workers: Workers, kept: MemoryCheck
     assert [one["result"] for one in result] == ["done e0", "done e1", "done e2"]
 
 
+@pytest.mark.anyio
 async def test_items_that_failed_are_tried_again(workers: Workers, kept: MemoryCheckpoints) -> None:
     workers.gives["list"] = ["x", "y", "z"]
     workers.fails = {"e1"}
@@ -190,6 +216,7 @@ def other_model() -> Context:
     return Context(run_id="run_1", model=ScriptedModel([], name="other"))
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("differently", "parts"),
     [
@@ -224,6 +251,7 @@ async def test_a_run_is_not_gone_on_with_as_another(
     assert workers.began == []
 
 
+@pytest.mark.anyio
 async def test_it_may_be_begun_anew_instead(workers: Workers, kept: MemoryCheckpoints) -> None:
     await stopped_at(workers, two_tasks(), "b1", checkpoint=kept)
     run = executor(workers, other_plan(), checkpoint=kept, on_mismatch="restart")
@@ -238,6 +266,7 @@ async def test_it_may_be_begun_anew_instead(workers: Workers, kept: MemoryCheckp
     assert saved.completed_steps == ("a1", "a2", "b1", "b2")
 
 
+@pytest.mark.anyio
 async def test_an_unreadable_checkpoint_is_never_taken_for_none(workers: Workers) -> None:
     class Torn(MemoryCheckpoints):
         def load(self, run_id: str) -> Checkpoint | None:
@@ -249,6 +278,7 @@ async def test_an_unreadable_checkpoint_is_never_taken_for_none(workers: Workers
     assert workers.began == []
 
 
+@pytest.mark.anyio
 async def test_a_save_that_fails_is_told_and_the_run_goes_on(workers: Workers) -> None:
     class Full(MemoryCheckpoints):
         def save(self, checkpoint: Checkpoint) -> None:
@@ -267,6 +297,7 @@ async def test_a_save_that_fails_is_told_and_the_run_goes_on(workers: Workers) -
     assert "No space left on device" in failed
 
 
+@pytest.mark.anyio
 async def test_a_step_is_kept_before_what_needs_it_is_begun(workers: Workers) -> None:
     class Watched(MemoryCheckpoints):
         def save(self, checkpoint: Checkpoint) -> None:
@@ -282,6 +313,7 @@ async def test_a_step_is_kept_before_what_needs_it_is_begun(workers: Workers) ->
     assert saved[-1][0] == {"a1", "a2", "b1", "b2"}
 
 
+@pytest.mark.anyio
 async def test_a_checkpoint_says_what_the_run_was_begun_with(
     workers: Workers, kept: MemoryCheckpoints
 ) -> None:
@@ -332,3 +364,359 @@ def test_however_often_it_is_stopped_each_step_is_done_once(
         }
 
     asyncio.run(stop_and_go_on())
+
+
+FORKED = multiprocessing.get_context("forkserver")
+FORKED.set_forkserver_preload(
+    ["holdfast.testing.scripted", "holdfast.runtime.plans.executor", "holdfast.library.open"]
+)
+STEPS = ["list", "e0", "e1", "sum", "b1"]
+
+
+@pytest.fixture(params=["files", "sqlite", "postgres"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Give where the run is kept."""
+    match request.param:
+        case "files":
+            return f"files:{tmp_path}"
+        case "sqlite":
+            return f"{new_workspace()}@{tmp_path / 'h.db'}"
+        case _:
+            return f"{new_workspace()}@{request.getfixturevalue('postgres_url')}"
+
+
+def kill_at(target: str, where: str) -> None:
+    """Run the plan in another process that is killed when *where* is begun."""
+    process = FORKED.Process(target=run_until, args=(target, where))
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("where", STEPS)
+async def test_killed_in_any_step_no_completed_one_is_done_again(target: str, where: str) -> None:
+    kill_at(target, where)
+    workers = Workers()
+
+    assert await run(target, workers) == "done b1"
+
+    # An item of a fan-out is kept as soon as can be, a step before anything that needs it.
+    surely = STEPS.index("e0" if where in ("e0", "e1") else where)
+    assert workers.began in (STEPS[STEPS.index(where) :], STEPS[surely:])
+
+
+@pytest.mark.anyio
+async def test_killed_twice_it_is_still_gone_on_with(target: str) -> None:
+    kill_at(target, "e0")
+    kill_at(target, "b1")
+    workers = Workers()
+
+    assert await run(target, workers) == "done b1"
+
+    assert workers.began == ["b1"]
+
+
+async def traced(workers: Workers) -> dict[str, ReadableSpan]:
+    """Return our spans of a plan of two tasks, by what they are of."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tasks = plan(task("a", step("a1"), step("a2", "a1")), task("b", depends_on=["a"]))
+    context = workers.context(tracer_provider=provider)
+    await told(ParallelTaskExecutor(plan=tasks, context=context))
+    found: dict[str, ReadableSpan] = {}
+    for span in exporter.get_finished_spans():
+        known: Any = span.attributes or {}
+        if span.name.startswith("holdfast."):
+            name = known.get("holdfast.step_id") or known.get("holdfast.task_id") or "run"
+            found[name] = span
+    return found
+
+
+@pytest.mark.anyio
+async def test_a_step_is_traced_within_its_task_and_that_within_the_run(workers: Workers) -> None:
+    spans = await traced(workers)
+
+    assert {name: span.name for name, span in spans.items()} == {
+        "run": "holdfast.run",
+        "a": "holdfast.task",
+        "b": "holdfast.task",
+        "a1": "holdfast.step",
+        "a2": "holdfast.step",
+        "b1": "holdfast.step",
+    }
+    for within, around in (("a", "run"), ("b", "run"), ("a1", "a"), ("a2", "a"), ("b1", "b")):
+        parent, context = spans[within].parent, spans[around].context
+        assert parent is not None
+        assert context is not None
+        assert parent.span_id == context.span_id
+
+
+@pytest.mark.anyio
+async def test_the_span_of_a_task_says_how_it_ended(workers: Workers) -> None:
+    workers.fails = {"a2"}
+
+    spans = await traced(workers)
+
+    known: Any = spans["a"].attributes
+    assert (known["holdfast.state"], known["holdfast.reason"]) == ("failed", "steps")
+    assert "b" not in spans
+
+
+@pytest.mark.anyio
+async def test_a_step_hears_what_was_said_before_it_started(workers: Workers) -> None:
+    run = TaskExecutor(task=task("t", step("a"), step("b", "a")), context=workers.context())
+    steered = list[list[str]]()
+
+    def steer(id: str) -> None:
+        if id == "a":
+            steered.append(run.context.steer("Be brief.", step="b"))
+
+    workers.on_begin = steer
+    await run.run()
+
+    assert steered == [["b"]]
+    assert "Be brief." in workers.asked["b"].text
+    assert "Be brief." not in workers.asked["a"].text
+
+
+@pytest.mark.anyio
+async def test_nobody_speaks_to_a_step_that_never_starts(workers: Workers) -> None:
+    workers.fails = {"a"}
+    run = TaskExecutor(task=task("t", step("a"), step("b", "a")), context=workers.context())
+
+    await told(run)
+
+    with pytest.raises(NotFound):
+        run.context.steer("Hello?", step="b")
+
+
+@pytest.mark.anyio
+async def test_what_is_written_to_memory_is_told_once(workers: Workers) -> None:
+    run = ParallelTaskExecutor(plan=plan(task("a")), context=workers.context(), inputs={"k": 1})
+
+    events = await told(run)
+
+    written = [(e.key, e.version) for e in events if isinstance(e, MemoryUpdate)]
+    assert written == [("input:k", 1), ("step:a1", 1), ("task:a", 1)]
+
+
+@pytest.mark.anyio
+async def test_a_plan_is_seen_in_the_records_of_runs(workers: Workers) -> None:
+    with holdfast.open(":memory:") as hf:
+        run = ParallelTaskExecutor(plan=plan(task("a")), context=workers.context(hf=hf))
+        await run.run()
+
+        record = hf.runs.retrieve(run.context.run_id)
+
+    assert (record.name, record.state) == ("A plan", "completed")
+
+
+@pytest.mark.anyio
+async def test_a_mismatch_is_told_as_the_reason_of_the_end(workers: Workers) -> None:
+    kept = MemoryCheckpoints()
+
+    def again(title: str) -> ParallelTaskExecutor:
+        return ParallelTaskExecutor(
+            plan=plan(task("a"), title=title),
+            context=workers.context(run_id="run_1"),
+            checkpoint=kept,
+        )
+
+    await again("One").run()
+    events = list[Any]()
+
+    async def look_on() -> None:
+        async for event in again("Other").execute():
+            events.append(event)
+
+    with pytest.raises(CheckpointMismatch):
+        await look_on()
+
+    last = events[-1]
+    assert isinstance(last, RunUpdate)
+    assert last.event == "failed"
+    assert last.reason is not None
+    assert last.reason.startswith("The checkpoint is of another run: plan.title")
+    assert moments(events) == []
+
+
+ENDS = {
+    "completed": "_completed",
+    "failed": "_failed",
+    "blocked": "_blocked",
+    "cancelled": "_cancelled",
+}
+
+
+@st.composite
+def needs(draw: st.DrawFn, names: Sequence[str]) -> dict[str, list[str]]:
+    """Draw which of those before it each of *names* needs."""
+    return {
+        name: draw(st.lists(st.sampled_from(names[:place]), unique=True, max_size=3))
+        if place
+        else []
+        for place, name in enumerate(names)
+    }
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> TaskPlan:
+    """Draw a plan of up to four tasks of up to four steps, in any order that may be."""
+    names = [f"t{number}" for number in range(draw(st.integers(1, 4)))]
+    wanted = draw(needs(names))
+    return plan(*(draw(_tasks(name, wanted[name])) for name in draw(st.permutations(names))))
+
+
+@st.composite
+def _tasks(draw: st.DrawFn, name: str, wanted: list[str]) -> Task:
+    ids = [f"{name}s{number}" for number in range(draw(st.integers(1, 4)))]
+    within = draw(needs(ids))
+    # The last step is the finish step: nothing may need it.
+    first = draw(st.permutations(ids[:-1]))
+    steps = [step(id, *within[id]) for id in [*first, ids[-1]]]
+    return task_of(name, *steps, depends_on=wanted)
+
+
+def above(step: Step, task: Task, plan: TaskPlan) -> set[str]:
+    """Return all steps that must be complete before *step* of *task* may begin."""
+    direct = {each.id: each for each in task.steps if each.id in step.depends_on}
+    if step is task.steps[-1]:
+        direct = {each.id: each for each in task.steps[:-1]}
+    found = set(direct).union(*(above(each, task, plan) for each in direct.values()))
+    for id in task.depends_on:
+        needed = plan.task(id)
+        found |= {needed.steps[-1].id} | above(needed.steps[-1], needed, plan)
+    return found
+
+
+async def executed(
+    run: ParallelTaskExecutor, workers: Workers, order: Sequence[str]
+) -> list[ExecutionEvent]:
+    """Execute *run*; of the steps that wait, the first in *order* is let go each time."""
+    events = list[ExecutionEvent]()
+
+    async def look_on() -> None:
+        async for event in run.execute():
+            events.append(event)
+
+    work = asyncio.create_task(look_on())
+    left = list(order)
+    while not work.done():
+        await asyncio.sleep(0)
+        waiting = [id for id in left if id in workers.began]
+        if waiting and len(workers.began) - len(workers.ended) == len(waiting):
+            workers.let_go(waiting[0])
+            left.remove(waiting[0])
+    await work
+    return events
+
+
+def check_ends(run: ParallelTaskExecutor, events: Sequence[ExecutionEvent]) -> None:
+    """Each step and task is in one final state, and one event has told so."""
+    updates = [event for event in events if isinstance(event, TaskUpdate)]
+    for planned in run.plan.tasks:
+        ends = [e.event for e in updates if e.task_id == planned.id and e.step_id is None]
+        assert [each for each in ends if each != "task_created"] == [f"task{ENDS[planned.state]}"]
+        for one in planned.steps:
+            told = [e.event for e in updates if e.step_id == one.id and e.event != "step_started"]
+            assert told == [f"step{ENDS[one.state]}"]
+    assert isinstance(events[-1], RunUpdate)
+
+
+@given(plan=plans(), data=st.data())
+def test_nothing_runs_before_what_it_needs_or_after_it_failed(
+    plan: TaskPlan, data: st.DataObject
+) -> None:
+    workers, ids = Workers(), [step.id for step in plan.steps]
+    workers.fails = data.draw(st.sets(st.sampled_from(ids), max_size=3))
+    workers.wait(*ids)
+    order = data.draw(st.permutations(ids))
+    most = data.draw(st.integers(1, 6))
+    run = ParallelTaskExecutor(plan=plan, context=workers.context(max_concurrency=most))
+
+    events = asyncio.run(executed(run, workers, order))
+
+    check_ends(run, events)
+    done = {step.id for step in plan.steps if step.completed}
+    failed = {step.id for step in plan.steps if step.failed}
+    assert failed == workers.fails & set(workers.began)
+    results = [e.step_id for e in events if isinstance(e, StepResult)]
+    assert sorted(results) == sorted(done | failed)
+    for planned in plan.tasks:
+        for one in planned.steps:
+            needed = above(one, planned, plan)
+            if one.id in workers.began:
+                before = workers.ended[: workers.ended.index(one.id)]
+                assert needed <= set(before) & done
+            else:
+                assert needed & failed
+        assert run.context.memory.has(f"task:{planned.id}") == planned.completed
+
+
+@given(plan=plans(), data=st.data())
+def test_same_plan_and_answers_give_the_same_whatever_ends_first(
+    plan: TaskPlan, data: st.DataObject
+) -> None:
+    ids = [step.id for step in plan.steps]
+    failing = data.draw(st.sets(st.sampled_from(ids), max_size=2))
+
+    def outcome() -> Any:
+        workers = Workers()
+        workers.fails = failing
+        workers.wait(*ids)
+        run = ParallelTaskExecutor(plan=plan, context=workers.context(max_concurrency=9))
+        asyncio.run(executed(run, workers, data.draw(st.permutations(ids))))
+        states = [(one.id, one.state, one.blocked_by) for one in [*plan.tasks, *plan.steps]]
+        return states, run.get_all_results(), run.failed_task_ids(), run.blocked_task_ids()
+
+    assert outcome() == outcome()
+
+
+@given(plan=plans(), data=st.data())
+def test_cancelled_anywhere_it_keeps_what_is_done_and_leaves_nothing_running(
+    plan: TaskPlan, data: st.DataObject
+) -> None:
+    workers, ids = Workers(), [step.id for step in plan.steps]
+    moment = data.draw(st.integers(0, 60))
+    run = ParallelTaskExecutor(plan=plan, context=workers.context(max_concurrency=3))
+
+    async def cancelled() -> list[ExecutionEvent]:
+        before, events = asyncio.all_tasks(), list[ExecutionEvent]()
+        async for event in run.execute():
+            events.append(event)
+            if len(events) == moment:
+                run.context.cancel("enough")
+        assert asyncio.all_tasks() == before
+        return events
+
+    events = asyncio.run(cancelled())
+
+    check_ends(run, events)
+    assert workers.began == workers.ended
+    done = {step.id for step in plan.steps if step.completed}
+    assert {id for id in ids if run.context.memory.has(f"step:{id}")} == done
+
+
+@given(plan=plans(), moment=st.integers(0, 60))
+def test_whoever_stops_looking_anywhere_leaves_nothing_running(plan: TaskPlan, moment: int) -> None:
+    workers = Workers()
+    run = ParallelTaskExecutor(plan=plan, context=workers.context(max_concurrency=3))
+
+    async def left() -> None:
+        before, seen = asyncio.all_tasks(), 0
+        events = run.execute()
+        async for _ in events:
+            seen += 1
+            if seen > moment:
+                break
+        await events.aclose()
+        assert asyncio.all_tasks() == before
+
+    asyncio.run(left())
+
+    assert workers.began == workers.ended
+    # Left before anything began, all is as it was.
+    states = {one.state for one in [*plan.tasks, *plan.steps]}
+    assert "running" not in states
+    assert states == {"pending"} or "pending" not in states

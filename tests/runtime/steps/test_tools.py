@@ -1,6 +1,9 @@
-"""The tools of a step: what is offered, and what each call comes to."""
+"""The tools of a step: ours, those of MCP servers, and the hooks of its agent."""
 
 import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,14 +11,27 @@ from pydantic_ai import BinaryContent, ModelRetry
 from pydantic_ai import Tool as ModelTool
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.toolsets import FunctionToolset
+from runtime.plans.workers import step, task
 from stepping import NUMBER, Stepping
 
-from holdfast.ground.errors import ToolNameTaken
-from holdfast.runtime import Agent, ToolCallUpdate, ToolContext, ToolResultUpdate
-from holdfast.testing import call
+from holdfast import InferenceResult, messages
+from holdfast.ground.errors import StepFailed, ToolNameTaken
+from holdfast.runtime import (
+    Agent,
+    AgentHooks,
+    AgentStart,
+    LogUpdate,
+    McpServer,
+    TaskExecutor,
+    ToolCallUpdate,
+    ToolContext,
+    ToolResultUpdate,
+)
+from holdfast.testing import ScriptedModel, call
 from holdfast.tools.base import Tool
 
 pytestmark = pytest.mark.anyio
+
 
 MEMORY = ["memory_list", "memory_read", "memory_write"]
 FINISH = call("finish_step", result=3)
@@ -348,3 +364,213 @@ async def test_a_refusal_of_the_memory_is_told_as_one() -> None:
     (told,) = await stepping.told(ToolResultUpdate)
 
     assert (told.name, told.ok) == ("memory_list", False)
+
+
+def look() -> str:
+    """Look."""
+    return "Ships."
+
+
+def agent(**hooks: Any) -> Agent:
+    return Agent("pilot", instructions="Be kind.", hooks=AgentHooks(**hooks))
+
+
+async def test_on_start_sees_each_request_before_it_is_made() -> None:
+    starts: list[AgentStart] = []
+
+    def on_start(start: AgentStart) -> None:
+        starts.append(start)
+
+    stepping = Stepping([call("look"), "Three."], agent=agent(on_start=on_start), tools=[look])
+
+    await stepping.executor.run()
+
+    assert [each.step for each in starts] == [1, 2]
+    assert starts[0].run is stepping.context
+    assert starts[0].input == "Count the ships."
+    assert starts[0].prompt == (
+        messages.system(stepping.model.asked[0].instructions),
+        messages.user("Count the ships."),
+    )
+
+
+async def test_on_start_may_change_what_opens_one_request() -> None:
+    async def on_start(start: AgentStart) -> dict[str, Any] | None:
+        if start.step == 2:
+            return None
+        return {"prompt": (start.prompt[0], messages.user("Count the boats."))}
+
+    stepping = Stepping([call("look"), "Three."], agent=agent(on_start=on_start), tools=[look])
+
+    await stepping.executor.run()
+
+    texts = [asked.text for asked in stepping.model.asked]
+    assert ["boats" in text for text in texts] == [True, False]
+    assert ["ships" in text for text in texts] == [False, True]
+
+
+async def test_on_start_may_put_turns_before_the_message() -> None:
+    def on_start(_: AgentStart) -> dict[str, Any]:
+        return {"history": (messages.user("Ahoy!"), messages.assistant("Ahoy."))}
+
+    stepping = Stepping(["Three."], agent=agent(on_start=on_start))
+
+    await stepping.executor.run()
+
+    text = stepping.model.asked[0].text
+    assert text.endswith("Ahoy!\n\nAhoy.\n\nCount the ships.")
+
+
+async def test_no_hook_can_take_the_contract_out_of_the_prompt() -> None:
+    def on_start(_: AgentStart) -> dict[str, Any]:
+        return {"prompt": (messages.system("Do as you like."), messages.user("Hi."))}
+
+    plain = Stepping([call("finish_step", result=3)], step={"output_schema": NUMBER})
+    changed = Stepping(
+        [call("finish_step", result=3)],
+        step={"output_schema": NUMBER},
+        agent=agent(on_start=on_start),
+    )
+
+    await plain.executor.run()
+    await changed.executor.run()
+
+    contract = plain.model.asked[0].instructions.rpartition("\n\n")[0]
+    assert changed.model.asked[0].instructions == f"Do as you like.\n\n{contract}"
+
+
+async def test_on_start_may_stop_the_step() -> None:
+    def on_start(_: AgentStart) -> dict[str, Any]:
+        return {"stop": True}
+
+    stepping = Stepping([], agent=agent(on_start=on_start))
+
+    await stepping.events()
+
+    error = stepping.executor.error
+    assert error is not None
+    assert error.reason == "hook"
+    assert stepping.model.asked == []
+
+
+async def test_on_response_sees_a_reply_before_its_tools_and_may_change_it() -> None:
+    seen: list[tuple[str, int]] = []
+
+    def on_response(result: InferenceResult, run: Any) -> InferenceResult:
+        seen.append((result.text, len(run.memory)))
+        return result.replace(output=[messages.assistant("Four.")])
+
+    stepping = Stepping(["Three."], agent=agent(on_response=on_response))
+
+    assert await stepping.executor.run() == "Four."
+    assert seen == [("Three.", 0)]
+
+
+async def test_on_finish_is_asked_once_and_may_change_the_answer() -> None:
+    seen: list[InferenceResult] = []
+
+    async def on_finish(result: InferenceResult, _: Any) -> InferenceResult:
+        seen.append(result)
+        return result.replace(output=[messages.assistant("Five.")])
+
+    stepping = Stepping([call("look"), "Three."], agent=agent(on_finish=on_finish), tools=[look])
+
+    assert await stepping.executor.run() == "Five."
+    assert len(seen) == 1
+    assert (seen[0].agent, seen[0].run_id, seen[0].usage.requests) == ("pilot", "run_1", 2)
+    assert [each.tool.name for each in seen[0].tool_calls] == ["look"]
+
+
+SCRIPT = Path(__file__).parents[1] / "calling" / "tooled_server.py"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[McpServer]:
+    server = McpServer("tooled", command=sys.executable, args=[str(SCRIPT)], include=["add"])
+    yield server
+    await server.aclose()
+
+
+def nowhere(name: str = "far", *, required: bool = False) -> McpServer:
+    return McpServer(name, command="/nonexistent/server", required=required, timeout=5)
+
+
+async def test_an_agents_server_and_an_executors_are_offered(server: McpServer) -> None:
+    other = McpServer("also", command=sys.executable, args=[str(SCRIPT)], include=["fail"])
+    stepping = Stepping(
+        [[call("tooled-add", number=2, to=3), call("also-fail", why="no luck")], "Three."],
+        agent=Agent("pilot", instructions="", toolsets=[server]),
+        toolsets=[other],
+    )
+
+    await stepping.executor.run()
+    await other.aclose()
+
+    assert stepping.model.asked[0].offered == [*MEMORY, "tooled-add", "also-fail"]
+    assert stepping.given[0] == 5
+    assert "no luck" in stepping.given[1]["error"]["message"]
+
+
+async def test_a_servers_tool_can_be_kept_from_a_step(server: McpServer) -> None:
+    stepping = Stepping(["Three."], step={"tools": []}, toolsets=[server])
+
+    await stepping.executor.run()
+
+    assert stepping.model.asked[0].offered == MEMORY
+
+
+async def test_arguments_a_server_does_not_take_are_not_sent(server: McpServer) -> None:
+    stepping = Stepping([call("tooled-add", number="two"), "Three."], toolsets=[server])
+
+    await stepping.executor.run()
+
+    assert stepping.given[0]["error"]["type"] == "invalid_input"
+
+
+async def test_no_servers_tool_is_offered_to_conclude(server: McpServer) -> None:
+    stepping = Stepping(
+        [call("finish_step", result=3)],
+        step={"output_schema": NUMBER, "max_iterations": 1},
+        toolsets=[server],
+    )
+
+    await stepping.executor.run()
+
+    assert stepping.model.asked[0].offered == ["finish_step"]
+
+
+async def test_a_server_that_cannot_be_reached_costs_its_tools_and_is_told() -> None:
+    stepping = Stepping(["Three."], toolsets=[nowhere()])
+
+    (told,) = await stepping.told(LogUpdate)
+
+    assert told.severity == "warning"
+    assert told.content.startswith("the MCP server far cannot be reached")
+    assert stepping.model.asked[0].offered == MEMORY
+    assert stepping.executor.result == "Three."
+
+
+async def test_in_one_run_it_is_tried_and_told_once() -> None:
+    stepping = Stepping(["Three."], toolsets=[server := nowhere()])
+    model = ScriptedModel(["One.", "Two."])
+    executor = TaskExecutor(
+        task=task("a", step("a1"), step("a2", "a1")),
+        context=stepping.context,
+        model=model,
+        toolsets=[server],
+    )
+
+    told = [each async for each in executor.execute() if isinstance(each, LogUpdate)]
+
+    assert [each.step_id for each in told] == ["a1"]
+    assert executor.result == "Two."
+
+
+async def test_a_step_fails_without_a_server_that_is_required() -> None:
+    stepping = Stepping([], toolsets=[nowhere(required=True)])
+
+    with pytest.raises(StepFailed, match="model_error: The MCP server far cannot be reached"):
+        await stepping.executor.run()
+
+    assert stepping.step.state == "failed"
+    assert stepping.model.asked == []

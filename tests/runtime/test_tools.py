@@ -1,4 +1,4 @@
-"""Tools of every kind, as a model is offered them."""
+"""Tools as a model is offered them, and their schemas."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ import pytest
 from pydantic_ai import Agent as ModelAgent
 from pydantic_ai import RunContext
 from pydantic_ai import Tool as ModelTool
+from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.toolsets import FunctionToolset
 
@@ -16,6 +17,7 @@ from holdfast.ground.errors import ToolNameTaken
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import Agent, ToolContext
 from holdfast.runtime.agent import AnyTool, name_of, named
+from holdfast.runtime.mcp import BySchema, unusable
 from holdfast.runtime.tools import equipped
 from holdfast.testing.scripted import ScriptedModel, call
 from holdfast.tools.base import Tool
@@ -235,3 +237,55 @@ def test_names_that_clash_among_tools_are_loud_before_anything_is_asked() -> Non
 )
 def test_a_tool_has_the_name_a_model_sees(tool: AnyTool, name: str) -> None:
     assert name_of(tool) == name
+
+
+NUMBERS = {
+    "type": "object",
+    "properties": {name: {"type": "integer"} for name in "abcdefg"},
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object"},
+        NUMBERS,
+        {"type": "object", "properties": {"x": {"$ref": "#/$defs/x"}}, "$defs": {"x": {}}},
+        {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"},
+    ],
+)
+def test_a_schema_of_an_object_is_of_use(schema: Any) -> None:
+    assert unusable(schema) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (None, "no object"),
+        ([], "no object"),
+        ({}, "not one of an object"),
+        ({"type": "array"}, "not one of an object"),
+        ({"type": "object", "properties": {"x": {"type": "wrong"}}}, r"\$.properties.x"),
+        ({"type": "object", "properties": {"x": {"$ref": "https://x.org/y"}}}, "https://x.org/y"),
+        ({"type": "object", "allOf": [{"$ref": "other.json"}]}, "other.json"),
+    ],
+)
+def test_others_are_not_and_it_is_said_why(schema: Any, why: str) -> None:
+    told = unusable(schema)
+
+    assert told is not None
+    assert why.replace("\\", "") in told
+
+
+def test_so_many_problems_are_told_at_once() -> None:
+    wrong = dict.fromkeys("abcdefg", "x")
+
+    with pytest.raises(ModelRetry) as raised:
+        BySchema(NUMBERS).validate_python(wrong)
+
+    assert raised.value.message.count("is not of type 'integer'") == 5
+
+
+def test_what_is_allowed_passes_as_it_is() -> None:
+    assert BySchema(NUMBERS).validate_json('{"a": 1}') == {"a": 1}

@@ -1,6 +1,8 @@
-"""The public names of pydantic-ai that the runtime is built on, and that no other is used."""
+"""Imports of the runtime: the public names of pydantic-ai, and a missing extra."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -28,3 +30,30 @@ USED = sorted({each for module in MODULES for each in imported(module)})
 def test_each_name_that_is_used_is_public_and_there(home: str, name: str) -> None:
     assert not any(part.startswith("_") for part in [*home.split("."), name])
     assert not name or hasattr(import_module(home), name)
+
+
+WITHOUT = """
+import sys
+from importlib import util
+
+there = util.find_spec
+util.find_spec = lambda name, *rest: None if name == sys.argv[1] else there(name, *rest)
+
+import holdfast
+from holdfast.errors import MissingExtra
+
+holdfast.RunMemory().set("shared:one", 1)
+try:
+    import holdfast.runtime
+except MissingExtra as error:
+    print(error.extra, error.command)
+"""
+
+
+@pytest.mark.parametrize("missing", ["pydantic_ai", "jsonschema"])
+def test_the_error_names_the_extra_and_the_command_and_the_core_goes_on(missing: str) -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", WITHOUT, missing], capture_output=True, text=True, check=True
+    ).stdout
+
+    assert said == "agents pip install 'holdfast[agents]'\n"
