@@ -1,5 +1,6 @@
-"""Migrations: in order, once, each whole."""
+"""Migrations: in order, once, each whole, and equal to the schema of verify."""
 
+import runpy
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -210,3 +211,14 @@ def test_a_later_release_upgrades_a_postgres_database_step_by_step(
         )
 
     assert found == [3, 5]
+
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "dump_schema.py"
+
+
+def test_the_expected_schema_for_postgres_is_what_the_migrations_make(
+    postgres_server: PostgresServer,
+) -> None:
+    dump = runpy.run_path(str(SCRIPT))
+
+    assert dump["schema"](postgres_server) == dump["FILE"].read_text(encoding="utf-8")

@@ -1,15 +1,19 @@
+"""Awaited writes of an engine, and its sweep."""
+
 import asyncio
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from types import SimpleNamespace as Row
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.engines.async_writes import awaited
-from holdfast.engines.base import Transaction
+from holdfast.engines.base import Engine, Transaction, trim_changes
 from holdfast.engines.sqlite import SQLiteEngine
-from holdfast.ground.errors import Unavailable
-from holdfast.testing.contracts.engine import SCRATCH, make_scratch, putting
+from holdfast.ground.errors import CursorExpired, Unavailable
+from holdfast.testing.contracts.engine import SCRATCH, happened, make_scratch, putting
 from holdfast.testing.fakes import FrozenClock
 
 
@@ -101,3 +105,65 @@ def test_an_engine_that_is_closed_says_so_at_once(engine: SQLiteEngine, sql: Row
 
     with pytest.raises(Unavailable, match="closed"):
         asyncio.run(awaited(engine, putting(sql, "a", 1)))
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock()
+
+
+@pytest.fixture
+def swept_engine(clock: FrozenClock) -> Iterator[Engine]:
+    engine = SQLiteEngine.open(":memory:", clock=clock)
+    yield engine
+    engine.close()
+
+
+def note(engine: Engine, clock: FrozenClock, times: int) -> None:
+    event = replace(happened(), at=clock.now())
+
+    engine.write(lambda tx: [tx.note(event) for _ in range(times)])
+
+
+def kept(engine: Engine) -> int:
+    return engine.one(Row, "select count(*) as n from changes where type <> 'feed.trimmed'").n
+
+
+def test_changes_older_than_a_week_go_and_younger_ones_stay(
+    swept_engine: Engine, clock: FrozenClock
+):
+    note(swept_engine, clock, 2500)
+    clock.tick(timedelta(days=7).total_seconds())
+    note(swept_engine, clock, 10)
+    clock.tick()
+
+    assert trim_changes(swept_engine, clock.now()) == 2500
+    assert trim_changes(swept_engine, clock.now()) == 0
+    assert kept(swept_engine) == 10
+
+
+def test_the_oldest_beyond_the_most_kept_go(swept_engine: Engine, clock: FrozenClock):
+    note(swept_engine, clock, 1200)
+
+    assert trim_changes(swept_engine, clock.now(), most=100) == 1100
+    assert trim_changes(swept_engine, clock.now(), most=100) == 0
+    assert kept(swept_engine) == 100
+
+
+def test_a_cursor_older_than_what_is_kept_is_expired_and_names_the_oldest(
+    swept_engine: Engine, clock: FrozenClock
+):
+    start = swept_engine.feed()
+    note(swept_engine, clock, 10)
+    middle = swept_engine.feed().cursor
+    note(swept_engine, clock, 5)
+    trim_changes(swept_engine, clock.now(), most=5)
+
+    with pytest.raises(CursorExpired) as caught:
+        swept_engine.feed("chg_3")
+    with pytest.raises(CursorExpired):
+        start.poll()
+
+    assert caught.value.oldest == middle
+    assert len(swept_engine.feed(middle).poll()) == 5
+    assert swept_engine.feed().poll() == []
