@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,6 +92,15 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def anyio_backend() -> str:
     """Run the tests marked `anyio` on asyncio, the only loop there is here."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def oldest() -> Path:
+    """Give the Python of the environment that has the oldest release of the SDK."""
+    python = Path(sys.prefix) / "sdk-0.97" / "bin" / "python"
+    if not python.exists():
+        pytest.fail("The environment of the oldest SDK is missing; `make test` makes it.")
+    return python
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 from contracts.longterm_items import items, kept, memory_of, turns
 from contracts.longterm_vectors import SECONDS, jobs, until
 from holdfast.ground.errors import InvalidInput
+from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.background.extractor import ExtractionRequest
 from holdfast.memories.longterm.memory import LongTermMemory
@@ -246,8 +247,14 @@ class LongTermMiningContract:
     def test_after_four_tries_it_has_failed_and_later_turns_are_mined(
         self, hf: Holdfast, clock: FrozenClock
     ) -> None:
-        failures: list[object] = []
-        off = hf.events.subscribe(failures.append, types=["longterm.extraction_failed"])
+        failures: list[Event] = []
+
+        def fail(event: Event) -> None:
+            """Keep the failures of this workspace: other tests share the database."""
+            if event.workspace == hf.workspace:
+                failures.append(event)
+
+        off = hf.events.subscribe(fail, types=["longterm.extraction_failed"])
         ltm, _ = mining(hf, *[ValueError("tea")] * 4, [{"text": "Ana likes cake"}])
         ltm.remember_conversation([{"role": "user", "content": "I like tea"}], "a")
         for tries, pause in enumerate((1, 10, 60), 1):

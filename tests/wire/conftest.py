@@ -1,10 +1,8 @@
 """Servers in processes of their own, and the official SDK's clients on them."""
 
 import os
-import sys
 from collections.abc import AsyncGenerator, Generator
 from itertools import count
-from pathlib import Path
 
 import pytest
 from wire.asking import Client, answered, client_of
@@ -16,15 +14,6 @@ _numbers = count()
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@pytest.fixture(scope="session")
-def oldest() -> Path:
-    """Give the Python of the environment that has the oldest release of the SDK."""
-    python = Path(sys.prefix) / "sdk-0.97" / "bin" / "python"
-    if not python.exists():
-        pytest.fail("The environment of the oldest SDK is missing; `make test` makes it.")
-    return python
 
 
 @pytest.fixture(scope="session")

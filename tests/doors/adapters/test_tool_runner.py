@@ -1,4 +1,4 @@
-"""The SDK's tool runners, with a scripted model, through a whole conversation."""
+"""The tool runners of the oldest and the newest SDK, through a whole conversation."""
 
 import json
 import subprocess
@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wire.serving import environment
 
+ROOT = Path(__file__).parents[3]
 PROBE = Path(__file__).with_name("adapter_probe.py")
 
 A = "/memories/notes/a.md"
@@ -31,10 +33,22 @@ SAID: list[list[object]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def probed() -> dict[str, Any]:
-    run = subprocess.run([sys.executable, PROBE], capture_output=True, text=True, check=True)
-    return json.loads(run.stdout)
+@pytest.fixture(scope="module", params=["oldest", "newest"])
+def probed(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Return the results of the conversation through each adapter, by one release of the SDK."""
+    newest = request.param == "newest"
+    python: Path = Path(sys.executable) if newest else request.getfixturevalue("oldest")
+    run = subprocess.run(
+        [python, "-W", "error", PROBE],
+        env={**environment(), "PYTHONPATH": str(ROOT)},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    probed = json.loads(run.stdout)
+    assert probed["sdk"].startswith("2." if newest else "0.97.0")
+    return probed
 
 
 @pytest.mark.parametrize("way", ["plain", "awaited", "hopping"])
