@@ -21,7 +21,7 @@ from holdfast.doors.http.response import Response, of_json
 from holdfast.ground.errors import InvalidInput, LongTermOff, NotFound, NotPermitted, shortened
 from holdfast.ground.pages import Page
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.longterm import NAMESPACE, configured_embedder
+from holdfast.library.longterm import configured_embedder
 from holdfast.library.operations.base import Operation
 from holdfast.library.operations.longterm import LIMIT, RECALL, REMEMBER, USER, Weighing
 from holdfast.library.spans import traced_as
@@ -70,9 +70,9 @@ def _model(field: str, given: str) -> str:
     return given if (field, given) == ("embedder", NO_EMBEDDER) else checked_model(field, given)
 
 
-SCOPE = (
-    text("namespace"),
-    text("workspace_id"),
+_PLACE: Final = ("namespace", "workspace_id")
+SCOPE: Final = (
+    *map(text, _PLACE),
     flag("enabled"),
     Name("embedder", _model, {"type": "string"}),
     Name("extractor", _model, {"type": "string"}),
@@ -101,11 +101,8 @@ def _route(
 
 def data_of(call: Call, hf: Holdfast) -> LongTermData:
     """Return the data that *call* is about; it is accessible even if memory is off."""
-    return hf.longterm_data(
-        call["user"],
-        namespace=call.query.get("namespace", NAMESPACE),
-        workspace_id=call.query.get("workspace_id"),
-    )
+    place = {name: call.query[name] for name in _PLACE if name in call.query}
+    return hf.longterm_data(call["user"], **place)
 
 
 def memory_if_on(call: Call, hf: Holdfast) -> LongTermMemory | None:
@@ -114,22 +111,15 @@ def memory_if_on(call: Call, hf: Holdfast) -> LongTermMemory | None:
     The operator pays for the models: raise NotPermitted for one that the server neither allows nor
     is configured with.
     """
-    query = call.query
-    embedder: str | None = query.get("embedder")
-    extractor: str | None = query.get("extractor")
-    if embedder is not None and embedder not in (NO_EMBEDDER, configured_embedder()):
+    given = {each.key: call.query[each.key] for each in SCOPE if each.key in call.query}
+    embedder, extractor = given.get("embedder"), given.get("extractor")
+    if embedder == NO_EMBEDDER:
+        given["embedder"] = False
+    elif embedder not in (None, configured_embedder()):
         _demand_allowed(call, "embedder", embedder)
     if extractor is not None:
         _demand_allowed(call, "extractor", extractor)
-    return hf.longterm(
-        call["user"],
-        namespace=query.get("namespace", NAMESPACE),
-        workspace_id=query.get("workspace_id"),
-        enabled=query.get("enabled"),
-        embedder=False if embedder == NO_EMBEDDER else embedder,
-        extractor=extractor,
-        options=query.get("options"),
-    )
+    return hf.longterm(call["user"], **given)
 
 
 def _demand_allowed(call: Call, field: str, model: str) -> None:
