@@ -32,50 +32,45 @@ Row = dict[str, Any]
 def put_page(
     call: CommandContext,
     things: Sequence[T],
-    rows: Callable[[Iterable[T]], list[Row]],
+    row: Callable[[T], Row],
     next_page: str | None,
+    to_json: Callable[[T], Row] = entry_to_wire,
 ) -> None:
     """Print a page of *things* as the server's JSON, or as a table.
 
-    *rows* makes the table's rows. *next_page* is the token of the next page.
+    *row* makes a row of the table. *next_page* is the token of the next page.
     """
     if call.answer.as_json:
-        put_json({"data": [entry_to_wire(each) for each in things], "next_page": next_page})
+        put_json({"data": [to_json(each) for each in things], "next_page": next_page})
         return
-    shown = rows(things)
+    shown = [row(each) for each in things]
     call.answer.many(shown, tuple(shown[0]) if shown else ())
     if next_page is not None:
         call.answer.text(f"There are more: --page {next_page}", {})
 
 
-def rows_of_entries(entries: Iterable[DurableEntry]) -> list[Row]:
-    """Return a row for each of *entries*."""
-    return [
-        {
-            "KEY": entry.key,
-            "CATEGORY": entry.category,
-            "UPDATED": _second(entry.updated_at),
-            "SIZE": entry.size_bytes,
-            "PREVIEW": preview(entry.content),
-        }
-        for entry in entries
-    ]
+def row_of_entry(entry: DurableEntry) -> Row:
+    """Return the row of *entry*."""
+    return {
+        "KEY": entry.key,
+        "CATEGORY": entry.category,
+        "UPDATED": _second(entry.updated_at),
+        "SIZE": entry.size_bytes,
+        "PREVIEW": preview(entry.content),
+    }
 
 
-def rows_of_changes(changes: Iterable[EntryChange]) -> list[Row]:
-    """Return a row for each of *changes*."""
-    return [
-        {
-            "SEQ": change.seq,
-            "AT": _second(change.at),
-            "OP": change.op,
-            "KEY": change.key,
-            "CATEGORY": change.category,
-            "SIZE": change.size_bytes,
-            "BY": str(change.actor),
-        }
-        for change in changes
-    ]
+def row_of_change(change: EntryChange) -> Row:
+    """Return the row of *change*."""
+    return {
+        "SEQ": change.seq,
+        "AT": _second(change.at),
+        "OP": change.op,
+        "KEY": change.key,
+        "CATEGORY": change.category,
+        "SIZE": change.size_bytes,
+        "BY": str(change.actor),
+    }
 
 
 def preview(content: str) -> str:
@@ -161,7 +156,7 @@ def list_all(
     written = _moment(since)
     found = call.hf.durable(agent).list(category, tag or None, written, prefix, query, limit, page)
     entries = call.walk("Listing entries", found.all()) if every else found.data
-    put_page(call, entries, rows_of_entries, None if every else found.next_page)
+    put_page(call, entries, row_of_entry, None if every else found.next_page)
 
 
 @command(durable_app, "get")
@@ -233,7 +228,7 @@ def search(
     """Find the entries that hold all of these words, newest first."""
     _demand_words(query, "QUERY")
     found = call.hf.durable(agent).list(category, query=query, limit=limit)
-    put_page(call, found.data, rows_of_entries, found.next_page)
+    put_page(call, found.data, row_of_entry, found.next_page)
 
 
 @command(durable_app, "hydrate")
@@ -252,7 +247,7 @@ def hydrate(
     elif call.answer.as_json:
         call.answer.one(entry_to_wire(hydration))
     else:
-        put_page(call, hydration.entries, rows_of_entries, None)
+        put_page(call, hydration.entries, row_of_entry, None)
         call.answer.text(omitted_line(hydration), {})
 
 
@@ -301,7 +296,7 @@ def history(
 ) -> None:
     """List what was done, newest first."""
     changes = call.hf.durable(agent).history(key, limit=MOST_LISTED).all()
-    put_page(call, call.walk("Listing changes", changes), rows_of_changes, None)
+    put_page(call, call.walk("Listing changes", changes), row_of_change, None)
 
 
 @command(durable_app, "agents")

@@ -1,7 +1,7 @@
 """Commands of `holdfast ltm`."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,7 +10,7 @@ import typer
 from msgspec import UNSET
 
 from holdfast.doors.cli.command import CommandContext, command
-from holdfast.doors.cli.durable import preview
+from holdfast.doors.cli.durable import preview, put_page
 from holdfast.doors.cli.output import brief, put_bytes, put_json
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
@@ -21,20 +21,6 @@ from holdfast.memories.longterm.read import LISTED, MOST_LISTED
 from holdfast.memories.longterm.records import Item, Recalled, Turn, What, to_wire
 
 Row = dict[str, Any]
-
-
-def put_page(call: CommandContext, things: Sequence[Item | Turn], next_page: str | None) -> None:
-    """Print a page of *things* as the server's JSON, or as a table.
-
-    *next_page* is the token of the next page.
-    """
-    if call.answer.as_json:
-        put_json({"data": [to_wire(each) for each in things], "next_page": next_page})
-        return
-    rows = [_row(each) for each in things]
-    call.answer.many(rows, tuple(rows[0]) if rows else ())
-    if next_page is not None:
-        call.answer.text(f"There are more: --page {next_page}", {})
 
 
 def put_recalled(call: CommandContext, found: Iterable[Recalled], mode: str) -> None:
@@ -187,7 +173,7 @@ def list_all(
         page=page,
     )
     things = call.walk("Listing", found.all()) if every else found.data
-    put_page(call, things, None if every else found.next_page)
+    put_page(call, things, _row, None if every else found.next_page, to_wire)
 
 
 @command(ltm_app, "show")

@@ -254,11 +254,8 @@ def lag_of(engine: Engine, now: int) -> float:
 
 def added(swept: Swept, more: Swept) -> Swept:
     """Return the sum of two results."""
-    return Swept(
-        expired=swept.expired + more.expired,
-        ended_runs=swept.ended_runs + more.ended_runs,
-        removed=swept.removed + more.removed,
-    )
+    sums = {name: getattr(swept, name) + getattr(more, name) for name in swept.__struct_fields__}
+    return Swept(**sums)
 
 
 def _sweep(context: AgentContext, tx: Transaction, *, tidying: bool) -> Swept:

@@ -127,18 +127,11 @@ class HydrationPlan(Struct, Generic[W], frozen=True, kw_only=True):
             left -= 0 if reason else each.size_bytes
         return tuple(considered)
 
-    @property
-    def chosen(self) -> tuple[W, ...]:
-        """The selected candidates, in order."""
-        return self.divided()[0]
-
-    @property
-    def omitted(self) -> tuple[OmittedEntry, ...]:
-        """The omitted candidates in the order considered; shadowed last, newest first."""
-        return self.divided()[1]
-
     def divided(self) -> tuple[tuple[W, ...], tuple[OmittedEntry, ...]]:
-        """Return the selected and the omitted candidates in order, shadowed ones last."""
+        """Return the selected and the omitted candidates in the order considered.
+
+        Shadowed ones come last, newest first.
+        """
         ordered, left = self.ordered, self.budget
         taken: Sequence[W] = ordered
         passed: list[W] = []

@@ -393,15 +393,10 @@ class AgentTransaction:
             self._drew = True
             return self.tx.seq
         if not self._numbers:
-            self._numbers.extend(self.tx.numbers(self._ahead()))
+            # On PostgreSQL each draw is a round trip, so some are drawn ahead.
+            ahead = max(_DRAWN, self._mutations) if self._remote else 1
+            self._numbers.extend(self.tx.numbers(ahead))
         return self._numbers.popleft()
-
-    def _ahead(self) -> int:
-        """Return how many numbers to draw at once.
-
-        On PostgreSQL each draw is a round trip, so some are drawn ahead.
-        """
-        return max(_DRAWN, self._mutations) if self._remote else 1
 
     def _lock(self, *, shared: bool) -> bool | None:
         """Lock the existing rows; return whether all of them exist.

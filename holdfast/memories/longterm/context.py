@@ -200,6 +200,11 @@ class CollectionContext(Struct, frozen=True, kw_only=True):
         """The statements of long-term memory."""
         return self.engine.queries("holdfast.memories.longterm")
 
+    @property
+    def job_sql(self) -> SimpleNamespace:
+        """The statements of background jobs and vectors."""
+        return self.engine.queries("holdfast.memories.longterm.background")
+
     def apart(self, name: str | None) -> VectorProvider | None:
         """Return the vector provider *name* if it is external and can be opened."""
         if name is None or self.opens is None:

@@ -149,16 +149,14 @@ def twin(
     for each in known:
         if each.fold == new.fold:
             return each
-    near = _by_cosine(cosines) if cosines is not None else _by_terms(new, least)
-    shares = [(near(each), each) for each in known]
+    near = _by_terms(new, least)
+    shares = [
+        (near(each) if cosines is None else cosines.get(each.id, 0.0), each) for each in known
+    ]
     enough = sorted(
         (pair for pair in shares if pair[0] >= least), key=lambda pair: (-pair[0], pair[1].number)
     )
     return next((each for _, each in enough if _guarded(new, each.text)), None)
-
-
-def _by_cosine(cosines: Mapping[str, float]) -> Callable[[Like], float]:
-    return lambda each: cosines.get(each.id, 0.0)
 
 
 def _by_terms(new: ComparedText, least: float) -> Callable[[Like], float]:

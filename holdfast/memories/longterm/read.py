@@ -16,7 +16,7 @@ from holdfast.memories.longterm.records import Item, LongTermStatus, Mode, Turn
 from holdfast.memories.longterm.rows import Collection, ItemRow, NumberedRow, TurnRow, numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction
 from holdfast.memories.longterm.validation import checked_kinds, checked_query, is_id
-from holdfast.memories.longterm.vectors.compare import PACKAGE, EmbeddingState, compared, fits
+from holdfast.memories.longterm.vectors.compare import EmbeddingState, compared, fits
 
 MOST_LISTED: Final = 1_000
 LISTED: Final = 100
@@ -212,7 +212,7 @@ def _mode(context: CollectionContext, reader: Reader) -> Mode:
     by = compared(context)
     if by is None:
         return "lexical"
-    found = reader.first(EmbeddingState, context.engine.queries(PACKAGE).standing, **context.named)
+    found = reader.first(EmbeddingState, context.job_sql.standing, **context.named)
     if found is None or (fits(by, found) and not found.reembedding):
         return "hybrid"
     return "re-embedding"

@@ -23,7 +23,7 @@ from holdfast.memories.longterm.recall.score import means_of
 from holdfast.memories.longterm.records import new_secret
 from holdfast.memories.longterm.rows import Collection, Locked, numbers_text
 from holdfast.memories.longterm.vectors.base import WithRows
-from holdfast.memories.longterm.vectors.compare import PACKAGE, Compared, compared, one_place
+from holdfast.memories.longterm.vectors.compare import Compared, compared, one_place
 from holdfast.memories.longterm.vectors.embedder import Vector
 from holdfast.memories.longterm.vectors.registry import Following
 from holdfast.memories.longterm.vectors.table import QUERIES
@@ -166,7 +166,7 @@ class Vectored:
 
     def __init__(self, unit: "CollectionTransaction") -> None:
         self._unit = unit
-        self._sql = unit.context.engine.queries(PACKAGE)
+        self._sql = unit.context.job_sql
         found = unit.found
         self._model = found.embedding_model if found else None
         self._provider = found.vector_provider if found else None

@@ -1,6 +1,7 @@
 """Export and import collections."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final, LiteralString, cast
 
 import msgspec
@@ -37,16 +38,6 @@ _ITEM_FIELDS: Final = frozenset(Item.__struct_fields__) | {"type"}
 _TURN_FIELDS: Final = frozenset(Turn.__struct_fields__) | {"type"}
 
 
-class _Taken(Struct, kw_only=True):
-    """Progress of an import."""
-
-    items: int = 0
-    turns: int = 0
-    skipped: int = 0
-    rejected: list[RejectedRecord]
-    evicted: list[str]
-
-
 class _NewItem(Struct, frozen=True, kw_only=True):
     item: NewItem
     turns: tuple[str, ...]
@@ -73,22 +64,12 @@ def import_(context: CollectionContext, records: Iterable[object]) -> Imported:
 
     Records that cannot be imported are in `rejected`. Secrets are handled as in other writes.
     """
-    taken = _Taken(rejected=[], evicted=[])
-    batch: list[tuple[int, object]] = []
-    for index, each in enumerate(records):
-        batch.append((index, each))
-        if len(batch) == AT_ONCE:
-            _take(context, batch, taken)
-            batch = []
-    if batch:
-        _take(context, batch, taken)
-    return Imported(
-        items=taken.items,
-        turns=taken.turns,
-        skipped=taken.skipped,
-        rejected=tuple(taken.rejected),
-        evicted=tuple(taken.evicted),
-    )
+    done, numbered = Imported(), enumerate(records)
+    while batch := list(islice(numbered, AT_ONCE)):
+        more = _take(context, batch)
+        sums = {name: getattr(done, name) + getattr(more, name) for name in done.__struct_fields__}
+        done = Imported(**sums)
+    return done
 
 
 def _plain(record: Item | Turn) -> dict[str, object]:
@@ -115,18 +96,20 @@ def _batch(
     return context.engine.read(work)
 
 
-def _take(context: CollectionContext, batch: list[tuple[int, object]], taken: _Taken) -> None:
+def _take(context: CollectionContext, batch: list[tuple[int, object]]) -> Imported:
     now = context.now()
+    rejected: list[RejectedRecord] = []
     turns: list[PreparedTurn] = []
     items: list[_NewItem] = []
     for index, each in batch:
         try:
             if _type_of(each) == "turn":
-                turns += _ready_turn(context, index, cast("Mapping[str, object]", each), taken)
+                turns += _ready_turn(context, index, cast("Mapping[str, object]", each), rejected)
             else:
-                items += _ready_item(context, index, cast("Mapping[str, object]", each), taken, now)
+                record = cast("Mapping[str, object]", each)
+                items += _ready_item(context, index, record, rejected, now)
         except InvalidInput as error:
-            taken.rejected.append(RejectedRecord(index, f"{error.field}: {error.reason}"))
+            rejected.append(RejectedRecord(index, f"{error.field}: {error.reason}"))
 
     def work(tx: Transaction) -> tuple[int, int, tuple[str, ...]]:
         unit = CollectionTransaction(context, tx)
@@ -149,12 +132,14 @@ def _take(context: CollectionContext, batch: list[tuple[int, object]], taken: _T
         unit.close()
         return len(fresh), len(new), gone
 
-    if turns or items:
-        stored, said, gone = context.engine.write(work)
-        taken.items += stored
-        taken.turns += said
-        taken.skipped += len(turns) + len(items) - stored - said
-        taken.evicted += gone
+    stored, said, gone = context.engine.write(work) if turns or items else (0, 0, ())
+    return Imported(
+        items=stored,
+        turns=said,
+        skipped=len(turns) + len(items) - stored - said,
+        rejected=tuple(rejected),
+        evicted=gone,
+    )
 
 
 def _unbury(unit: CollectionTransaction, ids: Iterable[str]) -> None:
@@ -208,27 +193,34 @@ def _type_of(given: object) -> str:
 
 
 def _ready_turn(
-    context: CollectionContext, index: int, record: Mapping[str, object], taken: _Taken
+    context: CollectionContext,
+    index: int,
+    record: Mapping[str, object],
+    rejected: list[RejectedRecord],
 ) -> list[PreparedTurn]:
     fields = {name: value for name, value in record.items() if name not in {"type", "items"}}
     id, created = fields.pop("id", None), checked_instant("created_at", fields.get("created_at"))
     turn = replace(checked_turn(fields), id=_checked_id("turn", id), created_at=created)
     fit, skipped = ready_turns(context, [(index, turn)])
-    taken.rejected += [RejectedRecord(each.index, each.reason) for each in skipped]
+    rejected += [RejectedRecord(each.index, each.reason) for each in skipped]
     return fit
 
 
 def _ready_item(
-    context: CollectionContext, index: int, record: Mapping[str, object], taken: _Taken, now: int
+    context: CollectionContext,
+    index: int,
+    record: Mapping[str, object],
+    rejected: list[RejectedRecord],
+    now: int,
 ) -> list[_NewItem]:
     text = checked_item_text(record.get("text"))
     source = checked_source(record.get("source", ""))
     if not text:
-        taken.rejected.append(RejectedRecord(index, "blank"))
+        rejected.append(RejectedRecord(index, "blank"))
         return []
     found = screen(context, (text, source))
     if found.refused:
-        taken.rejected.append(RejectedRecord(index, "secret"))
+        rejected.append(RejectedRecord(index, "secret"))
         return []
     prepared = ready(found.texts[0])
     created = _instant(record, "created_at") or now
@@ -239,7 +231,7 @@ def _ready_item(
         id=_checked_id("item", record.get("id")) or context.ids.new("item", now),
         kind=checked_kind(record.get("kind", "fact")),
         importance=checked_importance(record.get("importance", 0.5)),
-        origin=_checked_origin(record.get("origin", "import")),
+        origin=str(check_one_of("origin", record.get("origin", "import"), _ORIGINS)),
         source=found.texts[1],
         created_at=created,
         updated_at=_instant(record, "updated_at") or created,
@@ -268,10 +260,6 @@ def _checked_id(prefix: str, given: object) -> str:
     if not is_id(prefix, given):
         raise InvalidInput("id", f"must be the id of an {prefix}", given=given)
     return str(given)
-
-
-def _checked_origin(given: object) -> str:
-    return str(check_one_of("origin", given, _ORIGINS))
 
 
 def _checked_turns(given: object) -> tuple[str, ...]:

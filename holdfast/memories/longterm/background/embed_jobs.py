@@ -25,7 +25,6 @@ from holdfast.memories.longterm.rows import numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction
 from holdfast.memories.longterm.vectors.base import WithRows, asked
 from holdfast.memories.longterm.vectors.compare import (
-    PACKAGE,
     Compared,
     EmbeddingState,
     compared,
@@ -152,7 +151,7 @@ def embed(context: CollectionContext, by: Compared, standing: EmbeddingState, jo
 
 def missing(context: CollectionContext, by: Compared, standing: EmbeddingState) -> Sequence[int]:
     """Return the numbers of the rows without a vector."""
-    sql, place = context.engine.queries(PACKAGE), {"collection": standing.number}
+    sql, place = context.job_sql, {"collection": standing.number}
     there = set(asked(lambda: list(by.vectors.ids(standing.id))))
 
     def work(reader: Reader) -> list[_Row]:
@@ -220,12 +219,15 @@ def _vectors(
 def _texts(
     context: CollectionContext, reader: Reader, collection: int, numbers: Sequence[int]
 ) -> Texts:
-    sql = context.engine.queries(PACKAGE)
     place = {"collection": collection, "numbers": numbers_text(list(numbers))}
     if not numbers:
         return Texts([], [])
-    items = reader.all(_Item, sql.items_to_embed, **place)
-    turns = reader.all(_Turn, sql.turns_to_embed, **place) if context.options.embed_turns else []
+    items = reader.all(_Item, context.job_sql.items_to_embed, **place)
+    turns = (
+        reader.all(_Turn, context.job_sql.turns_to_embed, **place)
+        if context.options.embed_turns
+        else []
+    )
     return Texts(
         [*(each.id for each in items), *(each.id for each in turns)],
         [*(each.text for each in items), *(_said(each) for each in turns)],

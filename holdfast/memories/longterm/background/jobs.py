@@ -18,7 +18,6 @@ from holdfast.memories.longterm.rows import numbers_text
 Kind = Literal["extract", "embed"]
 """Kind of a job; `embed` stands for `reembed` too."""
 
-PACKAGE: Final = "holdfast.memories.longterm.background"
 SECOND: Final = 1_000_000
 LEASE: Final = 6 * SECOND
 AGAIN: Final = (1 * SECOND, 10 * SECOND, 60 * SECOND)
@@ -54,7 +53,7 @@ class _Due(Struct, frozen=True, kw_only=True):
 
 def claim(context: CollectionContext, collection: int, kind: Kind) -> Job | None:
     """Claim a due job of the collection; return None if there is none."""
-    sql, now = context.engine.queries(PACKAGE), context.now()
+    sql, now = context.job_sql, context.now()
     which = {"kind": kind, "other": "reembed" if kind == "embed" else kind}
 
     def work(tx: Transaction) -> Job | None:
@@ -87,10 +86,11 @@ def claim(context: CollectionContext, collection: int, kind: Kind) -> Job | None
 
 def renew(context: CollectionContext, job: Job) -> None:
     """Renew the lease of *job*; raise `LostJob` if another worker has it now."""
-    sql = context.engine.queries(PACKAGE)
     until = context.now() + LEASE
     held = context.engine.write(
-        lambda tx: tx.run(sql.renew_job, number=job.number, token=job.token, until=until)
+        lambda tx: tx.run(
+            context.job_sql.renew_job, number=job.number, token=job.token, until=until
+        )
     )
     if not held:
         raise LostJob
@@ -98,8 +98,7 @@ def renew(context: CollectionContext, job: Job) -> None:
 
 def check_held(context: CollectionContext, tx: Transaction, job: Job) -> None:
     """Raise `LostJob` unless this worker holds *job*. Lock the collection before."""
-    sql = context.engine.queries(PACKAGE)
-    if tx.first(scalar, sql.hold_job, number=job.number, token=job.token) is None:
+    if tx.first(scalar, context.job_sql.hold_job, number=job.number, token=job.token) is None:
         raise LostJob
 
 
@@ -108,27 +107,24 @@ def end(context: CollectionContext, tx: Transaction, job: Job) -> None:
 
     Raise `LostJob` if another worker has it now.
     """
-    sql = context.engine.queries(PACKAGE)
-    if not tx.run(sql.end_job, number=job.number, token=job.token):
+    if not tx.run(context.job_sql.end_job, number=job.number, token=job.token):
         raise LostJob
 
 
 def shrink(context: CollectionContext, tx: Transaction, job: Job, left: Sequence[int]) -> None:
     """Reduce *job* to the rows *left*. Raise `LostJob` if another worker has it now."""
-    sql = context.engine.queries(PACKAGE)
     about = numbers_text(list(left))
-    if not tx.run(sql.shrink_job, number=job.number, token=job.token, about=about):
+    if not tx.run(context.job_sql.shrink_job, number=job.number, token=job.token, about=about):
         raise LostJob
 
 
 def put_off(context: CollectionContext, job: Job, error: str) -> bool:
     """Requeue *job*, which failed with *error*; return whether it has failed for good."""
-    sql = context.engine.queries(PACKAGE)
     failed = job.attempts >= len(AGAIN)
     at = context.now() + (0 if failed else AGAIN[job.attempts])
     context.engine.write(
         lambda tx: tx.run(
-            sql.put_off_job,
+            context.job_sql.put_off_job,
             number=job.number,
             token=job.token,
             state="failed" if failed else "queued",
@@ -142,10 +138,9 @@ def put_off(context: CollectionContext, job: Job, error: str) -> bool:
 
 def seconds_to_next(context: CollectionContext, collection: int, kind: Kind) -> float | None:
     """Return the seconds until a job may be due; None if none waits or runs."""
-    sql = context.engine.queries(PACKAGE)
     at = context.engine.one(
         scalar,
-        sql.next_due,
+        context.job_sql.next_due,
         collection=collection,
         kind=kind,
         other="reembed" if kind == "embed" else kind,

@@ -9,7 +9,7 @@ from msgspec import Struct
 from holdfast.engines.base import Engine
 from holdfast.ground.scope import EVERYBODY
 from holdfast.memories.longterm.background import embed_jobs
-from holdfast.memories.longterm.background.jobs import LEASE, PACKAGE
+from holdfast.memories.longterm.background.jobs import LEASE
 from holdfast.memories.longterm.background.mine_jobs import Mining
 from holdfast.memories.longterm.context import CollectionContext, Results
 from holdfast.memories.longterm.read import FAILED, JobStatus, jobs_of
@@ -86,5 +86,5 @@ def left_over(engine: Engine, now: int) -> list[LeftOver]:
     Jobs for an extractor that is a function are left out: only its process can do them.
     """
     everybody = engine.scoped(EVERYBODY)
-    sql = everybody.queries(PACKAGE)
+    sql = everybody.queries("holdfast.memories.longterm.background")
     return everybody.all(LeftOver, sql.left_over, now=now, grace=LEASE, most=MOST)

@@ -21,7 +21,6 @@ from holdfast.memories.longterm.vectors.embedder import (
     embedded,
 )
 
-PACKAGE: Final = "holdfast.memories.longterm.background"
 MOST_COMPARED: Final = 5_000
 """Rows with a cosine in a recall, the nearest first; the others count as without a vector."""
 _ONE_TABLE: Final = frozenset(("sqlite", "pgvector"))
@@ -67,8 +66,7 @@ def compared(context: CollectionContext) -> Compared | None:
 
 def standing_of(context: CollectionContext) -> EmbeddingState | None:
     """Return the embedding state of the caller's collection; None if there is none."""
-    sql = context.engine.queries(PACKAGE)
-    return context.engine.first(EmbeddingState, sql.standing, **context.named)
+    return context.engine.first(EmbeddingState, context.job_sql.standing, **context.named)
 
 
 def cosines_to(context: CollectionContext, query: str) -> Mapping[str, float] | None:

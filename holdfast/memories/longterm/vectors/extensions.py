@@ -20,7 +20,7 @@ from holdfast.engines.queries import read
 from holdfast.ground.errors import MissingExtra
 from holdfast.memories.longterm.cache_budget import ByteBudget
 from holdfast.memories.longterm.vectors.base import Near, Rows, in_order
-from holdfast.memories.longterm.vectors.table import PLACES, QUERIES, Matrices, TableVectors
+from holdfast.memories.longterm.vectors.table import QUERIES, Matrices, TableVectors, rounded
 
 MOST_NEAREST: Final = 4_096
 """Largest k of the extension's index; more are found by a plain scan."""
@@ -106,7 +106,11 @@ class SqliteVec:
             ids = dict(
                 self._all("select number, id from places where collection = ?", (collection,))
             )
-        found = [(ids[number], _cosine(distance)) for number, distance in rows if number in ids]
+        found = [
+            (ids[number], rounded(1.0 - distance * distance / 2.0))
+            for number, distance in rows
+            if number in ids
+        ]
         return in_order(found, k)
 
     def ids(self, collection: str) -> Iterator[str]:
@@ -139,10 +143,6 @@ class SqliteVec:
         return list(self._execute(sql, given))
 
 
-def _cosine(distance: float) -> float:
-    return round(max(-1.0, min(1.0, 1.0 - distance * distance / 2.0)), PLACES)
-
-
 # pgvector reads the same table as the comparison in process, so a server without the extension
 # loses nothing but speed. The scan is exact, within the key's range of the collection.
 
@@ -173,7 +173,7 @@ class PgVectors(TableVectors):
                 vector=[float(number) for number in vector],
                 k=max(0, k),
             )
-            return [(id, round(max(-1.0, min(1.0, cosine)), PLACES)) for id, cosine in found]
+            return [(id, rounded(cosine)) for id, cosine in found]
 
         return self.engine.read(work)
 

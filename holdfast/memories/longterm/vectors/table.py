@@ -50,7 +50,7 @@ class Matrix:
         step, numbers = self.dimension, memoryview(self.numbers)
         query = [float(number) for number in vector]
         return [
-            _rounded(sum(map(mul, numbers[start : start + step], query)))
+            rounded(sum(map(mul, numbers[start : start + step], query)))
             for start in range(0, len(numbers), step)
         ]
 
@@ -111,7 +111,8 @@ def matrix_of(rows: Iterable[tuple[str, "array[float]"]], dimension: int) -> Mat
     return Matrix(ids, dimension, numbers)
 
 
-def _rounded(cosine: float) -> float:
+def rounded(cosine: float) -> float:
+    """Return *cosine* within -1 to 1, to `PLACES` digits."""
     return round(max(-1.0, min(1.0, cosine)), PLACES)
 
 
