@@ -14,7 +14,7 @@ CEILINGS = {
     "library create": (18, 83, 10),  # 16, 80, 10
     "HTTP create": (30, 140, 13),  # 25, 115, 11
     "recall": (20, 82, 9),  # 20, 90, 9
-    "save on the mount": (31, 153, 14),  # 30, 150, 14
+    "save on the mount": (31, 150, 14),  # 30, 150, 14
     "plan of one step": (27, 204, 15),  # 26, 180, 12
 }
 

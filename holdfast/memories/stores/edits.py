@@ -139,18 +139,6 @@ class CheckedEdits(Struct, frozen=True):
     digest: bytes
 
 
-def checked_edit_id(given: object) -> str:
-    """Return *given* if it is an edit id.
-
-    It is `edit_` and 1 to 64 ASCII letters and digits.
-    """
-    if isinstance(given, str) and _EDIT_ID.fullmatch(given):
-        return given
-    raise InvalidInput(
-        "edit_id", "must be edit_ and 1 to 64 ASCII letters and digits", limit=64, given=given
-    )
-
-
 def checked_edits(given: object) -> CheckedEdits:
     """Check 1 to 1,000 edits; InvalidInput has the index of an invalid one."""
     if isinstance(given, str) or not isinstance(given, Sequence):
@@ -408,16 +396,18 @@ def apply(
 ) -> list[Applied]:
     """Apply *edits* in one transaction; see `Memories.apply`."""
     with existence_first(context, store_id, write=True):
-        name = checked_edit_id(edit_id)
+        if not isinstance(cast("object", edit_id), str) or not _EDIT_ID.fullmatch(edit_id):
+            reason = "must be edit_ and 1 to 64 ASCII letters and digits"
+            raise InvalidInput("edit_id", reason, limit=64, given=edit_id)
         checked = checked_edits(edits)
     sql = context.engine.queries("holdfast.memories.stores")
 
     def work(tx: Transaction) -> list[Applied]:
         unit = StoreTransaction(context, tx, store_id)
         stale = unit.now - TIDIED
-        known = tx.all(_StoredEdit, sql.get_edit, store=store_id, edit=name, stale=stale)
+        known = tx.all(_StoredEdit, sql.get_edit, store=store_id, edit=edit_id, stale=stale)
         for edit in known:
-            if edit.id == name:
+            if edit.id == edit_id:
                 return _rebuild(tx, sql, store_id, edit, checked.digest)
         unit.refuse_archived()
         acts = EditActs(unit, tx, sql)
@@ -440,7 +430,7 @@ def apply(
         tx.send(
             sql.insert_edit,
             store=store_id,
-            edit=name,
+            edit=edit_id,
             digest=checked.digest,
             answer=msgspec.json.encode(stored).decode(),
             now=unit.now,

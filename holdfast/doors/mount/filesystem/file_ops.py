@@ -146,8 +146,8 @@ class FileOperations:
         if not isinstance(file, File):
             raise failure(ENOENT if file is None else EISDIR)
         writing, emptied = flags & os.O_ACCMODE != os.O_RDONLY, bool(flags & os.O_TRUNC)
-        if writing or emptied:
-            branch.demand_writable()
+        if branch.refusal and (writing or emptied):
+            raise failure(branch.refusal)
         if emptied and not writing:
             self._shorten(store, file, 0)
         handle = FileHandle(branch.slug, file, writing, bool(flags & os.O_APPEND))
@@ -453,7 +453,7 @@ class FileOperations:
         content, sha256, memory_id = handle.content, handle.sha256, handle.memory_id
         memory = file.memory
         if memory is not None and sha256 != memory.content_sha256:
-            wanted = handle.append or memory_id is None
+            wanted = not emptied and (handle.append or memory_id is None)
             now = branch.source.contents.get(memory.content_sha256) if wanted else None
             if emptied or now is not None:
                 content, sha256, memory_id = now or b"", memory.content_sha256, memory.id

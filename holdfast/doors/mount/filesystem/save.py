@@ -250,7 +250,8 @@ class FileSaver:
             buffer, work = file.buffer, work_of(file)
             if file.orphan or buffer is None:
                 return
-            self._branch.demand_writable()
+            if self._branch.refusal:
+                raise failure(self._branch.refusal)
             waiting = work.attempt
             if waiting is not None and not waiting.doubt and buffer.unsaved:
                 self.undo_attempt(file, waiting)
