@@ -1,20 +1,19 @@
 """Routes that export and import durable entries as Markdown files."""
 
 from functools import partial
-from typing import cast
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from holdfast.doors.http.auth import demand_scope
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.durable import memory_of
-from holdfast.doors.http.params import Body, flag
+from holdfast.doors.http.params import flag
 from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.response import Response, of_json
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.operations.durable import AGENT, LIMIT
 from holdfast.library.spans import within
-from holdfast.memories.durable.markdown.transfer import How, Mode, export_files, import_files
+from holdfast.memories.durable.markdown.transfer import How, export_files, import_files
 from holdfast.memories.durable.records import ImportReport, RejectedFile
 from holdfast.memories.durable.wire import entry_to_wire
 
@@ -26,22 +25,16 @@ class SentFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     text: str
 
 
-class NotSent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NotSent(RejectedFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file that the sender could not read as text."""
 
-    path: str
-    code: str
-    reason: str
 
-
-class Import(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Import(How, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The files to import, and how; `rejected` are those that could not be sent."""
 
     files: list[SentFile]
-    mode: str = "upsert"
-    dry_run: bool = False
-    rebind: bool = False
-    rejected: list[NotSent] = field(default_factory=list[NotSent])
+    mode: str = "upsert"  # pyright: ignore[reportIncompatibleVariableOverride] - the library checks it
+    rejected: tuple[NotSent, ...] = ()
 
 
 async def export(call: Call) -> Response:
@@ -63,17 +56,11 @@ async def take_in(call: Call) -> Response:
     body = call.body(Import)
     if body.mode == "replace":
         demand_scope(call.visitor, "admin")
-    how = How(
-        mode=cast("Mode", body.mode),
-        dry_run=body.dry_run,
-        rebind=body.rebind,
-    )
     files = [(each.path, each.text) for each in body.files]
-    passed = [RejectedFile(path=e.path, code=e.code, reason=e.reason) for e in body.rejected]
 
     def taken_in(hf: Holdfast) -> ImportReport:
         memory = memory_of(call, hf, writes=True)
-        work = partial(import_files, memory.context, files, how, passed=passed)
+        work = partial(import_files, memory.context, files, body, passed=body.rejected)
         return within(memory, "import_markdown", work)
 
     return of_json(entry_to_wire(await call.slow(taken_in)))

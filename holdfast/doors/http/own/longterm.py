@@ -3,7 +3,7 @@
 What may be large is read and written on a thread, not on the event loop.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from math import isfinite
 from time import monotonic
@@ -19,7 +19,6 @@ from holdfast.doors.http.params import PAGE, Body, Name, flag, read_body, read_l
 from holdfast.doors.http.request import Handler, HttpRoute, Method, Needs
 from holdfast.doors.http.response import Response, of_json
 from holdfast.ground.errors import InvalidInput, LongTermOff, NotFound, NotPermitted, shortened
-from holdfast.ground.pages import Page
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import configured_embedder
 from holdfast.library.operations.base import Operation
@@ -162,21 +161,9 @@ def memory_of(call: Call, hf: Holdfast) -> LongTermMemory:
     return memory
 
 
-def of_record(record: Struct, *, status: int = 200) -> Response:
+def of_record(record: Struct) -> Response:
     """Return *record* as a response."""
-    return of_json(to_wire(record), status=status)
-
-
-def of_page(page: Page[Any]) -> Response:
-    """Return *page* as a response."""
-    return of_json({"data": [to_wire(each) for each in page.data], "next_page": page.next_page})
-
-
-def of_lines(records: Iterable[dict[str, object]]) -> Response:
-    """Return *records* as a response with one line of JSON each."""
-    encode = msgspec.json.Encoder().encode
-    body = b"".join(encode(each) + b"\n" for each in records)
-    return Response(body=body, type=b"application/x-ndjson")
+    return of_json(to_wire(record))
 
 
 def recall(call: Call, memory: LongTermMemory, given: dict[str, Any]) -> object:
@@ -200,7 +187,12 @@ async def list_rows(call: Call, what: str) -> Response:
     if "kinds" in filters:
         # A query cannot hold an empty list: one empty name stands for it.
         filters["kinds"] = [each for each in filters["kinds"] if each]
-    return await call.slow(lambda hf: of_page(data_of(call, hf).list(what, **filters)))
+
+    def look(hf: Holdfast) -> Response:
+        page = data_of(call, hf).list(what, **filters)
+        return of_json({"data": [to_wire(e) for e in page.data], "next_page": page.next_page})
+
+    return await call.slow(look)
 
 
 async def retrieve(call: Call, kind: str) -> Response:
@@ -270,7 +262,12 @@ async def retry(call: Call) -> Response:
 
 async def export(call: Call) -> Response:
     """Export every turn and every item."""
-    return await call.slow(lambda hf: of_lines(data_of(call, hf).export()))
+
+    def look(hf: Holdfast) -> Response:
+        lines = msgspec.json.Encoder().encode_lines(data_of(call, hf).export())
+        return Response(body=lines, type=b"application/x-ndjson")
+
+    return await call.slow(look)
 
 
 async def take_in(call: Call) -> Response:
