@@ -7,7 +7,6 @@ from holdfast.doors.http.call import table_routes
 from holdfast.doors.http.own import (
     admin,
     durable,
-    files,
     longterm,
     networks,
     runs,
@@ -31,7 +30,7 @@ def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
     )
 
 
-_HANDWRITTEN: Final = (stores, files, longterm, networks, runs, streams, admin)
+_HANDWRITTEN: Final = (stores, durable, longterm, networks, runs, streams, admin)
 _OF_STORES: Final = (
     store_operations.MEMORY_STORES,
     store_operations.MEMORIES,

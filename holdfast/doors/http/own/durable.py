@@ -1,29 +1,41 @@
-"""Agent, run and idempotency key of a request about durable memory; its writes."""
+"""Requests about durable memory: agent, run, idempotency key, writes, Markdown."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, cast
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from holdfast.doors.http.auth import demand_scope
 from holdfast.doors.http.call import Act, Call
-from holdfast.doors.http.request import Handler
+from holdfast.doors.http.params import flag
+from holdfast.doors.http.request import Handler, HttpRoute
 from holdfast.doors.http.response import Response, of_json, told_of
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.operations.base import Operation
 from holdfast.library.operations.durable import (
+    AGENT,
     END,
     ENTRIES,
     HEARTBEAT,
+    LIMIT,
     SET,
     SET_MANY,
     PostEntries,
 )
 from holdfast.library.spans import traced_as, within
 from holdfast.memories.durable.context import AgentContext, InRun
+from holdfast.memories.durable.markdown.transfer import How, export_files, import_files
 from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.records import Cause, EntryFields, NotStored
+from holdfast.memories.durable.records import (
+    Cause,
+    EntryFields,
+    ImportReport,
+    NotStored,
+    RejectedFile,
+)
 from holdfast.memories.durable.runs import end, heartbeat
 from holdfast.memories.durable.validation import checked_idempotency_key
 from holdfast.memories.durable.wire import Wire, entry_to_wire
@@ -144,3 +156,77 @@ def _in_run(call: Call, memory: DurableMemory) -> AgentContext:
 
 HANDLERS: Final[Mapping[str, Handler]] = {SET_MANY.name: put_many}
 ACTS: Final[Mapping[str, Act]] = {SET.name: put, HEARTBEAT.name: keep_alive, END.name: end_run}
+
+
+class SentFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One file: its path and its text."""
+
+    path: str
+    text: str
+
+
+class NotSent(RejectedFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file that the sender could not read as text."""
+
+
+class Import(How, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The files to import, and how; `rejected` are those that could not be sent."""
+
+    files: list[SentFile]
+    mode: str = "upsert"  # pyright: ignore[reportIncompatibleVariableOverride] - the library checks it
+    rejected: tuple[NotSent, ...] = ()
+
+
+async def export(call: Call) -> Response:
+    """Export the entries as files, from one snapshot."""
+    with_shared: bool = call.query.get("include_workspace", True)
+    files = await call.slow(
+        lambda hf: export_files(
+            memory_of(call, hf, writes=False).context, include_workspace=with_shared
+        )
+    )
+    return of_json({"files": [{"path": path, "text": text} for path, text in files]})
+
+
+async def take_in(call: Call) -> Response:
+    """Import files.
+
+    It runs on a thread, because mode `replace` forgets the entries that have no file.
+    """
+    body = call.body(Import)
+    if body.mode == "replace":
+        demand_scope(call.visitor, "admin")
+    files = [(each.path, each.text) for each in body.files]
+
+    def taken_in(hf: Holdfast) -> ImportReport:
+        memory = memory_of(call, hf, writes=True)
+        work = partial(import_files, memory.context, files, body, passed=body.rejected)
+        return within(memory, "import_markdown", work)
+
+    return of_json(entry_to_wire(await call.slow(taken_in)))
+
+
+ROUTES = (
+    HttpRoute(
+        "GET",
+        f"{AGENT}/export",
+        "read",
+        export,
+        "Give out the entries as Markdown files.",
+        limit=LIMIT,
+        bound="agent",
+        durable=True,
+        query=(flag("include_workspace"),),
+    ),
+    HttpRoute(
+        "POST",
+        f"{AGENT}/import",
+        "write",
+        take_in,
+        "Take in Markdown files; mode replace needs admin.",
+        limit=LIMIT,
+        bound="agent",
+        durable=True,
+        body=Import,
+    ),
+)
