@@ -39,6 +39,12 @@ def postgres(postgres_url: str) -> Iterator[Holdfast]:
         yield hf
 
 
+@pytest.fixture(scope="session")
+def in_memory() -> Iterator[Holdfast]:
+    with holdfast.open(":memory:") as hf:
+        yield hf
+
+
 @pytest.fixture(params=[*FULL, *MARKED])
 def hf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
     """Give a handle to a workspace of the test's own, on each surface in turn."""
@@ -48,12 +54,11 @@ def hf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
 def handle_on(surface: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Holdfast]:
     """Open a handle to a new workspace on *surface*."""
     match surface:
-        case "memory":
-            with holdfast.open(":memory:") as hf:
-                yield hf
         case "file":
             with holdfast.open(tmp_path / "h.db") as hf:
                 yield hf
+        case "memory":
+            yield request.getfixturevalue("in_memory").acting(workspace=new_workspace())
         case "postgres":
             yield request.getfixturevalue("postgres").acting(workspace=new_workspace())
         case _:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from targets import handle_on, surfaces_of
+from targets import in_memory as in_memory
 from targets import postgres as postgres
 
 from holdfast.library.holdfast import Holdfast

@@ -14,6 +14,7 @@ from typing import TypeVar, cast
 
 import pytest
 from targets import hf as hf
+from targets import in_memory as in_memory
 from targets import postgres as postgres
 
 import holdfast

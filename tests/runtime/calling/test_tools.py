@@ -357,7 +357,7 @@ def started(tmp_path: Path) -> Path:
 @pytest.fixture
 async def stdio(started: Path) -> AsyncIterator[McpServer]:
     env = {"STARTED": str(started), "GREETING": "hello"}
-    server = McpServer("tooled", command=sys.executable, args=[str(SCRIPT)], env=env)
+    server = McpServer("tooled", timeout=60, command=sys.executable, args=[str(SCRIPT)], env=env)
     yield server
     await server.aclose()
 
@@ -374,7 +374,7 @@ def url() -> Iterator[str]:
 @pytest.fixture
 async def server(url: str) -> AsyncIterator[McpServer]:
     """Give the server over HTTP, which the tests of a module share."""
-    server = McpServer("tooled", url=url)
+    server = McpServer("tooled", timeout=60, url=url)
     yield server
     await server.aclose()
 
@@ -390,7 +390,7 @@ def free_port() -> int:
 
 
 def unreachable(**options: Any) -> McpServer:
-    return McpServer("far", url=f"http://127.0.0.1:{free_port()}/mcp", timeout=5, **options)
+    return McpServer("far", url=f"http://127.0.0.1:{free_port()}/mcp", timeout=60, **options)
 
 
 async def test_an_agent_is_offered_the_servers_tools_and_may_call_them(
@@ -448,7 +448,7 @@ async def test_a_tool_whose_schema_is_of_no_use_is_left_out_and_named(server: Mc
 async def test_of_its_tools_those_are_shown_that_were_asked_for(
     url: str, include: list[str] | None, exclude: list[str] | None, shown: list[str]
 ) -> None:
-    server = McpServer("tooled", url=url, include=include, exclude=exclude)
+    server = McpServer("tooled", timeout=60, url=url, include=include, exclude=exclude)
 
     async with agent(["Done."], toolsets=[server]) as ada:
         await ada.run("Go.")
@@ -500,7 +500,7 @@ async def test_a_run_after_closing_connects_again(stdio: McpServer, started: Pat
 
 def test_plain_code_leaves_no_process_behind(started: Path) -> None:
     env = {"STARTED": str(started)}
-    server = McpServer("tooled", command=sys.executable, args=[str(SCRIPT)], env=env)
+    server = McpServer("tooled", timeout=60, command=sys.executable, args=[str(SCRIPT)], env=env)
     ada = agent([call("tooled-add", number=1), "Done."] * 2, toolsets=[server])
 
     results = [ada.run_sync("Go."), ada.run_sync("Go.")]
@@ -581,7 +581,7 @@ async def test_a_toolset_that_cannot_be_reached_costs_its_tools() -> None:
 
 
 async def test_names_that_clash_are_loud(server: McpServer, url: str) -> None:
-    async with agent([], toolsets=[server, McpServer("tooled", url=url)]) as ada:
+    async with agent([], toolsets=[server, McpServer("tooled", timeout=60, url=url)]) as ada:
         with pytest.raises(ToolNameTaken, match="tooled-add"):
             await ada.run("Go.")
 

@@ -692,7 +692,7 @@ async def test_a_network_runs_from_plain_code_too() -> None:
 
 
 async def test_a_server_that_an_agent_requires_keeps_the_run_from_beginning() -> None:
-    far = McpServer("far", command="/nonexistent/server", required=True, timeout=5)
+    far = McpServer("far", command="/nonexistent/server", required=True, timeout=60)
     history = InMemoryHistory()
     state = NetworkState()
     heard = Heard()

@@ -486,17 +486,21 @@ SCRIPT = Path(__file__).parents[1] / "calling" / "tooled_server.py"
 
 @pytest.fixture
 async def server() -> AsyncIterator[McpServer]:
-    server = McpServer("tooled", command=sys.executable, args=[str(SCRIPT)], include=["add"])
+    server = McpServer(
+        "tooled", timeout=60, command=sys.executable, args=[str(SCRIPT)], include=["add"]
+    )
     yield server
     await server.aclose()
 
 
 def nowhere(name: str = "far", *, required: bool = False) -> McpServer:
-    return McpServer(name, command="/nonexistent/server", required=required, timeout=5)
+    return McpServer(name, command="/nonexistent/server", required=required, timeout=60)
 
 
 async def test_an_agents_server_and_an_executors_are_offered(server: McpServer) -> None:
-    other = McpServer("also", command=sys.executable, args=[str(SCRIPT)], include=["fail"])
+    other = McpServer(
+        "also", timeout=60, command=sys.executable, args=[str(SCRIPT)], include=["fail"]
+    )
     stepping = Stepping(
         [[call("tooled-add", number=2, to=3), call("also-fail", why="no luck")], "Three."],
         agent=Agent("pilot", instructions="", toolsets=[server]),

@@ -527,7 +527,7 @@ def holds_one_turn_each(told: list[TeamUpdate]) -> None:
 async def left_running() -> "set[asyncio.Task[object]]":
     """Return the tasks that do not end, each having been told to: an unwinding one may still."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
-    return (await asyncio.wait(others, timeout=5))[1] if others else set()
+    return (await asyncio.wait(others, timeout=60))[1] if others else set()
 
 
 @given(seed=st.integers(0, 2**32))

@@ -634,7 +634,7 @@ async def test_a_hook_that_lets_no_turn_begin_benches_its_agent(what: str) -> No
 
 
 async def test_a_server_that_cannot_be_reached_is_told_once_whoever_has_turns() -> None:
-    server = McpServer("far", command="/nonexistent/server", timeout=5)
+    server = McpServer("far", command="/nonexistent/server", timeout=60)
     team = a_team(
         an_agent("ada", leading([create("Look")])), an_agent("bob", work), toolsets=[server]
     )

@@ -98,7 +98,7 @@ class Played:
         self.hf, self.base, self.fuse = hf, base, Fuse()
         self.store = hf.memory_stores.create(name="Notes")
         self.root = base / "notes"
-        self._deadline = Deadline(5.0)
+        self._deadline = Deadline(60.0)
         self._contents = Contents(1 << 20)
         self.source = Troubled(
             StoreSource(hf, self.store, deadline=self._deadline, contents=self._contents)

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from doors.mount.synced.directories import Side, eventually
-from targets import hf, postgres
+from targets import hf, in_memory, postgres
 
 from holdfast.library.holdfast import Holdfast
 
-__all__ = ["hf", "postgres"]
+__all__ = ["hf", "in_memory", "postgres"]
 
 
 def test_what_is_done_on_one_side_is_done_on_the_other(hf: Holdfast, tmp_path: Path) -> None:
