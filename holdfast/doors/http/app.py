@@ -29,7 +29,7 @@ from holdfast.doors.http.params import (
     out_of_memory,
     read_query,
 )
-from holdfast.doors.http.request import HttpRoute, RouteMatch, RouteTable, Visitor
+from holdfast.doors.http.request import HttpRoute, RouteTable, Visitor
 from holdfast.doors.http.response import (
     Headers,
     LiveAnswer,
@@ -188,7 +188,16 @@ class App:
             with nullcontext() if raw_path == b"/healthz" else state.count_in_flight():
                 if reads and visitor.keyed:
                     call.raw = await body.read(headers, receive, route.limit)
-                return await _handled(call, found, scope["query_string"])
+                try:
+                    if found.required or scope["query_string"]:
+                        query = scope["query_string"]
+                        call.query = read_query(query, found.names, strict=route.ours)
+                    return await route.answer(call)
+                except InvalidInput:
+                    # An unknown id is reported before invalid input.
+                    if route.behind is not None:
+                        await route.behind(call)
+                    raise
         finally:
             body.release()
 
@@ -290,19 +299,6 @@ def _has_body(headers: Mapping[bytes, bytes], route: HttpRoute) -> bool:
         return False
     declared = headers.get(b"content-length")
     return route.changes or declared not in {None, b"0"} or b"transfer-encoding" in headers
-
-
-async def _handled(call: Call, found: RouteMatch, query_string: bytes) -> Response | LiveAnswer:
-    """Return the route's response; report an unknown id before invalid input."""
-    route = found.route
-    try:
-        if found.names or query_string:
-            call.query = read_query(query_string, found.names, strict=route.ours)
-        return await route.answer(call)
-    except InvalidInput:
-        if route.behind is not None:
-            await route.behind(call)
-        raise
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -148,7 +148,8 @@ class Gate:
         credential = await self._executor.quick(look)
         requested = _workspaces_of(headers)
         if credential is None:
-            return Visitor(LOCAL, "admin", _chosen(requested), keyed=False)
+            workspace = _chosen(requested) if requested else "default"
+            return Visitor(LOCAL, "admin", workspace, keyed=False)
         if any(each != credential.workspace for each in requested.values()):
             raise ScopeDenied(
                 "The credential is of another workspace.",
@@ -190,14 +191,11 @@ def _workspaces_of(headers: Mapping[bytes, bytes]) -> dict[str, str]:
 
 
 def _chosen(requested: Mapping[str, str]) -> str:
-    """Return the workspace that the headers name, or `default`.
-
-    Raise InvalidInput if they name two.
-    """
+    """Return the workspace that the headers name; raise InvalidInput if they name two."""
     names = [checked_name(header, name) for header, name in requested.items()]
     if len(set(names)) > 1:
         raise InvalidInput(WORKSPACE_ALIAS.decode(), f"names another than {WORKSPACE.decode()}")
-    return names[0] if names else "default"
+    return names[0]
 
 
 def demand_right(visitor: Visitor, found: RouteMatch) -> None:
@@ -214,7 +212,7 @@ def demand_right(visitor: Visitor, found: RouteMatch) -> None:
                 next="Use an API key for this.",
             )
         return
-    if visitor.bound and not _bound_to(visitor, found):
+    if (visitor.agent, visitor.user) != (None, None) and not _bound_to(visitor, found):
         raise ScopeDenied(
             "This key is bound to one agent's or one user's memory.",
             needed=f"a key of scope {route.needs} that is not bound",

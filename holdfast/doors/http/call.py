@@ -29,7 +29,7 @@ from holdfast.doors.http.params import (
     text,
 )
 from holdfast.doors.http.request import Handler, HttpRoute, LibraryHandles, Visitor
-from holdfast.doors.http.response import Response, of_json
+from holdfast.doors.http.response import Response, encode_json, of_json
 from holdfast.doors.http.state import ServerState
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.pages import Page
@@ -183,6 +183,7 @@ class OperationHandler:
             name: special.decode for name, special in operation.special.items() if special.decode
         }
         self.query = tuple(_name(operation, each) for each in layout.query)
+        self._keys = tuple(each.key for each in self.query)
 
     async def answer(self, call: Call) -> Response:
         """Return the response to *call*."""
@@ -210,7 +211,7 @@ class OperationHandler:
         given: dict[str, Any] = {
             name: call.segments[wire] for name, wire in layout.segments.items()
         }
-        given |= {e.key: call.query[e.key] for e in self.query if e.key in call.query}
+        given |= {key: call.query[key] for key in self._keys if key in call.query}
         if operation.body:
             given[operation.body] = self._whole_body(call)
         elif operation.params is not None:
@@ -259,7 +260,7 @@ def response_of(operation: Operation, result: Any, arguments: Mapping[str, Any])
     encoded = encode(result)
     if operation.echo:
         encoded = {**{operation.wire(each): arguments[each] for each in operation.echo}, **encoded}
-    return of_json(encoded, status=status)
+    return Response(body=encode_json(encoded), status=status)
 
 
 def _name(operation: Operation, parameter: inspect.Parameter) -> Name:

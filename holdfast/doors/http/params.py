@@ -556,9 +556,11 @@ def _check_text_and_depth(body: JSONObject, depth: int, *, escapes: bool) -> Non
     Only text with *escapes* can contain a lone surrogate.
     """
     for key, value in body.items():
-        field = shortened(key)
         if escapes:
-            encoded(field, key)
+            encoded(shortened(key), key)
+        elif not isinstance(value, dict | list):
+            continue
+        field = shortened(key)
         level: list[Any] = [value]
         for _ in range(depth):
             level = _next_level(field, level, escapes=escapes)

@@ -34,11 +34,6 @@ class Visitor(Struct, frozen=True):
     session_id: str | None = None
     keyed: bool = True
 
-    @property
-    def bound(self) -> bool:
-        """Whether it may only access one agent's or one user's memory."""
-        return self.agent is not None or self.user is not None
-
 
 class LibraryHandles(Struct, frozen=True):
     """Handles of the library that act as one visitor.
@@ -163,20 +158,22 @@ class HttpRoute(Struct, frozen=True):
 
 
 class RouteMatch(Struct, frozen=True):
-    """A route, the values of its path parameters, and its query by wire name."""
+    """A route, the values of its path parameters, and its query by wire name.
+
+    `required` says whether the query must have a parameter.
+    """
 
     route: HttpRoute
     segments: Mapping[str, str]
     names: Mapping[str, Name]
+    required: bool
 
 
 class _Node(Struct):
     named: dict[str, "_Node"] = field(default_factory=dict[str, "_Node"])
     other: "_Node | None" = None
     name: str = ""
-    routes: dict[str, tuple[HttpRoute, dict[str, Name]]] = field(
-        default_factory=dict[str, tuple[HttpRoute, dict[str, Name]]]
-    )
+    routes: dict[str, RouteMatch] = field(default_factory=dict[str, RouteMatch])
 
 
 class RouteTable:
@@ -200,7 +197,9 @@ class RouteTable:
                 node.name = segment[1:-1]
             else:
                 node = node.named.setdefault(segment, _Node())
-        node.routes[route.method] = route, {name.wire: name for name in route.query}
+        names = {name.wire: name for name in route.query}
+        required = any(name.required for name in route.query)
+        node.routes[route.method] = RouteMatch(route, {}, names, required)
 
     def find(self, method: str, raw_path: bytes) -> RouteMatch:
         """Return the route of *method* on *raw_path*; raise NotFound or WrongMethod."""
@@ -219,7 +218,7 @@ class RouteTable:
         meant = node.routes.get(method)
         if meant is None:
             raise WrongMethod(method, ", ".join(sorted(node.routes)))
-        return RouteMatch(meant[0], found, meant[1])
+        return RouteMatch(meant.route, found, meant.names, meant.required)
 
 
 def _segments(raw_path: bytes) -> list[str]:

@@ -29,7 +29,7 @@ JSON = b"application/json"
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 LIVE = b"text/event-stream; charset=utf-8"
 
-_encode = msgspec.json.Encoder().encode
+encode_json = msgspec.json.Encoder().encode
 
 
 class Response(Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class LiveAnswer(Struct, frozen=True, kw_only=True):
 
 def of_json(payload: JSONObject | Record, *, status: int = 200) -> Response:
     """Return *payload*, a JSON object or a record that encodes to one, as a response."""
-    return Response(body=_encode(payload), status=status)
+    return Response(body=encode_json(payload), status=status)
 
 
 HEADER = b"holdfast-error"

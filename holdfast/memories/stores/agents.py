@@ -75,7 +75,7 @@ class _StoredObjects:
     ) -> None:
         self._context, self._changed = context, changed
         self._kind: ObjectKind = kind
-        self._sql = context.engine.queries("holdfast.memories.stores")
+        self._sql = context.sql
 
     def create(self, new: Callable[[], JSONObject]) -> JSONObject:
         """Store and return the object whose parts *new* returns."""

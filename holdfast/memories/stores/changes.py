@@ -44,7 +44,7 @@ class StoreState(Struct, frozen=True, kw_only=True):
 def store_state(context: StoresContext, reader: Reader, store_id: str) -> StoreState:
     """Return the state of the store. Raise NotFound, or what `reach` raises."""
     reach(context, reader, store_id, write=False)
-    sql = context.engine.queries("holdfast.memories.stores")
+    sql = context.sql
     state = reader.first(StoreState, sql.store_state, store=sought("memstore", store_id))
     if state is None:
         raise missing("memstore", store_id)
@@ -53,7 +53,7 @@ def store_state(context: StoresContext, reader: Reader, store_id: str) -> StoreS
 
 def snapshot(context: StoresContext, store_id: str) -> Snapshot:
     """Return the store at one moment; see `Memories.snapshot`."""
-    sql = context.engine.queries("holdfast.memories.stores")
+    sql = context.sql
 
     def work(reader: Reader) -> Snapshot:
         state = store_state(context, reader, store_id)
@@ -87,7 +87,7 @@ class Awaited:
             self._after = _checked_after(after)
             self._until = monotonic() + checked_wait(wait)
         self._context, self._store_id = context, store_id
-        self._sql = context.engine.queries("holdfast.memories.stores")
+        self._sql = context.sql
         self._first: StoreState | None = None
 
     @property

@@ -73,7 +73,7 @@ class SessionTokens:
 
     def __init__(self, context: StoresContext) -> None:
         self._context = context
-        self._sql = context.engine.queries("holdfast.memories.stores")
+        self._sql = context.sql
 
     def create(self, session_id: str, *, expires_in: float | None = None) -> SessionToken:
         """Create and return a token of the session.
@@ -178,7 +178,7 @@ class Keys:
 
     def __init__(self, context: StoresContext) -> None:
         self._context = context
-        self._sql = context.engine.queries("holdfast.memories.stores")
+        self._sql = context.sql
 
     def create(
         self,

@@ -400,7 +400,7 @@ def apply(
             reason = "must be edit_ and 1 to 64 ASCII letters and digits"
             raise InvalidInput("edit_id", reason, limit=64, given=edit_id)
         checked = checked_edits(edits)
-    sql = context.engine.queries("holdfast.memories.stores")
+    sql = context.sql
 
     def work(tx: Transaction) -> list[Applied]:
         unit = StoreTransaction(context, tx, store_id)

@@ -90,7 +90,7 @@ def search(
             raise InvalidInput("q", "must not be blank", next="Send at least one word.")
         rows, prefix = check_limit(limit, default=10), checked_prefix(path_prefix)
     words, phrases = query_words(query), phrases_of(query)
-    sql = context.engine.queries("holdfast.memories.stores")
+    sql = context.sql
 
     def work(reader: Reader) -> list[Match]:
         reach(context, reader, store_id, write=False)
@@ -154,7 +154,7 @@ def rename(context: StoresContext, store_id: str, old_path: str, new_path: str) 
         new = checked_place(new_path, field="new_path")
         if "/" in (old, new):
             raise InvalidInput("old_path" if old == "/" else "new_path", "must not be the root")
-    sql = context.engine.queries("holdfast.memories.stores")
+    sql = context.sql
 
     def work(tx: Transaction) -> list[Memory]:
         unit = StoreTransaction(context, tx, store_id)
@@ -182,7 +182,7 @@ def delete_under(context: StoresContext, store_id: str, path: str) -> int:
     """Delete the memories at or below *path*; return how many."""
     with existence_first(context, store_id, write=True):
         place = checked_place(path, field="path")
-    sql = context.engine.queries("holdfast.memories.stores")
+    sql = context.sql
 
     def work(tx: Transaction) -> int:
         unit = StoreTransaction(context, tx, store_id)
@@ -224,7 +224,7 @@ class Memories:
 
     def __init__(self, context: StoresContext) -> None:
         self._context = context
-        self._sql = context.engine.queries("holdfast.memories.stores")
+        self._sql = context.sql
 
     def create(
         self, memory_store_id: str, *, path: str, content: str | None, view: View | None = None

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
 from types import SimpleNamespace
@@ -242,7 +243,7 @@ def id_of_name(
     return ids[0]
 
 
-class StoresContext(Struct, frozen=True, kw_only=True):
+class StoresContext(Struct, frozen=True, kw_only=True, dict=True):
     """The workspace and actor of calls, with their engine, clock and ids.
 
     `engine` is scoped to `workspace`. With a `session_id` only the stores attached to that session
@@ -255,6 +256,11 @@ class StoresContext(Struct, frozen=True, kw_only=True):
     clock: Clock
     ids: Ids
     session_id: str | None = None
+
+    @cached_property
+    def sql(self) -> SimpleNamespace:
+        """The statements of stores, as the engine spells them."""
+        return self.engine.queries("holdfast.memories.stores")
 
     def now(self) -> int:
         """Return the current time in microseconds since 1970."""
@@ -366,7 +372,7 @@ def reach(context: StoresContext, reader: Reader, store_id: str, *, write: bool)
     """
     if context.session_id is None:
         return
-    sql = context.engine.queries("holdfast.memories.stores")
+    sql = context.sql
     found = reader.first(
         _Attachment,
         sql.attachment,
@@ -417,7 +423,7 @@ def existence_first(
         reach(context, engine, store_id, write=write)
         demand_store(context, engine, store_id)
         if memory_id is not None:
-            sql = context.engine.queries("holdfast.memories.stores")
+            sql = context.sql
             if not engine.first(
                 memory_of, sql.get_memory_basic, memory=sought("mem", memory_id), store=store_id
             ):
@@ -427,6 +433,6 @@ def existence_first(
 
 def demand_store(context: StoresContext, reader: Reader, store_id: str) -> None:
     """Raise NotFound if the store does not exist."""
-    sql = context.engine.queries("holdfast.memories.stores")
+    sql = context.sql
     if reader.first(store_of, sql.get_store, store=sought("memstore", store_id)) is None:
         raise missing("memstore", store_id)

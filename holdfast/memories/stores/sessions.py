@@ -214,7 +214,7 @@ class Sessions:
 
     def __init__(self, context: StoresContext) -> None:
         self._context = context
-        self._sql = context.engine.queries("holdfast.memories.stores")
+        self._sql = context.sql
         self._tokens = SessionTokens(context)
 
     def create(

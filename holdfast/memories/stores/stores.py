@@ -47,7 +47,7 @@ class MemoryStores:
 
     def __init__(self, context: StoresContext) -> None:
         self._context = context
-        self._sql = context.engine.queries("holdfast.memories.stores")
+        self._sql = context.sql
         self.memories = Memories(context)
         self.memory_versions = Versions(context)
 

@@ -110,7 +110,7 @@ class StoreTransaction:
         self, context: StoresContext, tx: Transaction, store_id: str, *, write: bool = True
     ) -> None:
         self._context, self._tx = context, tx
-        self._sql = context.engine.queries("holdfast.memories.stores")
+        self._sql = context.sql
         now = context.now()
         reach(context, tx, store_id, write=write)
         store = tx.first(LockedStore, self._sql.lock_store, store=sought("memstore", store_id))

@@ -68,7 +68,7 @@ class Versions:
 
     def __init__(self, context: StoresContext) -> None:
         self._context = context
-        self._sql = context.engine.queries("holdfast.memories.stores")
+        self._sql = context.sql
 
     def list(
         self,
