@@ -42,7 +42,6 @@ from holdfast.library.operations.base import (
     ParamLayout,
     RawText,
 )
-from holdfast.memories.stores.records import JSONObject
 from holdfast.memories.stores.rows import StoresContext, reach
 
 T = TypeVar("T")
@@ -83,10 +82,6 @@ class Call:
         Raise InvalidInput with the key that is wrong.
         """
         return read_body(self.raw, make, limits)
-
-    def json(self, limits: BodyLimits | None = None) -> JSONObject:
-        """Return the body as a JSON object; raise InvalidInput if it is none."""
-        return read_json(self.raw, limits)
 
     async def quick(self, act: Callable[[Holdfast], T]) -> T:
         """Return *act*(handle), which reads one row or a few consecutive ones."""
@@ -227,7 +222,7 @@ class OperationHandler:
         return given
 
     def _whole_body(self, call: Call) -> dict[str, Any]:
-        body = call.json(self._limits)
+        body = read_json(call.raw, self._limits)
         for wire in call.segments.keys() - self._layout.segments.values():
             if body.setdefault(wire, call[wire]) != call[wire]:
                 raise InvalidInput(wire, "names another run than the path", given=body[wire])
@@ -267,8 +262,6 @@ def _name(operation: Operation, parameter: inspect.Parameter) -> Name:
     """Return the parameter of a query that *parameter* is, by its type."""
     special, wire = operation.special.get(parameter.name), operation.wire(parameter.name)
     kind: Any = special.type if special and special.type else parameter.annotation
-    if isinstance(kind, Name):
-        return kind
     kinds = set(get_args(kind) if get_origin(kind) in _UNIONS else (kind,)) - {NoneType}
     first = next(iter(kinds))
     if kinds == {datetime, timedelta}:

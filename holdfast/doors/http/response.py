@@ -20,7 +20,7 @@ from holdfast.ground import errors
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.durable.wire import entry_to_wire
-from holdfast.memories.stores.records import JSONObject, Record
+from holdfast.memories.stores.records import JSONObject
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -53,8 +53,8 @@ class LiveAnswer(Struct, frozen=True, kw_only=True):
     headers: Headers = ((b"cache-control", b"no-store"),)
 
 
-def of_json(payload: JSONObject | Record, *, status: int = 200) -> Response:
-    """Return *payload*, a JSON object or a record that encodes to one, as a response."""
+def of_json(payload: JSONObject, *, status: int = 200) -> Response:
+    """Return the JSON object *payload* as a response."""
     return Response(body=encode_json(payload), status=status)
 
 

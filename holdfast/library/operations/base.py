@@ -138,11 +138,6 @@ class Operation(Struct, frozen=True):
     """
 
     @property
-    def home(self) -> str:
-        """The place of the façade on a handle."""
-        return self.name.rpartition(".")[0]
-
-    @property
     def act(self) -> str:
         """The name of the façade's method."""
         return self.name.rpartition(".")[2]

@@ -1,7 +1,6 @@
 """Memory stores, memories, versions, sessions, agents and keys of a server."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Final
 
 from holdfast.ground.errors import NotFound, PathTaken
@@ -39,20 +38,20 @@ def _created(memories: Memories, arguments: Mapping[str, Any]) -> Memory:
         return memories.retrieve(id, **place, view=arguments["view"] or "basic")
 
 
-def _deleted(kind: Any, memory: object, arguments: Mapping[str, Any]) -> Deleted:
-    """Delete the object again; one that is not found was deleted before."""
-    try:
-        return perform(memory, "delete", arguments)
-    except NotFound:
-        return Deleted(id=next(iter(arguments.values())), type=kind)
+def _deleted(kind: Any) -> Mapping[str, Settle]:
+    """Return how to repeat a delete: an object that is not found was deleted before."""
 
+    def settle(memory: object, arguments: Mapping[str, Any]) -> Deleted:
+        try:
+            return perform(memory, "delete", arguments)
+        except NotFound:
+            return Deleted(id=next(iter(arguments.values())), type=kind)
 
-def _settle_delete(kind: str) -> Mapping[str, Settle]:
-    return {"delete": partial(_deleted, kind)}
+    return {"delete": settle}
 
 
 RemoteMemories: Final = remote_memory(
-    MEMORIES, settle={"create": _created, **_settle_delete("memory_deleted")}
+    MEMORIES, settle={"create": _created, **_deleted("memory_deleted")}
 )
 RemoteVersions: Final = remote_memory(VERSIONS)
 
@@ -64,10 +63,10 @@ class _StoresParts(RemoteMemory):
 
 
 RemoteMemoryStores: Final = remote_memory(
-    MEMORY_STORES, _StoresParts, settle=_settle_delete("memory_store_deleted")
+    MEMORY_STORES, _StoresParts, settle=_deleted("memory_store_deleted")
 )
 RemoteSessions: Final = remote_memory(
-    SESSIONS, settle=_settle_delete("session_deleted"), note=Sessions.note
+    SESSIONS, settle=_deleted("session_deleted"), note=Sessions.note
 )
 RemoteAgents: Final = remote_memory(AGENTS)
 RemoteEnvironments: Final = remote_memory(ENVIRONMENTS)

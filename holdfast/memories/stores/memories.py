@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.errors import InvalidInput, PreconditionFailed
-from holdfast.ground.pages import Key, Page, digest, read_cursor, write_cursor
+from holdfast.ground.pages import Page, digest, read_key, write_cursor
 from holdfast.ground.text import encoded
 from holdfast.ground.validation import check_limit
 from holdfast.memories.stores.changes import changes, snapshot
@@ -358,7 +358,7 @@ class Memories:
             shown = checked_view(view, "basic")
             rows = check_limit(limit)
             filters = digest(memory_store_id, prefix, level)
-            after = "" if page is None else _path_in(read_cursor("memories", filters, page)[0])
+            after = "" if page is None else read_key("memories", filters, page, str)
         rows = min(rows, FULL_VIEW_MAX) if shown == "full" else rows
         engine = self._context.engine
         reach(self._context, engine, memory_store_id, write=False)
@@ -496,17 +496,3 @@ class Memories:
         IdempotencyMismatch when the id was used for other edits.
         """
         return apply(self._context, memory_store_id, edits, edit_id)
-
-
-def _path_in(key: Key) -> str:
-    """Return the path of *key*, which was read from a cursor.
-
-    Raises InvalidInput if the cursor is not of this list.
-    """
-    match key:
-        case [str(path)] if "\0" not in path:
-            return path
-        case _:
-            raise InvalidInput(
-                "page", "is not a cursor of this list", next="Start again without page."
-            )
