@@ -19,7 +19,7 @@ import holdfast
 from holdfast.doors.cli.app import COMMANDS, build
 from holdfast.doors.http.app import make_app
 from holdfast.doors.http.params import LIMITS
-from holdfast.doors.http.request import DURABLE_LIMIT, LONGTERM_LIMIT, MIB, THREADS_LIMIT
+from holdfast.doors.http.request import MIB
 from holdfast.doors.http.routes import routes as every_route
 from holdfast.doors.http.server import GRACE, KEEP_ALIVE, START_MOST
 from holdfast.doors.http.state import IN_FLIGHT_MOST, LIVE_MOST
@@ -27,6 +27,9 @@ from holdfast.engines.base import KEPT
 from holdfast.engines.postgres import pool
 from holdfast.engines.postgres.server import CONNECT_TIMEOUT, MOST_CONNECTIONS
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.operations.durable import LIMIT as DURABLE_LIMIT
+from holdfast.library.operations.longterm import LIMIT as LONGTERM_LIMIT
+from holdfast.library.operations.threads import LIMIT as THREADS_LIMIT
 from holdfast.memories.durable.records import CHANGES_KEPT, DAY, EVICTED_KEPT, RANGES, DurableLimits
 from holdfast.memories.longterm import block
 from holdfast.memories.longterm.records import DEFAULT_K, MAX_ITEMS, LongTermOptions
