@@ -1,18 +1,25 @@
-"""The contract of mining on each engine, and extractors that are models."""
+"""The contract of mining on each engine, model extractors, and killed processes."""
 
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from contracts.longterm_extraction import LongTermMiningContract, Scripted, told
 from contracts.longterm_items import items, memory_of
-from contracts.longterm_vectors import SECONDS
+from contracts.longterm_vectors import SECONDS, until
 from memories.longterm.model_servers import model_server
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.open import resume_work
+from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
@@ -107,3 +114,101 @@ def test_closing_waits_for_what_is_under_way(sqlite_file: Path) -> None:
         again = memory_of(hf, "ada", extractor=Scripted())
         assert again.flush(SECONDS).pending == 0
         assert items(again) == ["Ana likes tea"]
+
+
+MINER = Path(__file__).with_name("miner.py")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log"
+    path.touch()
+    return path
+
+
+def miner(
+    database: Path, log: Path, how: str, *, thread: str = "Ana", count: int = 1
+) -> "subprocess.Popen[str]":
+    arguments = [sys.executable, str(MINER), str(database), str(log), how, thread, str(count)]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+
+
+@contextmanager
+def later(database: Path, *answers: str) -> Generator[LongTermMemory]:
+    """Give the memory in another process's time: when a lease taken now is over."""
+    clock = FrozenClock(datetime.now(UTC) + timedelta(seconds=7))
+    with holdfast.open(database, clock=clock) as hf:
+        yield memory_of(hf, "ada", embedder=False, extractor=Scripted(*answers))
+
+
+def test_killed_while_it_waits_for_an_answer(sqlite_file: Path, log: Path) -> None:
+    with miner(sqlite_file, log, "waits") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "asked\n"
+        process.kill()
+
+    with later(sqlite_file, '[{"text": "Ana planted 0 trees"}]') as ltm:
+        assert [each.outcome for each in ltm.flush(SECONDS).results] == ["stored"]
+        assert items(ltm) == ["Ana planted 0 trees"]
+
+
+def test_killed_before_it_keeps_what_it_was_answered(sqlite_file: Path, log: Path) -> None:
+    with miner(sqlite_file, log, "dies") as process:
+        assert process.wait(SECONDS) == -signal.SIGKILL
+
+    with later(sqlite_file, '[{"text": "Ana planted 0 trees"}]') as ltm:
+        assert ltm.flush(SECONDS).pending == 0
+        assert items(ltm) == ["Ana planted 0 trees"]
+
+
+def test_killed_when_all_is_mined(sqlite_file: Path, log: Path) -> None:
+    with miner(sqlite_file, log, "kills", count=3) as process:
+        assert process.wait(SECONDS) == -signal.SIGKILL
+
+    with later(sqlite_file, '[{"text": "Ana is mined again"}]') as ltm:
+        assert ltm.flush(SECONDS).results == ()
+        assert len(items(ltm)) == 3
+
+
+def test_two_processes_on_one_queue_mine_each_turn_once(sqlite_file: Path, log: Path) -> None:
+    holdfast.open(sqlite_file).close()
+    with (
+        miner(sqlite_file, log, "ends", thread="Ana", count=12) as one,
+        miner(sqlite_file, log, "ends", thread="Bob", count=12) as other,
+    ):
+        assert (one.wait(60), other.wait(60)) == (0, 0)
+
+    said = [f"{who} planted {number} trees" for who in ("Ana", "Bob") for number in range(12)]
+    assert sorted(log.read_text().splitlines()) == sorted(said)
+    with later(sqlite_file) as ltm:
+        assert ltm.status().pending_extraction == 0
+        assert sorted(items(ltm)) == sorted(said)
+
+
+def test_a_server_takes_up_what_a_killed_process_was_mining(
+    sqlite_file: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with miner(sqlite_file, log, "named") as process:
+        assert process.wait(SECONDS) == -signal.SIGKILL
+    late = FrozenClock(datetime.now(UTC) + timedelta(seconds=7))
+
+    with model_server() as model, holdfast.open(sqlite_file, clock=late) as hf:
+        model.says = '[{"text": "Ana planted 0 trees"}]'
+        monkeypatch.setenv("OLLAMA_BASE_URL", f"{model.url}/v1")
+        assert resume_work(hf, late.now()) == 1
+        until(lambda: bool(items(memory_of(hf, "ada", embedder=False))))
+
+        assert items(memory_of(hf, "ada", embedder=False)) == ["Ana planted 0 trees"]
+        assert resume_work(hf, late.now()) == 0
+
+
+def test_what_only_a_function_can_mine_is_left_to_whoever_has_it(
+    sqlite_file: Path, log: Path
+) -> None:
+    with miner(sqlite_file, log, "dies") as process:
+        assert process.wait(SECONDS) == -signal.SIGKILL
+    late = FrozenClock(datetime.now(UTC) + timedelta(seconds=7))
+
+    with holdfast.open(sqlite_file, clock=late) as hf:
+        assert resume_work(hf, late.now()) == 0
+        assert memory_of(hf, "ada", embedder=False).status().pending_extraction == 1
