@@ -80,7 +80,10 @@ async def events(executor: Executor) -> AsyncGenerator[ExecutionEvent]:
             yield event
     finally:
         queue.close()
-        await _stopped(work)
+        work.cancel()
+        await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()
     await work
 
 
@@ -237,14 +240,6 @@ def _watched(context: Context, inside: Context | None) -> Generator[None]:
         yield
     finally:
         off()
-
-
-async def _stopped(work: "asyncio.Task[bool]") -> None:
-    """Cancel *work*, wait for its end, and drop its error."""
-    work.cancel()
-    await asyncio.wait([work])
-    if not work.cancelled():
-        work.exception()
 
 
 _inside: ContextVar[Context | None] = ContextVar("_inside", default=None)

@@ -22,7 +22,6 @@ from holdfast.memories import durable as durable_memory
 from holdfast.memories import longterm as longterm_memory
 from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.longterm.block import BUDGET, recalled_block, without_blocks
-from holdfast.memories.longterm.records import Recalled
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
@@ -165,7 +164,8 @@ class Recalling:
         except Exception as error:  # noqa: BLE001 - an embedder is the user's, and raises anything
             self._events.tell_failed("recall", error)
             return ""
-        self._tell_recalled(found, shown)
+        lines = sum(line.startswith("- ") for line in shown.splitlines())
+        self._events.tell("recalled", ids=[each.id for each in found], left_out=len(found) - lines)
         return shown
 
     async def take(self, said: str, answer: str, *, thread_id: str) -> None:
@@ -204,10 +204,6 @@ class Recalling:
             pending=flushed.pending,
             failed=flushed.failed,
         )
-
-    def _tell_recalled(self, found: Sequence[Recalled], shown: str) -> None:
-        lines = sum(line.startswith("- ") for line in shown.splitlines())
-        self._events.tell("recalled", ids=[each.id for each in found], left_out=len(found) - lines)
 
 
 RECALLED: Final = 5

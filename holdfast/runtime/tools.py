@@ -75,16 +75,13 @@ class SideBySide(CombinedToolset[Any]):
         try:
             return await super().get_tools(ctx)
         except UserError as error:
-            await self._find_clash(ctx, error)
+            holders: dict[str, str] = {}
+            for toolset in self.toolsets:
+                for name, tool in (await toolset.get_tools(ctx)).items():
+                    if name in holders:
+                        raise ToolNameTaken(name, holders[name], tool.toolset.label) from error
+                    holders[name] = tool.toolset.label
             raise
-
-    async def _find_clash(self, ctx: RunContext[Any], error: UserError) -> None:
-        holders: dict[str, str] = {}
-        for toolset in self.toolsets:
-            for name, tool in (await toolset.get_tools(ctx)).items():
-                if name in holders:
-                    raise ToolNameTaken(name, holders[name], tool.toolset.label) from error
-                holders[name] = tool.toolset.label
 
 
 @dataclass
@@ -133,7 +130,8 @@ def _offered(tool: AnyTool) -> ModelTool[Any]:
         made = copy(cast("ModelTool[Any]", tool))
         _run_by(made, _called(made.function))
         return made
-    wants = _wants_context(tool)
+    first = next(iter(_parameters(tool)), None)
+    wants = first is not None and _hints(tool).get(first.name) is ToolContext
     made = ModelTool[Any](_face(tool, with_context=wants))
     _run_by(made, _called(tool, with_context=wants))
     return made
@@ -173,11 +171,6 @@ def _called(
         return await answer if inspect.isawaitable(answer) else answer
 
     return call
-
-
-def _wants_context(function: Callable[..., Any]) -> bool:
-    first = next(iter(_parameters(function)), None)
-    return first is not None and _hints(function).get(first.name) is ToolContext
 
 
 def _face(function: Callable[..., Any], *, with_context: bool) -> Callable[..., Any]:

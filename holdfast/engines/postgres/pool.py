@@ -217,10 +217,6 @@ class Pool:
             first.wakeup.release()
             return None
         self._idle.append(wire)
-        return self._too_old()
-
-    def _too_old(self) -> Wire | None:
-        """Remove and return the connection idle longest, if that exceeds the limit."""
         oldest = self._idle[0]
         if oldest.idle_since >= monotonic() - _CLOSED_AFTER:
             return None

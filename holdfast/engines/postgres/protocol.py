@@ -98,15 +98,11 @@ def _sent(value: object) -> Sent:
         case float():
             sent = (repr(value).encode(), _FLOAT8, Format.TEXT)
         case _:
-            sent = _adapted(value)
+            adapted = reading()
+            (dumped,) = adapted.dump_sequence([value], [PyFormat.AUTO])
+            types, formats = adapted.types, adapted.formats
+            sent = dumped, types[0] if types else _UNTYPED, formats[0] if formats else Format.TEXT
     return sent
-
-
-def _adapted(value: object) -> Sent:
-    adapted = reading()
-    (dumped,) = adapted.dump_sequence([value], [PyFormat.AUTO])
-    types, formats = adapted.types, adapted.formats
-    return dumped, types[0] if types else _UNTYPED, formats[0] if formats else Format.TEXT
 
 
 def _width(value: int) -> int:
@@ -279,7 +275,9 @@ class Wire:
             self._send(answers, before_last=before_last)
             self._flush(monotonic() + patience)
         except psycopg.Error as error:
-            self._collect_rest()
+            while self.broken and self._expected and self._take():
+                pass
+            self.close()
             raise Lost(answers, error, sent=answers.all_sent) from error
         except BaseException:
             self.close()
@@ -420,9 +418,3 @@ class Wire:
         else:
             first.fill(result)
         return True
-
-    def _collect_rest(self) -> None:
-        """Read the results that the server sent before the connection broke."""
-        while self.broken and self._expected and self._take():
-            pass
-        self.close()

@@ -145,7 +145,11 @@ def _become_app(connection: "psycopg.Connection[Any]") -> bool:
         connection.execute("create role holdfast_app nologin nosuperuser nobypassrls")
         login = _login(connection)
     if login.app_exists and not _may_become(connection) and login.may_create:
-        _join(connection)
+        # Without inheritance the login acts as the role only after an explicit `set role`.
+        if connection.info.server_version >= _SET_OPTION_SINCE:
+            connection.execute("grant holdfast_app to current_user with inherit false, set true")
+        else:
+            connection.execute("grant holdfast_app to current_user")
     if login.app_exists and _may_become(connection):
         return True
     if login.superuser or login.bypasses:
@@ -165,14 +169,6 @@ def _may_become(connection: "psycopg.Connection[Any]") -> bool:
         "select pg_has_role(current_user, %s, %s)", (APP_ROLE, right)
     ).fetchone()
     return bool(row and row[0])
-
-
-def _join(connection: "psycopg.Connection[Any]") -> None:
-    # Without inheritance the login acts as the role only after an explicit `set role`.
-    if connection.info.server_version >= _SET_OPTION_SINCE:
-        connection.execute("grant holdfast_app to current_user with inherit false, set true")
-    else:
-        connection.execute("grant holdfast_app to current_user")
 
 
 def _unsafe(message: str) -> NotPermitted:

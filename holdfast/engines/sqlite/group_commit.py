@@ -277,21 +277,16 @@ class GroupCommit:
             ours = error if isinstance(error, HoldfastError) else connection.fault(error)
             if sent and isinstance(ours, Unavailable) and ours.reason == "io":
                 return self._resolve_doubt(ours, ran, seq if seq != base else None)
-            return self._not_committed(connection, ours, ran)
+            self._roll_back(connection)
+            if len(ran) > 1:
+                self.metrics.retries.add(_ALONE)
+                return self._each_alone(ran)
+            ran[0].value, ran[0].error = None, ours
+            self.metrics.writes.add("error")
+            return ran
         self.metrics.committed(perf_counter() - begun, writes=len(ran))
         self.metrics.writes.add("ok", by=len(succeeded))
         self.metrics.writes.add("error", by=failed)
-        return ran
-
-    def _not_committed(
-        self, connection: Connection, error: HoldfastError, ran: list[Slot]
-    ) -> list[Slot]:
-        self._roll_back(connection)
-        if len(ran) > 1:
-            self.metrics.retries.add(_ALONE)
-            return self._each_alone(ran)
-        ran[0].value, ran[0].error = None, error
-        self.metrics.writes.add("error")
         return ran
 
     def _resolve_doubt(self, error: HoldfastError, ran: list[Slot], seq: int | None) -> list[Slot]:

@@ -59,7 +59,9 @@ def find(text: str) -> list[SecretHit]:
     hits: list[SecretHit] = []
     for hit in sorted(_hits(text), key=lambda hit: (hit.start, -hit.end)):
         if hits and hit.start < hits[-1].end:
-            hits[-1] = _joined(hits[-1], hit)
+            last = hits[-1]
+            kind = min(last.kind, hit.kind, key=_RANK.__getitem__)
+            hits[-1] = SecretHit(kind=kind, start=last.start, end=max(last.end, hit.end))
         else:
             hits.append(hit)
     return hits
@@ -88,7 +90,12 @@ def redact(text: str) -> str:
     for _ in range(_MOST_ROUNDS):
         if not hits:
             return text
-        text = _marked(text, hits)
+        parts: list[str] = []
+        last = 0
+        for hit in hits:
+            parts += (text[last : hit.start], mark(hit.kind))
+            last = hit.end
+        text = "".join([*parts, text[last:]])
         hits = find(text)
     return mark(hits[0].kind) if hits else text
 
@@ -100,17 +107,3 @@ def _hits(text: str) -> Iterator[SecretHit]:
             for span in spans(shadow):
                 start, end = shadow.origin(span)
                 yield SecretHit(kind=kind, start=start, end=end)
-
-
-def _joined(one: SecretHit, other: SecretHit) -> SecretHit:
-    kind = one.kind if _RANK[one.kind] <= _RANK[other.kind] else other.kind
-    return SecretHit(kind=kind, start=one.start, end=max(one.end, other.end))
-
-
-def _marked(text: str, hits: Iterable[SecretHit]) -> str:
-    parts: list[str] = []
-    last = 0
-    for hit in hits:
-        parts += (text[last : hit.start], mark(hit.kind))
-        last = hit.end
-    return "".join([*parts, text[last:]])

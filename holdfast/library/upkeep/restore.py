@@ -118,9 +118,17 @@ def put_in_place(part: Path, place: Path, present: PresentFile) -> str | None:
         if _stamp(place) != present.stamp:
             raise Unavailable(f"{place} changed while the backup was made ready.", reason="busy")
         if present.stamp is not None:
-            _take_after(place, part)
+            shutil.copymode(place, part)
+            if os.geteuid() == 0:
+                found = place.stat()
+                os.chown(part, found.st_uid, found.st_gid)
         if kept is not None:
-            _keep(place, kept)
+            try:
+                # A second name, so that *place* always exists.
+                os.link(place, kept)
+            except OSError:
+                # A file system without hard links.
+                place.rename(kept)
         for file in beside(place):
             # Left by a process that did not close it; SQLite would take it for the new file's.
             ending = file.name.removeprefix(place.name)
@@ -139,23 +147,6 @@ def _damaged(place: Path, *, replace: bool) -> PresentFile:
             next="Restore into another, or --replace it: what it redacted may come back.",
         )
     return PresentFile(stamp=_stamp(place), keep=True, readable=False)
-
-
-def _keep(place: Path, kept: str) -> None:
-    """Give the file at *place* a second name, so that *place* always exists."""
-    try:
-        os.link(place, kept)
-    except OSError:
-        # A file system without hard links.
-        place.rename(kept)
-
-
-def _take_after(place: Path, part: Path) -> None:
-    """Copy mode and owner of *place* to *part*."""
-    shutil.copymode(place, part)
-    if os.geteuid() == 0:
-        found = place.stat()
-        os.chown(part, found.st_uid, found.st_gid)
 
 
 def _stamp(place: Path) -> Stamp | None:

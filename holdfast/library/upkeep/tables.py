@@ -124,7 +124,9 @@ def copy(
             done += len(rows)
             progress(done)
             after = {f"after_{column}": rows[-1][column] for column in table.key}
-    _raise_numbers(target, tx, copied.seq)
+    sql = _sql(target)
+    for statement in (sql.raise_seq, sql.raise_store_numbers, sql.raise_version_numbers):
+        tx.all(dict[str, object], statement, seq=copied.seq)
     return copied
 
 
@@ -133,13 +135,6 @@ def _stored(target: Engine, table: CopiedTable, row: dict[str, object]) -> dict[
     if table.name != "ltm_vectors":
         return row
     return {**row, "vector": to_stored(target.dialect, from_stored(row["vector"]))}
-
-
-def _raise_numbers(target: Engine, tx: Transaction, seq: int) -> None:
-    """Advance the target's sequences beyond every copied number."""
-    sql = _sql(target)
-    for statement in (sql.raise_seq, sql.raise_store_numbers, sql.raise_version_numbers):
-        tx.all(dict[str, object], statement, seq=seq)
 
 
 def hold_writers(tx: Transaction) -> None:

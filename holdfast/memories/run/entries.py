@@ -297,7 +297,11 @@ def fitting_kind(kind: object, key: str) -> Kind:
 def _checked(given: object, index: int) -> RunEntry:
     try:
         if isinstance(given, RunEntry):
-            return _of_entry(given)
+            try:
+                value = given.value
+            except (msgspec.DecodeError, TypeError):
+                raise InvalidInput("value_json", "is not JSON") from None
+            return _of_object({**_facts(given), "value": value})
         return _of_object(given)
     except InvalidInput as error:
         raise InvalidInput(
@@ -308,14 +312,6 @@ def _checked(given: object, index: int) -> RunEntry:
             index=index,
             next="Correct that entry; none was restored.",
         ) from None
-
-
-def _of_entry(given: RunEntry) -> RunEntry:
-    try:
-        value = given.value
-    except (msgspec.DecodeError, TypeError):
-        raise InvalidInput("value_json", "is not JSON") from None
-    return _of_object({**_facts(given), "value": value})
 
 
 def _facts(entry: RunEntry) -> dict[str, object]:

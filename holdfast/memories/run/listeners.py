@@ -272,19 +272,16 @@ class Listeners:
                 return
             try:
                 self._deliverer = get_ident()
-                self._hand_over_all()
+                while self._notices:
+                    notice = self._notices.popleft()
+                    self._depth = notice.depth
+                    for each in notice.listeners:
+                        what = notice.entry if each.to_entries else notice.event
+                        if what is not None and not each.off:
+                            _hand_over(each, what, notice.key)
             finally:
                 self._deliverer, self._depth = None, 0
                 self._turn.release()
-
-    def _hand_over_all(self) -> None:
-        while self._notices:
-            notice = self._notices.popleft()
-            self._depth = notice.depth
-            for each in notice.listeners:
-                what = notice.entry if each.to_entries else notice.event
-                if what is not None and not each.off:
-                    _hand_over(each, what, notice.key)
 
 
 def _hand_over(listener: _Subscription, what: RunEntry | RunMemoryEvent, key: str) -> None:

@@ -130,7 +130,10 @@ def list_page(
     def answer(count: int) -> dict[str, JSON]:
         cursor = None
         if count and _more(matches, numbers, page[count - 1], start.order):
-            cursor = _cursor(start, page[count - 1], numbers, run_id)
+            last = page[count - 1]
+            conditions = _encode(start.among.told()).decode()
+            place = [start.order, conditions, last.updated_at, numbers[last.key]]
+            cursor = write_cursor(_LIST, digest(run_id), place)
         return {
             "total": len(matches),
             "returned": count,
@@ -204,12 +207,6 @@ def _count_within(rows: Sequence[JSON], budget: int) -> int:
         if left < 0:
             return max(1, count)
     return len(rows)
-
-
-def _cursor(start: _Position, last: Listed, numbers: Mapping[str, int], run_id: str) -> str:
-    conditions = _encode(start.among.told()).decode()
-    place = [start.order, conditions, last.updated_at, numbers[last.key]]
-    return write_cursor(_LIST, digest(run_id), place)
 
 
 def _position(request: EntryPageRequest, run_id: str) -> _Position:

@@ -189,7 +189,8 @@ class Schema:
         try:
             decoder.decode(data)
         except msgspec.ValidationError as error:
-            wanted = _type_name(self._types[key])
+            hint = self._types[key]
+            wanted = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
             raise InvalidInput("value", f'kv["{key}"] must be {wanted}: {error}') from None
 
 
@@ -214,10 +215,6 @@ def _hints(given: object) -> Mapping[str, Any]:
 def _bare(hint: Any) -> Any:
     """Return *hint* without `Required` or `NotRequired`."""
     return get_args(hint)[0] if get_origin(hint) in (Required, NotRequired) else hint
-
-
-def _type_name(hint: Any) -> str:
-    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
 
 
 _MOST_INT = 2**63 - 1

@@ -111,18 +111,14 @@ def _left(message: Message, view: View) -> Message | None:
     if not calls:
         return None
     if view.tools == "summary":
-        return _summary(message, [each.name for each in calls])
+        tools = ", ".join(dict.fromkeys(each.name for each in calls))
+        return TextMessage(
+            role="assistant",
+            content=f"[Tools used: {tools}]",
+            agent=message.agent,
+            step=message.step,
+        )
     return message if len(calls) == len(message.tools) else replace(message, tools=calls)
-
-
-def _summary(message: ToolCallMessage, names: Iterable[str]) -> TextMessage:
-    tools = ", ".join(dict.fromkeys(names))
-    return TextMessage(
-        role="assistant",
-        content=f"[Tools used: {tools}]",
-        agent=message.agent,
-        step=message.step,
-    )
 
 
 _encode: Final = msgspec.json.Encoder().encode

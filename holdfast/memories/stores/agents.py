@@ -112,7 +112,13 @@ class _StoredObjects:
         def work(tx: Transaction) -> JSONObject:
             present = self._locked(tx, id)
             if self._kind == "agent":
-                _check_current(present, body.get("version"))
+                version = body.get("version")
+                if version is not None and checked_version("version", version) != present.version:
+                    raise Conflict(
+                        f"The agent {present.id} is at version {present.version}, not {version}.",
+                        reason="version",
+                        next="Retrieve it, look at what changed, then update it again.",
+                    )
             parts = self._changed(present.decoded(), body)
             if parts == present.decoded():
                 return present.wire(self._kind)
@@ -327,15 +333,6 @@ def _found(
     if row is None:
         raise NotFound("agent version", f"{id} {version}", next="List the agent's versions.")
     return row
-
-
-def _check_current(present: _ObjectRow, version: object) -> None:
-    if version is not None and checked_version("version", version) != present.version:
-        raise Conflict(
-            f"The agent {present.id} is at version {present.version}, not {version}.",
-            reason="version",
-            next="Retrieve it, look at what changed, then update it again.",
-        )
 
 
 def _version_in(key: Key) -> int:

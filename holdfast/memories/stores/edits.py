@@ -237,7 +237,11 @@ class EditActs(Struct):
             case Move():
                 return self._move(edit)
             case Remove():
-                return self._remove(edit)
+                head = self._find(edit.memory_id)
+                if head is None:
+                    return self._applied(changed=False)
+                self._unit.deleted(head)
+                return self._applied(changed=True, deleted=(head.id,))
 
     def _save(self, request: CheckedSave) -> Applied:
         edit = request.edit
@@ -287,7 +291,14 @@ class EditActs(Struct):
         for move in edit.moves:
             if move.memory_id not in sits:
                 raise missing("mem", move.memory_id)
-        _refuse_one_above_another([MemoryLocation(id=m.memory_id, path=m.path) for m in edit.moves])
+        # No target is the same as another, or above it.
+        goals = [MemoryLocation(id=m.memory_id, path=m.path) for m in edit.moves]
+        taken: dict[str, str] = {}
+        for goal in sorted(goals, key=lambda goal: goal.path):
+            for path in lineage(goal.path):
+                if path in taken:
+                    raise PathTaken(taken[path], path)
+            taken[goal.path] = goal.id
         going = [move for move in edit.moves if move.path != sits[move.memory_id].path]
         memories: dict[str, Memory] = {}
         if going:
@@ -301,13 +312,6 @@ class EditActs(Struct):
         return self._applied(
             *(memories[move.memory_id] for move in edit.moves), changed=bool(going)
         )
-
-    def _remove(self, edit: Remove) -> Applied:
-        head = self._find(edit.memory_id)
-        if head is None:
-            return self._applied(changed=False)
-        self._unit.deleted(head)
-        return self._applied(changed=True, deleted=(head.id,))
 
     def _find(self, memory_id: str) -> Head | None:
         """Return the live memory *memory_id*, or None."""
@@ -368,16 +372,6 @@ def _new_content(head: Head, request: CheckedSave) -> Text:
             next="Append less, or to another memory.",
         )
     return Text.of(content)
-
-
-def _refuse_one_above_another(goals: list[MemoryLocation]) -> None:
-    """Raise PathTaken if one target is the same as or above another."""
-    taken: dict[str, str] = {}
-    for goal in sorted(goals, key=lambda goal: goal.path):
-        for path in lineage(goal.path):
-            if path in taken:
-                raise PathTaken(taken[path], path)
-        taken[goal.path] = goal.id
 
 
 # Results are stored for a day under the client's edit id, as ids of versions only: so no path or

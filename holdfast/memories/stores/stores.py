@@ -250,7 +250,8 @@ class MemoryStores:
         refuse_narrowed(self._context, "admin")
         if memories_cap is UNSET:
             return self.settings()
-        _check_cap(memories_cap)
+        reason = f"must be 1 to {CAP_MAX:,}"
+        check_whole("memories_cap", memories_cap, reason, least=1, most=CAP_MAX, limit=CAP_MAX)
 
         def work(tx: Transaction) -> StoreSettings:
             tx.run(self._sql.set_memories_cap, memories_cap=memories_cap)
@@ -269,11 +270,6 @@ class MemoryStores:
                 data=data,
             )
         )
-
-
-def _check_cap(given: object) -> None:
-    reason = f"must be 1 to {CAP_MAX:,}"
-    check_whole("memories_cap", given, reason, least=1, most=CAP_MAX, limit=CAP_MAX)
 
 
 def checked_name(given: object) -> str:

@@ -75,7 +75,13 @@ def _response_parts(message: Message) -> list[ModelResponsePart]:
 
 def _request_part(message: Message) -> ModelRequestPart:
     if isinstance(message, ToolResultMessage):
-        return _returned(message)
+        call, content = message.tool, message.content
+        error = content.get("error")
+        if not isinstance(error, dict):
+            return ToolReturnPart(call.name, content["data"], call.id)
+        part = ToolReturnPart(call.name, error_text(error), call.id)
+        part.outcome = "interrupted" if error["kind"] == "interrupted" else "failed"
+        return part
     text = text_of(cast("TextMessage", message))
     return SystemPromptPart(text) if message.role == "system" else UserPromptPart(text)
 
@@ -85,16 +91,6 @@ def _call(call: ToolCall) -> ToolCallPart:
     if given is None or isinstance(given, str | dict):
         return ToolCallPart(call.name, given, call.id)
     return ToolCallPart(call.name, encode(given).decode(), call.id)
-
-
-def _returned(message: ToolResultMessage) -> ToolReturnPart:
-    call, content = message.tool, message.content
-    error = content.get("error")
-    if not isinstance(error, dict):
-        return ToolReturnPart(call.name, content["data"], call.id)
-    part = ToolReturnPart(call.name, error_text(error), call.id)
-    part.outcome = "interrupted" if error["kind"] == "interrupted" else "failed"
-    return part
 
 
 DEPTH = 200

@@ -64,7 +64,10 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
     def sent(self, prompt: Sequence[Message], history: Sequence[Message]) -> Sent:
         """Return the messages to send for a hook's *prompt* and *history*."""
         system, opening, question = self._parted(prompt)
-        before, after = self._divided(history)
+        # This run's turns, from the first of them, follow the input.
+        ours = {id(message) for turn in self.later for message in turn.messages}
+        at = next((i for i, each in enumerate(history) if id(each) in ours), len(history))
+        before, after = history[:at], history[at:]
         found = [
             *to_model(opening),
             *_native(before, self.earlier),
@@ -87,12 +90,6 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
             places = [len(prompt) - 1]
         at = places[-1] if places else len(prompt)
         return system, prompt[:at], prompt[at:]
-
-    def _divided(self, history: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
-        """Split *history* at this run's first turn: before and after the input."""
-        ours = {id(message) for turn in self.later for message in turn.messages}
-        at = next((i for i, each in enumerate(history) if id(each) in ours), len(history))
-        return history[:at], history[at:]
 
 
 async def sending(agent: AgentSpec, run: Run, system: str) -> AgentRequest:
@@ -280,14 +277,9 @@ def retell(response: ModelResponse, before: InferenceResult, after: InferenceRes
     text = _last(after) if after.output else ""
     if len(after.output) == len(before.output) and text == _last(before):
         return
-    if text == said_of(response):
+    if text == "".join(part.content for part in response.parts if isinstance(part, TextPart)):
         return
     response.parts = _with(response.parts, text)
-
-
-def said_of(response: ModelResponse) -> str:
-    """Return the text of *response*."""
-    return "".join(part.content for part in response.parts if isinstance(part, TextPart))
 
 
 def _last(result: InferenceResult) -> str:

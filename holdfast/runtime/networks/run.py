@@ -284,7 +284,8 @@ class NetworkExecution(Run):
         self.network, self.options = network, options
         self.max_iter = network.max_iter if options.max_iter is UNSET else options.max_iter
         check_max_iter(self.max_iter)
-        _check_timeout(options.timeout)
+        if options.timeout is not None and not (is_number(options.timeout) and options.timeout > 0):
+            raise InvalidInput("timeout", "must be seconds, more than 0", given=options.timeout)
         self._deadline: float | None = None
         self.started_at = _clock.now()
         id = checked_id_or_none("run_id", options.run_id) or _new_id(self.started_at)
@@ -389,11 +390,6 @@ class NetworkExecution(Run):
                     details=dict(used.details),
                 )
             )
-
-
-def _check_timeout(timeout: object) -> None:
-    if timeout is not None and not (is_number(timeout) and timeout > 0):
-        raise InvalidInput("timeout", "must be seconds, more than 0", given=timeout)
 
 
 def _new_id(at: datetime) -> str:

@@ -158,11 +158,7 @@ def shaped(kind: type[T], raw: object, where: str) -> T:
     except (msgspec.ValidationError, RecursionError) as error:
         what, _, path = str(error).partition(" - at `$")
         place = where + path.rstrip("`")
-        raise InvalidPlan([PlanProblem(place, "type", _lower(what))]) from error
-
-
-def _lower(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]
+        raise InvalidPlan([PlanProblem(place, "type", what[:1].lower() + what[1:])]) from error
 
 
 def _unknown(kind: type, raw: object, where: str) -> Iterator[PlanProblem]:

@@ -374,7 +374,11 @@ class TaskPlanner:
             raise InvalidInput("objective", "must not be blank", next="Say what is to be done.")
         self.context, self._objective = context, objective
         self._model = model_of(context, model=model)
-        self._schema = _checked(output_schema)
+        try:
+            schema_of(output_schema)
+        except BadSchema as error:
+            raise InvalidInput("output_schema", str(error)) from error
+        self._schema = output_schema
         self._inputs = tuple(inputs or ())
         self.name, self.title = "planner", objective.strip().splitlines()[0][:TITLE]
         self._new_draft = partial(
@@ -551,14 +555,6 @@ class TaskPlanner:
         self, event: Literal["task_planned", "task_removed"], id: str, title: str | None = None
     ) -> None:
         await self.context.tell(TaskUpdate(event=event, task_id=id, title=title))
-
-
-def _checked(schema: Schema | str | None) -> Schema | str | None:
-    try:
-        schema_of(schema)
-    except BadSchema as error:
-        raise InvalidInput("output_schema", str(error)) from error
-    return schema
 
 
 def _instructions(

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
-from opentelemetry.trace import Span
 
 from holdfast.ground.errors import InvalidInput, LimitExceeded
 from holdfast.ground.json_values import JSON
@@ -254,7 +253,11 @@ class TaskWork:
                 log.exception("the task %s of the run %s", self.task.id, self._context.run_id)
                 await self.fail(StepError("internal", f"{type(error).__name__}: {error}"))
             finally:
-                self._describe(span)
+                span.set_attribute("holdfast.run_id", self._context.run_id)
+                span.set_attribute("holdfast.task_id", self.task.id)
+                span.set_attribute("holdfast.state", self.task.state)
+                if self.task.error is not None:
+                    span.set_attribute("holdfast.reason", self.task.error.reason)
 
     async def restore(self) -> None:
         """Mark the task as completed by an earlier process."""
@@ -355,17 +358,13 @@ class TaskWork:
         if self.ids("completed") != tuple(self._steps):
             return await self.fail(self._error(full))
         try:
-            self._fill()
+            memory, task = self._context.memory, self.task
+            if not memory.has(keys.task(task.id)):
+                leave_task_result(memory, task, memory.get_value(keys.step(self._finish)))
         except LimitExceeded as error:
             return await self.fail(StepError("memory", str(error)))
         self.task.end("completed", self._context.now())
         return await self._tell("task_completed", result=self.result)
-
-    def _fill(self) -> None:
-        """Set the task's result from its finish step's, unless it is set."""
-        memory, task = self._context.memory, self.task
-        if not memory.has(keys.task(task.id)):
-            leave_task_result(memory, task, memory.get_value(keys.step(self._finish)))
 
     def _error(self, full: str) -> StepError:
         """Return the error of the task, with every failed step."""
@@ -375,13 +374,6 @@ class TaskWork:
         reasons = {error.reason for error in failed.values()}
         message = "; ".join(f"step {id} failed: {error}" for id, error in failed.items())
         return StepError("internal" if "internal" in reasons else "steps", message)
-
-    def _describe(self, span: Span) -> None:
-        span.set_attribute("holdfast.run_id", self._context.run_id)
-        span.set_attribute("holdfast.task_id", self.task.id)
-        span.set_attribute("holdfast.state", self.task.state)
-        if self.task.error is not None:
-            span.set_attribute("holdfast.reason", self.task.error.reason)
 
     async def _tell(self, event: TaskMoment, step: Step | None = None, **fields: Any) -> None:
         await self._context.tell(self._update(event, step, **fields))

@@ -94,7 +94,11 @@ class Play:
             for occasion in ("lay out", "remind"):
                 if self._turns_left and first.present:
                     self._begin(first, occasion_text(occasion))
-                    await self._end_turns()
+                    while self._running:
+                        self._news.clear()
+                        self._reap()
+                        if self._running:
+                            await self._news.wait()
                 if len(self._board.list()) > len(known):
                     return
             why = f"{first.name} laid out no task, so the objective is made the only one"
@@ -146,13 +150,6 @@ class Play:
         finally:
             member.busy = False
 
-    async def _end_turns(self) -> None:
-        while self._running:
-            self._news.clear()
-            self._reap()
-            if self._running:
-                await self._news.wait()
-
     def _reap(self) -> None:
         over = {task for task in self._running if task.done()}
         self._running -= over
@@ -173,17 +170,20 @@ class Play:
         if able and not self._turns_left:
             return "max_turns"
         if able:
-            self._call(able)
+            for member in able:
+                if self._turns_left:
+                    member.call()
+                    self._begin(member, occasion_text("last call"))
             return None
         if dead := self._board.deadlock():
             return await self._deadlocked(dead)
-        return await self._stalled()
-
-    def _call(self, able: Sequence[Member]) -> None:
-        for member in able:
-            if self._turns_left:
-                member.call()
-                self._begin(member, occasion_text("last call"))
+        if self._plan.keep_open:
+            await self._news.wait()
+            return None
+        content = self._undone()
+        unsettled = tuple(task.id for task in self._board.list() if not task.settled)
+        await self._events.moment("stalled", content=content, tasks=unsettled)
+        return "stalled"
 
     async def _deadlocked(self, dead: list[str]) -> TeamStatus | None:
         if dead != self._dead:
@@ -206,15 +206,6 @@ class Play:
             await self._news.wait()
             return None
         return "deadlocked"
-
-    async def _stalled(self) -> TeamStatus | None:
-        if self._plan.keep_open:
-            await self._news.wait()
-            return None
-        content = self._undone()
-        unsettled = tuple(task.id for task in self._board.list() if not task.settled)
-        await self._events.moment("stalled", content=content, tasks=unsettled)
-        return "stalled"
 
     def _undone(self) -> str:
         tasks = {task.id: task for task in self._board.list()}

@@ -381,7 +381,8 @@ def checked_report(report: RunReport) -> RunReport:
     if len(report.events) > EVENTS_MOST:
         raise InvalidInput("events", f"must be at most {EVENTS_MOST}", limit=EVENTS_MOST)
     for index, event in enumerate(report.events):
-        _check_event(index, event)
+        check_one_of("type", event.type, EVENT_TYPES, index=index)
+        checked_time("at", event.at)
     named = [each.key for each in report.entries] + list(report.deleted)
     if len(set(named)) != len(named):
         raise InvalidInput("entries", "must name each key once, and none of those deleted")
@@ -391,11 +392,6 @@ def checked_report(report: RunReport) -> RunReport:
     for index, entry in enumerate(report.entries):
         _check_entry(index, entry)
     return report
-
-
-def _check_event(index: int, event: ReportedEvent) -> None:
-    check_one_of("type", event.type, EVENT_TYPES, index=index)
-    checked_time("at", event.at)
 
 
 def _check_entry(index: int, entry: ReportedEntry) -> None:
