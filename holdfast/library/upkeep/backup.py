@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.engines.base import Engine, Reader
+from holdfast.engines.base import Engine, Reader, scalar
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.engines.sqlite.database import MEMORY
 from holdfast.engines.sqlite.maintenance import copy_whole
@@ -64,8 +64,11 @@ def _check_free(place: Path, engine: Engine, *, force: bool) -> None:
     if not place.parent.is_dir():
         raise InvalidInput("file", "is in a folder that does not exist", given=str(place))
     target = Path(engine.status().target)
-    if engine.dialect == "sqlite" and all(map(Path.exists, (place, target))):
-        _refuse_same(place, target)
+    is_file = engine.dialect == "sqlite" and place.exists() and target.exists()
+    if is_file and place.samefile(target):
+        raise InvalidInput(
+            "file", "is the database itself", given=str(place), next="Choose another."
+        )
     if found := beside(place):
         raise InvalidInput(
             "file",
@@ -76,13 +79,6 @@ def _check_free(place: Path, engine: Engine, *, force: bool) -> None:
     if place.exists() and not force:
         raise InvalidInput(
             "file", "exists already", given=str(place), next="Choose another, or --force."
-        )
-
-
-def _refuse_same(place: Path, target: Path) -> None:
-    if place.samefile(target):
-        raise InvalidInput(
-            "file", "is the database itself", given=str(place), next="Choose another."
         )
 
 
@@ -130,11 +126,7 @@ def _checked(part: Path, place: Path) -> BackupReport:
             )
         all_owners = copied.scoped(EVERYBODY)
         rows = all_owners.read(counted)
-        seq = all_owners.one(_seq, copied.queries("holdfast.library.upkeep").last_seq)
+        seq = all_owners.one(scalar, copied.queries("holdfast.library.upkeep").last_seq)
     finally:
         copied.close()
     return BackupReport(file=str(place), rows=rows, size_bytes=part.stat().st_size, seq=seq)
-
-
-def _seq(*, seq: int) -> int:
-    return seq

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from msgspec import Struct
 
-from holdfast.engines.base import Engine, EngineStatus, Reader
+from holdfast.engines.base import Engine, EngineStatus, Reader, scalar
 from holdfast.engines.migrate import known
 from holdfast.engines.sqlite.connection import APPLICATION_ID
 from holdfast.engines.sqlite.database import RISKY
@@ -14,10 +14,10 @@ from holdfast.ground.clock import SystemClock, to_microseconds
 from holdfast.ground.errors import Corrupt
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.upkeep.tables import Check, check_storage
+from holdfast.library.upkeep.tables import Check, check_storage, counters
 from holdfast.library.upkeep.verify_durable import miscounted_agents
 from holdfast.library.upkeep.verify_longterm import miscounted_collections
-from holdfast.library.upkeep.verify_runs import look_at_threads
+from holdfast.library.upkeep.verify_runs import miscounted_threads
 from holdfast.memories.durable.context import LAPSES_AFTER
 from holdfast.memories.durable.records import DAY
 from holdfast.memories.longterm.recall.analyze import VERSION
@@ -36,20 +36,13 @@ class _Others(Struct, frozen=True, kw_only=True):
 
 def look_at_longterm(engine: Engine, sql: SimpleNamespace) -> Iterator[Check]:
     """Yield the checks of long-term memory; *engine* is scoped to all owners."""
-    wrong = len(list(miscounted_collections(engine, sql)))
-    yield Check(
-        name="long-term counters",
-        ok=not wrong,
-        says=f"{wrong:,} differ from the data; holdfast verify names them"
-        if wrong
-        else "match the data",
-    )
+    yield counters("long-term counters", miscounted_collections(engine, sql))
     failed = engine.all(_Failed, sql.failed_jobs)
     jobs = ", ".join(f"{each.jobs:,} {each.kind} ({each.error})" for each in failed)
     yield Check(
-        name="long-term jobs",
-        ok=not failed,
-        says=f"failed for good: {jobs}; retry() queues them again" if failed else "none failed",
+        "long-term jobs",
+        not failed,
+        f"failed for good: {jobs}; retry() queues them again" if failed else "none failed",
     )
     others = engine.one(_Others, sql.other_analyzers, ours=VERSION)
     older = others.collections - others.newer
@@ -58,7 +51,7 @@ def look_at_longterm(engine: Engine, sql: SimpleNamespace) -> Iterator[Check]:
         says.append(f"{older:,} collections are of an older one, until they are next recalled from")
     if others.newer:
         says.append(f"{others.newer:,} are of a newer one: upgrade holdfast")
-    yield Check(name="long-term analyzer", ok=not others.newer, says="; ".join(says))
+    yield Check("long-term analyzer", not others.newer, "; ".join(says))
 
 
 DAMAGE_NAMED = 3
@@ -105,16 +98,17 @@ def doctor(hf: Holdfast) -> list[Check]:
         checks += [*_file(status), _pragmas(engine, sql, status), _processes(status)]
     else:
         checks += _server(engine, sql)
-    checks += [_counters(engine, sql), _overdue(engine, sql)]
+    checks.append(counters("durable counters", miscounted_agents(engine, sql)))
+    checks.append(_overdue(engine, sql))
     checks += look_at_longterm(engine, sql)
-    checks.append(look_at_threads(engine, sql))
+    checks.append(counters("thread counters", miscounted_threads(engine, sql)))
     return [*checks, _pinned(status), _erasure(status), _clock(engine, sql)]
 
 
 def _database(status: EngineStatus) -> Check:
     about = status.details.get("sqlite") or status.details.get("postgres") or ""
     says = f"{status.target} ({status.dialect} {about})"
-    return Check(name="database", ok=status.ready, says=f"{says}: {status.reason or 'ready'}")
+    return Check("database", status.ready, f"{says}: {status.reason or 'ready'}")
 
 
 def _storage(engine: Engine) -> Check:
@@ -130,10 +124,10 @@ def _storage(engine: Engine) -> Check:
     except Corrupt as error:
         damage = [error.findings]
     if not damage:
-        return Check(name="storage", ok=True, says="readable")
+        return Check("storage", ok=True, says="readable")
     more = f" and {len(damage) - DAMAGE_NAMED:,} more" if len(damage) > DAMAGE_NAMED else ""
     return Check(
-        name="storage",
+        "storage",
         ok=False,
         says=f"damaged: {'; '.join(damage[:DAMAGE_NAMED])}{more}. Nothing else was checked."
         " Run holdfast verify for all findings, then holdfast restore from a backup",
@@ -142,86 +136,80 @@ def _storage(engine: Engine) -> Check:
 
 def _schema(engine: Engine, sql: SimpleNamespace, status: EngineStatus) -> Check:
     newest = max(migration.number for migration in known(status.dialect))
-    taken = engine.one(_number, sql.schema_taken)
+    taken = engine.one(scalar, sql.schema_taken)
     return Check(
-        name="schema",
-        ok=taken == status.schema == newest,
-        says=f"{status.schema}, by its migrations {taken}; this release knows {newest}",
+        "schema",
+        taken == status.schema == newest,
+        f"{status.schema}, by its migrations {taken}; this release knows {newest}",
     )
 
 
 def _durability(engine: Engine, sql: SimpleNamespace) -> Check:
-    journal = engine.one(_journal, sql.journal)
-    level = engine.one(_synchronous, sql.durability)
+    journal = engine.one(scalar, sql.journal)
+    level = engine.one(scalar, sql.durability)
     says = f"journal {journal}, " + ("every commit is synced" if level >= SYNCED else "NOT synced")
-    return Check(name="durability", ok=level >= SYNCED, says=says)
+    return Check("durability", level >= SYNCED, says)
 
 
 def _file(status: EngineStatus) -> Iterator[Check]:
     kind = str(status.details.get("file_system") or "memory")
     risky = kind in RISKY
     yield Check(
-        name="file system",
-        ok=not risky,
-        says=f"{kind}; the log does not work across machines" if risky else kind,
+        "file system",
+        not risky,
+        f"{kind}; the log does not work across machines" if risky else kind,
     )
     free = status.details.get("free_bytes")
     if isinstance(free, int):
-        yield Check(name="free space", ok=free >= FREE_BYTES_LEAST, says=f"{free / 2**30:,.1f} GiB")
+        yield Check("free space", free >= FREE_BYTES_LEAST, f"{free / 2**30:,.1f} GiB")
     log = status.details.get("log_bytes")
     if isinstance(log, int):
-        yield Check(name="log", ok=log <= LOG_BYTES_MOST, says=f"{log / 2**20:,.1f} MiB")
+        yield Check("log", log <= LOG_BYTES_MOST, f"{log / 2**20:,.1f} MiB")
 
 
 def _pragmas(engine: Engine, sql: SimpleNamespace, status: EngineStatus) -> Check:
-    found = {name: engine.one(_pragma, getattr(sql, name)) for name in PRAGMAS}
+    found = {name: engine.one(scalar, getattr(sql, name)) for name in PRAGMAS}
     marked = found["application_id"] == (0 if status.details["in_memory"] else APPLICATION_ID)
     ours = marked and found["foreign_keys"] == 1
     says = ", ".join(f"{name} {value}" for name, value in found.items())
-    return Check(name="pragmas", ok=ours, says=says)
+    return Check("pragmas", ours, says)
 
 
 def _processes(status: EngineStatus) -> Check:
     found = holders(status.target)
     says = ", ".join(f"{each.pid} ({each.name}) {each.doing}" for each in found)
-    return Check(name="other processes", ok=True, says=says or "none that is known")
+    return Check("other processes", ok=True, says=says or "none that is known")
 
 
 def _server(engine: Engine, sql: SimpleNamespace) -> Iterator[Check]:
     role = engine.one(_Role, sql.role)
     yield Check(
-        name="role",
-        ok=not role.powerful,
-        says=f"{role.name}, which owns {role.owned} tables"
+        "role",
+        not role.powerful,
+        f"{role.name}, which owns {role.owned} tables"
         + (" and can bypass row security" if role.powerful else ""),
     )
-    unforced = engine.all(_name, sql.unforced)
+    unforced = engine.all(scalar, sql.unforced)
     yield Check(
-        name="row security",
-        ok=not unforced,
-        says=f"not as it should be: {', '.join(unforced)}" if unforced else "forced on every table",
+        "row security",
+        not unforced,
+        f"not as it should be: {', '.join(unforced)}" if unforced else "forced on every table",
     )
+    yield Check("extensions", ok=True, says=", ".join(engine.all(scalar, sql.extensions)) or "none")
     yield Check(
-        name="extensions", ok=True, says=", ".join(engine.all(_name, sql.extensions)) or "none"
-    )
-    yield Check(
-        name="forgetting",
+        "forgetting",
         ok=True,
-        says=(
-            "forgotten data is deleted from tables and indexes; log segments until they are"
-            " recycled, archives, base backups and standbys are the server owner's to clear ("
-            + ", ".join(engine.all(_name, sql.archiving))
-            + ")"
-        ),
+        says="forgotten data is deleted from tables and indexes; log segments until they are"
+        " recycled, archives, base backups and standbys are the server owner's to clear ("
+        + ", ".join(engine.all(scalar, sql.archiving))
+        + ")",
     )
 
 
 def _erasure(status: EngineStatus) -> Check:
     pending = status.metrics.get("erasure_pending", 0)
     return Check(
-        name="erasure",
-        ok=not pending,
-        says="waits for a reader to end" if pending else "nothing is queued",
+        "erasure", not pending, "waits for a reader to end" if pending else "nothing is queued"
     )
 
 
@@ -232,18 +220,7 @@ def _pinned(status: EngineStatus) -> Check:
         if name.startswith("pinned_by_")
     }
     says = ", ".join(f"{who} for {seconds} s" for who, seconds in held.items())
-    return Check(name="readers", ok=not held, says=says or "none holds an old snapshot")
-
-
-def _counters(engine: Engine, sql: SimpleNamespace) -> Check:
-    wrong = len(list(miscounted_agents(engine, sql)))
-    return Check(
-        name="durable counters",
-        ok=not wrong,
-        says=f"{wrong:,} differ from the data; holdfast verify names them"
-        if wrong
-        else "match the data",
-    )
+    return Check("readers", not held, says or "none holds an old snapshot")
 
 
 def _overdue(engine: Engine, sql: SimpleNamespace) -> Check:
@@ -255,36 +232,10 @@ def _overdue(engine: Engine, sql: SimpleNamespace) -> Check:
     says = f"{over.entries:,} entries and {over.runs:,} runs are over and still there"
     if days > 1:
         says += f", for {days:,.0f} days: run holdfast durable sweep"
-    return Check(name="durable sweep", ok=days <= 1, says=says if days else "nothing has expired")
+    return Check("durable sweep", days <= 1, says if days else "nothing has expired")
 
 
 def _clock(engine: Engine, sql: SimpleNamespace) -> Check:
     here = to_microseconds(SystemClock().now())
-    apart = abs(engine.one(_at, sql.server_clock) - here) / 1e6
-    return Check(
-        name="clock", ok=apart <= CLOCKS_APART_MOST, says=f"{apart:.2f} s from the database's"
-    )
-
-
-def _journal(*, journal_mode: str) -> str:
-    return journal_mode
-
-
-def _synchronous(*, synchronous: int) -> int:
-    return synchronous
-
-
-def _pragma(**row: int) -> int:
-    return next(iter(row.values()))
-
-
-def _number(*, number: int) -> int:
-    return number
-
-
-def _name(*, name: str) -> str:
-    return name
-
-
-def _at(*, at: int) -> int:
-    return at
+    apart = abs(engine.one(scalar, sql.server_clock) - here) / 1e6
+    return Check("clock", apart <= CLOCKS_APART_MOST, f"{apart:.2f} s from the database's")

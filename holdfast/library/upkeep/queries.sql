@@ -192,15 +192,15 @@ where r.thread_id is not null and not exists (
   select 1 from threads h where h.workspace = r.workspace and h.id = r.thread_id)
 
 -- miscounted_threads --
-select h.id, h.turns, h.counted
+select h.id, h.turns, h.counted_turns
 from (
   select t.id, t.turns, (
     select count(*) from thread_turns u
     where u.workspace = t.workspace and u.thread_id = t.id
-  ) as counted
+  ) as counted_turns
   from threads t
 ) h
-where h.turns <> h.counted
+where h.turns <> h.counted_turns
 
 -- thread_turns_after --
 select seq, workspace, id, kind, agent, checksum, size_bytes,

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from operator import attrgetter
 from types import SimpleNamespace
-from typing import LiteralString
+from typing import Final, LiteralString
 
 from msgspec import Struct
 
-from holdfast.engines.base import Engine, Reader, Transaction
+from holdfast.engines.base import Engine, Reader, Transaction, scalar
 from holdfast.ground.clock import Clock, from_microseconds
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import EVERYBODY, LOCAL, Actor, ActorKind, Scope
@@ -88,7 +89,7 @@ def redact_again(engine: Engine, made: Iterable[Redaction], redone: Redone) -> N
         stores = _as(engine, version.workspace, redaction, ids).memory_stores
         if version.live_memory_id is not None:
             stores.memories.delete(version.live_memory_id, memory_store_id=version.store_id)
-            last = all_owners.one(_id, sql.last_version_of, memory=version.memory_id)
+            last = all_owners.one(scalar, sql.last_version_of, memory=version.memory_id)
             stores.memory_versions.redact(last, memory_store_id=version.store_id)
             redone.deleted += (version.memory_id,)
         stores.memory_versions.redact(version.id, memory_store_id=version.store_id)
@@ -105,10 +106,6 @@ def _as(engine: Engine, workspace: str, redaction: Redaction, ids: Ids) -> Holdf
         ids=ids,
     )
     return Holdfast(engine, context)
-
-
-def _id(*, id: str) -> str:
-    return id
 
 
 class Revocation(Struct, frozen=True, kw_only=True):
@@ -193,13 +190,7 @@ def clear_collections_again(engine: Engine, made: Iterable[ClearedCollection]) -
     known = {each.collection_id: each.seq for each in found}
     for each in made:
         if each.seq > known.get(each.collection_id, each.seq):
-            name = _CollectionName(
-                workspace=each.workspace,
-                user_id=each.user_id,
-                namespace=each.namespace,
-                workspace_id=each.workspace_id,
-            )
-            context = _collection_context(engine, shared, name, _At(0))
+            context = _collection_context(engine, shared, each, _At(0))
             count += clear_again(context, each.collection_id, each.seq)
     return count
 
@@ -209,19 +200,11 @@ def forget_rows_again(engine: Engine, graves: Iterable[LongTermGrave]) -> int:
 
     Rows that it does not hold stay forgotten there too, if both hash with the same secret.
     """
-    shared = Shared()
-    return sum(_forget(engine, shared, each) for each in graves)
-
-
-def _forget(engine: Engine, shared: Shared, each: LongTermGrave) -> bool:
-    name = _CollectionName(
-        workspace=each.workspace,
-        user_id=each.user_id,
-        namespace=each.namespace,
-        workspace_id=each.workspace_id,
-    )
-    context = _collection_context(engine, shared, name, _At(each.at))
-    return forget_items_again(context, each.collection_id, each.grave, secret=each.secret)
+    shared, count = Shared(), 0
+    for each in graves:
+        context = _collection_context(engine, shared, each, _At(each.at))
+        count += forget_items_again(context, each.collection_id, each.grave, secret=each.secret)
+    return count
 
 
 class _CollectionName(Struct, frozen=True, kw_only=True):
@@ -234,7 +217,10 @@ class _CollectionName(Struct, frozen=True, kw_only=True):
 
 
 def _collection_context(
-    engine: Engine, shared: Shared, name: _CollectionName, clock: Clock
+    engine: Engine,
+    shared: Shared,
+    name: _CollectionName | ClearedCollection | LongTermGrave,
+    clock: Clock,
 ) -> CollectionContext:
     return CollectionContext(
         engine=engine.scoped(Scope(workspace=name.workspace, user=name.user_id)),
@@ -269,10 +255,6 @@ class ForgottenRecords(Struct, frozen=True, kw_only=True):
     seq: int = 0
 
 
-class _Secret(Struct, frozen=True):
-    secret: bytes
-
-
 class _Owner(Struct, frozen=True, kw_only=True):
     workspace: str
     agent: str
@@ -287,7 +269,7 @@ def forgotten_of(reader: Reader, sql: SimpleNamespace) -> ForgottenRecords:
         longterm=tuple(reader.all(LongTermGrave, sql.longterm_graves)),
         users=tuple(reader.all(NameTombstone, sql.user_tombstones)),
         threads=tuple(reader.all(NameTombstone, sql.thread_tombstones)),
-        seq=reader.one(_seq, sql.last_seq),
+        seq=reader.one(scalar, sql.last_seq),
     )
 
 
@@ -317,10 +299,24 @@ def forget_all_again(engine: Engine, made: ForgottenRecords) -> int:
 
     all_owners.write(work)
     all_owners.write(lambda tx: tx.all(dict[str, object], sql.raise_seq, seq=made.seq))
-    count += _forget_names(engine, sql, made.users, _users(sql))
+    users = _Kind(
+        sql.user_tombstones,
+        sql.users_with_memory,
+        sql.carry_user_tombstone,
+        user_hash,
+        forget_user_again,
+    )
+    threads = _Kind(
+        sql.thread_tombstones,
+        sql.threads_with_rows,
+        sql.carry_thread_tombstone,
+        thread_hash,
+        _delete_thread,
+    )
+    count += _forget_names(engine, sql, made.users, users)
     count += clear_collections_again(engine, made.cleared)
     count += forget_rows_again(engine, made.longterm)
-    return count + _forget_names(engine, sql, made.threads, _threads(sql))
+    return count + _forget_names(engine, sql, made.threads, threads)
 
 
 def _forget_agents(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> int:
@@ -351,7 +347,7 @@ def _forget_keys(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> in
     return len(found)
 
 
-class _Kind(Struct, frozen=True, kw_only=True):
+class _Kind(Struct, frozen=True):
     """Statements and functions for the tombstones of users, or of threads."""
 
     tombstones: LiteralString
@@ -359,26 +355,6 @@ class _Kind(Struct, frozen=True, kw_only=True):
     carry: LiteralString
     hashed: Callable[[bytes, str], bytes]
     forget: Callable[[Engine, Named, Clock], None]
-
-
-def _users(sql: SimpleNamespace) -> _Kind:
-    return _Kind(
-        tombstones=sql.user_tombstones,
-        names=sql.users_with_memory,
-        carry=sql.carry_user_tombstone,
-        hashed=user_hash,
-        forget=forget_user_again,
-    )
-
-
-def _threads(sql: SimpleNamespace) -> _Kind:
-    return _Kind(
-        tombstones=sql.thread_tombstones,
-        names=sql.threads_with_rows,
-        carry=sql.carry_thread_tombstone,
-        hashed=thread_hash,
-        forget=_delete_thread,
-    )
 
 
 def _forget_names(
@@ -398,8 +374,8 @@ def _forget_names(
     def carry(tx: Transaction) -> None:
         for each in new:
             tx.run(sql.carry_tombstone_secret, of=each.workspace, secret=each.secret)
-            ours = tx.one(_Secret, sql.tombstone_secret, of=each.workspace)
-            if ours.secret == each.secret:
+            ours = tx.one(scalar, sql.tombstone_secret, of=each.workspace)
+            if ours == each.secret:
                 tx.run(
                     kind.carry,
                     of=each.workspace,
@@ -422,15 +398,11 @@ def _delete_thread(engine: Engine, thread: Named, clock: Clock) -> None:
     delete_thread_again(context, thread.name)
 
 
-def _seq(*, seq: int) -> int:
-    return seq
-
-
 def _carry(tx: Transaction, sql: SimpleNamespace, new: list[StoredTombstone]) -> None:
     for each in new:
         tx.run(sql.carry_secret, of=each.workspace, secret=each.secret)
-        ours = tx.one(_Secret, sql.secret_of_workspace, of=each.workspace)
-        if ours.secret == each.secret:
+        ours = tx.one(scalar, sql.secret_of_workspace, of=each.workspace)
+        if ours == each.secret:
             tx.run(
                 sql.carry_tombstone,
                 of=each.workspace,
@@ -443,14 +415,7 @@ def _carry(tx: Transaction, sql: SimpleNamespace, new: list[StoredTombstone]) ->
             )
 
 
-def _mark(tombstone: StoredTombstone) -> tuple[str, str, str, bytes, int]:
-    return (
-        tombstone.workspace,
-        tombstone.agent,
-        tombstone.run_id,
-        tombstone.key_hash,
-        tombstone.seq,
-    )
+_mark: Final = attrgetter("workspace", "agent", "run_id", "key_hash", "seq")
 
 
 def _agent_context(engine: Engine, grave: StoredTombstone) -> AgentContext:

@@ -7,18 +7,20 @@ here. Derived tables (words) are rebuilt, not copied.
 import errno
 import os
 import secrets
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import LiteralString, cast
+from typing import LiteralString, TypeVar, cast
 
 from msgspec import Struct
 
 from holdfast.engines import queries
-from holdfast.engines.base import Engine, Reader, Transaction
+from holdfast.engines.base import Engine, Reader, Transaction, scalar
 from holdfast.ground.errors import Corrupt, Unavailable
 from holdfast.memories.longterm.vectors.table import from_stored, to_stored
+
+T = TypeVar("T")
 
 ROWS_AT_ONCE = 200
 
@@ -110,7 +112,7 @@ def copy(
 
     Calls *progress* with the number of rows copied so far.
     """
-    copied = Copied(rows={}, seq=reader.one(_seq, _sql(source).last_seq))
+    copied = Copied(rows={}, seq=reader.one(scalar, _sql(source).last_seq))
     done = 0
     for table in TABLES:
         shared = set(columns(target, tx, table.name))
@@ -155,7 +157,7 @@ def empty(tx: Transaction) -> None:
 def counted(reader: Reader) -> int:
     """Return the total number of rows."""
     return sum(
-        reader.one(_seq, ours(f"select count(*) as seq from {table.name}")) for table in TABLES
+        reader.one(scalar, ours(f"select count(*) as seq from {table.name}")) for table in TABLES
     )
 
 
@@ -166,10 +168,6 @@ def is_used(reader: Reader) -> bool:
         for table in TABLES
         if table.name != "changes"
     )
-
-
-def _seq(*, seq: int) -> int:
-    return seq
 
 
 def _sql(engine: Engine) -> SimpleNamespace:
@@ -266,7 +264,7 @@ def sync(place: Path) -> None:
         os.close(handle)
 
 
-class Check(Struct, frozen=True, kw_only=True):
+class Check(Struct, frozen=True):
     """Result of one check, with a message."""
 
     name: str
@@ -274,7 +272,7 @@ class Check(Struct, frozen=True, kw_only=True):
     says: str
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class Finding(Struct, frozen=True):
     """One finding: check, table, id, expected and found value.
 
     It contains ids, counts and hashes only.
@@ -287,14 +285,62 @@ class Finding(Struct, frozen=True, kw_only=True):
     found: str
 
 
+class _Stray(Struct, frozen=True, kw_only=True):
+    table: str
+    id: str
+    found: str
+
+
+def strays(
+    reader: Reader, statement: LiteralString, check: str = "owners", expected: str = "its"
+) -> Iterator[Finding]:
+    """Yield a finding for each row that *statement* returns."""
+    for stray in reader.all(_Stray, statement):
+        yield Finding(check, stray.table, stray.id, expected, stray.found)
+
+
+def miscounted(table: str, id: str, row: Struct, names: Iterable[str]) -> Iterator[Finding]:
+    """Yield each counter of *row* that differs from what `counted_<name>` has counted."""
+    for name in names:
+        stored, counted = getattr(row, name), getattr(row, f"counted_{name}")
+        if stored != counted:
+            yield Finding("counters", table, id, f"{name} {counted}", f"{name} {stored}")
+
+
+def counters(name: str, findings: Iterable[Finding]) -> Check:
+    """Return the check of counters with these *findings*."""
+    wrong = len(list(findings))
+    says = f"{wrong:,} differ from the data; holdfast verify names them"
+    return Check(name, not wrong, says if wrong else "match the data")
+
+
+def in_batches(
+    reader: Reader,
+    kind: type[T],
+    statement: LiteralString,
+    by: Mapping[str, str],
+    *,
+    start: int | str = 0,
+    **given: object,
+) -> Iterator[T]:
+    """Give all rows of *statement*, which returns some after a place.
+
+    *by* names the columns of the last row that are the place, by parameter.
+    """
+    after: dict[str, object] = dict.fromkeys(by, start)
+    while rows := reader.all(kind, statement, **given, **after):
+        yield from rows
+        after = {name: getattr(rows[-1], column) for name, column in by.items()}
+
+
 def check_storage(engine: Engine, reader: Reader, *, quick: bool) -> Iterator[Finding]:
     """Yield the engine's findings on its own files, and rows with dangling references."""
     sql = engine.queries("holdfast.library.upkeep")
-    for text in reader.all(_text, sql.quick_integrity if quick else sql.integrity):
+    for text in reader.all(scalar, sql.quick_integrity if quick else sql.integrity):
         if text != "ok":
-            yield _finding("", "", text)
-    for text in reader.all(_text, sql.orphans):
-        yield _finding("", "", text)
+            yield Finding("storage", "", "", "ok", text)
+    for text in reader.all(scalar, sql.orphans):
+        yield Finding("storage", "", "", "ok", text)
     if engine.dialect == "postgres" and not quick:
         for table in TABLES:
             yield from _scanned(reader, sql, table)
@@ -312,7 +358,7 @@ def check_indexes(engine: Engine) -> Iterator[Finding]:
         try:
             engine.all(dict[str, object], ours(statement))
         except Corrupt:
-            yield _finding(name, "an index that fits its table", "a damaged one")
+            yield Finding("storage", name, "", "an index that fits its table", "a damaged one")
 
 
 def _scanned(reader: Reader, sql: SimpleNamespace, table: CopiedTable) -> Iterator[Finding]:
@@ -323,22 +369,10 @@ def _scanned(reader: Reader, sql: SimpleNamespace, table: CopiedTable) -> Iterat
     by_key = f"select count(*) as rows from (select {key} from {table.name} order by {key}) k"
     for way, statement in ((sql.by_rows, by_rows), (sql.by_key, by_key)):
         reader.all(dict[str, object], way)
-        counts.append(reader.one(_rows, ours(statement)))
+        counts.append(reader.one(scalar, ours(statement)))
     reader.all(dict[str, object], sql.by_any)
     if counts[0] != counts[1]:
-        yield _finding(table.name, f"{counts[0]} by row", f"{counts[1]} by key")
-
-
-def _finding(table: str, expected: str, found: str) -> Finding:
-    return Finding(check="storage", table=table, id="", expected=expected or "ok", found=found)
-
-
-def _text(*, finding: str) -> str:
-    return finding
-
-
-def _rows(*, rows: int) -> int:
-    return rows
+        yield Finding("storage", table.name, "", f"{counts[0]} by row", f"{counts[1]} by key")
 
 
 def _check_of(*, name: str, statement: str) -> tuple[str, str]:

@@ -17,7 +17,13 @@ from holdfast.engines.migrate import known
 from holdfast.engines.sqlite.connection import APPLICATION_ID, Connection, connect
 from holdfast.ground.errors import Corrupt, EngineFault, InvalidInput
 from holdfast.ground.scope import EVERYBODY
-from holdfast.library.upkeep.tables import Finding, check_indexes, check_storage
+from holdfast.library.upkeep.tables import (
+    Finding,
+    check_indexes,
+    check_storage,
+    in_batches,
+    strays,
+)
 from holdfast.library.upkeep.verify_durable import check_entries
 from holdfast.library.upkeep.verify_longterm import check_longterm, mend_longterm
 from holdfast.library.upkeep.verify_runs import check_runs, check_threads
@@ -73,11 +79,11 @@ def check_schema(engine: Engine, reader: Reader, sql: SimpleNamespace) -> Iterat
             continue
         if expected.get(key) != found.get(key):
             yield Finding(
-                check=SCHEMA,
-                table=table,
-                id=name,
-                expected=f"the {kind} of this release" if key in expected else "nothing",
-                found=("another" if key in expected else f"a foreign {kind}")
+                SCHEMA,
+                table,
+                name,
+                f"the {kind} of this release" if key in expected else "nothing",
+                ("another" if key in expected else f"a foreign {kind}")
                 if key in found
                 else "nothing",
             )
@@ -168,6 +174,13 @@ VERSIONS_AT_ONCE = 100
 _LINK = re.compile(r"[0-9a-f]{64}")
 
 
+COUNTED: Final = (
+    *("stores", "memories", "versions", "durable_entries", "durable_changes"),
+    *("ltm_items", "ltm_turns", "runs", "thread_turns"),
+)
+"""Kinds of rows that are checked."""
+
+
 class VerifyReport(Struct, frozen=True, kw_only=True):
     """Result of `verify`: its findings, none if `ok`.
 
@@ -182,12 +195,6 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
     repaired: bool = False
 
 
-class _Stray(Struct, frozen=True, kw_only=True):
-    table: str
-    id: str
-    found: str
-
-
 class _Walk(Struct, kw_only=True):
     """Findings so far."""
 
@@ -195,19 +202,7 @@ class _Walk(Struct, kw_only=True):
     head: str | None
     head_seen: bool = False
     findings: list[Finding] = field(default_factory=list[Finding])
-    counts: dict[str, int] = field(
-        default_factory=lambda: {
-            "stores": 0,
-            "memories": 0,
-            "versions": 0,
-            "durable_entries": 0,
-            "durable_changes": 0,
-            "ltm_items": 0,
-            "ltm_turns": 0,
-            "runs": 0,
-            "thread_turns": 0,
-        }
-    )
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
     links: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -253,7 +248,7 @@ def _report(all_owners: Engine, *, quick: bool, head: str | None) -> VerifyRepor
             _walk(all_owners, reader, walk)
         except Corrupt as error:
             # Damaged data ends the reading; findings until here still count.
-            walk.findings.append(_damage(error.findings))
+            walk.findings.append(Finding("storage", "", "", "ok", error.findings))
         except EngineFault:
             # A statement fails on a foreign schema: the findings name the differences.
             if not walk.has_another_schema:
@@ -278,17 +273,10 @@ def _walk(all_owners: Engine, reader: Reader, walk: _Walk) -> None:
     walk.findings += check_longterm(reader, sql, walk.counts, quick=walk.quick)
     walk.findings += check_runs(reader, sql, walk.counts)
     walk.findings += check_threads(reader, sql, walk.counts, quick=walk.quick)
-    walk.findings += [
-        Finding(check="owners", table=stray.table, id=stray.id, expected="its", found=stray.found)
-        for statement in (sql.strays, sql.stray_durable)
-        for stray in reader.all(_Stray, statement)
-    ]
+    walk.findings += strays(reader, sql.strays)
+    walk.findings += strays(reader, sql.stray_durable)
     if walk.head is not None and not walk.head_seen:
-        walk.findings.append(
-            Finding(
-                check="chains", table="versions", id="", expected=walk.head, found="no such link"
-            )
-        )
+        walk.findings.append(Finding("chains", "versions", "", walk.head, "no such link"))
 
 
 def _walk_store(reader: Reader, sql: SimpleNamespace, store: StoreRow, walk: _Walk) -> None:
@@ -308,13 +296,5 @@ def _walk_store(reader: Reader, sql: SimpleNamespace, store: StoreRow, walk: _Wa
 
 
 def _versions(reader: Reader, sql: SimpleNamespace, store_id: str) -> Iterator[VersionRow]:
-    after = 0
-    while rows := reader.all(
-        VersionRow, sql.versions_after, store=store_id, after=after, rows=VERSIONS_AT_ONCE
-    ):
-        yield from rows
-        after = rows[-1].number
-
-
-def _damage(found: str) -> Finding:
-    return Finding(check="storage", table="", id="", expected="ok", found=found)
+    by, most = {"after": "number"}, VERSIONS_AT_ONCE
+    return in_batches(reader, VersionRow, sql.versions_after, by, store=store_id, rows=most)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.engines.base import Reader
 from holdfast.ground.text import sha256_hex
-from holdfast.library.upkeep.tables import Finding
+from holdfast.library.upkeep.tables import Finding, in_batches, miscounted
 from holdfast.memories.durable.records import agent_hash, key_hash
 from holdfast.memories.durable.rows import NO_RUN, SHARED, tags_of
 
@@ -90,6 +90,9 @@ class LoggedChange(Struct, frozen=True, kw_only=True):
     content_sha256: str | None
 
 
+COUNTED = ("entries", "core_entries", "size_bytes")
+
+
 class _Miscounted(Struct, frozen=True, kw_only=True):
     workspace: str
     agent: str
@@ -114,49 +117,38 @@ def check_entries(
     for entry in entries(reader, sql):
         counts["durable_entries"] += 1
         if entry.size_bytes != entry.measured:
-            yield _finding("counters", entry.id, entry.measured, entry.size_bytes)
+            expected, found = str(entry.measured), str(entry.size_bytes)
+            yield Finding("counters", "durable_entries", entry.id, expected, found)
         if _is_buried(buried, entry):
-            yield _finding("forgotten", entry.id, "nothing of it", "an entry")
+            yield Finding("forgotten", "durable_entries", entry.id, "nothing of it", "an entry")
     for change in changes(reader, sql):
         counts["durable_changes"] += 1
-        yield from _of_change(change, buried, quick=quick)
+        id = str(change.seq)
+        if change.content is not None and not quick:
+            found = sha256_hex(change.content.encode())
+            if found != change.content_sha256:
+                expected = change.content_sha256 or "none"
+                yield Finding("heads", "durable_changes", id, expected, found)
+        if _is_buried(buried, change):
+            yield Finding("forgotten", "durable_changes", id, "nothing of it", "a change")
 
 
 def entries(reader: Reader, sql: SimpleNamespace) -> Iterator[VerifiedEntry]:
     """Give every durable entry, without its content."""
-    after = {"workspace_after": "", "agent_after": "", "run_after": "", "key_after": ""}
-    while rows := reader.all(VerifiedEntry, sql.durable_entries_after, rows=ROWS_AT_ONCE, **after):
-        yield from rows
-        last = rows[-1]
-        after = {
-            "workspace_after": last.workspace,
-            "agent_after": last.agent,
-            "run_after": last.run_id,
-            "key_after": last.key,
-        }
+    by = {
+        "workspace_after": "workspace",
+        "agent_after": "agent",
+        "run_after": "run_id",
+        "key_after": "key",
+    }
+    statement = sql.durable_entries_after
+    return in_batches(reader, VerifiedEntry, statement, by, start="", rows=ROWS_AT_ONCE)
 
 
 def changes(reader: Reader, sql: SimpleNamespace) -> Iterator[LoggedChange]:
     """Give every row of the log."""
-    after = 0
-    while rows := reader.all(
-        LoggedChange, sql.durable_changes_after, after=after, rows=ROWS_AT_ONCE
-    ):
-        yield from rows
-        after = rows[-1].seq
-
-
-def _of_change(change: LoggedChange, buried: Tombstones, *, quick: bool) -> Iterator[Finding]:
-    table, id = "durable_changes", str(change.seq)
-    if change.content is not None and not quick:
-        found = sha256_hex(change.content.encode())
-        if found != change.content_sha256:
-            expected = change.content_sha256 or "none"
-            yield Finding(check="heads", table=table, id=id, expected=expected, found=found)
-    if _is_buried(buried, change):
-        yield Finding(
-            check="forgotten", table=table, id=id, expected="nothing of it", found="a change"
-        )
+    by, statement = {"after": "seq"}, sql.durable_changes_after
+    return in_batches(reader, LoggedChange, statement, by, rows=ROWS_AT_ONCE)
 
 
 def _is_buried(buried: Tombstones, row: VerifiedEntry | LoggedChange) -> bool:
@@ -167,30 +159,10 @@ def _is_buried(buried: Tombstones, row: VerifiedEntry | LoggedChange) -> bool:
 def miscounted_agents(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
     """Yield each counter of an agent that differs from its entries."""
     for row in reader.all(_Miscounted, sql.miscounted_agents):
-        for name in ("entries", "core_entries", "size_bytes"):
-            stored, counted = getattr(row, name), getattr(row, f"counted_{name}")
-            if stored != counted:
-                yield Finding(
-                    check="counters",
-                    table="durable_agents",
-                    id=row.agent,
-                    expected=f"{name} {counted}",
-                    found=f"{name} {stored}",
-                )
+        yield from miscounted("durable_agents", row.agent, row, COUNTED)
         if row.late:
-            yield Finding(
-                check="counters",
-                table="durable_agents",
-                id=row.agent,
-                expected="no entry that expires before it says",
-                found="one",
-            )
-
-
-def _finding(check: str, id: str, expected: object, found: object) -> Finding:
-    return Finding(
-        check=check, table="durable_entries", id=id, expected=str(expected), found=str(found)
-    )
+            expected = "no entry that expires before it says"
+            yield Finding("counters", "durable_agents", row.agent, expected, "one")
 
 
 class NameTombstone(Struct, frozen=True, kw_only=True):

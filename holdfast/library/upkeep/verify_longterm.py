@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Final, LiteralString
+from typing import Final
 
 from msgspec import Struct
 
 from holdfast.engines.base import Engine, Reader, Transaction
-from holdfast.library.upkeep.tables import Finding
+from holdfast.library.upkeep.tables import Finding, in_batches, miscounted, strays
 from holdfast.library.upkeep.verify_durable import NameTombstone, NameTombstones
 from holdfast.memories.longterm.recall.analyze import VERSION
 from holdfast.memories.longterm.records import user_hash
@@ -33,12 +33,6 @@ class _Collection(Struct, frozen=True, kw_only=True):
     counted_items: int
     counted_superseded: int
     counted_turns: int
-
-
-class _Stray(Struct, frozen=True, kw_only=True):
-    table: str
-    id: str
-    found: str
 
 
 class _Row(Struct, frozen=True, kw_only=True):
@@ -83,14 +77,14 @@ def check_longterm(
 
     *quick* leaves out the terms.
     """
-    yield from _strays(reader, sql.stray_longterm, "owners", "its")
-    yield from _strays(reader, sql.unburied, "forgotten", "nothing")
+    yield from strays(reader, sql.stray_longterm)
+    yield from strays(reader, sql.unburied, "forgotten", "nothing")
     yield from _forgotten(reader, sql)
-    yield from _strays(reader, sql.stray_vectors, "derived", "its row")
-    yield from _strays(reader, sql.stray_lexed, "derived", "its row")
-    yield from _strays(reader, sql.unlexed, "derived", "an entry")
+    yield from strays(reader, sql.stray_vectors, "derived", "its row")
+    yield from strays(reader, sql.stray_lexed, "derived", "its row")
+    yield from strays(reader, sql.unlexed, "derived", "an entry")
     for each in reader.all(_Collection, sql.all_collections):
-        yield from _miscounted(each)
+        yield from miscounted("ltm_collections", each.id, each, COUNTED)
         counts["ltm_items"] += each.counted_items
         counts["ltm_turns"] += each.counted_turns
         if not quick:
@@ -100,7 +94,7 @@ def check_longterm(
 def miscounted_collections(engine: Engine, sql: SimpleNamespace) -> Iterator[Finding]:
     """Yield each count of a collection that differs from its rows."""
     for each in engine.all(_Collection, sql.all_collections):
-        yield from _miscounted(each)
+        yield from miscounted("ltm_collections", each.id, each, COUNTED)
 
 
 def mend_longterm(engine: Engine) -> Callable[[Transaction], None]:
@@ -125,15 +119,6 @@ def mend_longterm(engine: Engine) -> Callable[[Transaction], None]:
     return work
 
 
-def _strays(
-    reader: Reader, statement: LiteralString, check: str, expected: str
-) -> Iterator[Finding]:
-    for stray in reader.all(_Stray, statement):
-        yield Finding(
-            check=check, table=stray.table, id=stray.id, expected=expected, found=stray.found
-        )
-
-
 def _forgotten(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
     """Yield each collection with a row older than its clearing or its user's erasure."""
     buried = NameTombstones(reader.all(NameTombstone, sql.user_tombstones), user_hash)
@@ -142,24 +127,11 @@ def _forgotten(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
         since = max(oldest.cleared_seq, tombstone.seq if tombstone else 0)
         if oldest.number < since:
             yield Finding(
-                check="forgotten",
-                table="ltm_collections",
-                id=oldest.id,
-                expected=f"no row from before {since}",
-                found=f"row {oldest.number}",
-            )
-
-
-def _miscounted(each: _Collection) -> Iterator[Finding]:
-    for name in COUNTED:
-        stored, counted = getattr(each, name), getattr(each, f"counted_{name}")
-        if stored != counted:
-            yield Finding(
-                check="counters",
-                table="ltm_collections",
-                id=each.id,
-                expected=f"{name} {counted}",
-                found=f"{name} {stored}",
+                "forgotten",
+                "ltm_collections",
+                oldest.id,
+                f"no row from before {since}",
+                f"row {oldest.number}",
             )
 
 
@@ -171,11 +143,11 @@ def _check_terms(reader: Reader, sql: SimpleNamespace, each: _Collection) -> Ite
     """
     for row in _wrong_rows(reader, sql, each):
         yield Finding(
-            check="derived",
-            table="ltm_items" if row.is_item else "ltm_turns",
-            id=row.id,
-            expected="the terms of its text",
-            found="others",
+            "derived",
+            "ltm_items" if row.is_item else "ltm_turns",
+            row.id,
+            "the terms of its text",
+            "others",
         )
     if not each.indexed:
         return
@@ -186,22 +158,14 @@ def _check_terms(reader: Reader, sql: SimpleNamespace, each: _Collection) -> Ite
     found = {row.term: row.n for row in reader.all(_Term, sql.lexed_terms, collection=each.number)}
     if differing := len(expected.items() ^ found.items()):
         yield Finding(
-            check="derived",
-            table="ltm_lex",
-            id=each.id,
-            expected=f"{len(expected)} terms",
-            found=f"{differing} that differ",
+            "derived", "ltm_lex", each.id, f"{len(expected)} terms", f"{differing} that differ"
         )
 
 
 def _rows(reader: Reader, sql: SimpleNamespace, each: _Collection) -> Iterator[_Row]:
     for statement in (sql.turns_of_collection, sql.items_of_collection):
-        after = 0
-        while rows := reader.all(
-            _Row, statement, collection=each.number, after=after, rows=ROWS_AT_ONCE
-        ):
-            yield from rows
-            after = rows[-1].number
+        by, most = {"after": "number"}, ROWS_AT_ONCE
+        yield from in_batches(reader, _Row, statement, by, collection=each.number, rows=most)
 
 
 def _wrong_rows(reader: Reader, sql: SimpleNamespace, each: _Collection) -> Iterator[_Row]:

@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.engines.base import Engine, Reader
+from holdfast.engines.base import Reader
 from holdfast.ground.errors import InvalidInput
-from holdfast.library.upkeep.tables import Check, Finding
+from holdfast.library.upkeep.tables import Finding, in_batches, miscounted, strays
 from holdfast.library.upkeep.verify_durable import (
     NameTombstone,
     NameTombstones,
@@ -19,12 +19,6 @@ from holdfast.library.upkeep.verify_durable import (
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread import ThreadMessage, ThreadTurn
 from holdfast.memories.state.thread_store import checksum_of_turn, thread_hash
-
-
-class _Stray(Struct, frozen=True, kw_only=True):
-    table: str
-    id: str
-    found: str
 
 
 class _Run(Struct, frozen=True, kw_only=True):
@@ -39,24 +33,15 @@ class _Run(Struct, frozen=True, kw_only=True):
 
 def check_runs(reader: Reader, sql: SimpleNamespace, counts: dict[str, int]) -> Iterator[Finding]:
     """Yield each record of a run that differs from its rows; count runs in *counts*."""
-    for stray in reader.all(_Stray, sql.stray_runs):
-        yield Finding(
-            check="owners", table=stray.table, id=stray.id, expected="its", found=stray.found
-        )
+    yield from strays(reader, sql.stray_runs)
     for run in reader.all(_Run, sql.all_runs):
         counts["runs"] += 1
         if (run.entries, run.bytes) != (run.counted_entries, run.counted_bytes):
             expected = f"{run.counted_entries} entries, {run.counted_bytes} bytes"
             found = f"{run.entries} entries, {run.bytes} bytes"
-            yield Finding(check="counters", table="runs", id=run.id, expected=expected, found=found)
+            yield Finding("counters", "runs", run.id, expected, found)
         if run.last_seq > run.seq:
-            yield Finding(
-                check="counters",
-                table="runs",
-                id=run.id,
-                expected=f"{run.last_seq} events",
-                found=f"{run.seq} events",
-            )
+            yield Finding("counters", "runs", run.id, f"{run.last_seq} events", f"{run.seq} events")
 
 
 ROWS_AT_ONCE: Final = 20
@@ -68,7 +53,7 @@ _TURNS: Final = "thread_turns"
 class _Miscounted(Struct, frozen=True, kw_only=True):
     id: str
     turns: int
-    counted: int
+    counted_turns: int
 
 
 class _Oldest(Struct, frozen=True, kw_only=True):
@@ -105,23 +90,22 @@ def check_threads(
 
     *quick* leaves out the bodies of the turns.
     """
-    for stray in reader.all(_Stray, sql.stray_threads):
-        yield Finding(
-            check="owners", table=stray.table, id=stray.id, expected="its", found=stray.found
-        )
+    yield from strays(reader, sql.stray_threads)
     yield from miscounted_threads(reader, sql)
     yield from _deleted(reader, sql)
     buried = Tombstones(reader.all(StoredTombstone, sql.tombstones))
-    for turn in _turns(reader, sql, bodies=not quick):
+    batches = in_batches(
+        reader,
+        _Turn,
+        sql.thread_turns_after,
+        {"after": "seq"},
+        bodies=int(not quick),
+        rows=ROWS_AT_ONCE,
+    )
+    for turn in batches:
         counts[_TURNS] += 1
         if turn.agent and buried.over_agent(turn.workspace, turn.agent, turn.seq):
-            yield Finding(
-                check="forgotten",
-                table=_TURNS,
-                id=turn.id,
-                expected="nothing of it",
-                found="a turn",
-            )
+            yield Finding("forgotten", _TURNS, turn.id, "nothing of it", "a turn")
         if not quick:
             yield from _of_body(turn)
 
@@ -129,13 +113,7 @@ def check_threads(
 def miscounted_threads(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
     """Yield each thread with a count that differs from its turns."""
     for row in reader.all(_Miscounted, sql.miscounted_threads):
-        yield Finding(
-            check="counters",
-            table="threads",
-            id=row.id,
-            expected=f"turns {row.counted}",
-            found=f"turns {row.turns}",
-        )
+        yield from miscounted("threads", row.id, row, ("turns",))
 
 
 def _deleted(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
@@ -145,33 +123,12 @@ def _deleted(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
         tombstone = buried.over(oldest.workspace, oldest.name)
         if tombstone is not None and oldest.number < tombstone.seq:
             yield Finding(
-                check="forgotten",
-                table=_TURNS,
-                id=str(oldest.number),
-                expected=f"no turn from before {tombstone.seq}",
-                found="a turn",
+                "forgotten",
+                _TURNS,
+                str(oldest.number),
+                f"no turn from before {tombstone.seq}",
+                "a turn",
             )
-
-
-def look_at_threads(engine: Engine, sql: SimpleNamespace) -> Check:
-    """Return the check of thread counters; *engine* is scoped to all owners."""
-    wrong = len(list(miscounted_threads(engine, sql)))
-    return Check(
-        name="thread counters",
-        ok=not wrong,
-        says=f"{wrong:,} differ from the data; holdfast verify names them"
-        if wrong
-        else "match the data",
-    )
-
-
-def _turns(reader: Reader, sql: SimpleNamespace, *, bodies: bool) -> Iterator[_Turn]:
-    after = 0
-    while rows := reader.all(
-        _Turn, sql.thread_turns_after, after=after, bodies=int(bodies), rows=ROWS_AT_ONCE
-    ):
-        yield from rows
-        after = rows[-1].seq
 
 
 def _of_body(turn: _Turn) -> Iterator[Finding]:
@@ -191,4 +148,4 @@ def _of_body(turn: _Turn) -> Iterator[Finding]:
 
 
 def _finding(turn: _Turn, expected: str, found: str) -> Finding:
-    return Finding(check="heads", table=_TURNS, id=turn.id, expected=expected, found=found)
+    return Finding("heads", _TURNS, turn.id, expected, found)

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground.scope import Actor, ActorKind
 from holdfast.ground.text import sha256_hex
-from holdfast.library.upkeep.tables import Finding
+from holdfast.library.upkeep.tables import Finding, in_batches
 from holdfast.memories.stores.text_index import marked, words_of
 from holdfast.memories.stores.transaction import content_seal, first_link, next_link
 
@@ -117,9 +117,7 @@ def _end(store: StoreRow, link: bytes, at: int) -> Iterator[Finding]:
         (f"last_at {at} or later", f"last_at {store.last_at}", at <= store.last_at),
     ):
         if not holds:
-            yield Finding(
-                check="chains", table="stores", id=store.id, expected=expected, found=found
-            )
+            yield Finding("chains", "stores", store.id, expected, found)
 
 
 def _expected_link(previous: bytes, version: VersionRow) -> bytes | None:
@@ -161,9 +159,7 @@ def _contents(version: VersionRow) -> dict[str, bool]:
 
 def _chain_finding(rule: str, version: VersionRow) -> Finding:
     check = {"forgotten": "forgotten", "content": "heads"}.get(rule, "chains")
-    return Finding(
-        check=check, table="versions", id=version.id, expected=rule, found=version.link.hex()
-    )
+    return Finding(check, "versions", version.id, rule, version.link.hex())
 
 
 GONE = "no live memory"
@@ -201,11 +197,11 @@ def check_heads(heads: list[HeadRow], live: Mapping[str, ChainedHead]) -> Iterat
         row, chained = rows.get(memory), live.get(memory)
         if row is None or chained is None or row.told != chained:
             yield Finding(
-                check="heads",
-                table="memories",
-                id=memory,
-                expected=_rendered(chained),
-                found=_rendered(None) if row is None else _differing(row.told, chained),
+                "heads",
+                "memories",
+                memory,
+                _rendered(chained),
+                _rendered(None) if row is None else _differing(row.told, chained),
             )
 
 
@@ -228,13 +224,7 @@ def check_counters(store: StoreRow, heads: list[HeadRow]) -> Iterator[Finding]:
         ("derived", "words", store.words, sum(head.words for head in heads)),
     ):
         if stored != counted:
-            yield Finding(
-                check=check,
-                table="stores",
-                id=store.id,
-                expected=f"{name} {counted}",
-                found=f"{name} {stored}",
-            )
+            yield Finding(check, "stores", store.id, f"{name} {counted}", f"{name} {stored}")
 
 
 def check_exclusive(heads: list[HeadRow]) -> Iterator[Finding]:
@@ -244,13 +234,7 @@ def check_exclusive(heads: list[HeadRow]) -> Iterator[Finding]:
         above = head.path
         while above := above.rpartition("/")[0]:
             if above in paths:
-                yield Finding(
-                    check="exclusivity",
-                    table="memories",
-                    id=head.id,
-                    expected="a free path",
-                    found=paths[above],
-                )
+                yield Finding("exclusivity", "memories", head.id, "a free path", paths[above])
 
 
 HEADS_AT_ONCE = 100
@@ -309,11 +293,11 @@ def check_words(reader: Reader, sql: SimpleNamespace, store: StoreRow) -> Iterat
     expected = {word: (memories[word], hits[word]) for word in hits}
     if differing := len(expected.items() ^ indexed.items()):
         yield Finding(
-            check="derived",
-            table="memory_words",
-            id=store.id,
-            expected=f"the words of {memories.total()} places",
-            found=f"{differing} that differ",
+            "derived",
+            "memory_words",
+            store.id,
+            f"the words of {memories.total()} places",
+            f"{differing} that differ",
         )
 
 
@@ -342,12 +326,8 @@ def fill_words_of(engine: Engine) -> Callable[[Transaction], None]:
 
 
 def _heads(reader: Reader, sql: SimpleNamespace, store: str) -> Iterator[_Head]:
-    after = ""
-    while rows := reader.all(
-        _Head, sql.contents_of_store, store=store, after=after, rows=HEADS_AT_ONCE
-    ):
-        yield from rows
-        after = rows[-1].path
+    by, statement = {"after": "path"}, sql.contents_of_store
+    return in_batches(reader, _Head, statement, by, start="", store=store, rows=HEADS_AT_ONCE)
 
 
 def _words_in(head: _Head) -> list[str]:
@@ -355,10 +335,4 @@ def _words_in(head: _Head) -> list[str]:
 
 
 def _words_finding(table: str, memory: str, expected: int, found: int) -> Finding:
-    return Finding(
-        check="derived",
-        table=table,
-        id=memory,
-        expected=f"{expected} words",
-        found=f"{found} words",
-    )
+    return Finding("derived", table, memory, f"{expected} words", f"{found} words")
