@@ -139,7 +139,9 @@ class AgentSpec:
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        _check_instructions(self.instructions)
+        text: object = self.instructions
+        if not isinstance(text, str) and not callable(text):
+            raise InvalidInput("instructions", "must be text or a function of the run", given=text)
         tools = named(self.tools)
         if not self.toolsets and self.tool_choice not in ("auto", "any", *tools):
             there = ", ".join(tools) or "none"
@@ -162,13 +164,8 @@ def check_name(name: object) -> None:
     """Raise InvalidInput unless *name* is valid for an agent."""
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_LIMIT:
         raise InvalidInput("name", f"must be text of 1 to {NAME_LIMIT} characters", given=name)
-    if name != name.strip() or any(unicodedata.category(char) == "Cc" for char in name):
+    if name != name.strip() or "Cc" in map(unicodedata.category, name):
         raise InvalidInput("name", "must have no control character and no space at its ends")
-
-
-def _check_instructions(given: object) -> None:
-    if not isinstance(given, str) and not callable(given):
-        raise InvalidInput("instructions", "must be text or a function of the run", given=given)
 
 
 class UserMessage(Struct, frozen=True):

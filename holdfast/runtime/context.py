@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from itertools import count
 from threading import Lock, RLock
 from typing import Any, Final, Literal, TypeAlias, get_args
 from weakref import WeakSet
@@ -223,7 +224,7 @@ class Context:
         self._root: Context | None = None
         self._usage = _Usage()
         self._cancelling = Cancelling()
-        self._numbers = _Numbers()
+        self._numbers = count(1)
 
     def _new_memory(self, run_id: str | None) -> RunMemory:
         at = to_microseconds(self.clock.now())
@@ -244,7 +245,7 @@ class Context:
         within.run_id = within.memory.run_id
         within.steering, within.spans, within._root = Steering(), {}, self.root
         within._cancelling = Cancelling(self._cancelling)
-        within._numbers = _Numbers()
+        within._numbers = count(1)
         return within
 
     @property
@@ -266,7 +267,14 @@ class Context:
 
     def spend(self, usage: RequestUsage) -> None:
         """Add the usage of one answered request."""
-        self._usage.add(usage)
+        with self._usage.lock:
+            before = self._usage.spending
+            self._usage.spending = Spending(
+                requests=before.requests + 1,
+                input_tokens=before.input_tokens + usage.input_tokens,
+                output_tokens=before.output_tokens + usage.output_tokens,
+                total_tokens=before.total_tokens + usage.input_tokens + usage.output_tokens,
+            )
         TOKENS.add("input", by=usage.input_tokens)
         TOKENS.add("output", by=usage.output_tokens)
 
@@ -338,7 +346,7 @@ class Context:
 
     def stamped(self, event: ExecutionEvent) -> ExecutionEvent:
         """Return *event* with the run's id, its next number and the present instant."""
-        return event.of(self.run_id, seq=self._numbers.next(), at=self.now())
+        return event.of(self.run_id, seq=next(self._numbers), at=self.now())
 
 
 class _Usage:
@@ -346,30 +354,7 @@ class _Usage:
 
     def __init__(self) -> None:
         self.spending = Spending()
-        self._lock = Lock()
-
-    def add(self, usage: RequestUsage) -> None:
-        with self._lock:
-            before = self.spending
-            self.spending = Spending(
-                requests=before.requests + 1,
-                input_tokens=before.input_tokens + usage.input_tokens,
-                output_tokens=before.output_tokens + usage.output_tokens,
-                total_tokens=before.total_tokens + usage.input_tokens + usage.output_tokens,
-            )
-
-
-class _Numbers:
-    """The sequence numbers of events, from 1."""
-
-    def __init__(self) -> None:
-        self._last = 0
-        self._lock = Lock()
-
-    def next(self) -> int:
-        with self._lock:
-            self._last += 1
-            return self._last
+        self.lock = Lock()
 
 
 def model_of(

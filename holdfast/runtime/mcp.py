@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
 from weakref import WeakKeyDictionary
 
@@ -370,7 +370,7 @@ async def reach(toolsets: Iterable[AnyToolset], down: "dict[Remote, str]") -> di
     Return the errors of those that fail now, by name. Raise NotRunnable if one of them is required.
     """
     tried = [each for each in _servers(toolsets) if each not in down]
-    errors = await asyncio.gather(*(each.connect() for each in tried))
+    errors = await asyncio.gather(*[each.connect() for each in tried])
     found = {server: error for server, error in zip(tried, errors, strict=True) if error}
     for server, error in found.items():
         if server.required:
@@ -398,7 +398,7 @@ _held: "WeakKeyDictionary[AnyToolset, Remote]" = WeakKeyDictionary()
 
 
 def _kept(leaf: AnyToolset) -> AnyToolset:
-    if isinstance(leaf, Remote) or not _is_mcp(leaf):
+    if isinstance(leaf, Remote) or not _is_mcp(type(leaf)):
         return leaf
     found = _held.get(leaf)
     if found is None:
@@ -408,25 +408,18 @@ def _kept(leaf: AnyToolset) -> AnyToolset:
     return found
 
 
-def _is_mcp(toolset: AnyToolset) -> bool:
+@lru_cache(maxsize=256)
+def _is_mcp(kind: type[AnyToolset]) -> bool:
     # By name, so that an unused class is not imported.
-    return any(
-        each.__name__ == "MCPToolset" and each.__module__ == "pydantic_ai.mcp"
-        for each in type(toolset).__mro__
-    )
+    return ("pydantic_ai.mcp", "MCPToolset") in [(c.__module__, c.__name__) for c in kind.__mro__]
 
 
 def _servers(toolsets: Iterable[AnyToolset]) -> list[Remote]:
-    found: list[Remote] = []
-
-    def visit(leaf: AnyToolset) -> None:
-        held = _kept(leaf)
-        if isinstance(held, Remote) and held not in found:
-            found.append(held)
-
+    leaves: list[AnyToolset] = []
     for toolset in toolsets:
-        toolset.apply(visit)
-    return found
+        toolset.apply(leaves.append)
+    held = [_kept(each) for each in leaves]
+    return list(dict.fromkeys([each for each in held if isinstance(each, Remote)]))
 
 
 async def _linked(toolset: "MCPToolset[Any]") -> _Link:

@@ -23,13 +23,13 @@ _FAILURES: Final = (
 )
 """The reasons why a step fails."""
 
-_STEPS: Final = REGISTRY.counter(
+STEPS: Final = REGISTRY.counter(
     "runtime_steps_total", "Steps that ended, by how and why.", state=(), reason=()
 ).begin((("completed", ""), ("cancelled", ""), *(("failed", each) for each in _FAILURES)))
-_STEP_SECONDS: Final = REGISTRY.histogram(
+STEP_SECONDS: Final = REGISTRY.histogram(
     "runtime_step_seconds", "Seconds a step took, its tries together.", _SECONDS
 )
-_STEP_ITERATIONS: Final = REGISTRY.histogram(
+STEP_ITERATIONS: Final = REGISTRY.histogram(
     "runtime_step_iterations", "Model requests a step made.", (1, 2, 3, 5, 8, 13, 20, 30)
 )
 TOKENS: Final = REGISTRY.counter(
@@ -61,14 +61,3 @@ OMITTED_MESSAGES: Final = REGISTRY.counter(
     "network_omitted_messages_total", "Messages that a budget left out of what an agent saw."
 )
 NETWORK_SECONDS: Final = REGISTRY.histogram("network_run_seconds", "Seconds a run took.", _SECONDS)
-
-
-def count_step(state: str, reason: str, *, seconds: float, iterations: int | None) -> None:
-    """Count a step that ended in *state*, for *reason* if it failed.
-
-    *iterations* is None for a step that fans out: its items make the requests and are counted.
-    """
-    _STEPS.add(state, reason)
-    _STEP_SECONDS.observe(seconds)
-    if iterations is not None:
-        _STEP_ITERATIONS.observe(iterations)

@@ -1,8 +1,7 @@
 """`TaskExecutor` and `ParallelTaskExecutor`, and their report."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -21,7 +20,7 @@ from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import RunEntry
 from holdfast.runtime import executor
-from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
+from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, named
 from holdfast.runtime.checkpoints import (
     Checkpoint,
     Checkpoints,
@@ -34,8 +33,9 @@ from holdfast.runtime.events import ExecutionEvent, LogUpdate, StepError
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.plans.plan import State, Task, TaskPlan, plain, problems_of_task
-from holdfast.runtime.plans.schedule import Blocked, PlanContext, supply, taken, walk
+from holdfast.runtime.plans.schedule import Blocked, supply, taken, walk
 from holdfast.runtime.plans.work import TaskWork
+from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.tools import offered
 
 
@@ -63,27 +63,35 @@ class TaskExecutor:
         max_step_iterations: int = 10,
         step_token_budget: int = 120_000,
     ) -> None:
-        means = PlanContext(
-            context,
+        self.name, self.title = "task", task.title
+        self.context, self.task, self._inputs = context, task, taken(inputs)
+        problems = problems_of_task(
+            task,
+            inputs=self._inputs,
+            tools=_names(agent, tools, toolsets),
+            final_step_id=final_step_id,
+        )
+        if problems:
+            raise InvalidPlan(problems)
+        first = StepExecutor(
+            task=task,
+            step=task.steps[0],
+            context=context,
             model=model,
             agent=agent,
             tools=tools,
             toolsets=toolsets,
             system_prompt=system_prompt,
-            upstream_memory_keys=tuple(upstream_memory_keys),
             max_iterations=max_step_iterations,
             token_budget=step_token_budget,
         )
-        self.name, self.title = "task", task.title
-        self.context, self.task, self._inputs = context, task, taken(inputs)
-        problems = problems_of_task(
-            task, inputs=self._inputs, tools=means.tool_names(), final_step_id=final_step_id
+        self._work = TaskWork(
+            task,
+            first,
+            upstream=tuple(upstream_memory_keys),
+            finish=final_step_id or task.steps[-1].id,
+            max_steps=max_steps,
         )
-        if problems:
-            raise InvalidPlan(problems)
-        means.check(task)
-        finish = final_step_id or task.steps[-1].id
-        self._work = TaskWork(task, means, finish=finish, max_steps=max_steps)
 
     @property
     def result(self) -> JSON:
@@ -129,19 +137,30 @@ class TaskExecutor:
         )
 
 
-def parts_of(plan: TaskPlan, inputs: Mapping[str, JSON], means: PlanContext) -> dict[str, str]:
+def _names(
+    agent: Agent | None, tools: Sequence[AnyTool], toolsets: Sequence[AnyToolset]
+) -> Collection[str] | None:
+    """Return the names of the tools of a run, or None if they are not known yet.
+
+    Raise ToolNameTaken if two tools share a name.
+    """
+    known = named(tools, agent.tools if agent else ())
+    return None if toolsets or (agent and agent.toolsets) else set(known)
+
+
+def parts_of(plan: TaskPlan, inputs: Mapping[str, JSON], first: StepExecutor) -> dict[str, str]:
     """Return the hash of each part of a run by its name."""
-    agent = means.agent
+    agent = first.agent
     parts: dict[str, Any] = {
         "plan.title": plan.title,
         "plan.final_task": plan.final_task,
         **{f"plan.tasks[{number}]": plain(task) for number, task in enumerate(plan.tasks)},
         "inputs": inputs,
-        "model": _model(model_of(means.context, agent=agent, model=means.model)),
-        "system_prompt": means.system_prompt,
+        "model": _model(model_of(first.context, agent=agent, model=first.model)),
+        "system_prompt": first.system_prompt,
         "agent": _agent(agent),
-        "tools": _tools([*means.tools, *(agent.tools if agent else ())]),
-        "toolsets": _toolsets([*means.toolsets, *(agent.toolsets if agent else ())]),
+        "tools": _tools([*first.tools, *(agent.tools if agent else ())]),
+        "toolsets": _toolsets([*first.toolsets, *(agent.toolsets if agent else ())]),
     }
     return {name: hashed(part) for name, part in parts.items()}
 
@@ -266,8 +285,14 @@ class ParallelTaskExecutor:
         on_mismatch: OnMismatch = "refuse",
     ) -> None:
         within = context if max_concurrency is None else context.narrowed(max_concurrency)
-        means = PlanContext(
-            within,
+        self.name, self.title = "plan", plan.title
+        self.context, self.plan, self._inputs = context, plan, taken(inputs)
+        if problems := plan.problems(self._inputs, _names(agent, tools, toolsets)):
+            raise InvalidPlan(problems)
+        first = StepExecutor(
+            task=plan.tasks[0],
+            step=plan.tasks[0].steps[0],
+            context=within,
             model=model,
             agent=agent,
             tools=tools,
@@ -275,17 +300,20 @@ class ParallelTaskExecutor:
             system_prompt=system_prompt,
             max_iterations=max_step_iterations,
         )
-        self.name, self.title = "plan", plan.title
-        self.context, self.plan, self._inputs = context, plan, taken(inputs)
-        if problems := plan.problems(self._inputs, means.tool_names()):
-            raise InvalidPlan(problems)
-        means.check(plan.tasks[0])
         if on_mismatch not in ("refuse", "restart"):
             raise InvalidInput("on_mismatch", "must be refuse or restart", given=on_mismatch)
-        self._means, self._max_steps = means, max_steps
+        self._first = first
         self._checkpoints, self._on_mismatch = checkpoint, on_mismatch
         self._keeper: CheckpointWriter | None = None
-        self._works = self._made(means)
+        self._works: dict[str, TaskWork] = {}
+        for task in plan.tasks:
+            self._works[task.id] = TaskWork(
+                task,
+                first,
+                upstream=[keys.task(each) for each in task.depends_on],
+                finish=task.steps[-1].id,
+                max_steps=max_steps or len(task.steps) + SPARE,
+            )
 
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Execute it; yield its events as they happen."""
@@ -315,12 +343,11 @@ class ParallelTaskExecutor:
 
     def ending(self) -> ExecutionOutcome:
         """Return the outcome."""
-        completed = tuple(task.id for task in self.plan.tasks if task.completed)
+        completed = tuple([task.id for task in self.plan.tasks if task.completed])
         failed = {task.id: task.error for task in self.plan.tasks if task.failed}
         if not failed:
-            return ExecutionOutcome(
-                state="completed", result=self.get_final_result(), completed=completed
-            )
+            result = self._works[self.plan.final.id].result
+            return ExecutionOutcome(state="completed", result=result, completed=completed)
         cause = "; ".join(
             f"task {id}: {error.message if error else ''}" for id, error in failed.items()
         )
@@ -376,7 +403,8 @@ class ParallelTaskExecutor:
     async def _perform(self) -> None:
         before = self.context.memory.snapshot()
         checkpoint = await self._loaded()
-        self._works = self._made(replace(self._means, keeper=self._keeper))
+        for work in self._works.values():
+            work.keeper = self._keeper
         supply(self.context, self._inputs)
         await self._warn(before, checkpoint)
         needs = {task.id: task.depends_on for task in self.plan.tasks}
@@ -384,23 +412,11 @@ class ParallelTaskExecutor:
         if self._keeper:
             await self._keeper.keep()
 
-    def _made(self, means: PlanContext) -> dict[str, TaskWork]:
-        """Return the work on each task, which reads the results its task needs."""
-        return {
-            task.id: TaskWork(
-                task,
-                replace(means, upstream_memory_keys=[keys.task(each) for each in task.depends_on]),
-                finish=task.steps[-1].id,
-                max_steps=self._max_steps or len(task.steps) + SPARE,
-            )
-            for task in self.plan.tasks
-        }
-
     async def _loaded(self) -> Checkpoint | None:
         """Load the checkpoint of the run, if there is one; restore and return it."""
         if self._checkpoints is None:
             return None
-        parts = parts_of(self.plan, self._inputs, self._means)
+        parts = parts_of(self.plan, self._inputs, self._first)
         self._keeper = CheckpointWriter(self._checkpoints, self.context, parts)
         checkpoint = await asyncio.to_thread(self._checkpoints.load, self.context.run_id)
         if checkpoint is None:

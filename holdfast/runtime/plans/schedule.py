@@ -5,8 +5,8 @@ the order in which others end.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
@@ -16,67 +16,8 @@ from pydantic_ai.messages import ModelResponse
 from holdfast.ground.json_values import JSON, decode, encode
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import TITLE_CHARS, VALUE_DEPTH
-from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, named
-from holdfast.runtime.checkpoints import CheckpointWriter
 from holdfast.runtime.context import Context
-from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.plans.plan import Step, Task
 from holdfast.runtime.steps.executor import StepExecutor
-
-
-@dataclass(frozen=True)
-class PlanContext:
-    """The settings of every step of a plan or task."""
-
-    context: Context
-    _: KW_ONLY
-    model: AnyModel | None = None
-    agent: Agent | None = None
-    tools: Sequence[AnyTool] = ()
-    toolsets: Sequence[AnyToolset] = ()
-    system_prompt: str | None = None
-    upstream_memory_keys: Sequence[str] = ()
-    max_iterations: int = 10
-    token_budget: int = 120_000
-    keeper: CheckpointWriter | None = None
-
-    def restored(self, step: str) -> bool:
-        """Return whether *step*, or an item's step, was complete before this run began."""
-        return self.keeper is not None and step in self.keeper.restored_steps
-
-    def tool_names(self) -> Collection[str] | None:
-        """Return the names of the tools, or None if they are not known yet.
-
-        Raise ToolNameTaken if two tools share a name.
-        """
-        agents = self.agent.tools if self.agent else ()
-        known = named(self.tools, agents)
-        sets = [*self.toolsets, *(self.agent.toolsets if self.agent else ())]
-        return None if sets else set(known)
-
-    def check(self, task: Task) -> None:
-        """Raise what would prevent each step of *task*: NoModel, ToolNameTaken."""
-        self.executor(task, task.steps[0])
-
-    def executor(
-        self, task: Task, step: Step, *, finish: bool = False, item_index: int | None = None
-    ) -> StepExecutor:
-        """Return the executor of *step* of *task*."""
-        return StepExecutor(
-            task=task,
-            step=step,
-            context=self.context,
-            model=self.model,
-            agent=self.agent,
-            tools=self.tools,
-            toolsets=self.toolsets,
-            system_prompt=self.system_prompt,
-            upstream_memory_keys=self.upstream_memory_keys,
-            finish_task=finish,
-            max_iterations=self.max_iterations,
-            token_budget=self.token_budget,
-            item_index=item_index,
-        )
 
 
 def taken(inputs: Mapping[str, JSON] | None) -> dict[str, JSON]:
@@ -145,7 +86,7 @@ class Schedule:
 
     def first(self) -> tuple[str, ...]:
         """Return the ids without needs."""
-        return tuple(id for id, left in self._left.items() if left == 0)
+        return tuple([id for id, left in self._left.items() if left == 0])
 
     def completed(self, id: str) -> ScheduleChange:
         """Settle *id* as completed."""
@@ -171,16 +112,9 @@ class Schedule:
                     settled.append((each, self._causes[each]))
                 else:
                     ready.append(each)
-        return ScheduleChange(
-            tuple(self._in_order(ready)),
-            tuple(Blocked(each, self._named(each)) for each in self._in_order(blocked)),
-        )
-
-    def _in_order(self, ids: Iterable[str]) -> list[str]:
-        return sorted(ids, key=self._place.__getitem__)
-
-    def _named(self, id: str) -> tuple[str, ...]:
-        return tuple(self._in_order(self._causes[id]))
+        in_order = partial(sorted, key=self._place.__getitem__)
+        named = [Blocked(each, tuple(in_order(self._causes[each]))) for each in in_order(blocked)]
+        return ScheduleChange(tuple(in_order(ready)), tuple(named))
 
 
 K = TypeVar("K")

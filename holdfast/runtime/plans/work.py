@@ -12,9 +12,11 @@ import msgspec
 from holdfast.ground.errors import InvalidInput, LimitExceeded
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
+from holdfast.runtime.checkpoints import CheckpointWriter
 from holdfast.runtime.events import StepError, TaskMoment, TaskUpdate
 from holdfast.runtime.plans.plan import State, Step, Task
-from holdfast.runtime.plans.schedule import Blocked, Crew, PlanContext, Spent, walk
+from holdfast.runtime.plans.schedule import Blocked, Crew, Spent, walk
+from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.steps.record import StepRecord, leave_task_result
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -103,19 +105,13 @@ NAMED = 20
 
 
 class FanOut:
-    """The process step *step* of *task*; *finish* if its result is the task's.
+    """The process step *step* of *work*; *finish* if its result is the task's."""
 
-    The usage of its items is added to *spent*.
-    """
-
-    def __init__(
-        self, task: Task, step: Step, means: PlanContext, *, finish: bool, spent: Spent
-    ) -> None:
-        self._task, self._step, self._means, self._finish = task, step, means, finish
-        self._context = means.context
-        self._record = StepRecord(means.context, task, step)
+    def __init__(self, work: "TaskWork", step: Step, *, finish: bool) -> None:
+        self._work, self._task, self._step, self._finish = work, work.task, step, finish
+        self._context = work.context
+        self._record = StepRecord(work.context, work.task, step)
         self._failed: dict[int, StepError] = {}
-        self._spent = spent
 
     async def perform(self) -> None:
         """Work on each item; set the state and the entry of the step, and emit its events."""
@@ -140,7 +136,14 @@ class FanOut:
         if len(items) > step.max_items:
             message = f"there are {len(items)} items, over max_items, which is {step.max_items}"
             return await self._fail("too_many_items", message)
-        await self._work(items)
+        async with Crew[int, None]() as crew:
+            for index, item in enumerate(items):
+                crew.start(index, self._one(index, item))
+                # As many at once as there are slots.
+                if len(crew) >= self._context.slots.most:
+                    await crew.next()
+            while crew:
+                await crew.next()
         if self._failed and (step.on_item_error == "fail" or len(self._failed) == len(items)):
             return await self._fail("items", _named(self._failed, len(items)))
         try:
@@ -156,41 +159,29 @@ class FanOut:
         of_step = any(each.id == first for each in self._task.steps)
         return self._context.memory.get_value(keys.step(first) if of_step else keys.input(first))
 
-    async def _work(self, items: Sequence[JSON]) -> None:
-        """Work on *items*, at most as many at once as there are slots."""
-        waiting = iter(enumerate(items))
-        async with Crew[int, None]() as crew:
-            for index, item in waiting:
-                crew.start(index, self._one(index, item))
-                if len(crew) >= self._context.slots.most:
-                    await crew.next()
-            while crew:
-                await crew.next()
-
     async def _one(self, index: int, item: JSON) -> None:
-        means, step = self._means, item_step(self._step, item, index)
-        if means.restored(step.id):
+        work, step = self._work, item_step(self._step, item, index)
+        if work.keeper and step.id in work.keeper.restored_steps:
             record = StepRecord(self._context, self._task, step, index)
             return await self._context.tell(record.update("step_restored"))
-        executor = means.executor(self._task, step, item_index=index)
+        executor = work.executor(step, item_index=index)
         await executor.perform()
-        self._spent.add(executor)
+        work.spent.add(executor)
         if executor.error is not None:
             self._failed[index] = executor.error
-        elif means.keeper is not None:
-            means.keeper.note(step.id)
+        elif work.keeper is not None:
+            work.keeper.note(step.id)
         return None
 
     def _results(self, items: Sequence[JSON]) -> JSON:
         return [
             bad(index, item, self._failed[index].message)
             if index in self._failed
-            else good(index, item, self._result(index))
+            else good(
+                index, item, self._context.memory.get_value(keys.step(f"{self._step.id}.{index}"))
+            )
             for index, item in enumerate(items)
         ]
-
-    def _result(self, index: int) -> JSON:
-        return self._context.memory.get_value(keys.step(f"{self._step.id}.{index}"))
 
 
 def _named(failed: Mapping[int, StepError], count: int) -> str:
@@ -206,54 +197,67 @@ log = logging.getLogger(__name__)
 class TaskWork:
     """The steps of *task*, whose result is that of *finish*.
 
-    At most *max_steps* steps are begun.
+    They are executed with the settings of *first* and read the entries *upstream*. At most
+    *max_steps* are begun. With a `keeper` what is complete is saved.
     """
 
-    def __init__(self, task: Task, means: PlanContext, *, finish: str, max_steps: int) -> None:
-        self.task, self._means, self._finish = task, means, finish
+    def __init__(
+        self,
+        task: Task,
+        first: StepExecutor,
+        *,
+        upstream: Sequence[str],
+        finish: str,
+        max_steps: int,
+    ) -> None:
+        self.task, self._first, self._upstream, self._finish = task, first, upstream, finish
         self._max_steps, self._begun = max_steps, 0
-        self._context = means.context
+        self.context = first.context
+        self.keeper: CheckpointWriter | None = None
         self._steps = {step.id: step for step in task.steps}
         self.spent = Spent()
 
     @property
     def result(self) -> JSON:
         """The result of the task in the run's memory; None unless it is complete."""
-        return (
-            self._context.memory.get_value(keys.task(self.task.id)) if self.task.completed else None
-        )
+        memory, key = self.context.memory, keys.task(self.task.id)
+        return memory.get_value(key) if self.task.completed else None
 
     def ids(self, state: str) -> tuple[str, ...]:
         """Return the ids of the steps in *state*."""
-        return tuple(step.id for step in self.task.steps if step.state == state)
+        return tuple([step.id for step in self.task.steps if step.state == state])
 
     def reset(self) -> None:
         """Make the task and its steps pending; queue texts for them until they start."""
+        self.spent, self._begun = Spent(), 0
         self.task.reset()
         for step in self.task.steps:
             step.reset()
-        self._context.steering.expect(self._steps)
+        self.context.steering.expect(self._steps)
 
     async def perform(self) -> None:
         """Run the steps; set the state and result of the task, and emit its events.
 
         Failures are never raised. When cancelled, mark all unfinished work as cancelled.
         """
-        with self._context.tracer.start_as_current_span("holdfast.task") as span:
-            self.task.begin(self._context.now())
+        needs = {step.id: step.depends_on for step in self.task.steps}
+        # The finish step needs all others.
+        needs[self._finish] = [each for each in needs if each != self._finish]
+        with self.context.tracer.start_as_current_span("holdfast.task") as span:
+            self.task.begin(self.context.now())
             try:
                 await self._tell("task_created")
-                await walk(self._needs(), perform=self._one, blocked=self._blocked)
+                await walk(needs, perform=self._one, blocked=self._blocked)
                 await self._settle()
             except asyncio.CancelledError:
                 self.cancel()
                 raise
             except Exception as error:
                 # A fault in our code must not stop tasks that do not need this one.
-                log.exception("the task %s of the run %s", self.task.id, self._context.run_id)
+                log.exception("the task %s of the run %s", self.task.id, self.context.run_id)
                 await self.fail(StepError("internal", f"{type(error).__name__}: {error}"))
             finally:
-                span.set_attribute("holdfast.run_id", self._context.run_id)
+                span.set_attribute("holdfast.run_id", self.context.run_id)
                 span.set_attribute("holdfast.task_id", self.task.id)
                 span.set_attribute("holdfast.state", self.task.state)
                 if self.task.error is not None:
@@ -263,25 +267,25 @@ class TaskWork:
         """Mark the task as completed by an earlier process."""
         for step in self.task.steps:
             await self._restore(step)
-        self.task.end("completed", self._context.now())
+        self.task.end("completed", self.context.now())
         await self._tell("task_restored", result=self.result)
 
     def cancel(self) -> None:
         """Mark the task and its unfinished steps as cancelled, and emit that."""
-        why, now = self._context.cancelled or "cancelled", self._context.now()
+        why, now = self.context.cancelled or "cancelled", self.context.now()
         for step in self.task.steps:
             if not step.settled:
                 self._end(step, "cancelled")
-                self._context.tell_soon(self._update("step_cancelled", step, cause=why))
+                self.context.tell_soon(self._update("step_cancelled", step, cause=why))
         if not self.task.settled:
             self.task.end("cancelled", now)
-            self._context.tell_soon(self._update("task_cancelled", cause=why))
+            self.context.tell_soon(self._update("task_cancelled", cause=why))
 
     async def block(self, by: Sequence[str], cause: str) -> None:
         """Mark the task and its steps as blocked by the failed tasks *by*."""
         for step in self.task.steps:
             await self._block(step, by, cause)
-        self.task.end("blocked", self._context.now())
+        self.task.end("blocked", self.context.now())
         self.task.blocked_by = list(by)
         await self._tell("task_blocked", cause=cause, blocked_by=tuple(by))
 
@@ -291,45 +295,50 @@ class TaskWork:
             if not step.settled:
                 self._end(step, "cancelled")
                 await self._tell("step_cancelled", step, cause=str(error))
-        self.task.end("failed", self._context.now(), error)
+        self.task.end("failed", self.context.now(), error)
         await self._tell("task_failed", cause=error.message)
-
-    def _needs(self) -> dict[str, list[str]]:
-        """Return the needs of each step; the finish step needs all others."""
-        needs = {step.id: list(step.depends_on) for step in self.task.steps}
-        return needs | {self._finish: [each for each in needs if each != self._finish]}
 
     async def _one(self, id: str) -> bool | None:
         """Run the step *id*; return None if no more steps may be begun."""
         step = self._steps[id]
-        if self._means.restored(id):
+        if self.keeper and id in self.keeper.restored_steps:
             await self._restore(step)
             return True
         if self._begun == self._max_steps:
             return None
         self._begun += 1
+        finish = id == self._finish
         try:
-            await self._work_on(step)
+            if step.mode == "process":
+                await FanOut(self, step, finish=finish).perform()
+            else:
+                executor = self.executor(step, finish=finish)
+                await executor.perform()
+                self.spent.add(executor)
+            if step.completed and self.keeper is not None:
+                self.keeper.note(id, task=self.task.id if finish else None)
+                # Nothing that needs it starts before it is saved.
+                await self.keeper.keep()
         except Exception as error:
             # A fault in our code must not stop unrelated steps.
-            log.exception("the step %s of the run %s", id, self._context.run_id)
+            log.exception("the step %s of the run %s", id, self.context.run_id)
             if not step.settled:
                 internal = StepError("internal", f"{type(error).__name__}: {error}")
-                await StepRecord(self._context, self.task, step).fail(internal)
+                await StepRecord(self.context, self.task, step).fail(internal)
         return step.completed
 
-    async def _work_on(self, step: Step) -> None:
-        means, finish = self._means, step.id == self._finish
-        if step.mode == "process":
-            await FanOut(self.task, step, means, finish=finish, spent=self.spent).perform()
-        else:
-            executor = means.executor(self.task, step, finish=finish)
-            await executor.perform()
-            self.spent.add(executor)
-        if step.completed and means.keeper is not None:
-            means.keeper.note(step.id, task=self.task.id if finish else None)
-            # Nothing that needs it starts before it is saved.
-            await means.keeper.keep()
+    def executor(
+        self, step: Step, *, finish: bool = False, item_index: int | None = None
+    ) -> StepExecutor:
+        """Return the executor of *step*."""
+        return replace(
+            self._first,
+            task=self.task,
+            step=step,
+            upstream_memory_keys=self._upstream,
+            finish_task=finish,
+            item_index=item_index,
+        )
 
     async def _restore(self, step: Step) -> None:
         self._end(step, "completed")
@@ -346,8 +355,8 @@ class TaskWork:
 
     def _end(self, step: Step, state: State) -> None:
         """End *step* before its start; nothing can be sent to it any more."""
-        step.end(state, self._context.now())
-        self._context.steering.started(step.id).end()
+        step.end(state, self.context.now())
+        self.context.steering.started(step.id).end()
 
     async def _settle(self) -> None:
         """Set the final state of the task, when no step runs or can start."""
@@ -358,12 +367,12 @@ class TaskWork:
         if self.ids("completed") != tuple(self._steps):
             return await self.fail(self._error(full))
         try:
-            memory, task = self._context.memory, self.task
+            memory, task = self.context.memory, self.task
             if not memory.has(keys.task(task.id)):
                 leave_task_result(memory, task, memory.get_value(keys.step(self._finish)))
         except LimitExceeded as error:
             return await self.fail(StepError("memory", str(error)))
-        self.task.end("completed", self._context.now())
+        self.task.end("completed", self.context.now())
         return await self._tell("task_completed", result=self.result)
 
     def _error(self, full: str) -> StepError:
@@ -376,7 +385,7 @@ class TaskWork:
         return StepError("internal" if "internal" in reasons else "steps", message)
 
     async def _tell(self, event: TaskMoment, step: Step | None = None, **fields: Any) -> None:
-        await self._context.tell(self._update(event, step, **fields))
+        await self.context.tell(self._update(event, step, **fields))
 
     def _update(self, event: TaskMoment, step: Step | None = None, **fields: Any) -> TaskUpdate:
         return TaskUpdate(

@@ -240,11 +240,6 @@ def upstream_keys(task: Task, step: Step, upstream: Sequence[str], memory: RunMe
     return list(dict.fromkeys([*found, *upstream]))
 
 
-def absent(memory: RunMemory, named: Sequence[str]) -> list[str]:
-    """Return the keys of *named* without a readable entry: missing, or failed."""
-    return [key for key in named if (entry := memory.get(key)) is None or entry.failed]
-
-
 @cache
 def _page(kind: Kind) -> str:
     page = files("holdfast.runtime.steps").joinpath("prompts", f"{kind}.md")

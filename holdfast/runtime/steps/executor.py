@@ -26,6 +26,7 @@ from holdfast.runtime.events import ExecutionEvent, StepError
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference import request
 from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.inference.agent_loop import AgentLoop
 from holdfast.runtime.plans.plan import Step, Task
 from holdfast.runtime.steps.contract import (
     RETRIED,
@@ -35,7 +36,6 @@ from holdfast.runtime.steps.contract import (
     ResultSchema,
     Stage,
     Stopped,
-    absent,
     checked_schema,
     of_model,
     system_text,
@@ -256,7 +256,7 @@ class StepExecutor:
             ),
             system=system,
         )
-        loop = policy.loop()
+        loop = AgentLoop(policy.scope, policy)
         try:
             return await policy.run(loop, message, inbox)
         except NotRunnable as error:
@@ -286,8 +286,9 @@ class StepExecutor:
     async def _message(self) -> str:
         memory = self.context.memory
         named = upstream_keys(self.task, self.step, self.upstream_memory_keys, memory)
-        for key in absent(memory, named):
-            await self._record.warn(f"{key} is an input of this step, and cannot be read")
+        for key in named:
+            if (entry := memory.get(key)) is None or entry.failed:
+                await self._record.warn(f"{key} is an input of this step, and cannot be read")
         hint = run_hint(memory, named, profile=self.context.profile)
         return "\n\n".join(filter(None, (self.step.instructions, hint)))
 

@@ -120,6 +120,18 @@ class StepPolicy:
         wanted = self.acceptance.wanted
         self.finish_parameters: Schema = parameters(wanted.schema) if wanted else {}
         self._feed = feed.get()
+        context, step, toolbox = self.record.context, self.record.step, self.toolbox
+        events = StepEvents(context, toolbox.answers, step=step.id, task=self.record.task.id)
+        self.scope = LoopScope(
+            agent=toolbox.agent,
+            run=context,
+            run_id=context.run_id,
+            input=step.instructions,
+            clock=context.clock,
+            emit=events.chunks if context.stream else None,
+            calls=None if self._feed is None else events.calls,
+            result_schema=self.finish_parameters or None,
+        )
 
     async def may_request(self) -> StopReason | None:
         """Count one more request; return a reason if none is left and there is a result.
@@ -159,23 +171,6 @@ class StepPolicy:
             await self.record.context.tell(self.record.update("entered_conclusion_stage"))
             loop.enqueue(CONCLUDE if wanted else CONCLUDE_IN_TEXT)
         return self.stage.concluding
-
-    def loop(self) -> AgentLoop:
-        """Return the loop of the try."""
-        record = self.record
-        context, step = record.context, record.step
-        events = StepEvents(context, self.toolbox.answers, step=step.id, task=record.task.id)
-        scope = LoopScope(
-            agent=self.toolbox.agent,
-            run=context,
-            run_id=context.run_id,
-            input=step.instructions,
-            clock=context.clock,
-            emit=events.chunks if context.stream else None,
-            calls=None if self._feed is None else events.calls,
-            result_schema=self.finish_parameters or None,
-        )
-        return AgentLoop(scope, self)
 
     async def run(self, loop: AgentLoop, message: str, inbox: Inbox) -> Any:
         """Run *loop* on *message*; return the result, or raise Stopped without one.

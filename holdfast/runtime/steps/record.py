@@ -11,7 +11,7 @@ from holdfast.memories.run.memory import RunMemory
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate, StepError, StepResult, TaskMoment, TaskUpdate
 from holdfast.runtime.inference.messages import whole
-from holdfast.runtime.metrics import count_step
+from holdfast.runtime.metrics import STEP_ITERATIONS, STEP_SECONDS, STEPS
 from holdfast.runtime.plans.plan import State, Step, Task
 
 TITLE: Final = 80
@@ -114,7 +114,10 @@ class StepRecord(Struct, frozen=True):
         step, now = self.step, self.context.now()
         step.end(state, now, error)
         seconds = (now - (step.started_at or now)) / 1000
-        count_step(state, error.reason if error else "", seconds=seconds, iterations=iterations)
+        STEPS.add(state, error.reason if error else "")
+        STEP_SECONDS.observe(seconds)
+        if iterations is not None:
+            STEP_ITERATIONS.observe(iterations)
 
     async def _tell_result(
         self, result: Any, error: StepError | None, *, of_task: bool = False

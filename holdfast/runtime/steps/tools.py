@@ -283,7 +283,16 @@ class StepTools(WrapperToolset[Any]):
             definitions = [tool.tool_def for tool in offered.values()]
             offered = {} if await self.concludes(ctx, definitions) else offered
         self.toolbox.offered = offered
-        return {name: _shown(tool) for name, tool in offered.items()}
+        # A call always gives a result and never ends the run.
+        return {
+            name: replace(
+                tool,
+                tool_def=replace(tool.tool_def, kind="function"),
+                args_validator=_unchecked,
+                args_validator_func=None,
+            )
+            for name, tool in offered.items()
+        }
 
     async def call_tool(
         self,
@@ -334,14 +343,6 @@ class StepTools(WrapperToolset[Any]):
             await self.toolbox.warn(f"the tool {name} did not stop with the run and is left behind")
         elif not work.cancelled():
             work.exception()
-
-
-def _shown(tool: ToolsetTool[Any]) -> ToolsetTool[Any]:
-    """Return *tool* so that a call always gives a result and never ends the run."""
-    definition = tool.tool_def
-    if definition.kind != "function":
-        definition = replace(definition, kind="function")
-    return replace(tool, tool_def=definition, args_validator=_unchecked, args_validator_func=None)
 
 
 class Denied(Exception):
