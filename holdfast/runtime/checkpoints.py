@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import asdict
 
 from holdfast.ground.errors import CheckpointUnreadable
 from holdfast.ground.permissions import create_folders, sync_folder
@@ -121,15 +122,7 @@ class _Body(Struct, frozen=True, kw_only=True):
 def encoded(checkpoint: Checkpoint) -> bytes:
     """Return *checkpoint* as bytes."""
     body = msgspec.json.encode(
-        _Body(
-            run_id=checkpoint.run_id,
-            plan_hash=checkpoint.plan_hash,
-            parts=dict(checkpoint.parts),
-            completed_tasks=checkpoint.completed_tasks,
-            completed_steps=checkpoint.completed_steps,
-            saved_at=checkpoint.saved_at,
-            entries=tuple(map(_written, checkpoint.entries)),
-        )
+        {**asdict(checkpoint), "entries": [_written(each) for each in checkpoint.entries]}
     )
     header = _Header(format=FORMAT, version=VERSION, sha256=sha256(body).hexdigest())
     return msgspec.json.encode(header) + b"\n" + body
@@ -150,45 +143,18 @@ def decoded(content: bytes) -> Checkpoint:
         found = msgspec.json.decode(body, type=_Body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unreadable(f"it has another shape: {error}") from error
-    return Checkpoint(
-        run_id=found.run_id,
-        plan_hash=found.plan_hash,
-        parts=found.parts,
-        completed_tasks=found.completed_tasks,
-        completed_steps=found.completed_steps,
-        entries=tuple(map(_read, found.entries)),
-        saved_at=found.saved_at,
-    )
+    facts = asdict(found)
+    return Checkpoint(entries=tuple(map(_read, facts.pop("entries"))), **facts)
 
 
-def _written(entry: RunEntry) -> _Entry:
-    return _Entry(
-        key=entry.key,
-        kind=entry.kind,
-        value=Raw(entry.value_json),
-        source=entry.source,
-        title=entry.title,
-        description=entry.description,
-        created_at=entry.created_at,
-        updated_at=entry.updated_at,
-        version=entry.version,
-        failed=entry.failed,
-    )
+def _written(entry: RunEntry) -> dict[str, Any]:
+    facts = asdict(entry)
+    return facts | {"value": Raw(facts.pop("value_json"))}
 
 
 def _read(entry: _Entry) -> RunEntry:
-    return RunEntry(
-        key=entry.key,
-        kind=entry.kind,
-        value_json=bytes(entry.value),
-        source=entry.source,
-        title=entry.title,
-        description=entry.description,
-        created_at=entry.created_at,
-        updated_at=entry.updated_at,
-        version=entry.version,
-        failed=entry.failed,
-    )
+    facts = asdict(entry)
+    return RunEntry(value_json=bytes(facts.pop("value")), **facts)
 
 
 class EngineCheckpoints:

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from holdfast.ground.clock import Clock
 from holdfast.memories.state.cells import StateChange
@@ -55,17 +56,7 @@ class RunEvent(Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as a JSON object."""
-        return {
-            "type": self.type,
-            "seq": self.seq,
-            "at": to_text(self.at),
-            "run_id": self.run_id,
-            "thread_id": self.thread_id,
-            "network": self.network,
-            "agent": self.agent,
-            "call_id": self.call_id,
-            "data": self.data,
-        }
+        return asdict(self) | {"at": to_text(self.at)}
 
 
 OnEvent: TypeAlias = Callable[[RunEvent], object | Awaitable[object]]

@@ -298,10 +298,9 @@ def _checked(given: object, index: int) -> RunEntry:
     try:
         if isinstance(given, RunEntry):
             try:
-                value = given.value
+                return _of_object(given.to_wire())
             except (msgspec.DecodeError, TypeError):
                 raise InvalidInput("value_json", "is not JSON") from None
-            return _of_object({**_facts(given), "value": value})
         return _of_object(given)
     except InvalidInput as error:
         raise InvalidInput(
@@ -312,12 +311,6 @@ def _checked(given: object, index: int) -> RunEntry:
             index=index,
             next="Correct that entry; none was restored.",
         ) from None
-
-
-def _facts(entry: RunEntry) -> dict[str, object]:
-    facts = msgspec.structs.asdict(entry)
-    del facts["value_json"]
-    return facts
 
 
 def _of_object(given: object) -> RunEntry:

@@ -49,18 +49,8 @@ class RunEntry(Struct, frozen=True, kw_only=True, gc=False):
 
     def to_wire(self) -> dict[str, JSON]:
         """Return it as a JSON object for `restore`."""
-        return {
-            "key": self.key,
-            "kind": self.kind,
-            "value": self.value,
-            "source": self.source,
-            "title": self.title,
-            "description": self.description,
-            "created_at": self.created_at,
-            "updated_at": self.updated_at,
-            "version": self.version,
-            "failed": self.failed,
-        }
+        names = [name.removesuffix("_json") for name in self.__struct_fields__]
+        return {name: getattr(self, name) for name in names}
 
 
 def value_json(value: object) -> bytes:

@@ -5,7 +5,7 @@ from typing import Any, Final, Literal, Self, get_args
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import asdict, force_setattr
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import Conflict, InvalidInput, LimitExceeded, NotFound
@@ -92,20 +92,12 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
     def export(self) -> dict[str, Any]:
         """Return it as a dict of JSON, each of `extras` beside the fields."""
-        return {
-            "id": self.id,
-            "network": self.network,
-            "thread_id": self.thread_id,
-            "status": self.status,
-            "stop_reason": self.stop_reason,
-            "stop_detail": self.stop_detail,
-            "error": self.error,
-            "usage": self.usage.export(),
-            "calls": self.calls,
-            "started_at": to_text(self.started_at),
-            "ended_at": None if self.ended_at is None else to_text(self.ended_at),
-            **self.extras,
-        }
+        wire = asdict(self)
+        extras = wire.pop("extras")
+        wire["usage"] = self.usage.export()
+        wire["started_at"] = to_text(self.started_at)
+        wire["ended_at"] = None if self.ended_at is None else to_text(self.ended_at)
+        return wire | extras
 
 
 _FIELDS: Final = frozenset(RunRecord.__struct_fields__) - {"extras"}

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Self, get_args
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import asdict, force_setattr
 
 from holdfast.engines.base import Engine, Reader
 from holdfast.ground.clock import Clock, from_microseconds, to_microseconds
@@ -90,12 +90,7 @@ class ThreadMessage(Struct, frozen=True, kw_only=True):
 
     def export(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        return {
-            "id": self.id,
-            "content": self.content,
-            "role": self.role,
-            "at": to_text(self.at),
-        }
+        return asdict(self) | {"at": to_text(self.at)}
 
 
 class ThreadTurn(Struct, frozen=True, kw_only=True):

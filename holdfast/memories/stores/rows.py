@@ -312,14 +312,7 @@ class ResourceRow(Struct, frozen=True, kw_only=True):
 
     def record(self) -> Resource:
         """Return the row as a `Resource`."""
-        return Resource(
-            memory_store_id=self.memory_store_id,
-            access=self.access,
-            name=self.name,
-            description=self.description,
-            instructions=self.instructions,
-            mount_path=self.mount_path,
-        )
+        return msgspec.convert(self, Resource, from_attributes=True)
 
 
 def new_row(session_id: str, new: NewSession, agent: JSONObject, now: int) -> SessionRow:

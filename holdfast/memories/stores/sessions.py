@@ -84,13 +84,7 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
 class SessionListFilter(Struct, frozen=True, kw_only=True):
     """A checked filter: parameters of the statements, direction and digest."""
 
-    since: int
-    until: int
-    idle: int
-    terminated: int
-    agent_id: str | None
-    agent_version: int | None
-    store_id: str | None
+    params: dict[str, object]
     ascending: bool
     mark: str
     """The digest of the filter, which a cursor must match."""
@@ -101,20 +95,8 @@ class SessionListFilter(Struct, frozen=True, kw_only=True):
         """Return the nearest sessions after *key*, or before it unless *ahead*, in order."""
         upward = self.ascending == ahead
         at, after = key or ([BEGINNING - 1, ""] if upward else [END, LAST_ID])
-        found = reader.all(
-            SessionRow,
-            sql.sessions_after if upward else sql.sessions_before,
-            since=self.since,
-            until=self.until,
-            idle=self.idle,
-            terminated=self.terminated,
-            agent_id=self.agent_id,
-            agent_version=self.agent_version,
-            store_id=self.store_id,
-            at=at,
-            id=after,
-            rows=rows,
-        )
+        statement = sql.sessions_after if upward else sql.sessions_before
+        found = reader.all(SessionRow, statement, at=at, id=after, rows=rows, **self.params)
         return found if ahead else found[::-1]
 
 
@@ -137,27 +119,17 @@ def window(filters: SessionFilter, workspace: str) -> SessionListFilter:
     )
     statuses = checked_statuses(filters.statuses or ())
     ascending = filters.order == "asc"
-    return SessionListFilter(
-        since=since,
-        until=until,
-        idle=int(not statuses or "idle" in statuses),
-        terminated=int(filters.include_archived and (not statuses or "terminated" in statuses)),
-        agent_id=filters.agent_id,
-        agent_version=filters.agent_version,
-        store_id=filters.memory_store_id,
-        ascending=ascending,
-        mark=digest(
-            workspace,
-            since,
-            until,
-            sorted(statuses),
-            filters.include_archived,
-            filters.agent_id,
-            filters.agent_version,
-            filters.memory_store_id,
-            ascending,
-        ),
-    )
+    params: dict[str, object] = {
+        "since": since,
+        "until": until,
+        "idle": int(not statuses or "idle" in statuses),
+        "terminated": int(filters.include_archived and (not statuses or "terminated" in statuses)),
+        "agent_id": filters.agent_id,
+        "agent_version": filters.agent_version,
+        "store_id": filters.memory_store_id,
+    }
+    marked = (workspace, *params.values(), filters.include_archived, ascending)
+    return SessionListFilter(params=params, ascending=ascending, mark=digest(*marked))
 
 
 class SessionsPage(Struct, frozen=True):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias, cast
 
+import msgspec
 from msgspec import Struct
 from pydantic_ai.messages import (
     ModelMessage,
@@ -252,14 +253,11 @@ def _start(start: AgentStart, answer: object) -> AgentStart:
     stop = changes.get("stop", start.stop)
     if not isinstance(stop, bool):
         raise InvalidInput("on_start", "stop must be a bool", given=stop)
-    return AgentStart(
-        agent=start.agent,
-        run=start.run,
-        input=start.input,
+    return msgspec.structs.replace(
+        start,
         prompt=_messages("prompt", changes.get("prompt", start.prompt)),
         history=_messages("history", changes.get("history", start.history)),
         stop=stop,
-        step=start.step,
     )
 
 

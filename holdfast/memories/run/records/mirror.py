@@ -271,18 +271,8 @@ class _Room:
 
 def reported(held: RunEntry) -> ReportedEntry:
     """Convert *held* to an entry of a report."""
-    return ReportedEntry(
-        key=held.key,
-        kind=held.kind,
-        source=held.source,
-        title=held.title,
-        description=held.description,
-        failed=held.failed,
-        version=held.version,
-        created_at=held.created_at,
-        updated_at=held.updated_at,
-        **asdict(kept_value(held.value_json)),
-    )
+    facts = asdict(held)
+    return ReportedEntry(**asdict(kept_value(facts.pop("value_json"))), **facts)
 
 
 BEAT: Final = 15.0

@@ -19,7 +19,7 @@ from holdfast.ground.json_values import JSON, decode
 from holdfast.ground.pages import Key, Page, digest, read_cursor, write_cursor
 from holdfast.ground.validation import check_limit, check_whole
 from holdfast.memories.run import keys
-from holdfast.memories.run.entry import EntryFilter, checked_version
+from holdfast.memories.run.entry import EntryFilter, RunEntry, checked_version
 from holdfast.memories.run.keys import Kind
 from holdfast.memories.run.model_view import (
     PAGE_MOST,
@@ -318,19 +318,6 @@ class ReadEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     path_error: str | None = None
 
 
-class _Readable(Struct, frozen=True, kw_only=True):
-    key: str
-    kind: str
-    value_json: bytes
-    source: str | None
-    title: str | None
-    description: str | None
-    created_at: int
-    updated_at: int
-    version: int
-    failed: bool
-
-
 def asked_for(
     among: EntryFilter, *, order: Order | None, limit: int | None, page: str | None
 ) -> EntryPageRequest:
@@ -360,18 +347,9 @@ def checked_wish(path: str | None, offset: int) -> ValuePart:
 def entry_told(context: RunsContext, run_id: str, key: str, wanted: ValuePart) -> Told:
     """Return one entry in the form of the read tool; raise `NotFound` for none."""
     row, value = entry_of(context, run_id, key)
-    readable = _Readable(
-        key=row.key,
-        kind=row.kind,
-        value_json=b"null" if value.part_of else value.value.encode(),
-        source=row.source,
-        title=row.title,
-        description=row.description,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        version=row.version,
-        failed=row.failed,
-    )
+    facts = asdict(row)
+    del facts["written"], facts["value_bytes"]
+    readable = RunEntry(value_json=b"null" if value.part_of else value.value.encode(), **facts)
     if value.part_of:
         whole = read_entry(readable)
         entry = {} if whole is None else whole.told

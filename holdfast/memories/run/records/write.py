@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from holdfast.engines.base import Engine, Transaction
 from holdfast.ground.clock import from_microseconds
@@ -225,19 +226,13 @@ class _Taking:
 
 
 def _stored(entry: ReportedEntry) -> dict[str, object]:
-    texts = {"source": entry.source, "title": entry.title, "description": entry.description}
-    return {
-        "key": entry.key,
-        "kind": entry.kind,
+    facts: dict[str, object] = asdict(entry)
+    texts = {name: facts.pop(name) for name in ("source", "title", "description")}
+    return facts | {
         "told": _text(texts).decode(),
         "failed": int(entry.failed),
-        "version": entry.version,
         "created_at": entry.created_at * MILLISECOND,
         "updated_at": entry.updated_at * MILLISECOND,
-        "value_bytes": entry.value_bytes,
-        "part_of": entry.part_of,
-        "total": entry.total,
-        "value": entry.value,
     }
 
 
