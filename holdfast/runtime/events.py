@@ -344,9 +344,6 @@ class EventFeed:
     def _put(self, make: Make, *, took_space: bool) -> None:
         with self._lock:
             self._events.append((make(), took_space))
-        self._wake()
-
-    def _wake(self) -> None:
         try:
             here = asyncio.get_running_loop() is self._loop
         except RuntimeError:

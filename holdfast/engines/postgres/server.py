@@ -72,20 +72,16 @@ def resolve(url: str) -> PostgresTarget:
     hosts = settings.get("host", "")
     if "," in hosts:
         settings.setdefault("target_session_attrs", "read-write")
+    user = f"{settings['user']}@" if settings.get("user") else ""
+    port = f":{settings['port']}" if settings.get("port") else ""
+    host = settings.get("host", "")
     return PostgresTarget(
         conninfo=make_conninfo("", **{**_DEFAULTS, **settings}),
-        shown=_shown(settings),
+        shown=f"postgresql://{user}{host}{port}/{settings.get('dbname', '')}",
         most=_number(ours.get("pool")),
         prepare=_choice(ours, "prepare", {"1": True, "0": False}, default=True),
         durability_off=_choice(ours, "durability", {"on": False, "off": True}, default=False),
     )
-
-
-def _shown(settings: Mapping[str, str]) -> str:
-    user = f"{settings['user']}@" if settings.get("user") else ""
-    port = f":{settings['port']}" if settings.get("port") else ""
-    host = settings.get("host", "")
-    return f"postgresql://{user}{host}{port}/{settings.get('dbname', '')}"
 
 
 def _number(given: str | None) -> int:

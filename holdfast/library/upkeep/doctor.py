@@ -95,7 +95,11 @@ def doctor(hf: Holdfast) -> list[Check]:
     sql = hf.engine.queries("holdfast.library.upkeep")
     checks = [_database(status), storage, _schema(engine, sql, status), _durability(engine, sql)]
     if status.dialect == "sqlite":
-        checks += [*_file(status), _pragmas(engine, sql, status), _processes(status)]
+        found = {name: engine.one(scalar, getattr(sql, name)) for name in PRAGMAS}
+        marked = found["application_id"] == (0 if status.details["in_memory"] else APPLICATION_ID)
+        ours = marked and found["foreign_keys"] == 1
+        says = ", ".join(f"{name} {value}" for name, value in found.items())
+        checks += [*_file(status), Check("pragmas", ours, says), _processes(status)]
     else:
         checks += _server(engine, sql)
     checks.append(counters("durable counters", miscounted_agents(engine, sql)))
@@ -165,14 +169,6 @@ def _file(status: EngineStatus) -> Iterator[Check]:
     log = status.details.get("log_bytes")
     if isinstance(log, int):
         yield Check("log", log <= LOG_BYTES_MOST, f"{log / 2**20:,.1f} MiB")
-
-
-def _pragmas(engine: Engine, sql: SimpleNamespace, status: EngineStatus) -> Check:
-    found = {name: engine.one(scalar, getattr(sql, name)) for name in PRAGMAS}
-    marked = found["application_id"] == (0 if status.details["in_memory"] else APPLICATION_ID)
-    ours = marked and found["foreign_keys"] == 1
-    says = ", ".join(f"{name} {value}" for name, value in found.items())
-    return Check("pragmas", ours, says)
 
 
 def _processes(status: EngineStatus) -> Check:

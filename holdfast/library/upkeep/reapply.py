@@ -86,7 +86,14 @@ def redact_again(engine: Engine, made: Iterable[Redaction], redone: Redone) -> N
         version = all_owners.first(_Version, sql.version_anywhere, version=redaction.id)
         if version is None or version.redacted_at is not None:
             continue
-        stores = _as(engine, version.workspace, redaction, ids).memory_stores
+        context = StoresContext(
+            engine=engine.scoped(Scope(workspace=version.workspace)),
+            workspace=version.workspace,
+            actor=Actor(redaction.redacted_by_kind, redaction.redacted_by_id),
+            clock=_At(redaction.redacted_at),
+            ids=ids,
+        )
+        stores = Holdfast(engine, context).memory_stores
         if version.live_memory_id is not None:
             stores.memories.delete(version.live_memory_id, memory_store_id=version.store_id)
             last = all_owners.one(scalar, sql.last_version_of, memory=version.memory_id)
@@ -94,18 +101,6 @@ def redact_again(engine: Engine, made: Iterable[Redaction], redone: Redone) -> N
             redone.deleted += (version.memory_id,)
         stores.memory_versions.redact(version.id, memory_store_id=version.store_id)
         redone.redacted += 1
-
-
-def _as(engine: Engine, workspace: str, redaction: Redaction, ids: Ids) -> Holdfast:
-    """Return a handle of *workspace* with the actor and time of *redaction*."""
-    context = StoresContext(
-        engine=engine.scoped(Scope(workspace=workspace)),
-        workspace=workspace,
-        actor=Actor(redaction.redacted_by_kind, redaction.redacted_by_id),
-        clock=_At(redaction.redacted_at),
-        ids=ids,
-    )
-    return Holdfast(engine, context)
 
 
 class Revocation(Struct, frozen=True, kw_only=True):

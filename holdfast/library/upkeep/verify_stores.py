@@ -94,20 +94,16 @@ def check_chain(store: StoreRow, versions: Iterator[VersionRow]) -> Chained:
         if version.operation == "deleted":
             walked.live.pop(memory, None)
         else:
-            walked.live[memory] = _chained_head(version, born[memory])
+            walked.live[memory] = ChainedHead(
+                version.id,
+                version.path,
+                version.content_sha256,
+                version.content_size_bytes,
+                born[memory],
+                version.created_at,
+            )
     walked.findings += _end(store, link, at)
     return walked
-
-
-def _chained_head(version: VersionRow, born: int) -> ChainedHead:
-    return ChainedHead(
-        version.id,
-        version.path,
-        version.content_sha256,
-        version.content_size_bytes,
-        born,
-        version.created_at,
-    )
 
 
 def _end(store: StoreRow, link: bytes, at: int) -> Iterator[Finding]:

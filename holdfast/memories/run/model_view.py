@@ -408,7 +408,14 @@ def _paged_by(value: JSON, budget: int | None) -> Of:
 def _count_fitting(pieces: Sequence[JSON], offset: int, room: int) -> int:
     """Return how many of *pieces* from *offset* on fit *room* characters of JSON."""
     if isinstance(pieces, str):
-        return _fitting_text(pieces, offset, room)
+        least, most = 0, max(0, min(len(pieces) - offset, room))
+        while least < most:
+            middle = (least + most + 1) // 2
+            if chars(pieces[offset : offset + middle]) - len('""') <= room:
+                least = middle
+            else:
+                most = middle - 1
+        return least
     count = 0
     for each in pieces[offset:]:
         room -= chars(each) + (1 if count else 0)
@@ -416,17 +423,6 @@ def _count_fitting(pieces: Sequence[JSON], offset: int, room: int) -> int:
             break
         count += 1
     return count
-
-
-def _fitting_text(text: str, offset: int, room: int) -> int:
-    least, most = 0, max(0, min(len(text) - offset, room))
-    while least < most:
-        middle = (least + most + 1) // 2
-        if chars(text[offset : offset + middle]) - len('""') <= room:
-            least = middle
-        else:
-            most = middle - 1
-    return least
 
 
 def _pointed(value: JSON, path: str) -> JSON:

@@ -260,7 +260,9 @@ def _answer(value: object, tool: ToolsetTool[Any]) -> tuple[Content, Any]:
     """Return the content of a call that returned *value*, and the value for the model."""
     ours = (tool.tool_def.metadata or {}).get(OURS)
     if isinstance(ours, Tool) and ours.refused and ours.refused(cast("Any", value)):
-        return _refusal(cast("dict[str, Any]", value)), value
+        error = cast("dict[str, Any]", value)["error"]
+        message = " ".join(filter(None, (error.get("message"), error.get("next"))))
+        return failure(error["type"], message, "raised"), value
     if isinstance(value, ToolReturn):
         found = cast("ToolReturn[Any]", value)
         return {"data": json_form(found.return_value)}, found
@@ -268,12 +270,6 @@ def _answer(value: object, tool: ToolsetTool[Any]) -> tuple[Content, Any]:
         return {"data": json_form(value)}, value
     data = json_form(value)
     return {"data": data}, data
-
-
-def _refusal(answer: dict[str, Any]) -> Content:
-    error = answer["error"]
-    message = " ".join(filter(None, (error.get("message"), error.get("next"))))
-    return failure(error["type"], message, "raised")
 
 
 def _has_files(value: object) -> bool:

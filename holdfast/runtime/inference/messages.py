@@ -236,7 +236,8 @@ def _problem(found: object) -> str:
 def texts(messages: Iterable[ModelMessage], agent: str) -> list[Message]:
     """Return the model's texts in *messages*, one for each reply with text."""
     found: list[Message] = []
-    for step, response in _replies(messages):
+    responses = [each for each in messages if isinstance(each, ModelResponse)]
+    for step, response in enumerate(responses, 1):
         if text := said(response):
             stop = "tool" if calls(response) else "stop"
             found.append(
@@ -275,11 +276,6 @@ def _result(part: ToolCallPart, agent: str, step: int, answer: ToolOutcome) -> T
         step=step,
         duration_ms=answer.duration_ms,
     )
-
-
-def _replies(messages: Iterable[ModelMessage]) -> list[tuple[int, ModelResponse]]:
-    responses = [each for each in messages if isinstance(each, ModelResponse)]
-    return list(enumerate(responses, 1))
 
 
 def _steps(

@@ -390,8 +390,18 @@ class TaskPlanner:
             max_failures=max_failures,
             max_tasks=max_tasks,
         )
-        self._instructions = _instructions(
-            system_prompt, objective=objective, inputs=self._inputs, tools=tools
+        values = {
+            "objective": objective.strip(),
+            "inputs": "\n".join(f"- `{name}`" for name in self._inputs) or "There are none.",
+            "tools": "\n".join(map(_line, offered(tools))) or "There are none.",
+        }
+        page = files("holdfast.runtime.plans").joinpath("prompts", "planner.md").read_text("utf-8")
+        # In one pass: replaced text is not scanned for placeholders.
+        ours = _PLACE.sub(lambda found: values[found[1]], page).strip()
+        self._instructions = (
+            f"{system_prompt.strip()}\n\n{ours}"
+            if system_prompt and system_prompt.strip()
+            else ours
         )
         self._max_calls, self._approve = max_calls, approve
         self._draft = self._new_draft()
@@ -555,20 +565,6 @@ class TaskPlanner:
         self, event: Literal["task_planned", "task_removed"], id: str, title: str | None = None
     ) -> None:
         await self.context.tell(TaskUpdate(event=event, task_id=id, title=title))
-
-
-def _instructions(
-    preamble: str | None, *, objective: str, inputs: Sequence[str], tools: Sequence[AnyTool]
-) -> str:
-    """Return the system text; replaced text is not scanned for placeholders."""
-    values = {
-        "objective": objective.strip(),
-        "inputs": "\n".join(f"- `{name}`" for name in inputs) or "There are none.",
-        "tools": "\n".join(map(_line, offered(tools))) or "There are none.",
-    }
-    page = files("holdfast.runtime.plans").joinpath("prompts", "planner.md").read_text("utf-8")
-    ours = _PLACE.sub(lambda found: values[found[1]], page).strip()
-    return f"{preamble.strip()}\n\n{ours}" if preamble and preamble.strip() else ours
 
 
 def _line(tool: ModelTool[Any]) -> str:

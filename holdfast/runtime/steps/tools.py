@@ -482,6 +482,8 @@ class StepEvents:
 
     async def _called(self, call: ToolCallPart) -> None:
         arguments = _arguments(call)
+        shown = json.dumps(arguments, ensure_ascii=False, default=str)
+        line = f"{call.tool_name} {shown}".replace("\n", " ")
         await self._tell(
             ToolCallUpdate(
                 task_id=self._task,
@@ -489,7 +491,7 @@ class StepEvents:
                 tool_call_id=call.tool_call_id,
                 name=call.tool_name,
                 args=arguments,
-                message=_line(call.tool_name, arguments),
+                message=line if len(line) <= LINE else line[: LINE - 1] + "…",
             )
         )
 
@@ -521,9 +523,3 @@ def _arguments(call: ToolCallPart) -> Any:
         return msgspec.json.decode(given or "{}")
     except (msgspec.DecodeError, UnicodeError):
         return given
-
-
-def _line(name: str, arguments: Any) -> str:
-    shown = json.dumps(arguments, ensure_ascii=False, default=str)
-    line = f"{name} {shown}".replace("\n", " ")
-    return line if len(line) <= LINE else line[: LINE - 1] + "…"

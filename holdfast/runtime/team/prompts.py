@@ -32,13 +32,14 @@ SHOWN: Final = 50
 def member_text(agent: Agent, *, team: Sequence[Agent], plan: "TeamPlan", profile: Profile) -> str:
     """Return the system text of *agent* as one of *team*, after its own instructions."""
     page = files("holdfast.runtime.team").joinpath("prompts", "member.md").read_text("utf-8")
+    _, _, words = run_prompt(profile).partition("\n")
     return Template(page.strip()).substitute(
         name=agent.name,
         objective=plan.objective,
         team="\n".join(_introduced(each, agent) for each in team),
         creating=_creating(agent, team[0], plan.strategy),
         rounds=plan.tool_rounds,
-        memory=_memory(profile),
+        memory=f"{MEMORY}\n{words}",
     )
 
 
@@ -94,11 +95,6 @@ def _occasions() -> dict[str, str]:
     text = files("holdfast.runtime.team").joinpath("prompts", "turns.md").read_text("utf-8")
     parted = (section.partition("\n") for section in text.split("\n## ")[1:])
     return {name.strip(): words.strip() for name, _, words in parted}
-
-
-def _memory(profile: Profile) -> str:
-    _, _, words = run_prompt(profile).partition("\n")
-    return f"{MEMORY}\n{words}"
 
 
 def _introduced(each: Agent, me: Agent) -> str:

@@ -309,6 +309,8 @@ def _send_message(seat: Seat, arguments: object) -> JSON:
     args = read(SendMessage, arguments)
     if args.to == seat.agent:
         raise InvalidInput("to", "is yourself", next="Name a teammate.")
+    if args.task_id is not None and seat.board.get(args.task_id) is None:
+        raise no_task(args.task_id)
     sent = seat.bus.send(
         seat.agent,
         args.to,
@@ -316,7 +318,7 @@ def _send_message(seat: Seat, arguments: object) -> JSON:
         args.body,
         type=args.type or "info",
         reply_to=args.reply_to,
-        task_id=_task_id(seat, args.task_id),
+        task_id=args.task_id,
     )
     return {"ok": True, "message_id": sent.id, "to": args.to}
 
@@ -398,12 +400,6 @@ def _decompose_task(seat: Seat, arguments: object) -> JSON:
     ]
     made = seat.board.decompose(args.task_id, seat.agent, parts)
     return {"ok": True, "task_id": args.task_id, "subtask_ids": [task.id for task in made]}
-
-
-def _task_id(seat: Seat, id: str | None) -> str | None:
-    if id is not None and seat.board.get(id) is None:
-        raise no_task(id)
-    return id
 
 
 _ACTS: Final[dict[Act, Callable[[Seat, object], JSON]]] = {
