@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -55,14 +54,11 @@ class SessionEvents:
 
     def tell(self, type: SessionEventType, **data: object) -> None:
         """Add an event of *type*."""
-        self.events.append(SessionEvent(type=type, at=self._now(), data=data))
+        self.events.append(SessionEvent(type=type, at=self._clock.now(), data=data))
 
     def tell_failed(self, what: str, error: BaseException) -> None:
         """Add an event for the *error* of *what*."""
         self.tell("failed", what=what, error=type(error).__name__, message=str(error))
-
-    def _now(self) -> datetime:
-        return self._clock.now()
 
 
 class Durably:
@@ -100,15 +96,8 @@ class Durably:
             digest=seen.digest,
         )
         if seen.omitted:
-            omitted = [
-                {
-                    "key": each.key,
-                    "category": each.category,
-                    "size_bytes": each.size_bytes,
-                    "reason": each.reason,
-                }
-                for each in seen.omitted
-            ]
+            names = ("key", "category", "size_bytes", "reason")
+            omitted = [{name: getattr(each, name) for name in names} for each in seen.omitted]
             self._events.tell("omitted", entries=omitted)
 
     def close(

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
-from holdfast.engines.base import Make, Row, cursor_at
+from holdfast.engines.base import Make, Row, cursor_at, scalar
 from holdfast.engines.postgres.faults import Fault, chained, fault_of, lost
 from holdfast.engines.postgres.protocol import Answers, BoundStatement, Lost, Wire, bind
 from holdfast.engines.postgres.session import BEGIN, COMMIT, ROLLBACK
@@ -194,7 +194,7 @@ class PostgresTransaction(Asking):
         They rise, and are above `seq` and all drawn before.
         """
         self.seq  # noqa: B018 - drawn first, so that these come after it
-        return sorted(self.all(_number, _NUMBERS, count=count))
+        return sorted(self.all(scalar, _NUMBERS, count=count))
 
     @property
     def noted(self) -> list[Event]:
@@ -329,10 +329,6 @@ class PostgresTransaction(Asking):
         rows = [_row_of(event, None) for event in self._noted]
         rows[0]["seq"] = self._seq
         return bind(_INSERT_CHANGES, {"events": msgspec.json.encode(rows).decode()})
-
-
-def _number(*, seq: int) -> int:
-    return seq
 
 
 def _lost(broken: Lost) -> Fault:

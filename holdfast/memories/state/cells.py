@@ -107,10 +107,7 @@ def info_of(key: str, cell: Cell) -> ValueInfo:
         created_at=to_milliseconds("created_at", cell.created_at),
         updated_at=to_milliseconds("updated_at", cell.updated_at),
         size_bytes=len(cell.data),
-        agent=origin.agent,
-        run_id=origin.run_id,
-        tool=origin.tool,
-        call_id=origin.call_id,
+        **msgspec.structs.asdict(origin),
     )
 
 
@@ -276,13 +273,8 @@ class StateContents(Struct, kw_only=True):
 
     def copied(self) -> "StateContents":
         """Return a copy that is independent of later writes."""
-        return StateContents(
-            cells=dict(self.cells),
-            messages=list(self.messages),
-            results=list(self.results),
-            thread_id=self.thread_id,
-            revision=self.revision,
-            total_bytes=self.total_bytes,
+        return msgspec.structs.replace(
+            self, cells={**self.cells}, messages=[*self.messages], results=[*self.results]
         )
 
 

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, force_setattr
 
-from holdfast.engines.base import Transaction
+from holdfast.engines.base import Transaction, scalar
 from holdfast.ground.errors import Conflict, InvalidInput, LimitExceeded, NotFound
 from holdfast.ground.json_values import JSON
 from holdfast.ground.pages import Page, digest, write_cursor
@@ -183,7 +183,7 @@ def put_run(context: ThreadsContext, given: object) -> RunRecord:
             tx.send(sql.hold_thread, thread=record.thread_id, now=context.now())
         if tx.run(sql.put_run, **row):
             return record
-        held = tx.one(_body, sql.hold_run, id=record.id)
+        held = tx.one(scalar, sql.hold_run, id=record.id)
         if held == body:
             return record
         if record_of(held).ended:
@@ -206,7 +206,7 @@ def already_ended(run_id: str) -> Conflict:
 def retrieve_run(context: ThreadsContext, run_id: str) -> RunRecord:
     """Return the record of the run; NotFound if it is not there."""
     id = checked_id("run_id", run_id)
-    body = context.engine.first(_body, queries_of(context).get_run, id=id)
+    body = context.engine.first(scalar, queries_of(context).get_run, id=id)
     if body is None:
         raise NotFound("run", id, next="Check the id, or list the runs.")
     return record_of(body)
@@ -259,7 +259,3 @@ def body_of(record: RunRecord) -> str:
 def record_of(body: str) -> RunRecord:
     """Decode the record in a row's *body*."""
     return RunRecord.from_dict(msgspec.json.decode(body))
-
-
-def _body(*, body: str) -> str:
-    return body

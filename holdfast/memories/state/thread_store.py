@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engines.base import Engine, Transaction
+from holdfast.engines.base import Engine, Transaction, scalar
 from holdfast.ground.errors import InvalidInput, LimitExceeded, ResultDiffers
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.text import sha256_hex
@@ -36,14 +36,6 @@ from holdfast.memories.state.thread import (
 )
 
 SECRET_BYTES: Final = 32
-
-
-class _InThread(Struct, frozen=True, kw_only=True):
-    thread_id: str
-
-
-class _ThreadId(Struct, frozen=True, kw_only=True):
-    id: str
 
 
 class _Run(Struct, frozen=True, kw_only=True):
@@ -74,7 +66,7 @@ def delete_thread_again(context: ThreadsContext, thread: str) -> bool:
         gone += tx.run(sql.forget_runs, thread=thread)
         if gone:
             tx.send(sql.make_tombstone_secret, secret=secrets.token_bytes(SECRET_BYTES))
-            hashed = thread_hash(tx.one(_secret, sql.get_tombstone_secret), thread)
+            hashed = thread_hash(tx.one(scalar, sql.get_tombstone_secret), thread)
             tx.send(sql.bury_thread, thread_hash=hashed, seq=tx.seq, now=context.now())
         return bool(gone)
 
@@ -95,12 +87,12 @@ def forget_results(
     they mention it. The caller must scrub the engine.
     """
     sql, scope = engine.queries(QUERIES), {"workspace": workspace}
-    found = tx.all(_InThread, sql.threads_of_agent, agent=agent, **scope)
+    found: list[str] = tx.all(scalar, sql.threads_of_agent, agent=agent, **scope)
     gone = 0
     if found:
-        ids = msgspec.json.encode([each.thread_id for each in found]).decode()
+        ids = msgspec.json.encode(found).decode()
         # Locked until the commit, so that the counts are right.
-        tx.all(_ThreadId, sql.hold_threads, ids=ids, **scope)
+        tx.all(scalar, sql.hold_threads, ids=ids, **scope)
         gone = tx.run(sql.forget_results, ids=ids, agent=agent, **scope)
         tx.send(sql.recount_turns, ids=ids, **scope)
     renamed = 0
@@ -125,10 +117,6 @@ def _without(record: RunRecord, agent: str) -> RunRecord:
         error=None if named(record.error) else record.error,
         stop_detail=None if named(record.stop_detail) else record.stop_detail,
     )
-
-
-def _secret(*, secret: bytes) -> bytes:
-    return secret
 
 
 def _within_json(text: str) -> str:

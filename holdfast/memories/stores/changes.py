@@ -9,7 +9,7 @@ from time import monotonic
 import msgspec
 from msgspec import Struct
 
-from holdfast.engines.base import Reader
+from holdfast.engines.base import Reader, scalar
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import CursorExpired, InvalidInput
 from holdfast.ground.validation import check_whole, is_number
@@ -124,8 +124,10 @@ class Awaited:
             return state, state.seq, []
         # A store that was restored to an earlier state may have passed the number since, but has no
         # version with exactly that number.
-        came = reader.first(_At, self._sql.version_up_to, store=self._store_id, after=self._after)
-        if self._after > state.seq or came not in (None, _At(seq=self._after)):
+        came = reader.first(
+            scalar, self._sql.version_up_to, store=self._store_id, after=self._after
+        )
+        if self._after > state.seq or came not in (None, self._after):
             raise CursorExpired(state.seq)
         found = self._found(reader, _LAST, CHANGES_MAX + 1)
         if len(found) <= CHANGES_MAX:
@@ -170,12 +172,6 @@ def checked_wait(given: object) -> float:
 
 def _checked_after(given: object) -> int:
     return check_whole("after", given, "must be the number of a snapshot or of changes", most=_LAST)
-
-
-class _At(Struct, frozen=True, kw_only=True):
-    """The number of a version of a store."""
-
-    seq: int
 
 
 class _Row(Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from holdfast.engines.base import Engine, Transaction
+from holdfast.engines.base import Engine, Transaction, scalar
 from holdfast.ground.clock import (
     Clock,
     from_microseconds,
@@ -338,10 +338,6 @@ class _Remembered(Struct, frozen=True):
     credential: Credential
 
 
-class _Found(Struct, frozen=True):
-    found: int
-
-
 class Credentials:
     """Lookup of keys and session tokens of all workspaces by secret.
 
@@ -369,7 +365,7 @@ class Credentials:
         now = self._monotonic()
         if now < self._open_until:
             return False
-        found = self._engine.scoped(EVERYBODY).first(_Found, self._sql.any_key)
+        found = self._engine.scoped(EVERYBODY).first(scalar, self._sql.any_key)
         self._closed, self._open_until = found is not None, now + REMEMBERED
         return self._closed
 

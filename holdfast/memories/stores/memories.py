@@ -7,7 +7,7 @@ from typing import LiteralString
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from holdfast.engines.base import Reader, Transaction
+from holdfast.engines.base import Reader, Transaction, scalar
 from holdfast.ground.errors import InvalidInput, PreconditionFailed
 from holdfast.ground.pages import Page, digest, read_key, write_cursor
 from holdfast.ground.text import encoded
@@ -94,7 +94,7 @@ def search(
 
     def work(reader: Reader) -> list[Match]:
         reach(context, reader, store_id, write=False)
-        number = reader.first(_number, sql.store_number, store=sought("memstore", store_id))
+        number = reader.first(scalar, sql.store_number, store=sought("memstore", store_id))
         if number is None:
             raise missing("memstore", store_id)
         if not words:
@@ -112,10 +112,6 @@ def search(
         return [_match(memory, hit.score, words) for memory, hit in islice(found, rows)]
 
     return context.engine.read(work)
-
-
-def _number(*, number: int) -> int:
-    return number
 
 
 def _loaded(

@@ -7,7 +7,7 @@ from typing import get_args
 import msgspec
 from msgspec import Struct
 
-from holdfast.engines.base import Reader, Transaction
+from holdfast.engines.base import Reader, Transaction, scalar
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import ContentGone, HeadVersion, InvalidInput
 from holdfast.ground.events import Event
@@ -159,7 +159,7 @@ class Versions:
             if version.redacted_at is not None:
                 return version
             memory_id = version.memory_id
-            if tx.first(_id, self._sql.head_of, version=version.id, memory=memory_id):
+            if tx.first(scalar, self._sql.head_of, version=version.id, memory=memory_id):
                 raise HeadVersion(version.id, memory_id)
             tx.send(
                 self._sql.redact_version,
@@ -223,7 +223,7 @@ class Versions:
         unit.refuse_taken(path)
         unit.refuse_full()
         born = tx.one(
-            _at, self._sql.first_version_at, memory=version.memory_id, store=unit.store.id
+            scalar, self._sql.first_version_at, memory=version.memory_id, store=unit.store.id
         )
         return unit.created(path, text, memory_id=version.memory_id, born=born)
 
@@ -256,14 +256,6 @@ class Versions:
             demand_store(self._context, reader, store_id)
             raise missing("memver", version_id)
         return version
-
-
-def _id(*, id: str) -> str:
-    return id
-
-
-def _at(*, at: int) -> int:
-    return at
 
 
 def _actors(

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
@@ -380,16 +381,9 @@ class NetworkExecution(Run):
         found = self.results
         self.calls = len(found)
         for each in found:
-            used = each.usage
-            self.usage.incr(
-                RunUsage(
-                    requests=used.requests,
-                    input_tokens=used.input_tokens,
-                    output_tokens=used.output_tokens,
-                    tool_calls=used.tool_calls,
-                    details=dict(used.details),
-                )
-            )
+            used = asdict(each.usage)
+            del used["extras"]
+            self.usage.incr(RunUsage(**used | {"details": dict(each.usage.details)}))
 
 
 def _new_id(at: datetime) -> str:

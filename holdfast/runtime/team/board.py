@@ -315,6 +315,7 @@ class TaskBoard:
     ) -> None:
         self._clock, self._ids = clock or SystemClock(), ids or Ids()
         self._result_bytes = result_bytes
+        # A change puts a new dict in its place, so each stays as it is.
         self._tasks: dict[str, BoardTask] = {}
         self._lock = Lock()
         self._numbers = count(1)
@@ -446,25 +447,25 @@ class TaskBoard:
 
     def available(self, skills: Iterable[str] = ()) -> list[BoardTask]:
         """Return the tasks claimable with *skills*, most urgent, then oldest first."""
-        tasks, held = self._now(), tuple(skills)
+        tasks, held = self._tasks, tuple(skills)
         free = [task for task in tasks.values() if not refusal(task, tasks, held)]
         return sorted(free, key=lambda task: task.priority)
 
     def subtasks(self, id: str) -> list[BoardTask]:
         """Return the subtasks of *id*, oldest first, or raise NotFound."""
-        tasks = self._now()
+        tasks = self._tasks
         if id not in tasks:
             raise no_task(id)
         return [task for task in tasks.values() if task.parent == id]
 
     def is_complete(self) -> bool:
         """Return whether there are tasks and all of them are done or failed."""
-        tasks = self._now()
+        tasks = self._tasks
         return bool(tasks) and all(task.settled for task in tasks.values())
 
     def deadlock(self) -> list[str]:
         """Return the ids of tasks that can never be claimed, since a need of them failed."""
-        return stuck(self._now())
+        return stuck(self._tasks)
 
     def on_event(self, listener: Callable[[TeamUpdate], object]) -> Off:
         """Call *listener* after each change, in order; return the function to unsubscribe.
@@ -477,11 +478,7 @@ class TaskBoard:
         """Return all tasks, or those of one *status*, oldest first."""
         if status is not None:
             check_one_of("status", status, STATUSES)
-        return [task for task in self._now().values() if status in (None, task.status)]
-
-    def _now(self) -> dict[str, BoardTask]:
-        # A change puts a new dict in the old one's place, so this one stays as it is.
-        return self._tasks
+        return [task for task in self._tasks.values() if status in (None, task.status)]
 
     @contextmanager
     def _changing(self) -> Generator[BoardChange]:

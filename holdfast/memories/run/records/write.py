@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from holdfast.engines.base import Engine, Transaction
+from holdfast.engines.base import Engine, Transaction, scalar
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import Conflict, NotFound
 from holdfast.ground.events import Event
@@ -49,10 +49,6 @@ _text: Final = msgspec.json.Encoder(order="deterministic").encode
 class _Size(Struct, frozen=True):
     key: str
     value_bytes: int
-
-
-class _Id(Struct, frozen=True):
-    id: str
 
 
 def begin(context: RunsContext, opening: RunStart, *, cap: int = ENDED_MOST) -> None:
@@ -158,10 +154,10 @@ def forget_runs(engine: Engine, tx: Transaction, *, workspace: str, agent: str) 
     The caller must scrub the engine.
     """
     sql, scope = engine.queries(PACKAGE), {"workspace": workspace}
-    found = tx.all(_Id, sql.runs_of_agent, named=agent, **scope)
-    for each in found:
-        _drop(tx, sql, each.id, **scope)
-        tx.run(sql.delete_checkpoint, run=each.id, **scope)
+    found = tx.all(scalar, sql.runs_of_agent, named=agent, **scope)
+    for id in found:
+        _drop(tx, sql, id, **scope)
+        tx.run(sql.delete_checkpoint, run=id, **scope)
     return {"runs": len(found)}
 
 
@@ -257,15 +253,15 @@ def _make_room(
     context: RunsContext, tx: Transaction, sql: SimpleNamespace, *, now: int, cap: int
 ) -> None:
     """Evict the oldest records of ended runs beyond *cap*, and add events of it."""
-    surplus = tx.all(_Id, sql.surplus_runs, lost_before=now - LOST_AFTER, cap=cap)
-    for each in surplus:
-        _drop(tx, sql, each.id)
+    surplus = tx.all(scalar, sql.surplus_runs, lost_before=now - LOST_AFTER, cap=cap)
+    for id in surplus:
+        _drop(tx, sql, id)
         tx.note(
             Event(
                 type="run.record_evicted",
                 at=from_microseconds(now),
                 workspace=context.workspace,
-                ids={"run_id": each.id},
+                ids={"run_id": id},
             )
         )
     if surplus:
@@ -283,10 +279,6 @@ def _relay(context: RunsContext, run_id: str, report: RunReport) -> None:
             context.engine.events.publish(notice_of(context.workspace, run_id, event))
 
 
-class _Content(Struct, frozen=True):
-    content: bytes
-
-
 class CheckpointRows:
     """The checkpoints of a workspace's runs, as bytes."""
 
@@ -296,10 +288,9 @@ class CheckpointRows:
     def load(self, run_id: str) -> bytes | None:
         """Return the last checkpoint of the run *run_id*, or None."""
         checked_name("run_id", run_id)
-        found = self._caller.engine.first(
-            _Content, statements(self._caller).get_checkpoint, run=run_id
+        return self._caller.engine.first(
+            scalar, statements(self._caller).get_checkpoint, run=run_id
         )
-        return None if found is None else found.content
 
     def save(self, run_id: str, content: bytes) -> None:
         """Save *content* as the checkpoint of the run *run_id*, replacing the former one."""
