@@ -125,3 +125,8 @@ def _is_storable(value: str | int) -> bool:
 
 def _bad_cursor(reason: str) -> InvalidInput:
     return InvalidInput("page", reason, next="Start again without page, or send the same filters.")
+
+
+def no_cursor() -> InvalidInput:
+    """Return the error for the cursor of another list."""
+    return InvalidInput("page", "is not a cursor of this list", next="Start again without page.")

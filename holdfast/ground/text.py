@@ -19,6 +19,19 @@ Unicode's `Default_Ignorable_Code_Point` (DerivedCoreProperties.txt): direction 
 variation selectors, tags. Words need the soft hyphen and the joiners U+200C and U+200D: not here.
 """
 
+BLANK: Final = frozenset(
+    map(
+        chr,
+        [
+            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
+            *range(0x180B, 0x1810),
+            *range(0xFE00, 0xFE10),
+            *range(0xE0100, 0xE01F0),
+        ],
+    )
+)
+"""Letters and marks that render as nothing: fillers, joiners, variation selectors."""
+
 CONTROLS: Final = "\x00-\x08\x0b-\x1f\x7f-\x9f"
 """Control characters other than tab and newline, for a regular expression's set."""
 

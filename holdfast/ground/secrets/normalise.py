@@ -13,6 +13,8 @@ from importlib.resources import files
 from itertools import accumulate
 from typing import Final, Literal, get_args
 
+from holdfast.ground.text import BLANK
+
 Kind = Literal[
     "armour",
     "vendor_key",
@@ -54,18 +56,6 @@ def without_marks(text: str) -> str:
     return _MARK.sub(lambda found: FILLER * len(found[0]), text)
 
 
-# Characters that render as nothing, besides those of category Cf.
-_UNSEEN = frozenset(
-    map(
-        chr,
-        [
-            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
-            *range(0x180B, 0x1810),
-            *range(0xFE00, 0xFE10),
-            *range(0xE0100, 0xE01F0),
-        ],
-    )
-)
 _ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 
 _MOST_FOLDED = 3
@@ -125,7 +115,7 @@ def _foldings(text: str) -> dict[str, str]:
 @lru_cache(maxsize=8192)
 def _fold(char: str) -> str:
     """Return the ASCII that *char* looks like, "" if invisible, else *char*."""
-    if char in _UNSEEN or unicodedata.category(char) == "Cf":
+    if char in BLANK or unicodedata.category(char) == "Cf":
         return ""
     short = unicodedata.normalize("NFKC", char).translate(_look_alikes())
     if len(short) <= _MOST_FOLDED and any("!" <= each <= "~" for each in short):

@@ -53,6 +53,25 @@ class RunEntry(Struct, frozen=True, kw_only=True, gc=False):
         return {name: getattr(self, name) for name in names}
 
 
+class StoredRunEntry(Struct, frozen=True, kw_only=True):
+    """A stored entry of a run, without its value; times are milliseconds since 1970.
+
+    `written` rises in the order of last writes.
+    """
+
+    key: str
+    kind: Kind
+    written: int
+    source: str | None
+    title: str | None
+    description: str | None
+    created_at: int
+    updated_at: int
+    version: int
+    value_bytes: int
+    failed: bool
+
+
 def value_json(value: object) -> bytes:
     """Encode *value* as an entry stores it.
 

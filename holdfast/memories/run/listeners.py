@@ -41,15 +41,24 @@ class RunMemoryEvent(Struct, frozen=True, kw_only=True):
 
     def notice(self, workspace: str = "") -> Event:
         """Convert it to an event of a bus: the run and its key are ids."""
-        data = self.data
-        key = data.pop("key", None)
-        return Event(
-            type=self.type,
-            at=from_microseconds(self.at * 1_000),
-            workspace=workspace,
-            ids={"run_id": self.run_id} | ({"key": key} if isinstance(key, str) else {}),
-            data={name: _fact(each) for name, each in data.items()},
-        )
+        return notice_of(workspace, self.run_id, self.type, self.at, self.data)
+
+
+def notice_of(workspace: str, run_id: str, type: str, at: int, data: dict[str, JSON]) -> Event:
+    """Return the event of a bus for *data* of a run: the run and its key are ids."""
+    key = data.get("key")
+    facts: dict[str, Fact] = {
+        name: msgspec.json.encode(each).decode() if isinstance(each, dict | list) else each
+        for name, each in data.items()
+        if name != "key"
+    }
+    return Event(
+        type=type,
+        at=from_microseconds(at * 1_000),
+        workspace=workspace,
+        ids={"run_id": run_id} | ({"key": key} if isinstance(key, str) else {}),
+        data=facts,
+    )
 
 
 class EntryWritten(RunMemoryEvent, frozen=True, kw_only=True):
@@ -114,10 +123,6 @@ class RunRestored(RunMemoryEvent, frozen=True, kw_only=True):
     type: ClassVar[str] = "run.restored"
 
     count: int
-
-
-def _fact(value: JSON) -> Fact:
-    return msgspec.json.encode(value).decode() if isinstance(value, dict | list) else value
 
 
 CHAIN: Final = 100

@@ -7,7 +7,7 @@ array by elements, anything else, and an array with too large elements, by chara
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, Protocol, TypeVar, cast
+from typing import Final, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -17,7 +17,13 @@ from holdfast.ground.errors import InvalidInput, shortened
 from holdfast.ground.json_values import JSON, decode
 from holdfast.ground.pages import digest, read_cursor, write_cursor
 from holdfast.ground.validation import check_one_of
-from holdfast.memories.run.entry import EVERYTHING, EntryFilter, filter_of
+from holdfast.memories.run.entry import (
+    EVERYTHING,
+    EntryFilter,
+    RunEntry,
+    StoredRunEntry,
+    filter_of,
+)
 from holdfast.memories.run.memory import one_line
 
 PAGE_MOST: Final = 200
@@ -31,61 +37,7 @@ _LIST: Final = "run.entries"
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Listed(Protocol):
-    """The properties of an entry in a list; times are milliseconds since 1970."""
-
-    @property
-    def key(self) -> str:
-        """Its key."""
-        ...
-
-    @property
-    def kind(self) -> str:
-        """Its kind."""
-        ...
-
-    @property
-    def source(self) -> str | None:
-        """Its producer."""
-        ...
-
-    @property
-    def title(self) -> str | None:
-        """Its title."""
-        ...
-
-    @property
-    def description(self) -> str | None:
-        """Its description."""
-        ...
-
-    @property
-    def value_bytes(self) -> int:
-        """Size of its value in bytes of compact JSON."""
-        ...
-
-    @property
-    def created_at(self) -> int:
-        """When its key was first written."""
-        ...
-
-    @property
-    def updated_at(self) -> int:
-        """When its key was last written."""
-        ...
-
-    @property
-    def version(self) -> int:
-        """Number of writes of its key."""
-        ...
-
-    @property
-    def failed(self) -> bool:
-        """Whether it is the result of a failure."""
-        ...
-
-
-L = TypeVar("L", bound=Listed)
+L = TypeVar("L", bound=RunEntry | StoredRunEntry)
 
 
 class EntryPageRequest(Struct, frozen=True, kw_only=True):
@@ -150,7 +102,7 @@ def list_page(
     return answer(count)
 
 
-def described(entry: Listed) -> dict[str, JSON]:
+def described(entry: RunEntry | StoredRunEntry) -> dict[str, JSON]:
     """Return the members of *entry* in a list, without those that are None."""
     members: dict[str, JSON] = {"key": entry.key, "kind": entry.kind}
     if entry.title is not None:
@@ -237,60 +189,6 @@ Of = Literal["text", "array", "json"]
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
-class Readable(Protocol):
-    """The properties of an entry to read; times are milliseconds since 1970."""
-
-    @property
-    def key(self) -> str:
-        """Its key."""
-        ...
-
-    @property
-    def kind(self) -> str:
-        """Its kind."""
-        ...
-
-    @property
-    def value_json(self) -> bytes:
-        """Its value, as compact JSON."""
-        ...
-
-    @property
-    def source(self) -> str | None:
-        """Its producer."""
-        ...
-
-    @property
-    def title(self) -> str | None:
-        """Its title."""
-        ...
-
-    @property
-    def description(self) -> str | None:
-        """Its description."""
-        ...
-
-    @property
-    def created_at(self) -> int:
-        """When its key was first written."""
-        ...
-
-    @property
-    def updated_at(self) -> int:
-        """When its key was last written."""
-        ...
-
-    @property
-    def version(self) -> int:
-        """Number of writes of its key."""
-        ...
-
-    @property
-    def failed(self) -> bool:
-        """Whether it is the result of a failure."""
-        ...
-
-
 class ValuePart(Struct, frozen=True, kw_only=True):
     """The requested part of a value: the value at *path*, from *offset* on.
 
@@ -314,7 +212,7 @@ class Piece(Struct, frozen=True):
 ALL: Final = ValuePart()
 
 
-def read_entry(entry: Readable, wanted: ValuePart = ALL, *, must: bool = True) -> Piece | None:
+def read_entry(entry: RunEntry, wanted: ValuePart = ALL, *, must: bool = True) -> Piece | None:
     """Return as much of *entry* as fits.
 
     With *must* that is at least one character or element; else None if not even that fits.
@@ -346,7 +244,7 @@ def chars(value: object) -> int:
     return len(_encode(value).decode())
 
 
-def _members(entry: Readable, value: JSON) -> dict[str, JSON]:
+def _members(entry: RunEntry, value: JSON) -> dict[str, JSON]:
     members: dict[str, JSON] = {"key": entry.key, "kind": entry.kind, "value": value}
     for name in ("source", "title", "description"):
         if (fact := getattr(entry, name)) is not None:

@@ -15,7 +15,7 @@ from holdfast.engines.base import Engine, Reader
 from holdfast.ground.clock import Clock, from_microseconds, to_microseconds
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.ids import base62
-from holdfast.ground.pages import Key, Page, digest, read_cursor, write_cursor
+from holdfast.ground.pages import Key, Page, digest, no_cursor, read_cursor, write_cursor
 from holdfast.ground.validation import check_limit
 from holdfast.memories.state import message as checks
 from holdfast.memories.state.message import from_text, to_milliseconds, to_text
@@ -229,11 +229,6 @@ def by_age(list: str, stamp: str, page: str | None) -> tuple[int, str]:
             return at, id
         case _:
             raise no_cursor()
-
-
-def no_cursor() -> InvalidInput:
-    """Return the error for an invalid cursor."""
-    return InvalidInput("page", "is not a cursor of this list", next="Start again without page.")
 
 
 TURNS_LISTED: Final = 100

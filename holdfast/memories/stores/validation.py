@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.pages import Key, read_cursor
+from holdfast.ground.pages import Key, no_cursor, read_cursor
 from holdfast.ground.text import encoded, first_of_category, is_nfc, to_nfc
 from holdfast.ground.validation import check_no_nul, check_text
 from holdfast.memories.stores.records import Metadata, View
@@ -327,9 +327,7 @@ def checked_age(key: Key) -> Key:
         case [int(at), str(id)] if 0 <= at <= END and id.isascii() and id.isprintable():
             return key
         case _:
-            raise InvalidInput(
-                "page", "is not a cursor of this list", next="Start again without page."
-            )
+            raise no_cursor()
 
 
 def _microseconds(field: str, instant: object) -> int:

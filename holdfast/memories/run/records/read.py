@@ -16,10 +16,10 @@ from holdfast.engines.base import Engine, Reader
 from holdfast.ground.clock import from_microseconds, to_microseconds
 from holdfast.ground.errors import EngineFault, InvalidInput, NotFound
 from holdfast.ground.json_values import JSON, decode
-from holdfast.ground.pages import Key, Page, digest, read_cursor, write_cursor
+from holdfast.ground.pages import Key, Page, digest, no_cursor, read_cursor, write_cursor
 from holdfast.ground.validation import check_limit, check_whole
 from holdfast.memories.run import keys
-from holdfast.memories.run.entry import EntryFilter, RunEntry, checked_version
+from holdfast.memories.run.entry import EntryFilter, RunEntry, StoredRunEntry, checked_version
 from holdfast.memories.run.keys import Kind
 from holdfast.memories.run.model_view import (
     PAGE_MOST,
@@ -61,25 +61,6 @@ class RecordedRunEvent(Struct, frozen=True, kw_only=True):
     type: str
     at: int
     data: dict[str, JSON]
-
-
-class StoredRunEntry(Struct, frozen=True, kw_only=True):
-    """A stored entry of a run, without its value; times are milliseconds since 1970.
-
-    `written` rises in the order of last writes.
-    """
-
-    key: str
-    kind: keys.Kind
-    written: int
-    source: str | None
-    title: str | None
-    description: str | None
-    created_at: int
-    updated_at: int
-    version: int
-    value_bytes: int
-    failed: bool
 
 
 class _EntryRow(Struct, frozen=True, kw_only=True):
@@ -202,9 +183,7 @@ def _place_in(key: Key) -> tuple[int, str]:
         case [int(started_at), str(run_id)] if "\0" not in run_id:
             return started_at, run_id
         case _:
-            raise InvalidInput(
-                "page", "is not a cursor of this list", next="Start again without page."
-            )
+            raise no_cursor()
 
 
 def _text(field: str, given: object) -> str:

@@ -20,7 +20,6 @@ from holdfast.ground.clock import (
     to_microseconds,
 )
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.events import Event, Fact
 from holdfast.ground.json_values import JSON, decode
 from holdfast.ground.scope import checked_name
 from holdfast.ground.validation import check_one_of, check_text
@@ -335,23 +334,6 @@ def kept_value(value_json: bytes) -> Value:
         part_of="text" if isinstance(value, str) else "json",
         total=len(text),
     )
-
-
-def notice_of(workspace: str, run_id: str, event: ReportedEvent) -> Event:
-    """Convert *event* to an event of the bus: the run and its key are ids."""
-    data = dict(event.data)
-    key = data.pop("key", None)
-    return Event(
-        type=event.type,
-        at=from_microseconds(event.at * MILLISECOND),
-        workspace=workspace,
-        ids={"run_id": run_id} | ({"key": key} if isinstance(key, str) else {}),
-        data={name: _fact(each) for name, each in data.items()},
-    )
-
-
-def _fact(value: JSON) -> Fact:
-    return _encode(value).decode() if isinstance(value, dict | list) else value
 
 
 KEPT_MOST: Final = 6 * PART_BYTES + 2

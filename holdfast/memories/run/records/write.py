@@ -17,6 +17,7 @@ from holdfast.ground.errors import Conflict, NotFound
 from holdfast.ground.events import Event
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import checked_name
+from holdfast.memories.run.listeners import notice_of
 from holdfast.memories.run.records.record import (
     LOST_AFTER,
     MILLISECOND,
@@ -25,7 +26,6 @@ from holdfast.memories.run.records.record import (
     RunRow,
     RunsContext,
     RunStart,
-    notice_of,
 )
 
 _EVICTED: Final = REGISTRY.counter(
@@ -276,7 +276,9 @@ def _drop(tx: Transaction, sql: SimpleNamespace, run_id: str, **scope: str) -> N
 def _relay(context: RunsContext, run_id: str, report: RunReport) -> None:
     if context.engine.events.heard:
         for event in report.events:
-            context.engine.events.publish(notice_of(context.workspace, run_id, event))
+            context.engine.events.publish(
+                notice_of(context.workspace, run_id, event.type, event.at, event.data)
+            )
 
 
 class CheckpointRows:
