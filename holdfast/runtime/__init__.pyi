@@ -29,7 +29,7 @@ from holdfast.runtime.inference.agent import Agent as Agent
 from holdfast.runtime.mcp import McpServer as McpServer
 from holdfast.runtime.modes import MultiModeAgent as MultiModeAgent
 from holdfast.runtime.networks.network import Network as Network
-from holdfast.runtime.networks.router import Route as Route
+from holdfast.runtime.networks.route import Route as Route
 from holdfast.runtime.networks.router import Router as Router
 from holdfast.runtime.networks.router import RouterContext as RouterContext
 from holdfast.runtime.networks.router import RoutingAgent as RoutingAgent

@@ -12,13 +12,11 @@ from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import RunEnd, StopReason, no_model
 from holdfast.runtime.mcp import require
 from holdfast.runtime.metrics import ROUTER_CALLS
-from holdfast.runtime.networks.queue import Interrupted
+from holdfast.runtime.networks.route import BadRoute, Interrupted, known
 from holdfast.runtime.networks.router import (
     AnyRouter,
-    BadRoute,
     RoutingAgent,
     enabled,
-    known,
     routed,
 )
 from holdfast.runtime.networks.run import (

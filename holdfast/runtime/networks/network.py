@@ -21,7 +21,7 @@ from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.run_types import MAX_TOOL_ERRORS, check_max_iter
 from holdfast.runtime.mcp import close
 from holdfast.runtime.networks.loop import made
-from holdfast.runtime.networks.queue import AgentRoster
+from holdfast.runtime.networks.route import AgentRoster
 from holdfast.runtime.networks.router import DEFAULT, AnyRouter, Router, RoutingAgent
 from holdfast.runtime.networks.run import (
     MAX_ITER,

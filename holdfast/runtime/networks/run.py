@@ -33,7 +33,7 @@ from holdfast.runtime.metrics import (
     OMITTED_MESSAGES,
     TOOL_ERRORS,
 )
-from holdfast.runtime.networks.queue import AgentOrName, AgentQueue, AgentRoster, Interrupting
+from holdfast.runtime.networks.route import AgentOrName, AgentQueue, AgentRoster, Interrupting
 from holdfast.runtime.run_events import OnEvent, RunEvent, Sink, Telling
 
 MAX_ITER = 25

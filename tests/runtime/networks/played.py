@@ -5,7 +5,7 @@ from typing import Any
 
 from holdfast.ground.errors import RunFailed
 from holdfast.runtime import Agent, Network, NetworkRun, Route, RouterContext
-from holdfast.runtime.networks.router import AnyRoute
+from holdfast.runtime.networks.route import AnyRoute
 from holdfast.testing.scripted import ScriptedModel, Turn
 
 TERMINAL = ("run.completed", "run.failed", "run.cancelled")

@@ -1,11 +1,13 @@
-"""The agents of a network by name, the queue of agents, and interruption."""
+"""Routes of a network: its agents by name, the queue of agents, and interruption."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from threading import Lock
 from types import TracebackType
-from typing import TypeAlias
+from typing import Literal, TypeAlias, cast
+
+from msgspec import Struct
 
 from holdfast.ground.errors import AgentNameTaken, Conflict, InvalidInput
 from holdfast.runtime.inference.agent import Agent
@@ -56,6 +58,96 @@ class AgentRoster:
 
     def __repr__(self) -> str:
         return f"Agents({', '.join(self.names)})"
+
+
+RouteKind = Literal["continue", "add", "replace", "stop"]
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """The decision of a router, made by `continue_`, `add`, `replace` and `stop`."""
+
+    kind: RouteKind
+    agents: tuple[AgentOrName, ...] = ()
+    reason: str = ""
+
+    @staticmethod
+    def continue_() -> "Route":
+        """Return the decision to add nothing: the pending agents run."""
+        return Route(kind="continue")
+
+    @staticmethod
+    def add(*agents: AgentOrName) -> "Route":
+        """Return the decision to run *agents* after the pending ones."""
+        return Route(kind="add", agents=agents)
+
+    @staticmethod
+    def replace(*agents: AgentOrName) -> "Route":
+        """Return the decision to run *agents* instead of the pending ones."""
+        return Route(kind="replace", agents=agents)
+
+    @staticmethod
+    def stop(reason: str = "") -> "Route":
+        """Return the decision to end the run now."""
+        return Route(kind="stop", reason=reason)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its agents."""
+        return tuple(each if isinstance(each, str) else each.name for each in self.agents)
+
+
+AnyRoute: TypeAlias = Route | Agent | str | Sequence[AgentOrName] | None
+"""A decision or a short form: None for `continue_`, agents or names for `add`."""
+
+
+class BadRoute(Exception):
+    """A router made an invalid decision; that is its cause."""
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
+def route_of(given: object, agents: AgentRoster) -> Route:
+    """Return the decision in *given*; raise BadRoute for agents not in *agents*."""
+    route = _route(given)
+    for each in route.agents:
+        known(each, agents)
+    return route
+
+
+def known(given: object, agents: AgentRoster) -> Agent:
+    """Return the one of *agents* that *given* is or names; raise BadRoute for others."""
+    if given in agents:
+        return given if isinstance(given, Agent) else agents[cast("str", given)]
+    name = given.name if isinstance(given, Agent) else given
+    there = ", ".join(agents.names) or "none"
+    if not isinstance(name, str):
+        raise bad("must be agents or their names", given)
+    if name in agents:
+        raise bad(f"the agent {name} is of another network; this one has: {there}", name)
+    raise bad(f"there is no agent {name}; there are: {there}", name)
+
+
+def bad(reason: str, given: object = None) -> BadRoute:
+    """Return the error for an invalid decision, with *reason*."""
+    error = BadRoute(reason)
+    error.__cause__ = InvalidInput("route", reason, given=given)
+    return error
+
+
+def _route(given: object) -> Route:
+    if given is None:
+        return Route.continue_()
+    if isinstance(given, Route):
+        return given
+    if isinstance(given, Agent | str):
+        return Route.add(given)
+    if isinstance(given, list | tuple):
+        return Route.add(*cast("Sequence[AgentOrName]", given))
+    raise bad(
+        f"a router must return a Route, agents, names or nothing, not {type(given).__name__}", given
+    )
 
 
 class AgentQueue:
