@@ -367,9 +367,9 @@ def model_of(
     found = (agent.model if agent else None) or model or context.model
     if found is None:
         raise NoModel(
-            "No model is set.",
+            f"The agent {agent.name} has no model." if agent else "No model is set.",
             agent=agent.name if agent else None,
-            next="Give one to the agent, to the executor, or to the context.",
+            next="Name one for the agent, for the executor, or for the context.",
         )
     return found
 

@@ -340,14 +340,11 @@ async def connect(agent: AgentSpec, run: Run) -> list[dict[str, Any]]:
     errors = await asyncio.gather(*(each.connect() for each in new))
     for server, error in zip(new, errors, strict=True):
         run.mcp[server.name] = server.status(error)
-    for server, error in zip(new, errors, strict=True):
-        if error is not None and server.required:
+    failed = {each: error for each, error in zip(new, errors, strict=True) if error is not None}
+    for server, error in failed.items():
+        if server.required:
             raise _unreachable(server.name, error, agent.name)
-    return [
-        {"server": server.name, "error": error}
-        for server, error in zip(new, errors, strict=True)
-        if error is not None
-    ]
+    return [{"server": server.name, "error": error} for server, error in failed.items()]
 
 
 async def require(agents: Iterable[AgentSpec]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic
 from types import SimpleNamespace
-from typing import Any, LiteralString, TypeVar, cast
+from typing import LiteralString, TypeVar, cast
 
 import apsw
 
@@ -477,7 +477,7 @@ class SQLiteEngine:
             return Scrubbed(done=True)
         until = monotonic() + timeout
         pause = threading.Event()
-        while not self._empty_log(until):
+        while not self._do(empty, timeout=max(_SCRUB_EVERY, until - monotonic())):
             if monotonic() >= until:
                 self.scrub_later()
                 return Scrubbed(done=False, pending=("log",))
@@ -497,12 +497,7 @@ class SQLiteEngine:
         """Scrub and rewrite the file: slow, and needs disk space for a copy."""
         if self.core.database.in_memory:
             return Scrubbed(done=True)
-        gate = threading.Lock()
-        gate.acquire()
-        chore = Chore(rewrite, {}, None, gate.release)
-        self.core.put(chore, waits=True)
-        gate.acquire()
-        _outcome(chore)
+        self._do(rewrite)
         return self.scrub()
 
     def status(self) -> EngineStatus:
@@ -518,17 +513,14 @@ class SQLiteEngine:
         """Finish pending writes within *timeout* seconds, then release all resources."""
         self.core.close(timeout)
 
-    def _empty_log(self, until: float) -> bool:
+    def _do(self, work: Callable[[Connection], T], *, timeout: float = -1) -> T | None:
+        """Return the result of *work* on the writer's thread; None after *timeout* seconds."""
         gate = threading.Lock()
         gate.acquire()
-        chore = Chore(empty, {}, None, gate.release)
+        chore = Chore(work, {}, None, gate.release)
         self.core.put(chore, waits=True)
-        if not gate.acquire(timeout=max(_SCRUB_EVERY, until - monotonic())):
-            return False
-        return bool(_outcome(chore))
-
-
-def _outcome(slot: Slot) -> Any:
-    if slot.error is not None:
-        raise slot.error
-    return slot.value
+        if not gate.acquire(timeout=timeout):
+            return None
+        if chore.error is not None:
+            raise chore.error
+        return cast("T", chore.value)

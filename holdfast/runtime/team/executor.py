@@ -5,11 +5,11 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, suppress
 from typing import get_args
 
-from holdfast.ground.errors import AgentNameTaken, InvalidInput, NoModel, NotPermitted
+from holdfast.ground.errors import AgentNameTaken, InvalidInput, NotPermitted
 from holdfast.ground.validation import check_one_of, check_whole
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
-from holdfast.runtime.context import Context
+from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import ExecutionEvent, TeamUpdate
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
@@ -248,6 +248,7 @@ class TeamExecutor:
             keep_open=keep_open,
         )
         _check(self._plan, agents)
+        self.name, self.title = "team", titled(objective)
         self.context = context
         self.board = board or TaskBoard(
             clock=context.clock,
@@ -259,18 +260,8 @@ class TeamExecutor:
         self._agents, self._model = tuple(agents), model
         self._tools, self._toolsets = tuple(tools), tuple(toolsets)
         for agent in agents:
-            self._model_of(agent)
+            model_of(context, agent=agent, model=model)
             self._toolbox(agent, Mailbox(self.bus, agent.name))
-
-    @property
-    def name(self) -> str:
-        """The kind for a `RunUpdate`."""
-        return "team"
-
-    @property
-    def title(self) -> str:
-        """The title for people."""
-        return titled(self._plan.objective)
 
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Execute it; yield its events as they happen."""
@@ -341,21 +332,11 @@ class TeamExecutor:
         mailbox = Mailbox(self.bus, agent.name)
         return Member(
             agent=agent,
-            model=self._model_of(agent),
+            model=model_of(self.context, agent=agent, model=self._model),
             toolbox=self._toolbox(agent, mailbox),
             mailbox=mailbox,
             board=self.board,
         )
-
-    def _model_of(self, agent: Agent) -> AnyModel:
-        model = agent.model or self._model or self.context.model
-        if model is None:
-            raise NoModel(
-                f"The agent {agent.name} has no model.",
-                agent=agent.name,
-                next="Name one for the agent, for the executor, or for the context.",
-            )
-        return model
 
     def _toolbox(self, agent: Agent, mailbox: Mailbox) -> Toolbox:
         """Return all tools of *agent*; raise ToolNameTaken on a clash."""

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.memories.run import keys
@@ -257,36 +258,19 @@ def seat_tools(seat: Seat) -> list[Tool]:
 
 def message_json(message: Message) -> dict[str, JSON]:
     """Return *message* for a model."""
-    fields = {
-        "id": message.id,
-        "from": message.sender,
-        "type": message.type,
-        "subject": message.subject,
-        "body": message.body,
-        "reply_to": message.reply_to,
-        "task_id": message.task_id,
-    }
+    names = ("id", "type", "subject", "body", "reply_to", "task_id")
+    fields = {"from": message.sender, **{name: getattr(message, name) for name in names}}
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def task_json(task: BoardTask) -> dict[str, JSON]:
     """Return *task* for a model: in full, except for the result, of which the size."""
     fields: dict[str, JSON] = {
-        "id": task.id,
-        "title": task.title,
-        "description": task.description,
-        "status": task.status,
-        "priority": task.priority,
-        "created_by": task.created_by,
-        "claimed_by": task.claimed_by,
-        "depends_on": list(task.depends_on),
-        "required_skills": list(task.required_skills),
-        "parent": task.parent,
-        "artifacts": list(task.artifacts),
-        "failure_reason": task.failure_reason,
-        "blocked_reason": task.blocked_reason,
-        "result_bytes": len(task.result_json) if task.status == "done" else None,
+        name: [*value] if isinstance(value, tuple) else value
+        for name, value in asdict(task).items()
+        if name not in ("created_at", "updated_at", "version", "result_json")
     }
+    fields["result_bytes"] = len(task.result_json) if task.status == "done" else None
     return {name: value for name, value in fields.items() if value not in (None, "", [])}
 
 
