@@ -290,7 +290,7 @@ def _served(
         if piece is None or (piece.part and len(found) > 1):
             break
         pieces.append(piece)
-        spent.append(spent[-1] + chars({each.name: piece.told}) - len("{}") + len(","))
+        spent.append(spent[-1] + chars({each.name: piece.entry}) - len("{}") + len(","))
     else:
         return _answer(found, pieces, (), missing)
     # One does not fit. Listing the deferred names takes space too, so more may be deferred.
@@ -322,7 +322,7 @@ def _answer(
     found: Sequence[_Found], pieces: Sequence[Piece], later: Sequence[str], missing: Sequence[str]
 ) -> tuple[Answer, list[tuple[str, bool]]]:
     served = list(zip(found, pieces, strict=False))
-    entries: Answer = {each.name: piece.told for each, piece in served}
+    entries: Answer = {each.name: piece.entry for each, piece in served}
     answer: Answer = {"entries": entries, "missing": cast("list[JSON]", list(missing))}
     if later:
         answer["deferred"] = cast("list[JSON]", list(later))

@@ -174,7 +174,7 @@ class HeadRow(Struct, frozen=True, kw_only=True):
     updated_at: int
 
     @property
-    def told(self) -> ChainedHead:
+    def chained(self) -> ChainedHead:
         """The fields that also follow from the chain."""
         return ChainedHead(
             self.version_id,
@@ -191,13 +191,13 @@ def check_heads(heads: list[HeadRow], live: Mapping[str, ChainedHead]) -> Iterat
     rows = {head.id: head for head in heads}
     for memory in sorted({*rows, *live}):
         row, chained = rows.get(memory), live.get(memory)
-        if row is None or chained is None or row.told != chained:
+        if row is None or chained is None or row.chained != chained:
             yield Finding(
                 "heads",
                 "memories",
                 memory,
                 _rendered(chained),
-                _rendered(None) if row is None else _differing(row.told, chained),
+                _rendered(None) if row is None else _differing(row.chained, chained),
             )
 
 

@@ -205,7 +205,7 @@ class ValuePart(Struct, frozen=True, kw_only=True):
 class Piece(Struct, frozen=True):
     """An entry in a response, and whether it has only a part of its value."""
 
-    told: dict[str, JSON]
+    entry: dict[str, JSON]
     part: bool
 
 

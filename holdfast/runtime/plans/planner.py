@@ -52,7 +52,7 @@ from holdfast.runtime.plans.plan import (
     shaped,
 )
 from holdfast.runtime.tools import offered
-from holdfast.tools.base import Schema
+from holdfast.tools.base import Schema, object_schema
 
 STEP_FIELDS: Final = (
     *("id", "instructions", "depends_on", "output_schema", "tools"),
@@ -245,76 +245,69 @@ def _forbidden_fields(task: Mapping[str, Any]) -> list[PlanProblem]:
 
 ADD, REMOVE, FINISH = "add_task", "remove_task", "finish_plan"
 
-_TEXT: Final = {"type": "string"}
-_NAMES: Final = {"type": "array", "items": _TEXT}
+
+def _text(description: str, **more: object) -> Schema:
+    return {"type": "string", "description": description, **more}
 
 
-def _object(required: list[str], **properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
-    }
+def _names(description: str) -> Schema:
+    return {"type": "array", "items": {"type": "string"}, "description": description}
 
 
-def _described(what: dict[str, Any], description: str) -> dict[str, Any]:
-    return what | {"description": description}
+def _schema(description: str) -> Schema:
+    return {"type": ["string", "object"], "description": description}
 
 
-_SCHEMA: Final = {"type": ["string", "object"]}
-_STEP: Final = _object(
-    ["id", "instructions"],
-    id=_described(_TEXT, "Unique in the whole plan."),
-    instructions=_described(
-        _TEXT,
-        "The whole instruction of its agent: what to do, with what data, and for what purpose.",
-    ),
-    depends_on=_described(_NAMES, "Steps of this task and inputs that it needs the results of."),
-    output_schema=_described(
-        _SCHEMA, "JSON Schema of its result; for a process step, of each item's."
-    ),
-    tools=_described(_NAMES, "Tools it may use; all when left out."),
-    mode=_described(
-        _TEXT | {"enum": ["discover", "process", "aggregate"]},
-        "What it does with a list: find it, work on each item, bring results together.",
-    ),
-    per_item_instructions=_described(
-        _TEXT, "For a process step: the instruction of each item's agent."
-    ),
-    per_item_schema=_described(_SCHEMA, "For a process step: JSON Schema of an item's result."),
+_STEP: Final = object_schema(
+    {
+        "id": _text("Unique in the whole plan."),
+        "instructions": _text(
+            "The whole instruction of its agent: what to do, with what data, and for what purpose."
+        ),
+        "depends_on": _names("Steps of this task and inputs that it needs the results of."),
+        "output_schema": _schema("JSON Schema of its result; for a process step, of each item's."),
+        "tools": _names("Tools it may use; all when left out."),
+        "mode": _text(
+            "What it does with a list: find it, work on each item, bring results together.",
+            enum=["discover", "process", "aggregate"],
+        ),
+        "per_item_instructions": _text("For a process step: the instruction of each item's agent."),
+        "per_item_schema": _schema("For a process step: JSON Schema of an item's result."),
+    },
+    "id",
+    "instructions",
 )
+_NEW_TASK: Final = {
+    "id": _text("Unique in the plan; made from the title when left out."),
+    "title": _text("What it is, in a few words."),
+    "description": _text("What it is for."),
+    "depends_on": _names("Tasks added before whose results it needs."),
+    "steps": {
+        "type": "array",
+        "items": _STEP,
+        "description": "Its steps; the last gives its result.",
+    },
+}
+_PLAN: Final = {
+    "title": _text("What the plan is for, in a few words."),
+    "final_task": _text("The task whose result is the plan's; the last by default."),
+}
 
 TOOLS: Final = (
     ToolDefinition(
         name=ADD,
         description="Add a task with its steps. All its problems are returned at once.",
-        parameters_json_schema=_object(
-            ["title", "steps"],
-            id=_described(_TEXT, "Unique in the plan; made from the title when left out."),
-            title=_described(_TEXT, "What it is, in a few words."),
-            description=_described(_TEXT, "What it is for."),
-            depends_on=_described(_NAMES, "Tasks added before whose results it needs."),
-            steps=_described(
-                {"type": "array", "items": _STEP}, "Its steps; the last gives its result."
-            ),
-        ),
+        parameters_json_schema=object_schema(_NEW_TASK, "title", "steps"),
     ),
     ToolDefinition(
         name=REMOVE,
         description="Take a task out of the plan again. No other task may need it.",
-        parameters_json_schema=_object(["id"], id=_described(_TEXT, "The task's id.")),
+        parameters_json_schema=object_schema({"id": _text("The task's id.")}, "id"),
     ),
     ToolDefinition(
         name=FINISH,
         description="Declare the plan complete. It is then checked as a whole.",
-        parameters_json_schema=_object(
-            [],
-            title=_described(_TEXT, "What the plan is for, in a few words."),
-            final_task=_described(
-                _TEXT, "The task whose result is the plan's; the last by default."
-            ),
-        ),
+        parameters_json_schema=object_schema(_PLAN),
     ),
 )
 

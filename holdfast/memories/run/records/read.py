@@ -74,7 +74,7 @@ class _EntryRow(Struct, frozen=True, kw_only=True):
     updated_at: int
     value_bytes: int
 
-    def kept(self) -> StoredRunEntry:
+    def record(self) -> StoredRunEntry:
         texts = _texts.decode(self.told)
         return StoredRunEntry(
             key=self.key,
@@ -159,7 +159,7 @@ def entries_of(context: RunsContext, run_id: str) -> list[StoredRunEntry]:
     """
     run_row(context, run_id)
     rows = context.engine.all(_EntryRow, statements(context).list_entries, run=run_id)
-    return [row.kept() for row in rows]
+    return [row.record() for row in rows]
 
 
 def entry_of(context: RunsContext, run_id: str, key: str) -> tuple[StoredRunEntry, Value]:
@@ -175,7 +175,7 @@ def entry_of(context: RunsContext, run_id: str, key: str) -> tuple[StoredRunEntr
         part_of=cast("Any", row.part_of),
         total=row.total,
     )
-    return row.kept(), value
+    return row.record(), value
 
 
 def _place_in(key: Key) -> tuple[int, str]:
@@ -331,10 +331,10 @@ def entry_told(context: RunsContext, run_id: str, key: str, wanted: ValuePart) -
     readable = RunEntry(value_json=b"null" if value.part_of else value.value.encode(), **facts)
     if value.part_of:
         whole = read_entry(readable)
-        entry = {} if whole is None else whole.told
+        entry = {} if whole is None else whole.entry
         return {**entry, **_kept_part(value, wanted)}
     piece = read_entry(readable, wanted)
-    return {} if piece is None else piece.told
+    return {} if piece is None else piece.entry
 
 
 def entries_page(
