@@ -514,7 +514,7 @@ class SQLiteEngine:
         self.core.close(timeout)
 
     def _do(self, work: Callable[[Connection], T], *, timeout: float = -1) -> T | None:
-        """Return the result of *work* on the writer's thread; None after *timeout* seconds."""
+        """Return the result of *work* on the writer's thread; None after *timeout* s."""
         gate = threading.Lock()
         gate.acquire()
         chore = Chore(work, {}, None, gate.release)

@@ -37,7 +37,7 @@ SPANS: Final[dict[Kind, Callable[[Shadow], Iterable[Span]]]] = {
 }
 """The function that finds the spans of each kind."""
 
-_RANK: Final = {kind: rank for rank, kind in enumerate(KINDS)}
+_RANK: Final[dict[Kind, int]] = {kind: rank for rank, kind in enumerate(KINDS)}
 _MOST_ROUNDS: Final = 8
 """Times that a text is searched again after redaction marks were inserted."""
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from threading import TIMEOUT_MAX
 from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import JSON, decode, encode
@@ -70,6 +70,21 @@ class StoredRunEntry(Struct, frozen=True, kw_only=True):
     version: int
     value_bytes: int
     failed: bool
+
+
+class ListedEntry(Struct, frozen=True, kw_only=True):
+    """An entry without its value; times are milliseconds since 1970."""
+
+    key: str
+    kind: Kind
+    title: str | None = None
+    description: str | None = None
+    source: str | None = None
+    value_bytes: int = field(name="valueBytes")
+    created_at: int = field(name="createdAt")
+    updated_at: int = field(name="updatedAt")
+    version: int
+    failed: bool = False
 
 
 def value_json(value: object) -> bytes:

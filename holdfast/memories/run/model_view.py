@@ -20,6 +20,7 @@ from holdfast.ground.validation import check_one_of
 from holdfast.memories.run.entry import (
     EVERYTHING,
     EntryFilter,
+    ListedEntry,
     RunEntry,
     StoredRunEntry,
     filter_of,
@@ -102,7 +103,7 @@ def list_page(
     return answer(count)
 
 
-def described(entry: RunEntry | StoredRunEntry) -> dict[str, JSON]:
+def described(entry: RunEntry | StoredRunEntry | ListedEntry) -> dict[str, JSON]:
     """Return the members of *entry* in a list, without those that are None."""
     members: dict[str, JSON] = {"key": entry.key, "kind": entry.kind}
     if entry.title is not None:

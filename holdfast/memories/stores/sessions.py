@@ -128,7 +128,7 @@ def window(filters: SessionFilter, workspace: str) -> SessionListFilter:
         "agent_version": filters.agent_version,
         "store_id": filters.memory_store_id,
     }
-    marked = (workspace, *params.values(), filters.include_archived, ascending)
+    marked = (workspace, *params.values(), sorted(statuses), filters.include_archived, ascending)
     return SessionListFilter(params=params, ascending=ascending, mark=digest(*marked))
 
 

@@ -19,7 +19,13 @@ from holdfast.ground.json_values import JSON, decode
 from holdfast.ground.pages import Key, Page, digest, no_cursor, read_cursor, write_cursor
 from holdfast.ground.validation import check_limit, check_whole
 from holdfast.memories.run import keys
-from holdfast.memories.run.entry import EntryFilter, RunEntry, StoredRunEntry, checked_version
+from holdfast.memories.run.entry import (
+    EntryFilter,
+    ListedEntry,
+    RunEntry,
+    StoredRunEntry,
+    checked_version,
+)
 from holdfast.memories.run.keys import Kind
 from holdfast.memories.run.model_view import (
     PAGE_MOST,
@@ -245,21 +251,6 @@ Told = dict[str, JSON]
 EntryOrder = Order
 
 _NOT_KEPT: Final = "only the first part of the value is kept, which has no paths"
-
-
-class ListedEntry(Struct, frozen=True, kw_only=True):
-    """An entry without its value; times are milliseconds since 1970."""
-
-    key: str
-    kind: Kind
-    title: str | None = None
-    description: str | None = None
-    source: str | None = None
-    value_bytes: int = field(name="valueBytes")
-    created_at: int = field(name="createdAt")
-    updated_at: int = field(name="updatedAt")
-    version: int
-    failed: bool = False
 
 
 class RecordValuePart(Struct, frozen=True, kw_only=True, omit_defaults=True):

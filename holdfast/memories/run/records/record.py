@@ -20,7 +20,7 @@ from holdfast.ground.clock import (
     to_microseconds,
 )
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.json_values import JSON, decode
+from holdfast.ground.json_values import decode
 from holdfast.ground.scope import checked_name
 from holdfast.ground.validation import check_one_of, check_text
 from holdfast.memories.run import keys
