@@ -460,9 +460,3 @@ def trim_changes(engine: Engine, now: datetime, *, most: int = MOST_KEPT) -> int
     while batch := engine.write(work):
         dropped += batch
     return dropped
-
-
-def scalar(**row: Any) -> Any:
-    """Return the value of a *row* with one column."""
-    (value,) = row.values()
-    return value

@@ -115,8 +115,7 @@ def read_key(list: str, digest: str, given: object, kind: type[K]) -> K:
         case [value] if isinstance(value, kind) and _is_storable(value):
             return value
         case _:
-            reason = "is not a cursor of this list"
-            raise InvalidInput("page", reason, next="Start again without page.")
+            raise no_cursor()
 
 
 def _is_storable(value: str | int) -> bool:
