@@ -115,7 +115,11 @@ class FilesWritesContract:
         write_files(hf, store_id, ABC)
         newer = iter(f"{n}\nthree\n" for n in range(4))
 
-        run(Meddling(hf, newer), store_id, str_replace("/memories/a.md", "three", "3"))
+        run(
+            cast("Holdfast", Meddling(hf, newer)),
+            store_id,
+            str_replace("/memories/a.md", "three", "3"),
+        )
 
         assert read_files(hf, store_id) == {"/a.md": "3\n3\n"}
 
@@ -127,7 +131,11 @@ class FilesWritesContract:
         newer = iter(f"{n}\nthree\n" for n in range(9))
 
         with pytest.raises(ToolRefused) as refusal:
-            run(Meddling(hf, newer), store_id, str_replace("/memories/a.md", "three", "x"))
+            run(
+                cast("Holdfast", Meddling(hf, newer)),
+                store_id,
+                str_replace("/memories/a.md", "three", "x"),
+            )
 
         assert str(refusal.value) == (
             "The file /memories/a.md is being changed by someone else."
