@@ -1,5 +1,6 @@
 from holdfast.memories.durable.context import AgentContext as AgentContext
 from holdfast.memories.durable.forget import forget_agent as forget_agent
+from holdfast.memories.durable.memory import DurableEntries as DurableEntries
 from holdfast.memories.durable.memory import DurableMemory as DurableMemory
 from holdfast.memories.durable.read import list_agents as list_agents
 from holdfast.memories.durable.retention import limits_of as limits_of
@@ -24,4 +25,5 @@ from holdfast.memories.state.threads import Threads as Threads
 from holdfast.memories.stores.agents import Agents as Agents
 from holdfast.memories.stores.agents import Environments as Environments
 from holdfast.memories.stores.credentials import Keys as Keys
+from holdfast.memories.stores.memories import Memories as Memories
 from holdfast.memories.stores.sessions import Sessions as Sessions

@@ -13,11 +13,11 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
+from holdfast import memories
 from holdfast.ground.errors import HoldfastError, InvalidInput, shortened
 from holdfast.ground.scope import Actor
 from holdfast.ground.validation import check_limit, place_of
 from holdfast.library.spans import traced_as
-from holdfast.memories.durable.memory import DurableEntries, DurableMemory
 from holdfast.memories.durable.read import EntryQuery
 from holdfast.memories.durable.records import DurableEntry, Gone, NewEntry, give_code
 from holdfast.memories.durable.rules import similar_keys
@@ -163,16 +163,16 @@ KEYS_ASKED: Final = 1_000
 """Entries per page in the search for keys similar to a missing one."""
 
 
-def durable(memory: DurableEntries) -> list[Tool]:
+def durable(memory: "memories.DurableEntries") -> list[Tool]:
     """Return the tools of durable memory.
 
     They are `memory_store`, `memory_recall`, `memory_list` and `memory_forget`. *memory* is
     `hf.durable(agent)`, or an open run of it, which includes the run's conversation entries. The
     author of what they write is the agent. Their results are JSON objects, errors too.
     """
-    if isinstance(memory, DurableMemory):
+    if isinstance(memory, memories.DurableMemory):
         by = Actor.agent(memory.context.agent)
-        memory = traced_as(memory, DurableMemory(replace(memory.context, actor=by)))
+        memory = traced_as(memory, memories.DurableMemory(replace(memory.context, actor=by)))
     acts = {"store": _store, "recall": _recall, "list": _list, "forget": _forget}
     bound = {name: partial(act, memory) for name, act in acts.items()}
     return toolset("durable", "memory", bound, SCHEMAS, _refusal)
@@ -183,7 +183,7 @@ def _refusal(error: HoldfastError) -> JSON:
     return told(error, code=error.code)
 
 
-def _store(memory: DurableEntries, arguments: object) -> JSON:
+def _store(memory: "memories.DurableEntries", arguments: object) -> JSON:
     params = read(StoreEntry, arguments)
     stored = memory.set(**asdict(params))
     return {
@@ -195,7 +195,7 @@ def _store(memory: DurableEntries, arguments: object) -> JSON:
     }
 
 
-def _recall(memory: DurableEntries, arguments: object) -> JSON:
+def _recall(memory: "memories.DurableEntries", arguments: object) -> JSON:
     params = read(RecallEntries, arguments)
     entry = memory.get(params.key)
     return {
@@ -204,7 +204,7 @@ def _recall(memory: DurableEntries, arguments: object) -> JSON:
     }
 
 
-def _list(memory: DurableEntries, arguments: object) -> JSON:
+def _list(memory: "memories.DurableEntries", arguments: object) -> JSON:
     params = read(ListEntries, arguments)
     filters = {**asdict(params.filter), "since": since_of(params.filter.since)}
     ask = partial(memory.list, **filters)
@@ -218,7 +218,7 @@ def _list(memory: DurableEntries, arguments: object) -> JSON:
     return {"entries": shown, "next_page": page.next_page}
 
 
-def _forget(memory: DurableEntries, arguments: object) -> JSON:
+def _forget(memory: "memories.DurableEntries", arguments: object) -> JSON:
     params = read(ForgetEntry, arguments)
     forgotten = memory.forget(params.key)
     left = memory.get(params.key)
@@ -230,12 +230,12 @@ def _forget(memory: DurableEntries, arguments: object) -> JSON:
     }
 
 
-def _similar(memory: DurableEntries, key: str) -> tuple[str, ...]:
+def _similar(memory: "memories.DurableEntries", key: str) -> tuple[str, ...]:
     keys = (entry.key for entry in _all(memory) if entry.scope == "agent")
     return similar_keys(key, keys)
 
 
-def _all(memory: DurableEntries) -> Iterator[DurableEntry]:
+def _all(memory: "memories.DurableEntries") -> Iterator[DurableEntry]:
     return memory.list(limit=KEYS_ASKED).all()
 
 

@@ -6,6 +6,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from holdfast import library, memories
 from holdfast.ground.errors import (
     InvalidInput,
     NotFound,
@@ -16,8 +17,6 @@ from holdfast.ground.errors import (
     StoreFull,
     ToolRefused,
 )
-from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.memories import Memories
 from holdfast.memories.stores.records import Memory
 from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
 from holdfast.tools import files_arguments as refusals
@@ -209,8 +208,8 @@ class StoreFiles:
     Each command returns its message for the model, or raises ToolRefused with one.
     """
 
-    def __init__(self, memories: Memories, store_id: str, prefix: str) -> None:
-        self._memories, self._store_id, self._prefix = memories, store_id, prefix
+    def __init__(self, stored: "memories.Memories", store_id: str, prefix: str) -> None:
+        self._memories, self._store_id, self._prefix = stored, store_id, prefix
 
     def view(self, place: ToolPath, view_range: list[object] | None) -> str:
         """Return a file with line numbers, or a directory two levels deep."""
@@ -368,7 +367,9 @@ def _writing() -> Generator[None]:
 READ_ONLY_PARAMETERS = ("path", "view_range")
 
 
-def files(hf: Holdfast, store_id: str, *, prefix: str = "/", read_only: bool = False) -> list[Tool]:
+def files(
+    hf: "library.Holdfast", store_id: str, *, prefix: str = "/", read_only: bool = False
+) -> list[Tool]:
     """Return the tool `memory` on the paths below *prefix* in a store.
 
     A model sees them as the directory `/memories`. Results are text. A call raises ToolRefused,
@@ -391,7 +392,7 @@ def files(hf: Holdfast, store_id: str, *, prefix: str = "/", read_only: bool = F
 
 
 def run(
-    hf: Holdfast, store_id: str, prefix: str, command: object, *, read_only: bool = False
+    hf: "library.Holdfast", store_id: str, prefix: str, command: object, *, read_only: bool = False
 ) -> str:
     """Return the result of *command*, the arguments as the model wrote them.
 
@@ -421,7 +422,7 @@ def run(
             return store.rename(first, others[0])
 
 
-def clear(hf: Holdfast, store_id: str, prefix: str, *, read_only: bool = False) -> str:
+def clear(hf: "library.Holdfast", store_id: str, prefix: str, *, read_only: bool = False) -> str:
     """Delete everything below *prefix* in one transaction; return a message."""
     if read_only:
         raise refusals.read_only()

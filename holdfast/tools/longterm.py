@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from holdfast import memories
 from holdfast.ground.clock import to_rfc3339
-from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import Recalled
 from holdfast.memories.longterm.validation import KINDS
 from holdfast.tools.base import JSON, Schema, Tool, object_schema, told, toolset
@@ -68,7 +68,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
 """The JSON Schema of each tool's arguments."""
 
 
-def longterm(ltm: LongTermMemory | None) -> list[Tool]:
+def longterm(ltm: "memories.LongTermMemory | None") -> list[Tool]:
     """Return the tools `ltm_recall`, `ltm_remember` and `ltm_forget`; none for None.
 
     *ltm* is the result of `hf.longterm(user_id)`. Their results are JSON objects, errors too.
@@ -80,7 +80,7 @@ def longterm(ltm: LongTermMemory | None) -> list[Tool]:
     return toolset("longterm", "ltm", bound, SCHEMAS, told)
 
 
-def _recall(ltm: LongTermMemory, arguments: object) -> JSON:
+def _recall(ltm: "memories.LongTermMemory", arguments: object) -> JSON:
     params = read(RecallItems, arguments)
     found = ltm.recall(params.query, min(max(params.k, 1), MOST_RECALLED))
     mode = str(found[0].why["mode"]) if found else ltm.status().mode
@@ -103,7 +103,7 @@ def _result(found: Recalled) -> JSON:
     }
 
 
-def _remember(ltm: LongTermMemory, arguments: object) -> JSON:
+def _remember(ltm: "memories.LongTermMemory", arguments: object) -> JSON:
     params = read(Remember, arguments)
     done = ltm.remember(params.text, params.kind, params.importance)
     id = done.stored.id if done.stored else None
@@ -112,6 +112,6 @@ def _remember(ltm: LongTermMemory, arguments: object) -> JSON:
     return {"stored": False, "id": id, "outcome": done.outcome, "message": _SAYS[done.outcome]}
 
 
-def _forget(ltm: LongTermMemory, arguments: object) -> JSON:
+def _forget(ltm: "memories.LongTermMemory", arguments: object) -> JSON:
     gone = ltm.forget(read(ForgetItem, arguments).id)
     return {"forgotten": bool(gone), "items": list(gone.items), "turns": list(gone.turns)}
