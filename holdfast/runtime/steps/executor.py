@@ -94,7 +94,6 @@ class StepExecutor:
     accept_result: AcceptResult | None = None
     item_index: int | None = None
     name: str = field(default="step", init=False)
-    title: str = field(default="", init=False)
     result: Any = field(default=None, init=False)
     error: StepError | None = field(default=None, init=False)
     iterations: int = field(default=0, init=False)
@@ -105,7 +104,6 @@ class StepExecutor:
             if getattr(self, limit) < 1:
                 raise InvalidInput(limit, "must be at least 1", given=getattr(self, limit))
         context, step = self.context, self.step
-        self.title = step.id
         self._record = StepRecord(context, self.task, step, self.item_index)
         self._agent = self.agent or Agent(step.id, instructions="")
         model = self._agent.model or self.model or context.model
@@ -126,6 +124,11 @@ class StepExecutor:
             budget=min(MEMORY_BUDGET, self.tool_result_limit),
         )
         check_names([*self._agent.tools, *self.tools], self._own)
+
+    @property
+    def title(self) -> str:
+        """The title for people."""
+        return self.step.id
 
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Execute the step; yield its events as they happen."""
