@@ -250,13 +250,13 @@ def test_work_that_is_soon_over_is_not_shown(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_nothing_is_shown_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    nobody = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", nobody)
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
 
     with bar("Working", after=0) as told:
         told(1)
 
-    assert nobody.getvalue() == ""
+    assert written.getvalue() == ""
 
 
 HOLDFAST = (sys.executable, "-m", "holdfast.doors.cli.main")

@@ -186,7 +186,7 @@ class Heard:
         self._told: list[FileEvent] = []
 
     def of(self, name: str) -> list[FileEvent]:
-        """Return what was told of *name* by now."""
+        """Return the notices about *name* so far."""
         told = self.watcher.next(self._stop)
         if told is None:
             self.missed += 1
@@ -380,11 +380,11 @@ def test_what_was_cut_off_from_its_name_is_found_again(sides: Sides) -> None:
     side.stop()
     own = "0" * 16
     (side.root / f".memory-new-{own}").write_text("half writ")
-    (side.root / f".memory-out-{own}-{own}-00000000").write_text("somebody's")
+    (side.root / f".memory-out-{own}-{own}-00000000").write_text("of another process")
 
     side.start(pace=OFTEN, watch=Deaf)
 
-    eventually(lambda: "somebody's" in side.heads().values())
+    eventually(lambda: "of another process" in side.heads().values())
     assert [each.name for each in side.root.glob(".memory-*")] == []
     assert len(side.heads()) == 2
 
