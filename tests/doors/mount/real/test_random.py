@@ -1,5 +1,6 @@
 """Thousands of operations at random, in a mount and in a model, and then all that is kept."""
 
+import errno
 import os
 import random
 import stat
@@ -300,7 +301,7 @@ class Walk:
     def check(self, place: Place) -> None:
         """Compare what *place* shows, and what is kept of it, with the model."""
         wanted = {"/".join(path): file.content for path, file in self.model.files.items()}
-        eventually(lambda: shown(place) == wanted)
+        eventually(lambda: is_shown(place, wanted))
         kept = {name: (content or "").encode() for name, content in place.kept().items()}
         assert kept == wanted
         for path in self.model.files:
@@ -317,6 +318,16 @@ class Walk:
             assert histories.pop(self.place.id("/".join(path))) == file.history, (path, self.did)
         gone = sorted(file.history for file in self.model.gone)
         assert sorted(histories.values()) == gone
+
+
+def is_shown(place: Place, wanted: dict[str, bytes]) -> bool:
+    """Return whether *place* shows *wanted*; it may change while it is read."""
+    try:
+        return shown(place) == wanted
+    except OSError as error:
+        if error.errno not in {errno.ENOENT, errno.ESTALE}:
+            raise
+        return False
 
 
 def shown(place: Place) -> dict[str, bytes]:

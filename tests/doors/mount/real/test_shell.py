@@ -4,7 +4,7 @@ import getpass
 import json
 import shlex
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -58,8 +58,11 @@ def by_server(
     db: Path, start: Start, reaper: Reaper, *, session: bool, token: bool
 ) -> Generator[Way]:
     """Mount a store that a server keeps: with a key, perhaps for a session, or with its token."""
-    with opened(db) as kept, serving(str(db), reaper, db.with_suffix(".log")) as server:
+    with ExitStack() as stack:
+        kept = stack.enter_context(opened(db))
+        # Before the server starts: one that was open regards itself as open for a moment longer.
         key, store = kept.hf.keys.create("mount"), kept.store()
+        server = stack.enter_context(serving(str(db), reaper, db.with_suffix(".log")))
         attached = kept.session(store)
         secret = kept.hf.sessions.create_token(attached).token if token else key.secret
         target = (
