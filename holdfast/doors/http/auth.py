@@ -138,10 +138,9 @@ class Gate:
         token = secret is not None and secret.startswith(TOKEN_PREFIX)
 
         def look() -> Credential | None:
-            if not token and self.open():
-                return None
+            # First the key: another process may just have created it, and closed this server.
             found = self._credentials.find(secret) if secret else None
-            if found is None:
+            if found is None and (token or not self.open()):
                 raise NotAuthenticated
             return found
 

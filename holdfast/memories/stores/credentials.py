@@ -366,7 +366,9 @@ class Credentials:
         if now < self._open_until:
             return False
         found = self._engine.scoped(EVERYBODY).first(scalar, self._sql.any_key)
-        self._closed, self._open_until = found is not None, now + REMEMBERED
+        if found is not None:
+            self._closed = True
+        self._open_until = now + REMEMBERED
         return self._closed
 
     def find(self, secret: str) -> Credential | None:
@@ -399,6 +401,7 @@ class Credentials:
         row = holder.first(_KeyRow, self._sql.key_by_credential, secret_hash=hashed)
         if row is None or not hmac.compare_digest(row.secret_hash, hashed):
             return None
+        self._closed = True
         if len(keys) >= MOST_REMEMBERED:
             keys = self._keys = {}
         credential = row.credential()

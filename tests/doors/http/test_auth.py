@@ -1,9 +1,11 @@
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 from doors.http.asking import Asker
 
+import holdfast
 from holdfast.doors.http.app import App, make_app
 from holdfast.doors.http.auth import host_policy
 from holdfast.doors.http.request import HttpRoute
@@ -61,6 +63,25 @@ def test_the_first_key_closes_an_open_server(ask: Asker, hf: Holdfast) -> None:
 
     assert ask.get("/api/me").status == 401
     assert ask.as_(x_api_key=secret).get("/api/me").json()["scope"] == "read"
+
+
+def test_a_key_that_another_process_just_created_is_who_acts(
+    tmp_path: Path, clock: FrozenClock, ask: Asker
+) -> None:
+    target = str(tmp_path / "h.db")
+    with holdfast.open(target, clock=clock) as here, holdfast.open(target, clock=clock) as far:
+        app = make_app(here, loopback=True, clock=clock)
+        own = Asker(app, ask.runner)
+        assert own.get("/api/me").json()["actor"]["api_key_id"] == "apikey_local"
+
+        created = far.keys.create("k", "read")
+        said = own.as_(x_api_key=str(created.secret)).get("/api/me").json()
+
+        after = own.get("/api/me")
+
+        app.state.close()
+        assert (said["actor"]["api_key_id"], said["scope"]) == (created.id, "read")
+        assert after.status == 401
 
 
 def test_a_host_that_others_reach_is_never_open(
