@@ -92,11 +92,11 @@ def shown(core: StoreFilesystem, directory: str = "/notes") -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for entry in core.readdir(directory):
         path = f"{directory}/{entry.name}"
-        if entry.attributes.mode & 0o40000:
-            found |= shown(core, path)
-        else:
-            # Another mount may remove it in this very moment.
-            with suppress(FileNotFoundError):
+        # Another mount may remove it in this very moment.
+        with suppress(FileNotFoundError):
+            if entry.attributes.mode & 0o40000:
+                found |= shown(core, path)
+            else:
                 found[path.removeprefix("/notes")] = read(core, path)
     return found
 

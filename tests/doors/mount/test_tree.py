@@ -180,6 +180,19 @@ def test_a_memory_is_hidden_while_a_file_of_this_mount_is_in_its_place(
     assert shown.file(appears).memory == memory(appears)
 
 
+def test_a_memory_that_appears_at_the_old_path_of_a_file_being_renamed_is_shown(
+    shown: Shown,
+) -> None:
+    file = shown.new("/a.md")
+    shown.heads.learn(memory("/a.md", "2"), 5)
+    shown.tree.move(file, "/notes/b.md", here=True)
+    shown.heads.own(file, memory("/b.md"), 6)
+
+    assert shown.paths() == ["/a.md", "/b.md"]
+    assert shown.file("/a.md").memory == memory("/a.md", "2")
+    assert shown.file("/b.md").memory == memory("/b.md")
+
+
 def test_a_memory_takes_the_place_of_an_empty_directory(shown: Shown) -> None:
     shown.tree.make("/notes/a/b", local=True)
     shown.heads.learn(memory("/a"), 1)

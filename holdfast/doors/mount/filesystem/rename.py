@@ -24,6 +24,10 @@ from holdfast.memories.stores.records import Applied, Memory
 Commit = Callable[[list[Applied]], None]
 
 
+class _Changed(OSError):
+    """The feed or another program changed one of the two names; nothing is done yet."""
+
+
 class OneFile:
     """Rename of *file* to *new*, replacing *target* if there is one.
 
@@ -47,7 +51,10 @@ class OneFile:
         self._backup = None if backup is file else backup
 
     def rename(self, *, noreplace: bool) -> None:
-        """Rename the file, or raise OSError and change nothing."""
+        """Rename the file, or raise OSError and change nothing.
+
+        The OSError is `_Changed` if the rename must be tried again.
+        """
         file, target = self._file, self._target
         over = None if target is None else target.memory
         if self._kind is Kind.SCRATCH:
@@ -76,6 +83,7 @@ class OneFile:
         if file.kind is Kind.SCRATCH:
             self._check(file.buffer)
         with branch.lock:
+            self._demand_unchanged(None)
             self._arrive(self._kind)
         self._store.spool.renew(file)
         if file.kind is Kind.TRANSIENT and not work_of(file).written:
@@ -87,7 +95,9 @@ class OneFile:
         file, branch, backup = self._file, self._branch, self._backup
         name = self._new[self._new.rindex("/") + 1 :]
         if self._target is None and backup is None and is_backup(name):
-            self._store.grace.back_up(file, self._new)
+            with branch.lock:
+                self._demand_unchanged(memory)
+                self._store.grace.back_up(file, self._new)
             return
         moves = [Moved(memory_id=memory.id, path=self._path)]
         if backup is not None and backup.memory is not None:
@@ -163,6 +173,11 @@ class OneFile:
             for memory, result in zip(removed, applied, strict=True):
                 branch.heads.end(memory.id, result.seq)
             branch.unsaved.drop(file)
+            if file.memory is not None:
+                # The feed gave it to the file meanwhile; it is still where it was.
+                memory, seq = file.memory, file.seq
+                branch.heads.release(file)
+                branch.heads.learn(memory, seq)
             file.kind = Kind.SCRATCH
             file.buffer = Buffer(content, branch.context.clock.now())
             file.buffer.unsaved = True
@@ -175,6 +190,7 @@ class OneFile:
                 self._store.writer.send((file,), edits, commit)
             else:
                 with branch.lock:
+                    self._demand_unchanged(None)
                     commit([])
         except OSError:
             branch.context.budget.take(Kind.SCRATCH, -len(content))
@@ -189,6 +205,7 @@ class OneFile:
         work, buffer = work_of(file), file.buffer
         known = work.spooled is not None and buffer and work.spooled_version == buffer.version
         files = (file,) if also is None else (file, also)
+        scratch = file.kind is Kind.SCRATCH
         try:
             edit_id = work.spooled_id if known else ""
             self._store.writer.send(files, (edit,), commit, edit_id)
@@ -200,7 +217,8 @@ class OneFile:
                 with suppress(OSError):
                     self._store.grace.spool(file)
             raise
-        work.due, work.closed = False, None
+        # A close of a scratch file saves nothing: bytes written meanwhile have no other save.
+        work.due, work.closed = scratch and file.unsaved, None
         self._settled()
 
     def _settled(self) -> None:
@@ -249,6 +267,16 @@ class OneFile:
             if fault:
                 self._branch.status.refuse(fault, size=len(buffer.data))
                 raise failure(fault)
+
+    def _demand_unchanged(self, memory: Memory | None) -> None:
+        """Raise _Changed if the new path or the file's *memory* changed; under the lock.
+
+        The store refuses an edit on such a change; what is renamed here alone has only this.
+        """
+        now = self._file.memory
+        same = now is None if memory is None else now is not None and now.id == memory.id
+        if not same or self._branch.tree.at(self._new) is not self._target:
+            raise _Changed
 
     def _arrive(self, kind: Kind) -> None:
         """Move the file to its new path in the tree, replacing the target; under the lock."""
@@ -334,6 +362,8 @@ class NameOperations:
                     return False
                 one = OneFile(store, file, new, kind=kind, target=target, backup=backup)
                 one.rename(noreplace=noreplace)
+        except _Changed:
+            return False
         finally:
             for each in (file, *others):
                 store.saver.resume(each)

@@ -335,10 +335,11 @@ class HeadTable:
         """Record that a save of *file* made *memory* the head at *seq*; return its file."""
         if self._deleted.get(memory.id, -1) >= seq:
             return file
-        known = self.by_id.get(memory.id)
+        known, other, other_seq = self.by_id.get(memory.id), None, -1
         if known is not None and known is not file:
             file = self._merge(file, known)
         elif known is None:
+            other, other_seq = file.memory, file.seq
             self.release(file)
             self.hidden.pop(memory.id, None)
         self.by_id[memory.id] = file
@@ -350,6 +351,9 @@ class HeadTable:
         file.kind = Kind.PLAIN
         if file.parent is None or self._tree.prefix + memory.path != file.path:
             self._follow(file, memory)
+        if other is not None:
+            # The feed gave it to the file meanwhile; it is still where it was.
+            self.learn(other, other_seq)
         return file
 
     def release(self, file: File) -> None:
@@ -471,15 +475,16 @@ class HeadTable:
     def _make_room(self, path: str, seq: int) -> _Room:
         """Free *path* for a memory that was there at *seq*, or return why it cannot be.
 
-        A memory in its way is detached: its own change comes later in the order of the store. A
-        file that the store does not have stays at the path itself.
+        A memory in its way is detached: its own change comes later in the order of the store, or
+        its rename to a backup here will fail. A file that the store does not have stays at the
+        path itself.
         """
         present = self._tree.at(path)
         standing = present.files() if isinstance(present, Directory) else []
         standing += [file for file in (self._tree.file_above(path),) if file is not None]
         if isinstance(present, File) and (present.memory or present.kind is Kind.SCRATCH):
             standing.append(present)
-        if any(file.memory is not None and file.seq > seq for file in standing):
+        if any(_stands(file) and file.seq > seq for file in standing):
             return _Room.LATER
         if present is self._tree.root or any(file.memory is None for file in standing):
             return _Room.NONE
@@ -512,6 +517,12 @@ class HeadTable:
             other.work.handles = []
         other.buffer = None
         return remaining
+
+
+def _stands(file: File) -> bool:
+    """Return whether the store has the memory of *file* where the file is shown."""
+    pending = file.work is not None and file.work.stored_path is not None
+    return file.memory is not None and not pending
 
 
 class DirtyFiles:

@@ -446,6 +446,22 @@ def test_what_is_written_while_a_save_is_under_way_is_sent_once(
     assert mount.kept() == {"/a.md": "one\ntwo\nthree\n"}
 
 
+@pytest.mark.parametrize("applied", [False, True])
+def test_what_is_appended_to_a_scratch_file_while_it_is_renamed_is_saved(
+    mount: Driven, pool: ThreadPoolExecutor, applied: bool
+) -> None:
+    mount.put("/notes/.a.swp", b"one\n")
+    with mount.sources["notes"].hanging(applied=applied) as hangs:
+        renaming = pool.submit(mount.core.rename, "/notes/.a.swp", "/notes/a.md")
+        assert hangs.wait(BOUND)
+        mount.append("/notes/.a.swp", b"two\n")
+    done(renaming)
+    mount.later.advance(1)
+
+    assert mount.kept() == {"/a.md": "one\ntwo\n"}
+    assert mount.cat("/notes/a.md") == b"one\ntwo\n"
+
+
 def test_two_closes_at_once_send_each_byte_once(mount: Driven, pool: ThreadPoolExecutor) -> None:
     mount.given("/a.md", "one\n")
     first, second = mount.open("/notes/a.md", APPEND), mount.open("/notes/a.md", APPEND)

@@ -64,6 +64,26 @@ def test_a_directory_renamed_elsewhere_is_renamed(mount: Driven) -> None:
     assert mount.find("/notes") == ["/notes/f/", "/notes/f/a.md", "/notes/f/e/", "/notes/f/e/b.md"]
 
 
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_file_made_elsewhere_at_the_name_of_a_backup_is_shown(
+    mount: Driven, renamed: bool
+) -> None:
+    mount.given("/a.md", "one\n")
+    with mount.sources["notes"].lull():
+        mount.given_elsewhere("/a.md~", "elsewhere\n")
+        mount.core.rename("/notes/a.md", "/notes/a.md~")
+        # The memory of the backup, still /a.md in the store, changes after the other was made.
+        mount.append("/notes/a.md~", b"two\n")
+    mount.settle()
+    if renamed:
+        mount.core.rename("/notes/a.md~", "/notes/b.md")
+    mount.later.advance(10)
+
+    shown = {path: mount.cat(path).decode() for path in mount.find("/notes")}
+    assert shown == {f"/notes{path}": content for path, content in mount.kept().items()}
+    assert sorted(shown.values()) == ["elsewhere\n", "one\ntwo\n"]
+
+
 def test_two_memories_that_change_names_elsewhere(mount: Driven) -> None:
     first, second = mount.given("/a.md", "first"), mount.given("/b.md", "second")
     with mount.sources["notes"].lull():
