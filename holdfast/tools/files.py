@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -25,6 +26,7 @@ from holdfast.tools.files_arguments import (
     COMMANDS,
     ROOT,
     SCHEMAS,
+    Command,
     Create,
     Delete,
     Insert,
@@ -367,11 +369,20 @@ def _writing() -> Generator[None]:
 READ_ONLY_PARAMETERS = ("path", "view_range")
 
 
+class FindStore(Protocol):
+    """Finds a store that may not exist yet."""
+
+    def __call__(self, *, create: bool = False) -> str | None:
+        """Return the store's id, of a new store with *create*; None if there is none."""
+        ...
+
+
 def files(
-    hf: "library.Holdfast", store_id: str, *, prefix: str = "/", read_only: bool = False
+    hf: "library.Holdfast", store: str | FindStore, *, prefix: str = "/", read_only: bool = False
 ) -> list[Tool]:
     """Return the tool `memory` on the paths below *prefix* in a store.
 
+    *store* is its id, or finds it; one that does not exist is empty until a file is created.
     A model sees them as the directory `/memories`. Results are text. A call raises ToolRefused,
     with a text for the model, for an error of the model. Raise InvalidInput if *prefix* does not
     start and end with a slash.
@@ -385,14 +396,19 @@ def files(
             name="memory",
             description=words.description,
             parameters=_schema(words.parameters, commands),
-            work=partial(run, hf, store_id, prefix, read_only=read_only),
+            work=partial(run, hf, store, prefix, read_only=read_only),
             commands=tuple(COMMANDS),
         )
     ]
 
 
 def run(
-    hf: "library.Holdfast", store_id: str, prefix: str, command: object, *, read_only: bool = False
+    hf: "library.Holdfast",
+    store: str | FindStore,
+    prefix: str,
+    command: object,
+    *,
+    read_only: bool = False,
 ) -> str:
     """Return the result of *command*, the arguments as the model wrote them.
 
@@ -404,22 +420,43 @@ def run(
     first, *others = (place(path, prefix) for path in paths)
     if read_only and not isinstance(params, ViewPath):
         raise refusals.read_only()
-    store = StoreFiles(hf.memory_stores.memories, store_id, prefix)
+    store_id = store if isinstance(store, str) else store(create=isinstance(params, Create))
+    if store_id is None:
+        return _in_no_store(params, first)
+    return _done(StoreFiles(hf.memory_stores.memories, store_id, prefix), params, first, others)
+
+
+def _done(files: StoreFiles, params: Command, first: ToolPath, others: Sequence[ToolPath]) -> str:
     match params:
         case ViewPath():
-            return store.view(first, params.view_range)
+            return files.view(first, params.view_range)
         case Create():
-            return store.create(first, params.file_text)
+            return files.create(first, params.file_text)
         case StrReplace():
             p, old, new = params.path, params.old_str, params.new_str
-            return store.edit(first, lambda content: replaced(p, content, old, new))
+            return files.edit(first, lambda content: replaced(p, content, old, new))
         case Insert():
             p, line, text = params.path, params.insert_line, params.insert_text
-            return store.edit(first, lambda content: inserted(p, content, line, text))
+            return files.edit(first, lambda content: inserted(p, content, line, text))
         case Delete():
-            return store.delete(first)
+            return files.delete(first)
         case RenamePath():
-            return store.rename(first, others[0])
+            return files.rename(first, others[0])
+
+
+def _in_no_store(params: Command, place: ToolPath) -> str:
+    """Return the result of a command on a store that does not exist: it is empty."""
+    match params:
+        case ViewPath():
+            if place.is_root:
+                return empty_root(place.given)
+            raise refusals.nothing_to_open(place.given)
+        case Delete() | RenamePath():
+            if place.is_root:
+                raise refusals.the_root("delete" if isinstance(params, Delete) else "rename")
+            raise refusals.nothing_there(place.given)
+        case _:
+            raise refusals.nothing_to_open(place.given)
 
 
 def clear(hf: "library.Holdfast", store_id: str, prefix: str, *, read_only: bool = False) -> str:

@@ -41,6 +41,7 @@ def take_plainly(command: Any) -> None:
 
 COMMANDS = {
     "serve": "Serve a database over HTTP.",
+    "mcp": "Serve memory to one host of the Model Context Protocol.",
     "stores": "Make, list, change, archive and delete memory stores.",
     "memories": "Read, write, search, rename and delete the memories of a store.",
     "versions": "List, compare, restore and redact versions of memories.",

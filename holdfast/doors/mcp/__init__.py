@@ -1,0 +1,1 @@
+"""Interface for hosts that speak the Model Context Protocol."""

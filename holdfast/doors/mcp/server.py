@@ -1,0 +1,358 @@
+"""The server object: one for a process, in both eras of the protocol.
+
+The official SDK speaks the protocol; here stands what is listed and answered.
+"""
+
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from typing import Any, Final, TypeVar
+
+import mcp_types as types
+from mcp.server.caching import CacheableMethod, CacheHint
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.subscriptions import ListenHandler, ResourceUpdated, ServerEvent
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from msgspec import Struct
+
+from holdfast.doors.mcp.changes import ChangeHub, Run, Watch
+from holdfast.doors.mcp.owners import HostMemories
+from holdfast.doors.mcp.prompts import HostPrompts
+from holdfast.doors.mcp.resources import HostResources
+from holdfast.doors.mcp.tools import HostTools, words
+from holdfast.ground.errors import HoldfastError, InvalidInput, NotFound
+from holdfast.ground.metrics import REGISTRY
+
+NAME: Final = "holdfast"
+URIS_MOST: Final = 1_000
+"""URIs that one subscriber may name."""
+_RESOURCE_UNKNOWN: Final = -32_002
+"""The code of an unknown resource in the handshake era."""
+_HINTS: Final[dict[CacheableMethod, CacheHint]] = {
+    "tools/list": CacheHint(ttl_ms=60_000),
+    "prompts/list": CacheHint(ttl_ms=60_000),
+    "resources/templates/list": CacheHint(ttl_ms=60_000),
+    "resources/list": CacheHint(),
+    "resources/read": CacheHint(),
+}
+_METHODS: Final = frozenset(
+    {
+        "initialize",
+        "ping",
+        "server/discover",
+        "tools/list",
+        "tools/call",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "subscriptions/listen",
+        "prompts/list",
+        "prompts/get",
+    }
+)
+_OTHER: Final = "other"
+REQUESTS: Final = REGISTRY.counter(
+    "mcp_requests_total",
+    "Requests over MCP.",
+    method=(*sorted(_METHODS), _OTHER),
+    outcome=("ok", "tool_error", "error"),
+)
+
+T = TypeVar("T")
+Context = ServerRequestContext[Any, Any]
+
+
+async def _always() -> bool:
+    return True
+
+
+class Host(Struct, frozen=True, kw_only=True):
+    """What one host is served: tools, resources and prompts, by its rights.
+
+    `allowed` says whether it still may read.
+    """
+
+    memories: HostMemories
+    tools: HostTools
+    resources: HostResources
+    prompts: HostPrompts
+    allowed: Callable[[], Awaitable[bool]] = _always
+
+    @property
+    def instructions(self) -> str:
+        """The text for the host's model about this server."""
+        text, owners = words(), self.memories.owners
+        if owners.nobody:
+            return text["instructions_nobody"]
+        if owners.profile == "graph":
+            return text["instructions_graph"]
+        disabled = f" {text['instructions_disabled']}" if self.memories.disabled else ""
+        return text["instructions"] + disabled
+
+
+def host_of(
+    memories: HostMemories,
+    *,
+    may_write: bool = True,
+    allowed: Callable[[], Awaitable[bool]] = _always,
+) -> Host:
+    """Return what is served to the host that reaches *memories*."""
+    return Host(
+        memories=memories,
+        tools=HostTools(memories, may_write=may_write),
+        resources=HostResources(memories),
+        prompts=HostPrompts(memories),
+        allowed=allowed,
+    )
+
+
+class MemoryServer:
+    """Answers the requests of hosts; *find* returns the host of a request.
+
+    Work that may block goes through *run*.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[Context], Host],
+        run: Run,
+        hub: ChangeHub,
+        *,
+        sessions: bool = True,
+    ) -> None:
+        self._find, self._run, self._hub = find, run, hub
+        self._watches: dict[int, tuple[Watch, Callable[[], None]]] = {}
+        self.server: Server[Any] = Server(
+            NAME,
+            version=version("holdfast"),
+            title="Holdfast",
+            cache_hints=_HINTS,
+            get_tool_input_schema=lambda _: None,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_subscribe_resource=self._subscribe if sessions else None,
+            on_unsubscribe_resource=self._unsubscribe if sessions else None,
+            on_subscriptions_listen=self._listen,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+        )
+        self.server.middleware.append(self._counted)
+        self._sessions = sessions
+
+    def options(self) -> InitializationOptions:
+        """Return what a client of the handshake era is told at its start."""
+        return self.server.create_initialization_options(
+            NotificationOptions(resources_changed=self._sessions)
+        )
+
+    async def _counted(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Count a request, and add the host's instructions to the start of a connection."""
+        if ctx.request_id is None:
+            return await call_next(ctx)
+        method = ctx.method if ctx.method in _METHODS else _OTHER
+        outcome = "error"
+        try:
+            result = await call_next(ctx)
+            outcome = "tool_error" if _is_tool_error(result) else "ok"
+        finally:
+            REQUESTS.add(method, outcome)
+        if method in {"initialize", "server/discover"} and isinstance(result, dict):
+            host = await self._host(ctx)
+            changed: dict[str, Any] = {"instructions": host.instructions}
+            if method == "initialize" and self._sessions:
+                # Sessions over HTTP do not take the options that say so.
+                capabilities = dict(result["capabilities"])
+                capabilities["resources"] = {"subscribe": True, "listChanged": True}
+                changed["capabilities"] = capabilities
+            return result | changed
+        return result
+
+    async def _host(self, ctx: Context) -> Host:
+        return await self._run(lambda: self._find(ctx))
+
+    async def _list_tools(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        _refuse_cursor(params)
+        return types.ListToolsResult(tools=(await self._host(ctx)).tools.listed())
+
+    async def _call_tool(
+        self, ctx: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        host = await self._host(ctx)
+        if params.name not in host.tools.by_name:
+            there = ", ".join(host.tools.by_name) or "none"
+            raise MCPError(types.INVALID_PARAMS, f"There is no such tool here. There are: {there}.")
+        return await self._run(lambda: host.tools.call(params.name, params.arguments or {}))
+
+    async def _list_resources(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        host, cursor = await self._host(ctx), params.cursor if params else None
+        if self._sessions and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+            # A client of this era is told of new and deleted resources without asking for it.
+            await self._session_watch(ctx, host)
+        return await self._asked(ctx, lambda: host.resources.listed(cursor))
+
+    async def _list_templates(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        _refuse_cursor(params)
+        return (await self._host(ctx)).resources.templates()
+
+    async def _read_resource(
+        self, ctx: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        host, uri = await self._host(ctx), str(params.uri)
+        contents = await self._asked(ctx, lambda: host.resources.read(uri))
+        return types.ReadResourceResult(contents=[contents])
+
+    async def _list_prompts(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListPromptsResult:
+        _refuse_cursor(params)
+        return (await self._host(ctx)).prompts.listed()
+
+    async def _get_prompt(
+        self, ctx: Context, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
+        host = await self._host(ctx)
+        return await self._asked(ctx, lambda: host.prompts.get(params.name, params.arguments or {}))
+
+    async def _asked(self, ctx: Context, work: Callable[[], T]) -> T:
+        """Return *work*(); what is unknown or invalid is an error of the protocol."""
+        try:
+            return await self._run(work)
+        except NotFound as error:
+            known = error.kind == "resource" and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+            raise MCPError(
+                _RESOURCE_UNKNOWN if known else types.INVALID_PARAMS, str(error)
+            ) from None
+        except InvalidInput as error:
+            raise MCPError(types.INVALID_PARAMS, str(error)) from None
+        except HoldfastError as error:
+            raise MCPError(types.INTERNAL_ERROR, str(error)) from None
+
+    async def _subscribe(
+        self, ctx: Context, params: types.SubscribeRequestParams
+    ) -> types.EmptyResult:
+        host, uri = await self._host(ctx), str(params.uri)
+        if not await self._asked(ctx, lambda: host.resources.readable(uri)):
+            raise MCPError(_RESOURCE_UNKNOWN, f"There is no resource {uri}. List them first.")
+        watch = await self._session_watch(ctx, host)
+        if len(watch.uris) >= URIS_MOST:
+            raise MCPError(
+                types.INVALID_PARAMS, f"At most {URIS_MOST:,} URIs can be subscribed to."
+            )
+        await self._hub.look(watch, [uri])
+        watch.uris.add(uri)
+        return types.EmptyResult()
+
+    async def _unsubscribe(
+        self, ctx: Context, params: types.UnsubscribeRequestParams
+    ) -> types.EmptyResult:
+        known = self._watches.get(_connection_id(ctx))
+        if known is not None:
+            known[0].uris.discard(str(params.uri))
+        return types.EmptyResult()
+
+    async def _session_watch(self, ctx: Context, host: Host) -> Watch:
+        """Return the watch of the request's connection, which ends with the connection."""
+        key = _connection_id(ctx)
+        known = self._watches.get(key)
+        if known is not None:
+            return known[0]
+        if self._hub.full:
+            raise MCPError(types.INTERNAL_ERROR, "There are too many subscribers. Try again later.")
+        session = ctx.session
+
+        async def send(event: ServerEvent) -> None:
+            if isinstance(event, ResourceUpdated):
+                await session.send_resource_updated(event.uri)
+            else:
+                await session.send_resource_list_changed()
+
+        watch = Watch(
+            host.resources,
+            host.memories.hf.workspace,
+            listed=True,
+            send=send,
+            allowed=host.allowed,
+        )
+        off = await self._hub.add(watch)
+        self._watches[key] = watch, off
+
+        def ended() -> None:
+            self._watches.pop(key, None)
+            off()
+
+        # The SDK hands handlers no other way to the connection, and documents its exit stack.
+        ctx.session._connection.exit_stack.callback(ended)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return watch
+
+    async def _listen(
+        self, ctx: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        host, wanted = await self._host(ctx), params.notifications
+        uris = [str(each) for each in wanted.resource_subscriptions or ()]
+        if len(uris) > URIS_MOST:
+            raise MCPError(
+                types.INVALID_PARAMS, f"At most {URIS_MOST:,} URIs can be subscribed to."
+            )
+        if self._hub.full:
+            raise MCPError(types.INTERNAL_ERROR, "There are too many subscribers. Try again later.")
+        readable = await self._asked(
+            ctx, lambda: [uri for uri in uris if host.resources.readable(uri)]
+        )
+        bus = _HostBus()
+        watch = Watch(
+            host.resources,
+            host.memories.hf.workspace,
+            readable,
+            listed=bool(wanted.resources_list_changed),
+            send=bus.publish,
+            allowed=host.allowed,
+        )
+        off = await self._hub.add(watch)
+        try:
+            return await ListenHandler(bus)(ctx, params)
+        finally:
+            off()
+
+
+class _HostBus:
+    """Passes the notices of one watch to its listen stream."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[ServerEvent], None]] = []
+
+    async def publish(self, event: ServerEvent) -> None:
+        """Pass *event* on."""
+        for listener in self._listeners:
+            listener(event)
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        """Pass notices to *listener* until the function that is returned is called."""
+        self._listeners.append(listener)
+        return self._listeners.clear
+
+
+def _connection_id(ctx: Context) -> int:
+    return id(ctx.session._connection)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see _session_watch
+
+
+def _is_tool_error(result: HandlerResult) -> bool:
+    return isinstance(result, dict) and result.get("isError") is True
+
+
+def _refuse_cursor(params: types.PaginatedRequestParams | None) -> None:
+    """Raise an error for a cursor of a list that has one page."""
+    if params is not None and params.cursor is not None:
+        raise MCPError(types.INVALID_PARAMS, "The cursor is not one of this list. Leave it out.")

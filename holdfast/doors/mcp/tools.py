@@ -1,0 +1,532 @@
+"""The tools that a host lists, and their results in the form of the protocol.
+
+Names, descriptions and input schemas are those of `holdfast.tools`; hints, titles and output
+schemas are added here. They are the same bytes at each listing for the same rights.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.resources import files as package_files
+from typing import Any, Final, cast
+
+import mcp_types as types
+import msgspec
+from msgspec import Struct
+
+from holdfast import tools
+from holdfast.doors.mcp.owners import HostMemories
+from holdfast.ground.clock import to_rfc3339
+from holdfast.ground.errors import HoldfastError, InvalidInput, NotFound, ToolRefused
+from holdfast.ground.text import CONTROLS, INVISIBLE
+from holdfast.memories.stores.records import Memory, Version
+from holdfast.tools.base import JSON, Schema, Tool, is_error, told
+from holdfast.tools.durable import read
+
+RESULT_BYTES: Final = 60_000
+"""Bytes of text in a result: hosts cut at about 25,000 tokens, silently."""
+ARGUMENT_BYTES: Final = 1_048_576
+ROOT: Final = "/memories"
+
+
+@cache
+def words() -> dict[str, str]:
+    """Return the fixed texts of `words.md` by name."""
+    text = package_files("holdfast.doors.mcp").joinpath("words.md").read_text("utf-8")
+    parts = [section.partition("\n") for section in text.split("\n## ")[1:]]
+    return {name.strip(): body.strip() for name, _, body in parts}
+
+
+class Hints(Struct, frozen=True, kw_only=True):
+    """What a host shows of a tool, and how its result looks."""
+
+    title: str
+    read_only: bool = False
+    destructive: bool = False
+    idempotent: bool = True
+    output: Schema | None = None
+    content: str | None = None
+    """The member of a structured result that is its text, if not the whole."""
+
+
+class HostTool(Struct, frozen=True, kw_only=True):
+    """A tool with its hints."""
+
+    tool: Tool
+    hints: Hints
+
+    @property
+    def definition(self) -> types.Tool:
+        """The tool as a host lists it."""
+        hints = self.hints
+        return types.Tool(
+            name=self.tool.name,
+            title=hints.title,
+            description=self.tool.description,
+            input_schema=self.tool.parameters,
+            output_schema=hints.output,
+            annotations=types.ToolAnnotations(
+                read_only_hint=hints.read_only,
+                destructive_hint=hints.destructive,
+                idempotent_hint=hints.idempotent,
+                open_world_hint=False,
+            ),
+        )
+
+
+_TEXT: Final = {"type": "string"}
+_COUNT: Final = {"type": "integer"}
+_FLAG: Final = {"type": "boolean"}
+_MAYBE: Final = {"type": ["string", "null"]}
+_TEXTS: Final = {"type": "array", "items": _TEXT}
+
+
+def _object(*required: str, **properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def _list(of: Schema) -> Schema:
+    return {"type": "array", "items": of}
+
+
+_GONE: Final = _list(_object(key=_TEXT, category=_TEXT))
+_ENTRY: Final[dict[str, Schema]] = {
+    "key": _TEXT,
+    "category": _TEXT,
+    "content": _TEXT,
+    "tags": _TEXTS,
+    "seq": _COUNT,
+    "updated_at": _TEXT,
+    "expires_at": _MAYBE,
+    "scope": _TEXT,
+    "by": _TEXT,
+}
+
+HINTS: Final[dict[str, Hints]] = {
+    "ltm_recall": Hints(
+        title="Recall about the user",
+        read_only=True,
+        output=_object(
+            "results",
+            "count",
+            "mode",
+            results=_list(
+                _object(
+                    id=_TEXT,
+                    type=_TEXT,
+                    text=_TEXT,
+                    kind=_MAYBE,
+                    speaker=_MAYBE,
+                    at=_MAYBE,
+                    importance={"type": ["number", "null"]},
+                    score={"type": "number"},
+                    why=_TEXT,
+                )
+            ),
+            count=_COUNT,
+            mode=_TEXT,
+            omitted=_COUNT,
+        ),
+    ),
+    "ltm_remember": Hints(
+        title="Remember about the user",
+        output=_object("stored", "outcome", stored=_FLAG, id=_MAYBE, outcome=_TEXT, message=_TEXT),
+    ),
+    "ltm_forget": Hints(
+        title="Forget about the user",
+        destructive=True,
+        output=_object("forgotten", forgotten=_FLAG, items=_TEXTS, turns=_TEXTS),
+    ),
+    "memory_recall": Hints(
+        title="Recall an entry",
+        read_only=True,
+        output=_object(
+            "entry",
+            entry={"type": ["object", "null"], "properties": _ENTRY},
+            similar_keys=_TEXTS,
+            omitted=_COUNT,
+        ),
+    ),
+    "memory_list": Hints(
+        title="List entries",
+        read_only=True,
+        output=_object(
+            "entries", entries=_list(_object(**_ENTRY)), next_page=_MAYBE, omitted=_COUNT
+        ),
+    ),
+    "memory_store": Hints(
+        title="Store an entry",
+        destructive=True,
+        output=_object(
+            "stored",
+            "outcome",
+            stored=_object(
+                key=_TEXT,
+                category=_TEXT,
+                tags=_TEXTS,
+                size_bytes=_COUNT,
+                seq=_COUNT,
+                expires_at=_MAYBE,
+            ),
+            outcome=_TEXT,
+            evicted=_GONE,
+            expired=_GONE,
+            notices=_TEXTS,
+        ),
+    ),
+    "memory_forget": Hints(
+        title="Forget an entry",
+        destructive=True,
+        output=_object(
+            "forgotten", forgotten=_FLAG, key=_TEXT, still_visible=_MAYBE, similar_keys=_TEXTS
+        ),
+    ),
+    "memory": Hints(title="Read and write notes", destructive=True, idempotent=False),
+    "memory_search": Hints(
+        title="Search the notes",
+        read_only=True,
+        output=_object(
+            "results",
+            "count",
+            results=_list(_object(path=_TEXT, snippet=_TEXT, score={"type": "number"})),
+            count=_COUNT,
+            omitted=_COUNT,
+        ),
+    ),
+    "memory_history": Hints(
+        title="Versions of a note",
+        read_only=True,
+        output=_object(
+            "versions",
+            "count",
+            versions=_list(
+                _object(
+                    version_id=_TEXT,
+                    operation=_TEXT,
+                    at=_TEXT,
+                    by=_TEXT,
+                    size_bytes={"type": ["integer", "null"]},
+                    redacted=_FLAG,
+                )
+            ),
+            count=_COUNT,
+            omitted=_COUNT,
+        ),
+    ),
+    "memory_restore": Hints(
+        title="Restore a version",
+        output=_object("path", "version_id", path=_TEXT, version_id=_TEXT),
+    ),
+}
+_READ_ONLY_FILES: Final = Hints(title="Read notes", read_only=True)
+_LISTED_FIRST: Final = ("results", "entries", "versions", "entities")
+
+
+class SearchNotes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Arguments of `memory_search`."""
+
+    query: str
+    limit: int = 5
+
+
+class NoteHistory(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Arguments of `memory_history`."""
+
+    path: str
+    limit: int = 10
+
+
+class RestoreVersion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Arguments of `memory_restore`."""
+
+    version_id: str
+
+
+class HostTools:
+    """The tools of one host, by name, as its rights allow."""
+
+    def __init__(self, memories: HostMemories, *, may_write: bool = True) -> None:
+        self._memories = memories
+        read_only = memories.owners.read_only or not may_write
+        found = _offered(memories, read_only=read_only)
+        self.by_name = {
+            each.tool.name: each for each in found if each.hints.read_only or not read_only
+        }
+
+    def listed(self) -> list[types.Tool]:
+        """Return the definitions, in a fixed order."""
+        return [each.definition for each in self.by_name.values()]
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
+        """Run a listed tool; a mistake of the model is a result with the error flag."""
+        host_tool = self.by_name[name]
+        structured = host_tool.hints.output is not None
+        try:
+            if len(msgspec.json.encode(arguments)) > ARGUMENT_BYTES:
+                raise InvalidInput(
+                    "arguments",
+                    "must be at most 1 MiB as JSON",
+                    limit=ARGUMENT_BYTES,
+                    next="Send less in one call.",
+                )
+            answer = host_tool.tool.call(dict(arguments))
+        except ToolRefused as refused:
+            return _failed(str(refused))
+        except HoldfastError as error:
+            return _failed(encoded(told(error)) if structured else str(error))
+        except (UnicodeError, RecursionError, ValueError):
+            return _failed("The arguments must be text of whole characters, not nested too deep.")
+        if not structured:
+            return types.CallToolResult(content=[_block(_shortened_view(str(answer)))])
+        if is_error(answer):
+            return _failed(encoded(answer))
+        shown = _fitting(cast("dict[str, JSON]", answer))
+        text = shown if host_tool.hints.content is None else shown[host_tool.hints.content]
+        return types.CallToolResult(
+            content=[_block(text if isinstance(text, str) else encoded(text))],
+            structured_content=shown,
+        )
+
+
+def _offered(memories: HostMemories, *, read_only: bool) -> list[HostTool]:
+    owners = memories.owners
+    if owners.profile == "graph":
+        from holdfast.doors.mcp.graph import graph_tools
+
+        return graph_tools(memories)
+    found: list[Tool] = []
+    if owners.profile != "files":
+        found += tools.longterm(memories.longterm)
+        found += tools.durable(memories.durable) if memories.durable is not None else []
+    if memories.store is not None:
+        found += tools.files(memories.hf, memories.store.id, read_only=read_only)
+        found += _note_tools(memories) if owners.profile == "full" else []
+    return [HostTool(tool=each, hints=_hints(each, read_only=read_only)) for each in found]
+
+
+def _hints(tool: Tool, *, read_only: bool) -> Hints:
+    return _READ_ONLY_FILES if tool.name == "memory" and read_only else HINTS[tool.name]
+
+
+def _note_tools(memories: HostMemories) -> list[Tool]:
+    text = words()
+    acts: dict[str, tuple[Callable[[HostMemories, object], JSON], Schema, tuple[str, ...]]] = {
+        "search": (
+            _search,
+            {"query": _bounded_text("search.query", 2_048), "limit": _bounded("search.limit", 20)},
+            ("query",),
+        ),
+        "history": (
+            _history,
+            {"path": _bounded_text("history.path"), "limit": _bounded("history.limit", 50)},
+            ("path",),
+        ),
+        "restore": (_restore, {"version_id": _bounded_text("restore.version_id")}, ("version_id",)),
+    }
+
+    def made(name: str) -> Tool:
+        act, properties, required = acts[name]
+        return Tool(
+            id=f"notes.{name}",
+            name=f"memory_{name}",
+            description=text[name],
+            parameters={
+                "type": "object",
+                "required": list(required),
+                "additionalProperties": False,
+                "properties": properties,
+            },
+            work=lambda arguments: act(memories, arguments),
+            refused=is_error,
+            checks=True,
+        )
+
+    return [made(name) for name in acts]
+
+
+def _bounded_text(name: str, most: int | None = None) -> Schema:
+    limits = {"minLength": 1} | ({"maxLength": most} if most else {})
+    return {"type": "string", **limits, "description": words()[name]}
+
+
+def _bounded(name: str, most: int) -> Schema:
+    return {"type": "integer", "minimum": 1, "maximum": most, "description": words()[name]}
+
+
+def _search(memories: HostMemories, arguments: object) -> JSON:
+    params = read(SearchNotes, arguments)
+    if not 1 <= params.limit <= 20:  # noqa: PLR2004 - as the schema says
+        raise InvalidInput("limit", "must be 1 to 20", given=params.limit, next="Give 1 to 20.")
+    store = _store_id(memories)
+    found = (
+        memories.hf.memory_stores.memories.search(store, params.query, limit=params.limit)
+        if store is not None
+        else []
+    )
+    results: list[JSON] = [
+        {
+            "path": f"{ROOT}{each.memory.path}",
+            "snippet": each.snippet,
+            "score": each.score,
+        }
+        for each in found
+    ]
+    return {"results": results, "count": len(results)}
+
+
+def _history(memories: HostMemories, arguments: object) -> JSON:
+    params = read(NoteHistory, arguments)
+    if not 1 <= params.limit <= 50:  # noqa: PLR2004 - as the schema says
+        raise InvalidInput("limit", "must be 1 to 50", given=params.limit, next="Give 1 to 50.")
+    path = _path_of(params.path)
+    store = _store_id(memories)
+    memory_id = None if store is None else _memory_id(memories, store, path)
+    if store is None or memory_id is None:
+        raise NotFound("file", params.path, next="View /memories, or search, for what there is.")
+    page = memories.hf.memory_stores.memory_versions.list(
+        store, memory_id=memory_id, limit=params.limit
+    )
+    versions: list[JSON] = [_version(each) for each in page.data]
+    return {"versions": versions, "count": len(versions)}
+
+
+def _version(version: Version) -> JSON:
+    shown: dict[str, JSON] = {
+        "version_id": version.id,
+        "operation": version.operation,
+        "at": to_rfc3339(version.created_at),
+        "by": str(version.created_by),
+        "size_bytes": version.content_size_bytes,
+    }
+    return shown | {"redacted": True} if version.redacted_at is not None else shown
+
+
+def _restore(memories: HostMemories, arguments: object) -> JSON:
+    params = read(RestoreVersion, arguments)
+    store = _store_id(memories)
+    if store is None:
+        raise NotFound("version", params.version_id, next="Take an id from the file's history.")
+    memory = memories.hf.memory_stores.memory_versions.restore(
+        params.version_id, memory_store_id=store
+    )
+    return {"path": f"{ROOT}{memory.path}", "version_id": memory.memory_version_id}
+
+
+def _store_id(memories: HostMemories) -> str | None:
+    return None if memories.store is None else memories.store.id()
+
+
+def _path_of(given: str) -> str:
+    if given != ROOT and not given.startswith(f"{ROOT}/"):
+        raise InvalidInput(
+            "path", f"must start with {ROOT}/", given=given, next=f"Write {ROOT}/… for the file."
+        )
+    return given.removeprefix(ROOT)
+
+
+def _memory_id(memories: HostMemories, store: str, path: str) -> str | None:
+    """Return the id of the memory at *path*, or of the one deleted there last."""
+    stores = memories.hf.memory_stores
+    memory: Memory | None = stores.memories.at(store, path)
+    if memory is not None:
+        return memory.id
+    deleted = stores.memory_versions.list(store, operation="deleted", limit=100).all()
+    return next((each.memory_id for each in deleted if each.path == path), None)
+
+
+# Characters that a terminal or a browser acts on, and those that are not drawn, are escaped in the
+# text of a JSON result. In JSON they occur only within strings.
+_UNSAFE: Final = re.compile(rf"[{CONTROLS}{INVISIBLE}]")
+
+
+def encoded(answer: object) -> str:
+    """Return *answer* as compact JSON, its control and format characters escaped."""
+    return _UNSAFE.sub(_escape, msgspec.json.encode(answer).decode())
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code <= 0xFFFF:  # noqa: PLR2004 - the basic plane
+        return f"\\u{code:04x}"
+    high, low = divmod(code - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
+
+def _size(answer: object) -> int:
+    return len(encoded(answer).encode())
+
+
+def _fitting(answer: dict[str, JSON]) -> dict[str, JSON]:
+    """Return *answer* cut to the size of a result, with the number of `omitted` list members.
+
+    An entry that is too long by itself loses the end of its content; `omitted` are its bytes.
+    """
+    if _size(answer) <= RESULT_BYTES:
+        return answer
+    name = next((each for each in _LISTED_FIRST if each in answer), None)
+    if name is None:
+        return _cut_entry(answer)
+    members = cast("list[JSON]", answer[name])
+
+    def cut(number: int) -> dict[str, JSON]:
+        shown: dict[str, JSON] = {**answer, name: members[:number]}
+        shown["omitted"] = len(members) - number
+        if "count" in answer:
+            shown["count"] = number
+        return shown
+
+    return cut(_most(len(members), cut))
+
+
+def _cut_entry(answer: dict[str, JSON]) -> dict[str, JSON]:
+    entry = cast("dict[str, JSON]", answer["entry"])
+    content = str(entry["content"])
+
+    def cut(number: int) -> dict[str, JSON]:
+        shown: dict[str, JSON] = {"content": content[:number]}
+        left = len(content[number:].encode())
+        return answer | {"entry": entry | shown, "omitted": left}
+
+    return cut(_most(len(content), cut))
+
+
+def _most(count: int, cut: Callable[[int], dict[str, JSON]]) -> int:
+    """Return how many of *count* parts fit into a result."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if _size(cut(middle)) <= RESULT_BYTES else (low, middle - 1)
+    return low
+
+
+def _shortened_view(text: str) -> str:
+    """Return *text* cut to the size of a result after a whole line, and say how much is left."""
+    if len(text.encode()) <= RESULT_BYTES:
+        return text
+    lines = text.split("\n")
+    room, shown = RESULT_BYTES - 200, 0
+    for line in lines:
+        room -= len(line.encode()) + 1
+        if room < 0:
+            break
+        shown += 1
+    left = len(lines) - shown
+    first = shown
+    if shown <= 1:
+        # One line fills the result: its beginning is all that can be shown.
+        head = lines[shown].encode()[: RESULT_BYTES - 400].decode("utf-8", "ignore")
+        rest = len(lines[shown].encode()) - len(head.encode())
+        lines[shown] = f"{head} [{rest} more bytes of this line]"
+        shown, left = shown + 1, left - 1
+        first = shown
+    last = min(len(lines) - 1, first + max(first - 1, 1) - 1)
+    more = f"[{left} more lines. View a part: view_range [{first}, {last}], or a directory below.]"
+    return "\n".join([*lines[:shown], more]) if left else "\n".join(lines[:shown])
+
+
+def _block(text: str) -> types.TextContent:
+    return types.TextContent(type="text", text=text)
+
+
+def _failed(text: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[_block(text)], is_error=True)
