@@ -60,12 +60,10 @@ class StoreChoice:
             return self._id
 
     def forget_missing(self, error: NotFound) -> bool:
-        """Look a named store up again after it was deleted; return whether it may be created."""
-        if error.kind != "memory store" or self.name.startswith(_ID):
-            return False
+        """Look a named store up again after it was deleted; return whether that may help."""
         with self._lock:
-            self._id = None
-        return True
+            known, self._id = self._id, None
+        return error.kind == "memory store" and known is not None and known != self.name
 
     def _found(self) -> str | None:
         if self.name.startswith(_ID):
@@ -101,11 +99,14 @@ class StoreChoice:
 
 
 class HostMemories:
-    """What one host may read and write, through one handle."""
+    """What one host may read and write, through one handle.
 
-    def __init__(self, hf: Holdfast, owners: Owners) -> None:
+    *enabled* enables long-term memory; with None HOLDFAST_LTM_ENABLED does.
+    """
+
+    def __init__(self, hf: Holdfast, owners: Owners, *, enabled: bool | None = True) -> None:
         self.hf, self.owners = hf, owners
-        self.longterm = self._longterm()
+        self.longterm = self._longterm(enabled=enabled)
         self.durable = hf.durable(owners.agent) if owners.agent is not None else None
         self.store = StoreChoice(hf, owners.store) if owners.store is not None else None
 
@@ -114,7 +115,7 @@ class HostMemories:
         """Whether the user's long-term memory is disabled here."""
         return self.owners.user is not None and self.longterm is None
 
-    def _longterm(self) -> "longterm.LongTermMemory | None":
+    def _longterm(self, *, enabled: bool | None) -> "longterm.LongTermMemory | None":
         if self.owners.user is None or self.owners.profile in {"files", "graph"}:
             return None
-        return self.hf.longterm(self.owners.user, enabled=True)
+        return self.hf.longterm(self.owners.user, enabled=enabled)

@@ -21,11 +21,13 @@ from holdfast.doors.mcp.changes import ChangeHub, Run, Watch
 from holdfast.doors.mcp.owners import HostMemories
 from holdfast.doors.mcp.prompts import HostPrompts
 from holdfast.doors.mcp.resources import HostResources
-from holdfast.doors.mcp.tools import HostTools, words
+from holdfast.doors.mcp.tools import HostTools, failed, words
 from holdfast.ground.errors import HoldfastError, InvalidInput, NotFound
 from holdfast.ground.metrics import REGISTRY
 
 NAME: Final = "holdfast"
+CALLS_MOST: Final = 64
+"""Calls in flight of one credential."""
 URIS_MOST: Final = 1_000
 """URIs that one subscriber may name."""
 _RESOURCE_UNKNOWN: Final = -32_002
@@ -70,16 +72,35 @@ async def _always() -> bool:
     return True
 
 
+class CallLimit:
+    """Counts the calls in flight of one credential."""
+
+    def __init__(self, most: int = CALLS_MOST) -> None:
+        self._most, self._calls = most, 0
+
+    def begin(self) -> bool:
+        """Count a call; return whether it may run."""
+        if self._calls >= self._most:
+            return False
+        self._calls += 1
+        return True
+
+    def end(self) -> None:
+        """End a call that began."""
+        self._calls -= 1
+
+
 class Host(Struct, frozen=True, kw_only=True):
     """What one host is served: tools, resources and prompts, by its rights.
 
-    `allowed` says whether it still may read.
+    `allowed` says whether it still may read; `limit` bounds its calls in flight.
     """
 
     memories: HostMemories
     tools: HostTools
     resources: HostResources
     prompts: HostPrompts
+    limit: CallLimit
     allowed: Callable[[], Awaitable[bool]] = _always
 
     @property
@@ -98,6 +119,7 @@ def host_of(
     memories: HostMemories,
     *,
     may_write: bool = True,
+    limit: CallLimit | None = None,
     allowed: Callable[[], Awaitable[bool]] = _always,
 ) -> Host:
     """Return what is served to the host that reaches *memories*."""
@@ -106,6 +128,7 @@ def host_of(
         tools=HostTools(memories, may_write=may_write),
         resources=HostResources(memories),
         prompts=HostPrompts(memories),
+        limit=limit or CallLimit(),
         allowed=allowed,
     )
 
@@ -190,7 +213,12 @@ class MemoryServer:
         if params.name not in host.tools.by_name:
             there = ", ".join(host.tools.by_name) or "none"
             raise MCPError(types.INVALID_PARAMS, f"There is no such tool here. There are: {there}.")
-        return await self._run(lambda: host.tools.call(params.name, params.arguments or {}))
+        if not host.limit.begin():
+            return failed(f"{CALLS_MOST} calls are in flight, the most that may. Try again.")
+        try:
+            return await self._run(lambda: host.tools.call(params.name, params.arguments or {}))
+        finally:
+            host.limit.end()
 
     async def _list_resources(
         self, ctx: Context, params: types.PaginatedRequestParams | None
@@ -199,7 +227,7 @@ class MemoryServer:
         if self._sessions and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
             # A client of this era is told of new and deleted resources without asking for it.
             await self._session_watch(ctx, host)
-        return await self._asked(ctx, lambda: host.resources.listed(cursor))
+        return await self._answered(ctx, lambda: host.resources.listed(cursor))
 
     async def _list_templates(
         self, ctx: Context, params: types.PaginatedRequestParams | None
@@ -211,7 +239,7 @@ class MemoryServer:
         self, ctx: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         host, uri = await self._host(ctx), str(params.uri)
-        contents = await self._asked(ctx, lambda: host.resources.read(uri))
+        contents = await self._answered(ctx, lambda: host.resources.read(uri))
         return types.ReadResourceResult(contents=[contents])
 
     async def _list_prompts(
@@ -224,9 +252,11 @@ class MemoryServer:
         self, ctx: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
         host = await self._host(ctx)
-        return await self._asked(ctx, lambda: host.prompts.get(params.name, params.arguments or {}))
+        return await self._answered(
+            ctx, lambda: host.prompts.get(params.name, params.arguments or {})
+        )
 
-    async def _asked(self, ctx: Context, work: Callable[[], T]) -> T:
+    async def _answered(self, ctx: Context, work: Callable[[], T]) -> T:
         """Return *work*(); what is unknown or invalid is an error of the protocol."""
         try:
             return await self._run(work)
@@ -244,7 +274,7 @@ class MemoryServer:
         self, ctx: Context, params: types.SubscribeRequestParams
     ) -> types.EmptyResult:
         host, uri = await self._host(ctx), str(params.uri)
-        if not await self._asked(ctx, lambda: host.resources.readable(uri)):
+        if not await self._answered(ctx, lambda: host.resources.readable(uri)):
             raise MCPError(_RESOURCE_UNKNOWN, f"There is no resource {uri}. List them first.")
         watch = await self._session_watch(ctx, host)
         if len(watch.uris) >= URIS_MOST:
@@ -308,7 +338,7 @@ class MemoryServer:
             )
         if self._hub.full:
             raise MCPError(types.INTERNAL_ERROR, "There are too many subscribers. Try again later.")
-        readable = await self._asked(
+        readable = await self._answered(
             ctx, lambda: [uri for uri in uris if host.resources.readable(uri)]
         )
         bus = _HostBus()

@@ -269,23 +269,32 @@ class HostTools:
                     limit=ARGUMENT_BYTES,
                     next="Send less in one call.",
                 )
-            answer = host_tool.tool.call(dict(arguments))
+            answer = self._answer(host_tool.tool, dict(arguments))
         except ToolRefused as refused:
-            return _failed(str(refused))
+            return failed(str(refused))
         except HoldfastError as error:
-            return _failed(encoded(told(error)) if structured else str(error))
+            return failed(encoded(told(error)) if structured else str(error))
         except (UnicodeError, RecursionError, ValueError):
-            return _failed("The arguments must be text of whole characters, not nested too deep.")
+            return failed("The arguments must be text of whole characters, not nested too deep.")
         if not structured:
             return types.CallToolResult(content=[_block(_shortened_view(str(answer)))])
         if is_error(answer):
-            return _failed(encoded(answer))
+            return failed(encoded(answer))
         shown = _fitting(cast("dict[str, JSON]", answer))
         text = shown if host_tool.hints.content is None else shown[host_tool.hints.content]
         return types.CallToolResult(
             content=[_block(text if isinstance(text, str) else encoded(text))],
             structured_content=shown,
         )
+
+    def _answer(self, tool: Tool, arguments: dict[str, Any]) -> JSON:
+        store = self._memories.store
+        try:
+            return tool.call(arguments)
+        except NotFound as error:
+            if store is None or not store.forget_missing(error):
+                raise
+        return tool.call(arguments)
 
 
 def _offered(memories: HostMemories, *, read_only: bool) -> list[HostTool]:
@@ -483,9 +492,9 @@ def _cut_entry(answer: dict[str, JSON]) -> dict[str, JSON]:
     content = str(entry["content"])
 
     def cut(number: int) -> dict[str, JSON]:
-        shown: dict[str, JSON] = {"content": content[:number]}
-        left = len(content[number:].encode())
-        return answer | {"entry": entry | shown, "omitted": left}
+        shown: dict[str, JSON] = {**answer, "entry": {**entry, "content": content[:number]}}
+        shown["omitted"] = len(content[number:].encode())
+        return shown
 
     return cut(_most(len(content), cut))
 
@@ -528,5 +537,6 @@ def _block(text: str) -> types.TextContent:
     return types.TextContent(type="text", text=text)
 
 
-def _failed(text: str) -> types.CallToolResult:
+def failed(text: str) -> types.CallToolResult:
+    """Return *text* as a result with the error flag."""
     return types.CallToolResult(content=[_block(text)], is_error=True)
