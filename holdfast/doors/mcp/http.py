@@ -1,0 +1,259 @@
+"""Serve hosts over streamable HTTP, at `/mcp` of the server.
+
+The owners of a request follow from its credential, and from what its headers or its address name.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, Protocol, cast, get_args
+from urllib.parse import parse_qsl
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from msgspec import Struct
+
+from holdfast.doors.mcp.changes import ChangeHub, Run, feed_of
+from holdfast.doors.mcp.owners import GRAPH, HostMemories, Owners, Profile
+from holdfast.doors.mcp.server import CallLimit, Context, Host, MemoryServer, host_of
+from holdfast.ground.errors import HoldfastError, InvalidInput, ScopeDenied
+from holdfast.ground.metrics import REGISTRY
+from holdfast.ground.scope import Actor, checked_name
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.records import KeyScope
+
+PATH: Final = b"/mcp"
+BODY_BYTES: Final = 1_048_576
+SESSIONS_MOST: Final = 1_000
+IDLE: Final = 1_800.0
+"""Seconds without a request after which a session ends."""
+CHECKS_EVERY: Final = 3.0
+"""Seconds between two looks at the credential of an open stream."""
+HOSTS_CACHED: Final = 1_024
+_HOST: Final = "holdfast.host"
+_NAMES: Final = ("user", "agent", "store", "profile")
+
+SESSIONS: Final = REGISTRY.gauge("mcp_sessions", "Open sessions of hosts over HTTP.")
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Principal(Protocol):
+    """Who sent a request, and what it may reach."""
+
+    @property
+    def actor(self) -> Actor: ...  # noqa: D102
+    @property
+    def scope(self) -> KeyScope: ...  # noqa: D102
+    @property
+    def agent(self) -> str | None: ...  # noqa: D102
+    @property
+    def user(self) -> str | None: ...  # noqa: D102
+    @property
+    def session_id(self) -> str | None: ...  # noqa: D102
+    @property
+    def keyed(self) -> bool: ...  # noqa: D102
+
+
+class RequestedOwners(Struct, frozen=True):
+    """What the headers and the address of a request name."""
+
+    user: str | None = None
+    agent: str | None = None
+    store: str | None = None
+    profile: Profile = "standard"
+    read_only: bool = False
+
+
+class HttpHosts:
+    """Answers requests to `/mcp` of one server process.
+
+    With several *workers* clients of the handshake era are served without sessions.
+    """
+
+    def __init__(self, hf: Holdfast, run: Run, *, workers: int = 1) -> None:
+        self._run = run
+        self._hub = ChangeHub(feed_of(hf), run)
+        self._limits: dict[str, CallLimit] = {}
+        self._hosts: dict[object, HostMemories] = {}
+        sessions = workers == 1
+        served = MemoryServer(_host_of, run, self._hub, sessions=sessions)
+        self._manager = StreamableHTTPSessionManager(
+            served.server,
+            json_response=False,
+            stateless=not sessions,
+            session_idle_timeout=IDLE if sessions else None,
+            max_request_body_size=BODY_BYTES,
+            max_sessions=SESSIONS_MOST,
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Serve within the block."""
+        async with self._manager.run():
+            try:
+                yield
+            finally:
+                self._hub.close()
+
+    async def answer(
+        self,
+        scope: Message,
+        receive: Receive,
+        send: Send,
+        *,
+        principal: Principal,
+        hf: Holdfast,
+        admitted: Callable[[], Awaitable[object]],
+    ) -> None:
+        """Answer one request of *principal* through *hf*.
+
+        *admitted* raises once the credential is no longer valid, which ends a stream.
+        """
+        requested = _requested(dict(scope["headers"]), scope["query_string"])
+
+        async def still() -> bool:
+            try:
+                await admitted()
+            except HoldfastError:
+                return False
+            return True
+
+        memories = await self._run(lambda: self._memories(principal, hf, requested))
+        credential = str(principal.actor) if principal.keyed else ""
+        host = host_of(
+            memories,
+            may_write=principal.scope != "read",
+            limit=self._limit(credential),
+            allowed=still,
+        )
+        inner: Message = {**scope, _HOST: host}
+        if credential:
+            token = AccessToken(token="", client_id=credential, scopes=[])
+            inner["user"] = AuthenticatedUser(token)
+        serving = asyncio.ensure_future(self._manager.handle_request(inner, receive, send))
+        try:
+            while not serving.done():
+                await asyncio.wait({serving}, timeout=CHECKS_EVERY)
+                if not serving.done() and not await still():
+                    break
+        finally:
+            if not serving.done():
+                serving.cancel()
+            with suppress(asyncio.CancelledError):
+                await serving
+            # The SDK counts its sessions only there.
+            SESSIONS.set(len(self._manager._server_instances))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+    def _limit(self, credential: str) -> CallLimit:
+        if len(self._limits) >= HOSTS_CACHED:
+            self._limits = {}
+        return self._limits.setdefault(credential, CallLimit())
+
+    def _memories(
+        self, principal: Principal, hf: Holdfast, requested: RequestedOwners
+    ) -> HostMemories:
+        key = (hf.workspace, str(principal.actor), principal.session_id, requested)
+        known = self._hosts.get(key)
+        if known is None:
+            if len(self._hosts) >= HOSTS_CACHED:
+                self._hosts = {}
+            owners = _owners(principal, hf, requested)
+            known = self._hosts[key] = HostMemories(hf, owners, enabled=None)
+        return known
+
+
+def _host_of(ctx: Context) -> Host:
+    """Return the host of a request over HTTP."""
+    return cast("Host", cast("Any", ctx.request).scope[_HOST])
+
+
+def _requested(headers: Mapping[bytes, bytes], query_string: bytes) -> RequestedOwners:
+    """Return what headers and address name; raise InvalidInput if they differ."""
+    query = dict[str, str]()
+    for name, value in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True):
+        if name not in {*_NAMES, "read_only"}:
+            known = ", ".join((*_NAMES, "read_only"))
+            raise InvalidInput(name, "is not known in this address", next=f"There are: {known}.")
+        if query.setdefault(name, value) != value:
+            raise InvalidInput(name, "is given twice", next="Give it once.")
+    found = dict[str, str]()
+    for name in _NAMES:
+        header = headers.get(f"holdfast-{name}".encode(), b"").decode("utf-8", "replace")
+        if header and name in query and query[name] != header:
+            raise InvalidInput(name, "differs in header and address", next="Give it in one place.")
+        if value := query.get(name) or header:
+            found[name] = value
+    for name in ("user", "agent"):
+        if name in found:
+            checked_name(name, found[name])
+    flag = query.get("read_only", "false")
+    if flag not in {"true", "false"}:
+        raise InvalidInput("read_only", "must be true or false", given=flag)
+    return RequestedOwners(
+        found.get("user"),
+        found.get("agent"),
+        found.get("store"),
+        _profile(found.get("profile", "standard")),
+        flag == "true",
+    )
+
+
+def _profile(given: str) -> Profile:
+    for each in get_args(Profile):
+        if each == given:
+            return each
+    known = ", ".join(get_args(Profile))
+    raise InvalidInput("profile", f"must be one of {known}", given=given)
+
+
+def _owners(principal: Principal, hf: Holdfast, requested: RequestedOwners) -> Owners:
+    """Return the owners that *principal* may name; raise ScopeDenied for others."""
+    store = requested.store or (GRAPH if requested.profile == "graph" else None)
+    if principal.session_id is not None:
+        return _of_session(principal.session_id, hf, requested)
+    user, agent = requested.user, requested.agent
+    if principal.user is not None or principal.agent is not None:
+        _refuse_other("user", user, principal.user)
+        _refuse_other("agent", agent, principal.agent)
+        _refuse_other("store", store, None)
+        user, agent = principal.user, principal.agent
+    return Owners(
+        user=user,
+        agent=agent,
+        store=store,
+        profile=requested.profile,
+        read_only=requested.read_only,
+    )
+
+
+def _refuse_other(kind: str, named: str | None, own: str | None) -> None:
+    if named is not None and named != own:
+        raise ScopeDenied(
+            f"This credential does not reach the {kind} that is named.",
+            needed=f"a credential for that {kind}",
+            next=f"Leave {kind} out, or use another credential.",
+        )
+
+
+def _of_session(session_id: str, hf: Holdfast, requested: RequestedOwners) -> Owners:
+    _refuse_other("user", requested.user, None)
+    _refuse_other("agent", requested.agent, None)
+    attached = {each.memory_store_id: each for each in hf.sessions.resources(session_id)}
+    names = {id: hf.memory_stores.retrieve(id).name for id in attached}
+    chosen = [id for id, name in names.items() if requested.store in {None, id, name}]
+    if requested.store is not None and not chosen:
+        _refuse_other("store", requested.store, None)
+    if len(chosen) > 1:
+        shown = ", ".join(f"{names[id]} ({id})" for id in chosen)
+        raise InvalidInput(
+            "store",
+            "must be named: several stores are attached to the session",
+            next=f"Name one of: {shown}.",
+        )
+    id = chosen[0] if chosen else None
+    read_only = id is not None and attached[id].access == "read_only"
+    return Owners(store=id, profile=requested.profile, read_only=requested.read_only or read_only)
