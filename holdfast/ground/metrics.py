@@ -121,14 +121,16 @@ class Histogram(Metric):
     def observe(self, number: float, *values: str) -> None:
         """Count *number* in the sample with the labels' *values*."""
         with self._lock:
-            self._counts[values][bisect_left(self._bounds, number)] += 1
-            self._sums[values] += number
+            counts = self._counts.setdefault(values, [0] * (len(self._bounds) + 1))
+            counts[bisect_left(self._bounds, number)] += 1
+            self._sums[values] = self._sums.get(values, 0.0) + number
 
     def samples(self) -> Iterator[tuple[str, float]]:
         """Yield buckets, sum and count for each combination of the labels' values."""
         with self._lock:
             taken = [
-                (values, list(self._counts[values]), self._sums[values]) for values in self._known
+                (values, list(counts), self._sums[values])
+                for values, counts in self._counts.items()
             ]
         for values, counts, total in taken:
             so_far = 0

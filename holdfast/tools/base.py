@@ -137,6 +137,10 @@ def toolset(
     ]
 
 
+CORRECT: Final = "Correct the arguments, and call again."
+"""What to do about an error that names nothing else."""
+
+
 def told(error: HoldfastError, **facts: JSON) -> JSON:
     """Return *error*, with *facts* about it, as the result of a tool."""
     return {
@@ -144,7 +148,7 @@ def told(error: HoldfastError, **facts: JSON) -> JSON:
             **facts,
             "type": _snake(type(error).__name__),
             "message": error.message,
-            "next": error.next,
+            "next": error.next or CORRECT,
             "field": error.field if isinstance(error, InvalidInput) else None,
         }
     }

@@ -1,5 +1,6 @@
 """Command `holdfast serve`."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -72,6 +73,9 @@ def serve(
             "--allow-origin", metavar="ORIGIN", help="A site whose pages may send requests."
         ),
     ] = None,
+    no_mcp: Annotated[
+        bool, typer.Option("--no-mcp", help="Serve no hosts of the Model Context Protocol.")
+    ] = False,
     no_migrate: Annotated[
         bool, typer.Option("--no-migrate", help="Do not bring an older database up to date.")
     ] = False,
@@ -91,5 +95,17 @@ def serve(
         access_log=not no_access_log,
         public_url=public_url,
         allow_origins=allow_origin or (),
+        subapp=None if no_mcp else _mcp(workers),
     )
     raise typer.Exit(code)
+
+
+def _mcp(workers: int) -> "http.MakeSubApp | None":
+    """Return what serves `/mcp`; None without the extra."""
+    try:
+        from holdfast.doors.mcp.http import HttpHosts
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("holdfast"):
+            raise
+        return None
+    return partial(HttpHosts, workers=workers)

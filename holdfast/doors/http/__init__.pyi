@@ -1,3 +1,4 @@
+from holdfast.doors.http.request import MakeSubApp as MakeSubApp
 from holdfast.doors.http.server import serve as serve
 from holdfast.runtime import EngineHistory as EngineHistory
 from holdfast.runtime import Network as Network

@@ -6,7 +6,7 @@ requests in flight, size and time of the body, and only then its content.
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from time import perf_counter
 
 from holdfast.doors import http
@@ -29,7 +29,13 @@ from holdfast.doors.http.params import (
     out_of_memory,
     read_query,
 )
-from holdfast.doors.http.request import HttpRoute, RouteTable, Visitor
+from holdfast.doors.http.request import (
+    HttpRoute,
+    MakeSubApp,
+    RouteTable,
+    SubApp,
+    Visitor,
+)
 from holdfast.doors.http.response import (
     Headers,
     LiveAnswer,
@@ -68,6 +74,7 @@ def make_app(
     limits: RequestLimits = LIMITS,
     networks: "Mapping[str, http.Network] | None" = None,
     models: Iterable[str] = (),
+    make_subapp: MakeSubApp | None = None,
 ) -> "App":
     """Return the ASGI app that serves *hf*.
 
@@ -76,7 +83,8 @@ def make_app(
     every host and no origin. With *strict* the contract's routes demand what the hosted service
     demands. *clock* and *ids* replace the machine's. *limits* bound what clients send. Clients
     with the right to write may run *networks*. *models*, each `provider:model`, are those that
-    requests may name besides the configured ones.
+    requests may name besides the configured ones. *make_subapp*
+    makes the app of another interface, which answers its own path.
     """
     state = ServerState(
         hf,
@@ -89,7 +97,7 @@ def make_app(
     state.registry.networks = dict(networks or {})
     state.models = frozenset(models)
     policy = policy or HostPolicy(hosts=LOOPBACK_HOSTS if loopback else None)
-    return App(state, policy, limits)
+    return App(state, policy, limits, make_subapp)
 
 
 class _RequestFacts:
@@ -109,9 +117,16 @@ class App:
     Once `state.stopping` is set, `/readyz` fails and live responses end.
     """
 
-    def __init__(self, state: ServerState, policy: HostPolicy, limits: RequestLimits) -> None:
+    def __init__(
+        self,
+        state: ServerState,
+        policy: HostPolicy,
+        limits: RequestLimits,
+        make_subapp: MakeSubApp | None = None,
+    ) -> None:
         self.state, self.limits, self._policy = state, limits, policy
         self.bodies = Bodies(limits)
+        self._subapp = make_subapp(state.hf, state.executor.slow) if make_subapp else None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request, or run the lifespan; close a WebSocket."""
@@ -126,8 +141,9 @@ class App:
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         sweeping = asyncio.ensure_future(self.state.keep_swept())
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
+        async with self._subapp.running() if self._subapp else nullcontext():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
         # The ends of runs are recorded before the database is closed.
         await self.state.registry.stop()
         sweeping.cancel()
@@ -139,7 +155,12 @@ class App:
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         request_id = state.request_ids.new(to_microseconds(state.clock.now()))
         facts = _RequestFacts(scope["method"], request_id, contract=raw_path.startswith(b"/v1/"))
+        subapp = self._subapp if self._subapp and raw_path == self._subapp.path else None
         try:
+            if subapp is not None:
+                status = await self._pass_on(subapp, facts, scope, receive, send)
+                state.answered(subapp.route, facts.method, status, perf_counter() - began)
+                return
             answer = await self._answer(facts, raw_path, scope, receive)
         except Exception as error:  # noqa: BLE001 - each error is answered, without internals
             answer = self._failed(facts, error)
@@ -152,8 +173,52 @@ class App:
             status = 200
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await self._live(answer, receive, send)
-        path = facts.route.path if facts.route else UNKNOWN
+        path = facts.route.path if facts.route else subapp.route if subapp else UNKNOWN
         state.answered(path, facts.method, status, perf_counter() - began)
+
+    async def _pass_on(
+        self, subapp: SubApp, facts: _RequestFacts, scope: Message, receive: Receive, send: Send
+    ) -> int:
+        """Let *subapp* answer a request once its credential is known; return the status."""
+        state, status = self.state, 0
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        with ExitStack() as counted:
+
+            async def sent(message: Message) -> None:
+                nonlocal status
+                if message["type"] == "http.response.start":
+                    status, own = (
+                        message["status"],
+                        _headers_of_all(facts.request_id, facts.workspace),
+                    )
+                    if (b"content-type", b"text/event-stream") in message["headers"]:
+                        counted.close()
+                    message = {**message, "headers": [*message["headers"], *own]}
+                await send(message)
+
+            self._policy.check(scope["headers"])
+            visitor = await state.gate.admit(headers)
+            facts.workspace = visitor.workspace
+            body = IncomingBody(self.bodies, keyed=visitor.keyed)
+            try:
+                counted.enter_context(state.count_in_flight())
+                raw = await body.read(headers, receive, subapp.limit)
+                await subapp.answer(
+                    scope,
+                    _replayed(raw, receive),
+                    sent,
+                    principal=visitor,
+                    hf=state.shelf.of(visitor).plain,
+                    admitted=lambda: state.gate.admit(headers),
+                )
+            except Exception as error:
+                if not status:
+                    raise
+                # The response has begun, so no other can be sent.
+                log_fault(error)
+            finally:
+                body.release()
+        return status
 
     def refusal(self, error: HoldfastError) -> tuple[int, Headers, bytes]:
         """Return status, headers and body of the response to an invalid head."""
@@ -283,11 +348,28 @@ def _headers(answer: Response | LiveAnswer, request_id: str, workspace: str) -> 
     )
     return (
         (b"content-type", answer.type),
-        (b"request-id", request_id.encode()),
-        (WORKSPACE, (workspace or "default").encode()),
+        *_headers_of_all(request_id, workspace),
         *answer.headers,
         *length,
     )
+
+
+def _headers_of_all(request_id: str, workspace: str) -> Headers:
+    """Return the headers of every response."""
+    return (
+        (b"request-id", request_id.encode()),
+        (WORKSPACE, (workspace or "default").encode()),
+    )
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a function that returns *body* first, then what *receive* does."""
+    first = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return first.pop() if first else await receive()
+
+    return replay
 
 
 def _has_body(headers: Mapping[bytes, bytes], route: HttpRoute) -> bool:

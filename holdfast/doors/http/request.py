@@ -3,15 +3,16 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct, field
 
-from holdfast.doors.http.params import Name
-from holdfast.doors.http.response import LiveAnswer, Response, WrongMethod
+from holdfast.doors.http.params import Message, Name, Receive
+from holdfast.doors.http.response import LiveAnswer, Response, Send, WrongMethod
 from holdfast.engines.async_writes import awaited_writes
 from holdfast.ground.errors import NotFound
 from holdfast.ground.scope import Actor
@@ -240,3 +241,35 @@ def _unknown(raw_path: bytes) -> NotFound:
     return NotFound(
         "route", path, next=_RUNS_NOTHING if foreign else "See /openapi.json for every route."
     )
+
+
+class SubApp(Protocol):
+    """The app of another interface, which answers the requests to one path of the server.
+
+    `limit` is the greatest body in bytes.
+    """
+
+    path: bytes
+    route: str
+    limit: int
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Serve within the block."""
+        ...
+
+    async def answer(
+        self,
+        scope: Message,
+        receive: Receive,
+        send: Send,
+        *,
+        principal: Visitor,
+        hf: Holdfast,
+        admitted: Callable[[], Awaitable[object]],
+    ) -> None:
+        """Answer a request of *principal* through *hf*; *admitted* raises once it may not go on."""
+        ...
+
+
+MakeSubApp = Callable[[Holdfast, Callable[[Callable[[], Any]], Awaitable[Any]]], SubApp]
+"""Takes the handle that is served, and what runs blocking work on a thread."""

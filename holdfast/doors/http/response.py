@@ -184,6 +184,8 @@ def told_of(error: HoldfastError) -> dict[str, object]:
 def _advice(error: HoldfastError, status: int) -> Iterator[tuple[bytes, bytes]]:
     if status == 409:  # noqa: PLR2004 - a conflict stays one, however often it is sent
         yield b"x-should-retry", b"false"
+    if status == 401:  # noqa: PLR2004 - which kind of credential is wanted
+        yield b"www-authenticate", b'Bearer realm="holdfast"'
     if status == 408:  # noqa: PLR2004 - the rest of the request is not waited for
         yield b"connection", b"close"
     if status in {429, 503}:

@@ -29,6 +29,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from holdfast.doors import http
 from holdfast.doors.http.app import App
 from holdfast.doors.http.auth import HostPolicy, host_policy, is_loopback
+from holdfast.doors.http.request import MakeSubApp
 from holdfast.doors.http.response import HeadTooLarge, RequestTimeout
 from holdfast.doors.http.state import load, requests_log
 from holdfast.ground.errors import HoldfastError, InvalidInput, MissingExtra, Unavailable
@@ -376,6 +377,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     models: Sequence[str]
     access_log: bool
     policy: HostPolicy
+    subapp: MakeSubApp | None
 
 
 def serve(
@@ -391,6 +393,7 @@ def serve(
     access_log: bool = True,
     public_url: str | None = None,
     allow_origins: Sequence[str] = (),
+    subapp: MakeSubApp | None = None,
     announce: Announce | None = None,
 ) -> int:
     """Serve the database *target* on *host* and *port*; return the exit code.
@@ -400,7 +403,8 @@ def serve(
     may run *networks*, each given as `package.module:attribute`. Requests may name *models*, each
     as `provider:model`, besides those that the server is configured with. With *access_log* each
     request is a line on the error stream. Pages of *public_url*, at which other machines reach the
-    server, and of *allow_origins* may send requests. *announce* gets the line with address,
+    server, and of *allow_origins* may send requests. *subapp* makes the app of another interface.
+    *announce* gets the line with address,
     database and whether a key is required; None writes it to the error stream. Raise InvalidInput
     for options that cannot be served, Unavailable if the address is taken.
     """
@@ -412,6 +416,7 @@ def serve(
         models=[checked_model("allow_model", each) for each in models],
         access_log=access_log,
         policy=host_policy(host, public_url=public_url, allow_origins=allow_origins),
+        subapp=subapp,
     )
     tell = announce or _to_stderr
     listener = _listen(host, port)
@@ -469,6 +474,7 @@ def _serve_one(
             policy=terms.policy,
             networks=terms.networks,
             models=terms.models,
+            make_subapp=terms.subapp,
         )
         who = "no key is required" if app.state.gate.open() else "a key is required"
         where = _url(host, listener.getsockname()[1])

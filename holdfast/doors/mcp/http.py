@@ -23,7 +23,6 @@ from holdfast.ground.scope import Actor, checked_name
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import KeyScope
 
-PATH: Final = b"/mcp"
 BODY_BYTES: Final = 1_048_576
 SESSIONS_MOST: Final = 1_000
 IDLE: Final = 1_800.0
@@ -73,6 +72,10 @@ class HttpHosts:
 
     With several *workers* clients of the handshake era are served without sessions.
     """
+
+    path = b"/mcp"
+    route = "/mcp"
+    limit = BODY_BYTES
 
     def __init__(self, hf: Holdfast, run: Run, *, workers: int = 1) -> None:
         self._run = run

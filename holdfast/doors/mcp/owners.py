@@ -10,9 +10,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from holdfast import LongTermMemory
 from holdfast.ground.errors import Conflict, NotFound
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories import longterm
 from holdfast.memories.stores.records import Store
 
 Profile = Literal["standard", "full", "files", "graph"]
@@ -115,7 +115,7 @@ class HostMemories:
         """Whether the user's long-term memory is disabled here."""
         return self.owners.user is not None and self.longterm is None
 
-    def _longterm(self, *, enabled: bool | None) -> "longterm.LongTermMemory | None":
+    def _longterm(self, *, enabled: bool | None) -> "LongTermMemory | None":
         if self.owners.user is None or self.owners.profile in {"files", "graph"}:
             return None
         return self.hf.longterm(self.owners.user, enabled=enabled)

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import mcp_types as types
 
+from holdfast import recalled_block
 from holdfast.doors.mcp.owners import HostMemories
 from holdfast.doors.mcp.resources import PAGE, newest_items
 from holdfast.doors.mcp.tools import encoded, words
 from holdfast.ground.errors import InvalidInput, NotFound
-from holdfast.memories.longterm.block import recalled_block
 from holdfast.memories.stores.records import Memory
 from holdfast.tools.base import JSON
 

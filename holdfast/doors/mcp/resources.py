@@ -6,12 +6,12 @@ from urllib.parse import quote, unquote
 
 import mcp_types as types
 
+from holdfast import recalled_block
 from holdfast.doors.mcp.graph import KnowledgeGraph, shown_graph
 from holdfast.doors.mcp.owners import HostMemories
 from holdfast.doors.mcp.tools import RESULT_BYTES, encoded
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import InvalidInput, NotFound
-from holdfast.memories.longterm.block import recalled_block
 from holdfast.memories.longterm.records import Item, Recalled
 from holdfast.memories.stores.records import Memory
 from holdfast.tools.base import JSON

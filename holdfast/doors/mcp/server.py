@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar
 import mcp_types as types
 from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-from mcp.server.lowlevel.server import NotificationOptions, Server
-from mcp.server.models import InitializationOptions
+from mcp.server.lowlevel.server import Server
 from mcp.server.subscriptions import ListenHandler, ResourceUpdated, ServerEvent
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
@@ -169,12 +168,6 @@ class MemoryServer:
         self.server.middleware.append(self._counted)
         self._sessions = sessions
 
-    def options(self) -> InitializationOptions:
-        """Return what a client of the handshake era is told at its start."""
-        return self.server.create_initialization_options(
-            NotificationOptions(resources_changed=self._sessions)
-        )
-
     async def _counted(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Count a request, and add the host's instructions to the start of a connection."""
         if ctx.request_id is None:
@@ -187,15 +180,19 @@ class MemoryServer:
         finally:
             REQUESTS.add(method, outcome)
         if method in {"initialize", "server/discover"} and isinstance(result, dict):
+            capabilities = {**result["capabilities"], **self._capabilities(method)}
             host = await self._host(ctx)
-            changed: dict[str, Any] = {"instructions": host.instructions}
-            if method == "initialize" and self._sessions:
-                # Sessions over HTTP do not take the options that say so.
-                capabilities = dict(result["capabilities"])
-                capabilities["resources"] = {"subscribe": True, "listChanged": True}
-                changed["capabilities"] = capabilities
-            return result | changed
+            return {**result, "instructions": host.instructions, "capabilities": capabilities}
         return result
+
+    def _capabilities(self, method: str) -> dict[str, Any]:
+        """Return what the SDK does not know: only resources change."""
+        notified = self._sessions or method == "server/discover"
+        return {
+            "tools": {"listChanged": False},
+            "prompts": {"listChanged": False},
+            "resources": {"subscribe": notified, "listChanged": notified},
+        }
 
     async def _host(self, ctx: Context) -> Host:
         return await self._run(lambda: self._find(ctx))

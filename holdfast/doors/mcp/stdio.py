@@ -79,7 +79,7 @@ async def _serve(memories: HostMemories, *, remote: bool, host: Any) -> int:
 
     async def talk() -> None:
         async with stdio_server() as (received, sent):
-            await served.server.run(received, sent, served.options())
+            await served.server.run(received, sent, served.server.create_initialization_options())
 
     talking = asyncio.ensure_future(talk())
     stopped = asyncio.ensure_future(stopping.wait())

@@ -341,6 +341,7 @@ async def test_a_long_list_says_how_many_are_left_out(hf: Holdfast) -> None:
 
 
 async def test_a_long_entry_says_how_many_bytes_are_left_out(hf: Holdfast) -> None:
+    hf.durable("scout").set_limits(content_bytes=65_536)
     hf.durable("scout").set("long", "ü" * 30_000, category="core")
 
     async with hosted(hf, EVERY["agent"]) as client:
@@ -386,8 +387,5 @@ async def test_hints_are_true(hf: Holdfast, profile: Profile) -> None:
         }
         assert hints.read_only_hint is reads
         assert hints.destructive_hint is (
-            name == "memory"
-            or name == "memory_store"
-            or "forget" in name
-            or name.startswith("delete_")
+            name in {"memory", "memory_store"} or "forget" in name or name.startswith("delete_")
         )
