@@ -6,8 +6,9 @@ from typing import Annotated, get_args
 import typer
 
 from holdfast.doors.cli.command import CommandContext, command, is_server, login
+from holdfast.doors.mcp import stdio
 from holdfast.doors.mcp.owners import GRAPH, NOTES, HostMemories, Owners, Profile
-from holdfast.ground.errors import InvalidInput, MissingExtra, NotFound
+from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.scope import checked_name
 
 mcp_app = typer.Typer(rich_markup_mode=None)
@@ -49,12 +50,6 @@ def mcp(
     ] = None,
 ) -> None:
     """Serve memory to one host of the Model Context Protocol, on standard input and output."""
-    try:
-        from holdfast.doors.mcp import stdio
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("holdfast"):
-            raise
-        raise MissingExtra("mcp") from None
     chosen = _profile(profile)
     _check_name("--user", user)
     _check_name("--agent", agent)

@@ -7,6 +7,7 @@ import typer
 
 from holdfast.doors import http
 from holdfast.doors.cli.command import is_server
+from holdfast.ground.errors import MissingExtra
 
 serve_app = typer.Typer(rich_markup_mode=None)
 
@@ -104,8 +105,6 @@ def _mcp(workers: int) -> "http.MakeSubApp | None":
     """Return what serves `/mcp`; None without the extra."""
     try:
         from holdfast.doors.mcp.http import HttpHosts
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("holdfast"):
-            raise
+    except MissingExtra:
         return None
     return partial(HttpHosts, workers=workers)

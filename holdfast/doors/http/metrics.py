@@ -115,11 +115,12 @@ class Metrics:
 
 
 def _declare_all() -> None:
-    """Import the modules that declare metrics; those of agents need an extra."""
+    """Import the modules that declare metrics; those of agents and of hosts need an extra."""
     for part in _PARTS:
         import_module(part)
-    with suppress(MissingExtra):
-        import_module("holdfast.runtime.metrics")
+    for part in ("holdfast.runtime.metrics", "holdfast.doors.mcp.http"):
+        with suppress(MissingExtra):
+            import_module(part)
 
 
 def gauges(engine: Engine, now: int) -> dict[str, float]:
