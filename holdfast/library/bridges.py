@@ -1,13 +1,18 @@
-"""Bridges between memories: save a run in a store."""
+"""Bridges between memories and their users: save a run in a store, find a store by its name."""
 
 import json
+import random
+import threading
+from time import sleep
 from typing import Final, Protocol
 
 from msgspec import Struct
 
 from holdfast.ground.errors import (
+    Conflict,
     HoldfastError,
     InvalidInput,
+    NotFound,
     PathTaken,
     StoreFull,
     TooLarge,
@@ -16,7 +21,8 @@ from holdfast.memories.run import keys
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.stores.memories import Memories
-from holdfast.memories.stores.records import Memory
+from holdfast.memories.stores.records import Memory, Store
+from holdfast.memories.stores.stores import MemoryStores
 
 PREFIX: Final = "/runs/"
 
@@ -80,3 +86,68 @@ def _saved(memories: Memories, store_id: str, entry: RunEntry, folder: str) -> M
 
 def _written(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+
+
+_STORE_ID: Final = "memstore_"
+_TRIES: Final = 20
+_PAUSE: Final = 0.2
+"""Seconds, at most, between two tries to create a store that others create at the same time."""
+
+
+class NamedStore:
+    """A store by id, or by a name that the first write gives to a new store."""
+
+    def __init__(self, stores: MemoryStores, name: str) -> None:
+        self._stores, self.name = stores, name
+        self._lock = threading.Lock()
+        self._id: str | None = None
+
+    def id(self, *, create: bool = False) -> str | None:
+        """Return the store's id; None if it does not exist and *create* is not set.
+
+        Raise NotFound for an unknown id, Conflict for a name of several stores.
+        """
+        with self._lock:
+            if self._id is None:
+                self._id = self._found()
+            if self._id is None and create:
+                self._id = self._created()
+            return self._id
+
+    def forget_missing(self, error: NotFound) -> bool:
+        """Look a named store up again after it was deleted; return whether that may help."""
+        with self._lock:
+            known, self._id = self._id, None
+        return error.kind == "memory store" and known is not None and known != self.name
+
+    def _found(self) -> str | None:
+        if self.name.startswith(_STORE_ID):
+            return self._stores.retrieve(self.name).id
+        named = self._named()
+        if len(named) > 1:
+            raise Conflict(
+                f"{len(named)} stores have the name {self.name}.",
+                reason="ambiguous",
+                next=f"Give an id: {', '.join(each.id for each in named)}.",
+            )
+        return named[0].id if named else None
+
+    def _named(self) -> list[Store]:
+        stores = self._stores.list(limit=100).all()
+        return [each for each in stores if each.name == self.name]
+
+    def _created(self) -> str:
+        """Create the store; of several processes that do so at once, one succeeds.
+
+        Each that sees another store of the name after creating its own deletes its own, which is
+        empty, and looks again.
+        """
+        for _ in range(_TRIES):
+            own = self._stores.create(name=self.name)
+            if [each.id for each in self._named()] == [own.id]:
+                return own.id
+            self._stores.delete(own.id)
+            sleep(random.uniform(0, _PAUSE))  # noqa: S311 - not for a secret
+            if (found := self._found()) is not None:
+                return found
+        raise Conflict(f"The store {self.name} is created by others at this moment.", reason="busy")
