@@ -1,0 +1,55 @@
+"""What several adapters share: handles, threads, and our tools for a host."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from holdfast.ground.errors import InvalidInput
+from holdfast.library.aio import AsyncHoldfast
+from holdfast.library.holdfast import Holdfast
+from holdfast.tools.base import Tool, lay_out
+
+T = TypeVar("T")
+
+
+def plain_handle(hf: Holdfast) -> Holdfast:
+    """Return *hf*, for a contract with synchronous methods; an async handle is InvalidInput."""
+    if isinstance(hf, AsyncHoldfast):
+        raise InvalidInput(
+            "hf",
+            "must be a plain handle: this contract has synchronous methods",
+            next="Open it with holdfast.open().",
+        )
+    return hf
+
+
+def blocking_handle(hf: "Holdfast | AsyncHoldfast") -> Holdfast:
+    """Return the handle whose calls block, of a plain or an async one."""
+    # An adapter crosses to a thread once for a call of its host, not for each call of ours.
+    return hf._of if isinstance(hf, AsyncHoldfast) else hf  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+async def finished(work: Callable[[], T]) -> T:
+    """Return *work*(), run on a thread; a caller that is cancelled waits for its end first."""
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait({running})
+        raise
+
+
+def chosen_user(user: Any, context: Any) -> str:
+    """Return the name of the user that *user*, a name or a function of *context*, gives.
+
+    Raise InvalidInput for none: nothing is read or written then.
+    """
+    name = user(context) if callable(user) else user
+    if not isinstance(name, str) or not name:
+        raise InvalidInput("user", "must be named", given=name, next="Name whose memory it is.")
+    return name
+
+
+def offered(tools: Iterable[Iterable[Tool]]) -> list[Tool]:
+    """Return the tools of several sets; ToolNameTaken if a name repeats."""
+    return list(lay_out(*tools).values())
