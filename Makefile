@@ -1,12 +1,13 @@
 # make serve    start the server on this machine
 # make test     everything the project promises, tested
+# make hosts    the adapters, tested against the frameworks that they are for
 # Both set up what they need in .venv on their first run.
 
 PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 4
 
-.PHONY: serve test lint types docs bench torture lock clean
+.PHONY: serve test hosts lint types docs bench torture lock clean
 
 serve: .venv/.installed
 	$(BIN)/holdfast serve
@@ -17,6 +18,17 @@ test torture: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.tested
 	@.ci/programs $(BIN)/python
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+# Frameworks pin against one another and against what is tested above, so they have an environment of
+# their own, with every version written down: nothing is resolved.
+hosts: .venv/hosts/.installed .venv/.tested
+	.venv/hosts/bin/python -m pytest -c tests/hosts/pytest.ini -n 2 tests/hosts
+	$(BIN)/pyright -p tests/hosts
+
+.venv/hosts/.installed: requirements-hosts.lock | .venv/bin/pip
+	$(BIN)/python -m venv --clear --without-pip $(@D)
+	$(BIN)/pip --python $(@D) install --quiet --no-deps --requirement $<
+	touch $@
 
 lint: .venv/.tested
 	$(BIN)/ruff check

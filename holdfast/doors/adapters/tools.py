@@ -44,10 +44,14 @@ def chosen_user(user: Any, context: Any) -> str:
 
     Raise InvalidInput for none: nothing is read or written then.
     """
-    name = user(context) if callable(user) else user
-    if not isinstance(name, str) or not name:
-        raise InvalidInput("user", "must be named", given=name, next="Name whose memory it is.")
-    return name
+    return required("user", user(context) if callable(user) else user)
+
+
+def required(field: str, given: object) -> str:
+    """Return *given* if it is a name; none is refused before anything is read."""
+    if not isinstance(given, str) or not given:
+        raise InvalidInput(field, "must be named", given=given, next="Name whose memory it is.")
+    return given
 
 
 def offered(tools: Iterable[Iterable[Tool]]) -> list[Tool]:
