@@ -28,6 +28,7 @@ hosts: .venv/hosts/.installed .venv/.tested
 .venv/hosts/.installed: requirements-hosts.lock | .venv/bin/pip
 	$(BIN)/python -m venv --clear --without-pip $(@D)
 	$(BIN)/pip --python $(@D) install --quiet --no-deps --requirement $<
+	$(BIN)/pip --python $(@D) install --quiet --no-deps --editable .
 	touch $@
 
 lint: .venv/.tested
