@@ -10,9 +10,16 @@ from pathlib import Path
 
 SERVE = """
 import sys
+from functools import partial
 from holdfast.doors.http.server import serve
-target, host, workers = sys.argv[1:]
-raise SystemExit(serve(target, host=host, port=0, workers=int(workers), access_log=False))
+target, host, workers, mcp = sys.argv[1:]
+options = {}
+if mcp:
+    from holdfast.doors.mcp.http import HttpHosts
+    options["subapp"] = partial(HttpHosts, workers=int(workers))
+raise SystemExit(
+    serve(target, host=host, port=0, workers=int(workers), access_log=False, **options)
+)
 """
 
 
@@ -33,8 +40,11 @@ class Served:
 
 
 @contextmanager
-def served(target: Path | str, host: str = "127.0.0.1", workers: int = 1) -> Generator[Served]:
-    command = [sys.executable, "-c", SERVE, str(target), host, str(workers)]
+def served(
+    target: Path | str, host: str = "127.0.0.1", workers: int = 1, *, mcp: bool = False
+) -> Generator[Served]:
+    options = [str(target), host, str(workers), "mcp" if mcp else ""]
+    command = [sys.executable, "-c", SERVE, *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None

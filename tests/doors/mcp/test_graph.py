@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 from doors.mcp.hosting import done, hosted, refused, text_of
+from doors.mcp.node_packages import NODE, installed
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -341,14 +341,11 @@ async def scripted(client: Client) -> list[Any]:
 
 
 async def test_the_reference_server_gives_the_same_results(hf: Holdfast, tmp_path: Path) -> None:
-    """Runs the reference server, which npm provides; HOLDFAST_WAIVE=npm waives it."""
-    if "npm" in os.environ.get("HOLDFAST_WAIVE", "").split(","):
-        pytest.skip("HOLDFAST_WAIVE=npm")
-    npx = shutil.which("npx")
-    assert npx is not None, "npx is needed; HOLDFAST_WAIVE=npm waives this test"
+    package = "@modelcontextprotocol/server-memory@2026.8.31"
+    program = installed(package, tmp_path, "mcp-server-memory")
     server = StdioServerParameters(
-        command=npx,
-        args=["--yes", "@modelcontextprotocol/server-memory@2026.8.31"],
+        command=str(NODE),
+        args=[str(program)],
         env={**os.environ, "MEMORY_FILE_PATH": str(tmp_path / "memory.jsonl")},
     )
     async with Client(stdio_client(server)) as reference:
