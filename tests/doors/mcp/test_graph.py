@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 OWNERS = Owners(store=GRAPH, profile="graph")
 ADA = {"name": "Ada", "entityType": "person", "observations": ["Likes tabs", "Lives in Paris"]}
-BOB = {"name": "Bob", "entityType": "person", "observations": []}
+BOB: dict[str, Any] = {"name": "Bob", "entityType": "person", "observations": []}
 TAX = {"name": "Tax report", "entityType": "document", "observations": ["Due in May"]}
 KNOWS = {"from": "Ada", "to": "Bob", "relationType": "knows"}
 WRITES = {"from": "Bob", "to": "Tax report", "relationType": "writes"}

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jsonschema
 import mcp_types as types
@@ -110,8 +110,9 @@ def _words(schema: Any) -> set[str]:
     """Return the keywords that *schema* uses."""
     if not isinstance(schema, dict):
         return set()
-    below = [*schema.get("properties", {}).values(), schema.get("items")]
-    return set(schema).union(*map(_words, below))
+    known = cast("dict[str, Any]", schema)
+    below = [*known.get("properties", {}).values(), known.get("items")]
+    return set(known).union(*map(_words, below))
 
 
 @pytest.mark.parametrize("owners", EVERY)
