@@ -2,7 +2,8 @@
 
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from operator import ge, gt, le, lt
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote
@@ -12,11 +13,18 @@ from msgspec import Struct
 
 from holdfast.doors.adapters.tools import finished, plain_handle
 from holdfast.ground import json_values
-from holdfast.ground.errors import CursorExpired, InvalidInput, MissingExtra, NotFound
+from holdfast.ground.errors import (
+    CursorExpired,
+    HeadVersion,
+    InvalidInput,
+    MissingExtra,
+    NotFound,
+    TooLarge,
+)
 from holdfast.library.bridges import NamedStore
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.edits import Edit, Remove, Save
-from holdfast.memories.stores.records import Memory
+from holdfast.memories.stores.records import Memory, Version
 
 try:
     from langgraph.store.base import (
@@ -39,14 +47,16 @@ except ImportError as error:
 LABELS_MOST: Final = 19
 PATH_BYTES: Final = 1_024
 VALUE_BYTES: Final = 102_400
+VALUE_DEPTH: Final = 64
 PUTS_MOST: Final = 1_000
 """Puts of one batch, which are one transaction."""
+MATCHES_MOST: Final = 100
+"""Matches of a query that a search considers, the best ones."""
 _ENDING: Final = ".json"
 _SAFE: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) not in "/%.")
 _CACHE_BYTES: Final = 67_108_864
-_DEPTH: Final = 64
 _FETCHED_ONE_BY_ONE: Final = 20
-_MATCHES_MOST: Final = 100
+_CHANGES_AT_ONCE: Final = 1_000
 
 _sorted: Final = msgspec.json.Encoder(order="sorted").encode
 Namespace = tuple[str, ...]
@@ -57,87 +67,132 @@ class HoldfastStore(BaseStore):
 
     *store* is an id, or a name that the first write gives to a new store. *root* is put before
     every namespace and taken off every answer: nothing outside of it can be reached. Each item is
-    one memory, with versions, full text and a file in a mount. `ttl` and `index` are not supported:
-    every text can be searched.
+    one memory, with versions, full text and a file in a mount. `ttl` is not supported, and `index`
+    is ignored: every text can be searched, the names of namespaces and keys too.
     """
 
     __slots__ = ("_hf", "_index", "_root", "_store")
 
     def __init__(self, hf: Holdfast, store: str = "langgraph", *, root: Namespace = ()) -> None:
+        if isinstance(root, str):  # pyright: ignore[reportUnnecessaryIsInstance] - of a caller
+            raise InvalidInput("root", "must be a tuple of labels", given=root)
         self._hf = plain_handle(hf)
         self._root = tuple(root)
         self._store = NamedStore(self._hf.memory_stores, store)
         self._index = _Index(self._hf)
-        if self._root:
-            validate_op_namespace(PutOp(self._root, "key", {}))
+        self._directory(())
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Run *ops*: reads see the state before the batch, and all puts are one transaction."""
         given = list(ops)
-        for op in given:
-            validate_op_namespace(op)
-        puts = {(op.namespace, op.key): op for op in given if isinstance(op, PutOp)}
-        prepared = [self._prepared(op) for op in puts.values()]
-        results: list[Result] = [None if isinstance(op, PutOp) else self._read(op) for op in given]
-        self._write(prepared)
-        return results
+        with _host_errors():
+            puts = dict(self._prepared(op) for op in given if isinstance(op, PutOp))
+            try:
+                return self._run(given, puts)
+            except NotFound as error:
+                # A store of a name that was deleted is made again by the next write.
+                if not self._store.forget_missing(error):
+                    raise
+            return self._run(given, puts)
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Run *ops* as `batch` does, on a thread; a batch that has begun is done whole."""
         given = list(ops)
         return await finished(lambda: self.batch(given))
 
-    def history(self, namespace: Namespace, key: str) -> list[Any]:
-        """Return the versions of an item, newest first, also of a deleted one."""
-        store, path = self._store.id(), self._path(namespace, key)
-        if store is None:
-            return []
-        memories, versions = self._hf.memory_stores.memories, self._hf.memory_stores.memory_versions
-        memory = memories.at(store, path)
-        if memory is not None:
-            return list(versions.list(store, memory_id=memory.id, limit=100).all())
-        deleted = versions.list(store, operation="deleted", limit=100).all()
-        known = next((each.memory_id for each in deleted if each.path == path), None)
-        return list(versions.list(store, memory_id=known, limit=100).all()) if known else []
+    def history(self, namespace: Namespace, key: str) -> list[Version]:
+        """Return the versions of an item without their values, newest first.
+
+        Of a deleted item they are those of its last life.
+        """
+        path = self._path(namespace, key)
+        with _host_errors():
+            store = self._store.id()
+            if store is None:
+                return []
+            versions = self._hf.memory_stores.memory_versions
+            memory = self._hf.memory_stores.memories.at(store, path)
+            id = None if memory is None else memory.id
+            if id is None:
+                deleted = versions.list(store, operation="deleted", limit=100).all()
+                id = next((each.memory_id for each in deleted if each.path == path), None)
+            return list(versions.list(store, memory_id=id, limit=100).all()) if id else []
 
     def restore(self, version_id: str) -> Item:
-        """Bring a version of an item back, as a new version."""
-        memory = self._hf.memory_stores.memory_versions.restore(
-            version_id, memory_store_id=self._known_store()
-        )
-        full = self._hf.memory_stores.memories.retrieve(
-            memory.id, memory_store_id=memory.memory_store_id
-        )
-        found = self._item(full)
-        if found is None:
-            raise NotFound("item", version_id, next="The version is outside of this store's root.")
-        return found
+        """Bring a version of an item back, as a new version.
+
+        Raise NotFound for a version of anything that is no item below the root, and ContentGone
+        for one whose value was redacted.
+        """
+        memories, versions = self._hf.memory_stores.memories, self._hf.memory_stores.memory_versions
+        with _host_errors():
+            store = self._store.id()
+            if store is None:
+                raise NotFound("version", version_id)
+            version = versions.retrieve(version_id, memory_store_id=store)
+            path = self._path_now(store, version)
+            if version.redacted_at is None and not self._is_item(path, version):
+                raise NotFound("version", version_id, next="It is of no item of this store.")
+            memory = versions.restore(version_id, memory_store_id=store)
+            found = self._item(memories.retrieve(memory.id, memory_store_id=store))
+            if found is None:
+                raise NotFound("version", version_id, next="It was changed meanwhile.")
+            return found
 
     def forget(self, namespace: Namespace) -> int:
-        """Delete everything below *namespace* for good, and redact its versions; return how much.
+        """Delete everything below *namespace* for good, with all versions; return how much.
 
-        Nothing of it can be restored.
+        Nothing of it can be restored, and no byte of it stays. Items that others put meanwhile
+        stay.
         """
-        store = self._store.id()
-        if store is None:
-            return 0
-        directory = _directory((*self._root, *namespace))
-        stores = self._hf.memory_stores
-        deleted = stores.memories.delete_under(store, directory)
-        for version in stores.memory_versions.list(store, limit=100).all():
-            below = version.path is not None and version.path.startswith(directory)
-            if below and version.redacted_at is None:
-                stores.memory_versions.redact(version.id, memory_store_id=store)
-        return deleted
+        directory = self._directory(namespace)
+        with _host_errors():
+            store = self._store.id()
+            if store is None:
+                return 0
+            deleted = self._hf.memory_stores.memories.delete_under(store, directory)
+            self._redact_below(store, directory)
+            return deleted
 
-    def _known_store(self) -> str:
-        store = self._store.id()
-        if store is None:
-            raise NotFound("memory store", self._store.name, next="Put an item first.")
-        return store
+    def _redact_below(self, store: str, directory: str) -> None:
+        """Redact all versions below *directory*, and those elsewhere of what was deleted there."""
+        versions = self._hf.memory_stores.memory_versions
+        known = [each for each in versions.list(store, limit=100).all() if each.redacted_at is None]
+        below = [each for each in known if (each.path or "").startswith(directory)]
+        deleted = {each.memory_id for each in below if each.operation == "deleted"}
+        ids = [each.id for each in below]
+        ids += [each.id for each in known if each not in below and each.memory_id in deleted]
+        for id in ids:
+            try:
+                versions.redact(id, memory_store_id=store)
+            except HeadVersion:
+                continue
+
+    def _path_now(self, store: str, version: Version) -> str:
+        """Return where a restore of *version* writes: the path of the live memory, or its own."""
+        try:
+            live = self._hf.memory_stores.memories.retrieve(
+                version.memory_id, memory_store_id=store, view="basic"
+            )
+        except NotFound:
+            return version.path or ""
+        return live.path
+
+    def _is_item(self, path: str, version: Version) -> bool:
+        place = self._placed(path)
+        return place is not None and (
+            version.operation == "deleted" or _decoded(version.content) is not None
+        )
+
+    def _run(self, ops: Sequence[Op], puts: Mapping[str, str | None]) -> list[Result]:
+        results = [self._read(op) for op in ops]
+        self._write(puts)
+        return results
 
     def _read(self, op: Op) -> Result:
         match op:
+            case PutOp():
+                return None
             case GetOp():
                 return self._get(op)
             case SearchOp():
@@ -145,7 +200,7 @@ class HoldfastStore(BaseStore):
             case ListNamespacesOp():
                 return self._namespaces(op)
             case _:
-                raise TypeError(f"{type(op).__name__} is no operation of a store")
+                raise ValueError(f"{type(op).__name__} is no operation of a store")
 
     def _get(self, op: GetOp) -> Item | None:
         path, store = self._path(op.namespace, op.key), self._store.id()
@@ -155,47 +210,49 @@ class HoldfastStore(BaseStore):
         return None if memory is None else self._item(memory)
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
-        tests = [_test(name, wanted) for name, wanted in (op.filter or {}).items()]
-        store = self._store.id()
+        _check_page(op)
+        fits = _members({} if op.filter is None else op.filter)
+        directory, store = self._directory(op.namespace_prefix), self._store.id()
         if store is None:
             return []
-        directory = _directory((*self._root, *op.namespace_prefix))
-        if op.query:
-            found = self._matching(store, op.query, directory, op.offset + op.limit, bool(tests))
-        else:
-            heads = self._index.below(store, directory)
-            heads.sort(key=_newest_first)
-            found = [(each, None) for each in heads]
-        if not tests:
-            found = found[op.offset : op.offset + op.limit]
+        found = self._ranked(store, directory, op)
+        first, last = op.offset, op.offset + op.limit
+        if not op.filter:
+            found, first, last = found[first:last], 0, op.limit
         values = self._index.values(store, directory, [head for head, _ in found])
-        items = [
-            self._found(head, values[head.id], score) for head, score in found if head.id in values
-        ]
-        if tests:
-            items = [each for each in items if all(test(each.value) for test in tests)]
-            items = items[op.offset : op.offset + op.limit]
-        return items
+        items = [(head, values[head.id], score) for head, score in found if head.id in values]
+        chosen = [each for each in items if fits(each[1])][first:last]
+        return [self._found(head, value, score) for head, value, score in chosen]
 
-    def _matching(
-        self, store: str, query: str, directory: str, most: int, filtered: bool
-    ) -> list[tuple[Memory, float | None]]:
-        limit = _MATCHES_MOST if filtered else min(max(most, 1), _MATCHES_MOST)
+    def _ranked(
+        self, store: str, directory: str, op: SearchOp
+    ) -> list[tuple["_Head", float | None]]:
+        """Return the items below *directory* in the order of a search, with their scores."""
+        if not (op.query and op.query.strip()):
+            return [(head, None) for head in sorted(self._index.below(store, directory))]
+        most = MATCHES_MOST if op.filter else min(max(op.offset + op.limit, 1), MATCHES_MOST)
         matches = self._hf.memory_stores.memories.search(
-            store, query, limit=limit, path_prefix=directory
+            store, op.query, limit=most, path_prefix=directory
         )
-        best = max((each.score for each in matches), default=1.0) or 1.0
-        return [(each.memory, min(1.0, max(0.0, each.score / best))) for each in matches]
+        heads = {head.id: head for head in self._index.below(store, directory)}
+        found: list[tuple[_Head, float | None]] = []
+        score = best = matches[0].score if matches else 1.0
+        for each in matches:
+            # More of the words count before the score: a later match never has a higher one.
+            score = min(score, each.score)
+            if (head := heads.get(each.memory.id)) is not None:
+                found.append((head, score / best if best else 1.0))
+        return found
 
     def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
-        store = self._store.id()
-        heads = [] if store is None else self._index.below(store, _directory(self._root))
-        depth = len(self._root)
-        namespaces = {_labels(head.path)[0][depth:] for head in heads}
+        _check_page(op)
+        validate_op_namespace(op)
+        store, depth = self._store.id(), len(self._root)
+        heads = [] if store is None else self._index.below(store, self._directory(()))
         conditions = op.match_conditions or ()
         found = {
-            each[: op.max_depth] if op.max_depth is not None else each
-            for each in namespaces
+            each[: op.max_depth]
+            for each in {head.namespace[depth:] for head in heads}
             if all(_fits(each, condition) for condition in conditions)
         }
         return sorted(found)[op.offset : op.offset + op.limit]
@@ -213,17 +270,17 @@ class HoldfastStore(BaseStore):
             raise ValueError(f"value is {size:,} bytes as JSON, more than {VALUE_BYTES:,}")
         return path, content
 
-    def _write(self, puts: Sequence[tuple[str, str | None]]) -> None:
+    def _write(self, puts: Mapping[str, str | None]) -> None:
         if not puts:
             return
         if len(puts) > PUTS_MOST:
             raise ValueError(f"a batch has {len(puts):,} puts, more than {PUTS_MOST:,}")
-        store = self._store.id(create=any(content is not None for _, content in puts))
+        store = self._store.id(create=any(content is not None for content in puts.values()))
         if store is None:
             return
         memories = self._hf.memory_stores.memories
         edits: list[Edit] = []
-        for path, content in puts:
+        for path, content in puts.items():
             if content is not None:
                 edits.append(Save(path=path, content=content))
             elif (memory := memories.at(store, path)) is not None:
@@ -231,45 +288,88 @@ class HoldfastStore(BaseStore):
         if edits:
             memories.apply(store, edits, edit_id=f"edit_{secrets.token_hex(16)}")
 
-    def _path(self, namespace: Namespace, key: str) -> str:
+    def _directory(self, namespace: Namespace) -> str:
+        """Return the directory of *namespace*; InvalidNamespaceError for one over a limit."""
         labels = (*self._root, *namespace)
+        validate_op_namespace(GetOp(labels, ""))
         if len(labels) > LABELS_MOST:
             raise InvalidNamespaceError(
                 f"the namespace has {len(labels)} labels, more than {LABELS_MOST}"
             )
+        directory = _directory(labels)
+        size = len(directory) + len(_ENDING)
+        if size > PATH_BYTES:
+            raise InvalidNamespaceError(
+                f"the namespace is {size:,} bytes as a path, more than {PATH_BYTES:,}"
+            )
+        return directory
+
+    def _path(self, namespace: Namespace, key: str) -> str:
         if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance] - of a caller
             raise TypeError(f"key must be text, is {type(key).__name__}")
-        path = f"{_directory(labels)}{quote(_text(key), safe=_SAFE)}{_ENDING}"
+        path = f"{self._directory(namespace)}{_segment(key)}{_ENDING}"
         if len(path) > PATH_BYTES:
             raise ValueError(
                 f"namespace and key are {len(path):,} bytes as a path, more than {PATH_BYTES:,}"
             )
         return path
 
+    def _placed(self, path: str) -> tuple[Namespace, str] | None:
+        """Return the namespace below the root and the key of *path*; None if it is no item's."""
+        place, depth = _place(path), len(self._root)
+        if place is None or place[0][:depth] != self._root:
+            return None
+        return place[0][depth:], place[1]
+
     def _item(self, memory: Memory) -> Item | None:
-        namespace, key = _labels(memory.path)
-        depth = len(self._root)
-        value = _decoded(memory.content)
-        if namespace[:depth] != self._root or value is None:
+        place, value = self._placed(memory.path), _decoded(memory.content)
+        if place is None or value is None:
             return None
         return Item(
             value=value,
-            key=key,
-            namespace=namespace[depth:],
+            key=place[1],
+            namespace=place[0],
             created_at=memory.created_at,
             updated_at=memory.updated_at,
         )
 
-    def _found(self, head: Memory, value: dict[str, Any], score: float | None) -> SearchItem:
-        namespace, key = _labels(head.path)
+    def _found(self, head: "_Head", value: dict[str, Any], score: float | None) -> SearchItem:
         return SearchItem(
-            namespace[len(self._root) :],
-            key,
-            dict(value),
-            head.created_at,
-            head.updated_at,
+            head.namespace[len(self._root) :],
+            head.key,
+            # The caller's own: the cached value is not for others to change.
+            cast("dict[str, Any]", msgspec.json.decode(msgspec.json.encode(value))),
+            head.memory.created_at,
+            head.memory.updated_at,
             score,
         )
+
+
+@contextmanager
+def _host_errors() -> Generator[None]:
+    """Raise errors about what was given as ValueError, which LangGraph documents."""
+    try:
+        yield
+    except (InvalidInput, TooLarge) as error:
+        raise ValueError(str(error)) from error
+
+
+class _Head(Struct, frozen=True):
+    """The memory of an item, in the basic view, with its names; sorts newest first."""
+
+    memory: Memory
+    namespace: Namespace
+    key: str
+
+    @property
+    def id(self) -> str:
+        return self.memory.id
+
+    def __lt__(self, other: "_Head") -> bool:
+        mine, others = self.memory.updated_at, other.memory.updated_at
+        if mine != others:
+            return mine > others
+        return (self.namespace, self.key) < (other.namespace, other.key)
 
 
 class _Value(Struct, frozen=True):
@@ -279,7 +379,7 @@ class _Value(Struct, frozen=True):
 
 
 class _Index:
-    """Heads of a store by path, brought up to date by its changes before each use.
+    """Items of a store, brought up to date by its changes before each use.
 
     Values are cached up to a byte budget.
     """
@@ -287,36 +387,40 @@ class _Index:
     def __init__(self, hf: Holdfast) -> None:
         self._hf, self._lock = hf, threading.Lock()
         self._store, self._seq = "", 0
-        self._heads: dict[str, Memory] = {}
+        self._heads: dict[str, _Head] = {}
         self._values: dict[str, _Value] = {}
         self._bytes = 0
 
-    def below(self, store: str, directory: str) -> list[Memory]:
-        """Return the items of *store* below *directory*, in the basic view."""
+    def below(self, store: str, directory: str) -> list[_Head]:
+        """Return the items of *store* below *directory*."""
         with self._lock:
             self._refresh(store)
-            return [
-                head
-                for head in self._heads.values()
-                if head.path.startswith(directory) and head.path.endswith(_ENDING)
-            ]
+            heads = list(self._heads.values())
+        return [head for head in heads if head.memory.path.startswith(directory)]
 
     def values(
-        self, store: str, directory: str, heads: Sequence[Memory]
+        self, store: str, directory: str, heads: Sequence[_Head]
     ) -> dict[str, dict[str, Any]]:
         """Return the values of *heads* by their ids; what was deleted meanwhile is left out."""
         with self._lock:
-            missing = {head.id: head for head in heads if not self._cached(head)}
-            for memory in self._fetched(store, directory, missing):
-                self._store_value(memory)
-            found = {head.id: self._values.get(head.id) for head in heads}
-            return {id: each.value for id, each in found.items() if each is not None}
+            missing = {head.id for head in heads if not self._is_cached(head.memory)}
+            fetched = {each.id: each for each in self._fetched(store, directory, missing)}
+            found = {
+                head.id: _decoded(fetched[head.id].content)
+                if head.id in fetched
+                else self._values[head.id].value
+                for head in heads
+                if head.id in fetched or head.id not in missing
+            }
+            for id, memory in fetched.items():
+                self._cache(memory, found[id])
+        return {id: value for id, value in found.items() if value is not None}
 
-    def _cached(self, head: Memory) -> bool:
+    def _is_cached(self, head: Memory) -> bool:
         known = self._values.get(head.id)
         return known is not None and known.sha256 == head.content_sha256
 
-    def _fetched(self, store: str, directory: str, missing: dict[str, Memory]) -> list[Memory]:
+    def _fetched(self, store: str, directory: str, missing: set[str]) -> list[Memory]:
         memories = self._hf.memory_stores.memories
         if len(missing) > _FETCHED_ONE_BY_ONE:
             page = memories.list(store, path_prefix=directory, limit=100, view="full")
@@ -325,18 +429,23 @@ class _Index:
         for id in missing:
             try:
                 found.append(memories.retrieve(id, memory_store_id=store))
-            except NotFound:
-                self._values.pop(id, None)
+            except NotFound as error:
+                if error.kind == "memory store":
+                    raise
         return found
 
-    def _store_value(self, memory: Memory) -> None:
-        value = _decoded(memory.content)
+    def _cache(self, memory: Memory, value: dict[str, Any] | None) -> None:
+        self._drop(memory.id)
         if value is None:
             return
-        if self._bytes > _CACHE_BYTES:
+        if self._bytes + memory.content_size_bytes > _CACHE_BYTES:
             self._values, self._bytes = {}, 0
         self._bytes += memory.content_size_bytes
         self._values[memory.id] = _Value(memory.content_sha256, value, memory.content_size_bytes)
+
+    def _drop(self, id: str) -> None:
+        known = self._values.pop(id, None)
+        self._bytes -= 0 if known is None else known.size
 
     def _refresh(self, store: str) -> None:
         memories = self._hf.memory_stores.memories
@@ -348,35 +457,49 @@ class _Index:
             while more:
                 page = memories.changes(store, self._seq)
                 for change in page.changes:
-                    self._heads.pop(change.memory_id, None)
-                    if change.memory is not None:
-                        self._heads[change.memory_id] = change.memory
-                more, self._seq = bool(page.changes), page.seq
+                    self._put(change.memory_id, change.memory)
+                more, self._seq = len(page.changes) >= _CHANGES_AT_ONCE, page.seq
         except CursorExpired:
             self._load(store)
 
     def _load(self, store: str) -> None:
         snapshot = self._hf.memory_stores.memories.snapshot(store)
+        self._heads, self._values, self._bytes = {}, {}, 0
+        for memory in snapshot.memories:
+            self._put(memory.id, memory)
         self._store, self._seq = store, snapshot.seq
-        self._heads = {each.id: each for each in snapshot.memories}
+
+    def _put(self, id: str, memory: Memory | None) -> None:
+        self._heads.pop(id, None)
+        if memory is None:
+            self._drop(id)
+        elif (place := _place(memory.path)) is not None:
+            self._heads[id] = _Head(memory, *place)
 
 
-def _newest_first(head: Memory) -> tuple[float, Namespace, str]:
-    namespace, key = _labels(head.path)
-    return -head.updated_at.timestamp(), namespace, key
+# Names and values.
 
 
 def _directory(labels: Namespace) -> str:
-    return "/" + "".join(f"{quote(_text(label), safe=_SAFE)}/" for label in labels)
+    return "/" + "".join(f"{_segment(label)}/" for label in labels)
 
 
-def _text(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
+def _segment(text: str) -> str:
+    """Return *text* as a segment of a path; two texts never have the same one."""
+    return quote(text.encode("utf-8", "surrogatepass"), safe=_SAFE).replace(".", "%2E")
 
 
-def _labels(path: str) -> tuple[Namespace, str]:
+def _place(path: str) -> tuple[Namespace, str] | None:
+    """Return the labels and the key of *path*; None for a path that no item has."""
     *labels, name = path[1:].split("/")
-    return tuple(map(_unquoted, labels)), _unquoted(name.removesuffix(_ENDING))
+    try:
+        namespace = tuple(map(_unquoted, labels))
+        key = _unquoted(name.removesuffix(_ENDING))
+    except UnicodeDecodeError:
+        return None
+    if not all(namespace) or f"{_directory(namespace)}{_segment(key)}{_ENDING}" != path:
+        return None
+    return namespace, key
 
 
 def _unquoted(segment: str) -> str:
@@ -385,7 +508,7 @@ def _unquoted(segment: str) -> str:
 
 def _encoded(value: Mapping[str, Any]) -> str:
     try:
-        raw = json_values.encode(dict(value), root="$", depth=_DEPTH, field="value")
+        raw = json_values.encode(dict(value), root="$", depth=VALUE_DEPTH, field="value")
     except InvalidInput as error:
         raise TypeError(str(error)) from error
     return msgspec.json.format(_sorted(json_values.decode(raw)), indent=2).decode()
@@ -399,8 +522,15 @@ def _decoded(content: str | None) -> dict[str, Any] | None:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
+def _check_page(op: SearchOp | ListNamespacesOp) -> None:
+    if op.limit < 0 or op.offset < 0:
+        raise ValueError(f"limit and offset must be 0 or more, are {op.limit} and {op.offset}")
+
+
 def _fits(namespace: Namespace, condition: MatchCondition) -> bool:
     wanted = condition.path
+    if condition.match_type not in {"prefix", "suffix"}:
+        raise ValueError(f"{condition.match_type} is not known; a match is by prefix or suffix")
     if len(wanted) > len(namespace):
         return False
     part = namespace[: len(wanted)]
@@ -412,28 +542,54 @@ def _fits(namespace: Namespace, condition: MatchCondition) -> bool:
 # Filters.
 
 _ORDERS: Final = {"$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
-Test = Callable[[Mapping[str, Any]], bool]
+_KNOWN: Final = ("$eq", "$ne", *_ORDERS)
+Condition = Callable[[Any], bool]
 
 
-def _test(name: str, wanted: object) -> Test:
-    """Return the test of one member of a filter; ValueError for an unknown operator."""
-    if name.startswith("$"):
-        raise ValueError(f"{name} is not known as a filter; filters are by the name of a field")
-    if isinstance(wanted, Mapping) and any(str(each).startswith("$") for each in wanted):
-        tests = [_operator(str(each), against) for each, against in wanted.items()]
-        return lambda value: all(test(value.get(name)) for test in tests)
-    return lambda value: _equal(value.get(name), wanted)
+def _members(wanted: Mapping[str, Any]) -> Condition:
+    """Return whether a mapping has the members of a filter; only those count.
+
+    Raise ValueError for an operator that is not known, wherever it stands.
+    """
+    conditions = {str(name): _condition(each) for name, each in wanted.items()}
+    if unknown := next((name for name in conditions if name.startswith("$")), None):
+        raise ValueError(f"{unknown} is not known as a filter; filters are by the name of a field")
+    return lambda given: (
+        isinstance(given, Mapping)
+        and all(
+            fits(cast("Mapping[str, Any]", given).get(name)) for name, fits in conditions.items()
+        )
+    )
 
 
-def _operator(operator: str, against: object) -> Callable[[object], bool]:
-    if operator == "$eq":
-        return lambda given: _equal(given, against)
-    if operator == "$ne":
-        return lambda given: not _equal(given, against)
+def _condition(wanted: Any) -> Condition:
+    if isinstance(wanted, Mapping):
+        members = cast("Mapping[str, Any]", wanted)
+        if not any(str(each).startswith("$") for each in members):
+            return _members(members)
+        tests = [_operator(str(name), against) for name, against in members.items()]
+        return lambda given: all(test(given) for test in tests)
+    if isinstance(wanted, list | tuple):
+        elements = [_condition(each) for each in cast("Sequence[Any]", wanted)]
+        return lambda given: (
+            isinstance(given, list)
+            and len(cast("list[Any]", given)) == len(elements)
+            and all(
+                fits(each) for fits, each in zip(elements, cast("list[Any]", given), strict=True)
+            )
+        )
+    if isinstance(wanted, bool):
+        return lambda given: given is wanted
+    return lambda given: not isinstance(given, bool) and given == wanted
+
+
+def _operator(operator: str, against: Any) -> Condition:
+    if operator not in _KNOWN:
+        raise ValueError(f"{operator} is not known as an operator; there are {', '.join(_KNOWN)}")
     compare = _ORDERS.get(operator)
     if compare is None:
-        known = ", ".join(("$eq", "$ne", *_ORDERS))
-        raise ValueError(f"{operator} is not known as an operator; there are {known}")
+        equal = _condition(against)
+        return equal if operator == "$eq" else lambda given: not equal(given)
     return lambda given: _comparable(given, against) and compare(given, against)
 
 
@@ -442,20 +598,3 @@ def _comparable(given: object, against: object) -> bool:
         isinstance(each, int | float) and not isinstance(each, bool) for each in (given, against)
     )
     return numbers or (isinstance(given, str) and isinstance(against, str))
-
-
-def _equal(given: object, wanted: object) -> bool:
-    """Return whether *given* is *wanted*; of a mapping only the members of *wanted* count."""
-    if isinstance(wanted, Mapping):
-        return isinstance(given, Mapping) and all(
-            _equal(given.get(name), each) for name, each in wanted.items()
-        )
-    if isinstance(wanted, list | tuple):
-        return (
-            isinstance(given, list)
-            and len(given) == len(wanted)
-            and all(map(_equal, given, wanted))
-        )
-    if isinstance(given, bool) or isinstance(wanted, bool):
-        return given is wanted
-    return given == wanted

@@ -1,6 +1,7 @@
 """What several adapters share: handles, threads, and our tools for a host."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -10,6 +11,8 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.tools.base import Tool, lay_out
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 
 def plain_handle(hf: Holdfast) -> Holdfast:
@@ -35,8 +38,19 @@ async def finished(work: Callable[[], T]) -> T:
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        await asyncio.wait({running})
+        await _ended(running)
         raise
+
+
+async def _ended(running: asyncio.Future[Any]) -> None:
+    """Wait for the end of *running*, also when cancelled again; log how it failed."""
+    while not running.done():
+        try:
+            await asyncio.wait({running})
+        except asyncio.CancelledError:  # the first cancellation goes on at the end
+            continue
+    if not running.cancelled() and (error := running.exception()) is not None:
+        _log.warning("a call that was cancelled has failed: %s", type(error).__name__)
 
 
 def chosen_user(user: Any, context: Any) -> str:

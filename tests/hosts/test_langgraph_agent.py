@@ -1,0 +1,230 @@
+"""Graphs of LangGraph on our store: async calls, cancellation, restarts, handles, imports."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+from langgraph.graph import END, START, StateGraph
+from langgraph.store.base import BaseStore, Op, Result
+
+import holdfast
+from holdfast.doors.adapters.langgraph import HoldfastStore
+from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.library.holdfast import Holdfast
+
+pytestmark = pytest.mark.anyio
+
+NS = ("users", "ada")
+WAIT = 60
+
+
+# Async.
+
+
+async def test_async_calls_do_the_same(hf: Holdfast) -> None:
+    store = HoldfastStore(hf)
+    await store.aput(NS, "k", {"text": "tabs"})
+
+    item = await store.aget(NS, "k")
+
+    assert item is not None
+    assert item == store.get(NS, "k")
+    assert [each.key for each in await store.asearch(NS, query="tabs")] == ["k"]
+    assert await store.alist_namespaces() == [NS]
+    await store.adelete(NS, "k")
+    assert await store.aget(NS, "k") is None
+
+
+async def test_many_callers_at_once_lose_nothing(hf: Holdfast) -> None:
+    store = HoldfastStore(hf)
+
+    await asyncio.gather(*(store.aput(NS, f"k{n}", {"n": n}) for n in range(64)))
+
+    assert {each.value["n"] for each in await store.asearch(NS, limit=100)} == set(range(64))
+
+
+class Held(HoldfastStore):
+    """A store whose batches wait, once they have begun, until they are released."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        super().__init__(hf)
+        self.begun, self.release = threading.Event(), threading.Event()
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        self.begun.set()
+        assert self.release.wait(WAIT)
+        return super().batch(ops)
+
+
+async def test_a_write_that_has_begun_is_done_before_its_cancellation_goes_on(
+    hf: Holdfast,
+) -> None:
+    store = Held(hf)
+    putting = asyncio.create_task(store.aput(NS, "k", {"n": 1}))
+    assert await asyncio.to_thread(store.begun.wait, WAIT)
+
+    for _ in range(3):
+        putting.cancel()
+        await asyncio.sleep(0)
+    assert not putting.done()
+    store.release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await putting
+
+    item = HoldfastStore(hf).get(NS, "k")
+    assert item is not None
+    assert item.value == {"n": 1}
+
+
+async def test_a_cancelled_write_that_fails_is_logged_without_its_text(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with holdfast.open(":memory:") as hf:
+        store = Held(hf)
+        putting = asyncio.create_task(store.aput(NS, "k", {"secret": {1}}))
+        assert await asyncio.to_thread(store.begun.wait, WAIT)
+        putting.cancel()
+        store.release.set()
+        with pytest.raises(asyncio.CancelledError):
+            await putting
+
+    assert caplog.messages == ["a call that was cancelled has failed: TypeError"]
+
+
+# Handles.
+
+
+def test_a_handle_of_a_session_reaches_its_store_alone(hf: Holdfast) -> None:
+    stores = hf.memory_stores
+    mine, other = stores.create(name="mine"), stores.create(name="other")
+    session = hf.sessions.create(
+        agent={"type": "agent", "id": "agent_1"},
+        environment_id="env_1",
+        resources=[{"type": "memory_store", "memory_store_id": mine.id, "access": "read_write"}],
+    )
+    narrowed = hf.for_session(session.id)
+
+    store = HoldfastStore(narrowed, mine.id)
+    store.put(NS, "k", {"text": "tabs"})
+
+    assert [each.key for each in store.search(NS, query="tabs")] == ["k"]
+    assert len(HoldfastStore(hf, mine.id).search(NS)) == 1
+    with pytest.raises(HoldfastError):
+        HoldfastStore(narrowed, other.id).put(NS, "k", {"text": "tabs"})
+
+
+async def test_an_async_handle_is_refused_at_construction(tmp_path: Path) -> None:
+    async with await holdfast.aio.open(tmp_path / "h.db") as hf:
+        with pytest.raises(InvalidInput, match="synchronous methods"):
+            HoldfastStore(hf)  # pyright: ignore[reportArgumentType] - what a user may try
+
+
+# A graph.
+
+
+class State(TypedDict, total=False):
+    said: str
+    known: str
+
+
+def remember(state: State, *, store: BaseStore) -> State:
+    """Return what is known of the user, and put what was said."""
+    item = store.get(NS, "profile")
+    if "said" in state:
+        store.put(NS, "profile", {"text": state["said"]})
+    return {"known": item.value["text"] if item else ""}
+
+
+async def aremember(state: State, *, store: BaseStore) -> State:
+    """Return what is known of the user, and put what was said."""
+    item = await store.aget(NS, "profile")
+    if "said" in state:
+        await store.aput(NS, "profile", {"text": state["said"]})
+    return {"known": item.value["text"] if item else ""}
+
+
+def graph_of(node: object, hf: Holdfast) -> Any:
+    """Return the graph of one node; its types are generic in what a test does not name."""
+    graph: Any = StateGraph(State)
+    graph.add_node("remember", node)
+    graph.add_edge(START, "remember")
+    graph.add_edge("remember", END)
+    return graph.compile(store=HoldfastStore(hf))
+
+
+def test_a_graph_knows_after_a_restart_what_it_was_told(tmp_path: Path) -> None:
+    known: list[str] = []
+    for said in ("likes tabs", "likes spaces", "likes both"):
+        with holdfast.open(tmp_path / "h.db") as hf:
+            known.append(graph_of(remember, hf).invoke({"said": said})["known"])
+
+    assert known == ["", "likes tabs", "likes spaces"]
+
+
+async def test_an_async_graph_knows_after_a_restart_what_it_was_told(tmp_path: Path) -> None:
+    known: list[str] = []
+    for said in ("likes tabs", "likes spaces"):
+        with holdfast.open(tmp_path / "h.db") as hf:
+            known.append((await graph_of(aremember, hf).ainvoke({"said": said}))["known"])
+
+    assert known == ["", "likes tabs"]
+
+
+KILLED = """
+import os, sys
+import holdfast
+from holdfast.doors.adapters.langgraph import HoldfastStore
+HoldfastStore(holdfast.open(sys.argv[1])).put(("users", "ada"), "k", {"n": 1})
+os._exit(9)
+"""
+
+
+def test_a_put_that_returned_is_there_after_the_process_was_killed(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path / "h.db")], check=False, timeout=WAIT
+    )
+
+    assert ended.returncode == 9
+    with holdfast.open(tmp_path / "h.db") as hf:
+        assert len(HoldfastStore(hf).search(NS)) == 1
+
+
+# Imports.
+
+OTHERS = """
+import sys
+from holdfast.doors.adapters import {name}
+hosts = ("agents", "agent_framework", "google", "llama_index", "pydantic_ai", "strands", "crewai",
+    "langchain", "anthropic", "openai", "mcp")
+print(sorted({{each.partition(".")[0] for each in sys.modules}} & set(hosts)))
+"""
+MISSING = """
+import sys
+sys.modules["{host}"] = None
+try:
+    from holdfast.doors.adapters import {name}
+except ImportError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def output(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=WAIT
+    ).stdout.strip()
+
+
+def test_the_import_of_the_store_imports_no_other_host() -> None:
+    assert output(OTHERS.format(name="langgraph")) == "[]"
+
+
+@pytest.mark.parametrize("name", ["langgraph", "langchain"])
+def test_a_missing_host_is_named(name: str) -> None:
+    shown = output(MISSING.format(name=name, host=name))
+
+    assert shown == f"MissingExtra '{name}' is not installed. Install it: pip install {name}"
