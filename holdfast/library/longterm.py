@@ -110,6 +110,11 @@ class LongTermSpec(Struct, frozen=True, kw_only=True):
     options: LongTermOptions = LongTermOptions()
 
 
+def is_disabled_here() -> bool:
+    """Check whether the environment of this process disables long-term memory for every user."""
+    return not is_on(enabled=True, variable=os.environ.get(ENABLED))
+
+
 def open_longterm(
     context: StoresContext, shared: Shared, spec: LongTermSpec, *, trace_content: bool = False
 ) -> LongTermMemory | None:

@@ -7,20 +7,27 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, cast
+
+from msgspec.structs import replace
 
 from holdfast import LongTermMemory, recalled_block
-from holdfast.doors.adapters.tools import blocking_handle, chosen_user
-from holdfast.ground.errors import HoldfastError
+from holdfast.doors.adapters.tools import blocking_handle, chosen_user, required
+from holdfast.ground.errors import InvalidInput, LongTermOff
 from holdfast.library.aio import AsyncHoldfast
+from holdfast.library.bridges import NamedStore
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.longterm import is_disabled_here
 from holdfast.memories.longterm.records import LongTermOptions
+from holdfast.tools import durable, files, longterm
+from holdfast.tools.base import JSON, Tool
 
 RECALL_MOST: Final = 2.0
 """Seconds that a recall may take; a request goes on without it then."""
 BUDGET: Final = 8_192
+K_MOST: Final = 100
 USERS_CACHED: Final = 1_024
 _QUERY_CHARACTERS: Final = 2_048
 
@@ -37,6 +44,8 @@ class UserMemories:
     nothing is recalled or remembered.
     """
 
+    recall_seconds: float = RECALL_MOST
+
     def __init__(
         self,
         hf: "Holdfast | AsyncHoldfast",
@@ -50,47 +59,77 @@ class UserMemories:
         extractor: Any = None,
         options: LongTermOptions | None = None,
     ) -> None:
-        if not callable(user):
-            chosen_user(user, None)
+        for field, name in (("user", user), ("agent", agent)):
+            if not (callable(name) or (field == "agent" and name is None)):
+                required(field, name)
+        if not 0 <= k <= K_MOST:
+            raise InvalidInput("k", f"must be 0 to {K_MOST}", limit=K_MOST, given=k)
+        recalled_block((), budget)
         self.hf = blocking_handle(hf)
         self._user, self._agent, self._namespace = user, agent, namespace
         self._k, self._budget = k, budget
-        self._models = {"embedder": embedder, "extractor": extractor, "options": options}
+        self._models: dict[str, Any] = {
+            "embedder": embedder,
+            "extractor": extractor,
+            "options": options,
+        }
         self._lock = Lock()
-        self._cache: dict[tuple[str, str], LongTermMemory | None] = {}
+        self._cache: dict[tuple[str, str], LongTermMemory] = {}
+        self.enabled = True
+        """Whether long-term memory is enabled, as far as is known."""
+        if is_disabled_here():
+            self._disable()
 
     def user(self, context: Any = None) -> str:
         """Return the user of *context*; InvalidInput if none is named."""
         return chosen_user(self._user, context)
 
+    def agent(self, context: Any = None) -> str | None:
+        """Return the agent of *context*, None without one; InvalidInput if none is named."""
+        if self._agent is None:
+            return None
+        return required("agent", self._agent(context) if callable(self._agent) else self._agent)
+
     def longterm(self, user: str, namespace: str | None = None) -> LongTermMemory | None:
         """Return the memory of *user*, None if it is disabled."""
+        if is_disabled_here():
+            return self._disable()
         key = user, namespace or self._namespace
         with self._lock:
-            if key not in self._cache:
-                if len(self._cache) >= USERS_CACHED:
-                    self._cache.clear()
-                self._cache[key] = self.hf.longterm(
-                    user, namespace=key[1], enabled=True, **self._models
-                )
-                if self._cache[key] is None:
-                    _log.warning("long-term memory is disabled by HOLDFAST_LTM_ENABLED=0")
-            return self._cache[key]
+            memory = self._cache.get(key)
+        if memory is not None:
+            return memory
+        # Without the lock: of a server that does not respond, other users do not wait.
+        memory = self.hf.longterm(user, namespace=key[1], enabled=True, **self._models)
+        if memory is None:
+            return self._disable()
+        with self._lock:
+            if len(self._cache) >= USERS_CACHED:
+                self._cache.clear()
+            self.enabled = True
+            return self._cache.setdefault(key, memory)
+
+    def _disable(self) -> None:
+        if self.enabled:
+            _log.warning("long-term memory is disabled by HOLDFAST_LTM_ENABLED=0")
+        self.enabled = False
 
     def hydration(self, context: Any = None) -> str:
         """Return what the agent knows, for the instructions of one request; "" without an agent."""
-        if self._agent is None:
-            return ""
-        name = self._agent(context) if callable(self._agent) else self._agent
-        return self.hf.durable(name).hydrate().render()
+        name = self.agent(context)
+        return "" if name is None else self.hf.durable(name).hydrate().render()
 
     def block(self, user: str, query: str) -> str:
         """Return what is recalled for *query*, as a block; "" if nothing fits or recall fails."""
         if not query.strip():
             return ""
+        recalled = _recalls().submit(self._block, user, query)
         try:
-            return _recalls().submit(self._block, user, query).result(RECALL_MOST)
-        except (HoldfastError, TimeoutError) as error:
+            return recalled.result(self.recall_seconds)
+        except InvalidInput:
+            raise
+        except Exception as error:  # noqa: BLE001 - an embedder is the user's, and raises anything
+            recalled.cancel()
             return _without(error)
 
     async def ablock(self, user: str, query: str) -> str:
@@ -99,23 +138,78 @@ class UserMemories:
             return ""
         recalled: Future[str] = _recalls().submit(self._block, user, query)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(recalled), RECALL_MOST)
-        except (HoldfastError, TimeoutError) as error:
+            return await asyncio.wait_for(asyncio.wrap_future(recalled), self.recall_seconds)
+        except InvalidInput:
+            raise
+        except Exception as error:  # noqa: BLE001 - an embedder is the user's, and raises anything
             return _without(error)
 
     def remember(
         self, user: str, messages: Iterable[Mapping[str, str]], thread: str | None
     ) -> None:
-        """Record *messages*, each with `role` and `content`, of the conversation *thread*."""
+        """Record *messages*, each with `role` and `content`, of the conversation *thread*.
+
+        What may not be stored, such as a secret, is logged by the reason.
+        """
         memory, said = self.longterm(user), [each for each in messages if each["content"].strip()]
-        if memory is not None and said:
-            memory.remember_conversation(said, thread)
+        if memory is None or not said:
+            return
+        for skipped in memory.remember_conversation(said, thread).skipped:
+            _log.warning("a message was not remembered: %s", skipped.reason)
+
+    def tools(
+        self, context: Callable[[], Any] = lambda: None, *, store: str | None = None
+    ) -> list[list[Tool]]:
+        """Return the tools of long-term memory, of durable memory with an agent, of *store*.
+
+        Each call is for the user and the agent of *context*() at that time. *store* is an id, or a
+        name that the first file gives to a new store.
+        """
+        unbound = cast("Any", _Unbound())
+        toolsets: list[list[Tool]] = []
+        if self.enabled:
+            found = partial(self._longterm_tools, context)
+            toolsets.append(_for_each_call(longterm(unbound), found))
+        if self._agent is not None:
+            found = partial(self._durable_tools, context)
+            toolsets.append(_for_each_call(durable(unbound), found))
+        if store is not None:
+            named = NamedStore(self.hf.memory_stores, store)
+            toolsets.append(files(self.hf, named.id))
+        return toolsets
+
+    def _longterm_tools(self, context: Callable[[], Any]) -> list[Tool]:
+        memory = self.longterm(self.user(context()))
+        if memory is None:
+            raise LongTermOff("server")
+        return longterm(memory)
+
+    def _durable_tools(self, context: Callable[[], Any]) -> list[Tool]:
+        return durable(self.hf.durable(required("agent", self.agent(context()))))
 
     def _block(self, user: str, query: str) -> str:
         memory = self.longterm(user)
         if memory is None:
             return ""
-        return recalled_block(memory.recall(query[:_QUERY_CHARACTERS], self._k), self._budget)
+        plain = query[:_QUERY_CHARACTERS].encode("utf-8", "replace").decode()
+        return recalled_block(memory.recall(plain, self._k), self._budget)
+
+
+class _Unbound:
+    """Stands for a memory in the definition of a tool that finds its memory with each call."""
+
+    def by_tool(self) -> "_Unbound":
+        return self
+
+
+def _for_each_call(defined: Sequence[Tool], found: Callable[[], list[Tool]]) -> list[Tool]:
+    """Return the tools *defined*, each of which works as the one of its name in *found*()."""
+
+    def work(name: str, arguments: object) -> JSON:
+        [tool] = [each for each in found() if each.name == name]
+        return tool.work(arguments)
+
+    return [replace(each, work=partial(work, each.name)) for each in defined]
 
 
 @cache

@@ -3,15 +3,18 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from holdfast.ground.errors import InvalidInput
+import msgspec
+
+from holdfast.ground.errors import HoldfastError, InvalidInput, ToolRefused
 from holdfast.library.aio import AsyncHoldfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.tools.base import Tool, lay_out
 
 T = TypeVar("T")
 
+_encode: Final = msgspec.json.Encoder().encode
 _log = logging.getLogger(__name__)
 
 
@@ -71,3 +74,22 @@ def required(field: str, given: object) -> str:
 def offered(tools: Iterable[Iterable[Tool]]) -> list[Tool]:
     """Return the tools of several sets; ToolNameTaken if a name repeats."""
     return list(lay_out(*tools).values())
+
+
+def result_of(tool: Tool, arguments: object) -> str:
+    """Return the result of a call of *tool* as text, JSON unless it is text already.
+
+    Raise ToolRefused, with a text for the model, for its mistakes and for whatever else we refuse.
+    """
+    try:
+        answer = tool.call(arguments)
+        text = answer if isinstance(answer, str) else _encode(answer).decode()
+    except ToolRefused:
+        raise
+    except HoldfastError as error:
+        raise ToolRefused(str(error)) from error
+    except (UnicodeError, RecursionError) as error:
+        raise ToolRefused("Send arguments of whole characters, not nested too deep.") from error
+    if tool.refused is not None and tool.refused(answer):
+        raise ToolRefused(text)
+    return text
