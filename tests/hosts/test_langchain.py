@@ -303,13 +303,12 @@ def test_a_hostile_text_stays_in_its_block_and_on_its_line(hf: Holdfast) -> None
 def test_the_block_stays_within_its_budget(hf: Holdfast) -> None:
     memory = hf.longterm("ada", enabled=True)
     assert memory is not None
-    for n in range(10):
-        memory.remember(f"Ada uses tabs in project {n}: " + f"word{n} " * 30)
+    for city in ("Rome", "Paris", "Vienna", "Madrid", "Lisbon", "Athens"):
+        memory.remember(f"Ada sailed to {city} and " + f"enjoyed the {city} harbour walk " * 12)
     model = ScriptedModel.of("Ok.")
+    middleware = HoldfastMiddleware(hf, user="ada", k=10, budget=1_024)
 
-    agent_of(model, HoldfastMiddleware(hf, user="ada", k=10, budget=1_024)).invoke(
-        said(" ".join(f"word{n}" for n in range(10)))
-    )
+    agent_of(model, middleware).invoke(said("Where has Ada sailed to?"))
 
     [block] = model.blocks()
     assert len(block.encode()) <= 1_024

@@ -2,14 +2,16 @@
 
 import secrets
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import ge, gt, le, lt
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter, ge, gt, le, lt
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.doors.adapters.tools import finished, plain_handle
 from holdfast.ground import json_values
@@ -57,6 +59,9 @@ _SAFE: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) not 
 _CACHE_BYTES: Final = 67_108_864
 _FETCHED_ONE_BY_ONE: Final = 20
 _CHANGES_AT_ONCE: Final = 1_000
+_DIRECTORIES_SORTED: Final = 256
+_VALUES_AT_ONCE: Final = 100
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _sorted: Final = msgspec.json.Encoder(order="sorted").encode
 Namespace = tuple[str, ...]
@@ -111,11 +116,10 @@ class HoldfastStore(BaseStore):
             if store is None:
                 return []
             versions = self._hf.memory_stores.memory_versions
-            memory = self._hf.memory_stores.memories.at(store, path)
-            id = None if memory is None else memory.id
-            if id is None:
-                deleted = versions.list(store, operation="deleted", limit=100).all()
-                id = next((each.memory_id for each in deleted if each.path == path), None)
+            if (memory := self._hf.memory_stores.memories.at(store, path)) is not None:
+                return list(versions.list(store, memory_id=memory.id, limit=100).all())
+            deleted = versions.list(store, operation="deleted", limit=100).all()
+            id = next((each.memory_id for each in deleted if each.path == path), None)
             return list(versions.list(store, memory_id=id, limit=100).all()) if id else []
 
     def restore(self, version_id: str) -> Item:
@@ -129,10 +133,7 @@ class HoldfastStore(BaseStore):
             store = self._store.id()
             if store is None:
                 raise NotFound("version", version_id)
-            version = versions.retrieve(version_id, memory_store_id=store)
-            path = self._path_now(store, version)
-            if version.redacted_at is None and not self._is_item(path, version):
-                raise NotFound("version", version_id, next="It is of no item of this store.")
+            self._check_item(versions.retrieve(version_id, memory_store_id=store))
             memory = versions.restore(version_id, memory_store_id=store)
             found = self._item(memories.retrieve(memory.id, memory_store_id=store))
             if found is None:
@@ -168,21 +169,19 @@ class HoldfastStore(BaseStore):
             except HeadVersion:
                 continue
 
-    def _path_now(self, store: str, version: Version) -> str:
-        """Return where a restore of *version* writes: the path of the live memory, or its own."""
+    def _check_item(self, version: Version) -> None:
+        """Raise NotFound unless a restore of *version* writes an item below the root."""
         try:
-            live = self._hf.memory_stores.memories.retrieve(
-                version.memory_id, memory_store_id=store, view="basic"
-            )
+            path = self._hf.memory_stores.memories.retrieve(
+                version.memory_id, memory_store_id=version.memory_store_id, view="basic"
+            ).path
         except NotFound:
-            return version.path or ""
-        return live.path
-
-    def _is_item(self, path: str, version: Version) -> bool:
-        place = self._placed(path)
-        return place is not None and (
-            version.operation == "deleted" or _decoded(version.content) is not None
-        )
+            path = version.path or ""
+        lacks_value = version.operation == "deleted" or version.redacted_at is not None
+        is_item = lacks_value or _decoded(version.content) is not None
+        # Of a redacted version of a deleted item there is no path: its restore is ContentGone.
+        if not is_item or (path and self._placed(path) is None):
+            raise NotFound("version", version.id, next="It is of no item of this store.")
 
     def _run(self, ops: Sequence[Op], puts: Mapping[str, str | None]) -> list[Result]:
         results = [self._read(op) for op in ops]
@@ -204,9 +203,7 @@ class HoldfastStore(BaseStore):
 
     def _get(self, op: GetOp) -> Item | None:
         path, store = self._path(op.namespace, op.key), self._store.id()
-        memory = None
-        if store is not None:
-            memory = self._hf.memory_stores.memories.at(store, path)
+        memory = None if store is None else self._hf.memory_stores.memories.at(store, path)
         return None if memory is None else self._item(memory)
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
@@ -219,17 +216,25 @@ class HoldfastStore(BaseStore):
         first, last = op.offset, op.offset + op.limit
         if not op.filter:
             found, first, last = found[first:last], 0, op.limit
-        values = self._index.values(store, directory, [head for head, _ in found])
-        items = [(head, values[head.id], score) for head, score in found if head.id in values]
-        chosen = [each for each in items if fits(each[1])][first:last]
-        return [self._found(head, value, score) for head, value, score in chosen]
+        chosen: list[SearchItem] = []
+        for start in range(0, len(found), _VALUES_AT_ONCE):
+            if len(chosen) >= last:
+                break
+            part = found[start : start + _VALUES_AT_ONCE]
+            values = self._index.values(store, directory, [head for head, _ in part])
+            chosen += [
+                self._found(head, values[head.id], score)
+                for head, score in part
+                if head.id in values and fits(values[head.id])
+            ]
+        return chosen[first:last]
 
     def _ranked(
         self, store: str, directory: str, op: SearchOp
     ) -> list[tuple["_Head", float | None]]:
         """Return the items below *directory* in the order of a search, with their scores."""
         if not (op.query and op.query.strip()):
-            return [(head, None) for head in sorted(self._index.below(store, directory))]
+            return [(head, None) for head in self._index.below(store, directory)]
         most = MATCHES_MOST if op.filter else min(max(op.offset + op.limit, 1), MATCHES_MOST)
         matches = self._hf.memory_stores.memories.search(
             store, op.query, limit=most, path_prefix=directory
@@ -355,27 +360,17 @@ def _host_errors() -> Generator[None]:
 
 
 class _Head(Struct, frozen=True):
-    """The memory of an item, in the basic view, with its names; sorts newest first."""
+    """The memory of an item, in the basic view, with its names."""
 
+    id: str
     memory: Memory
     namespace: Namespace
     key: str
 
     @property
-    def id(self) -> str:
-        return self.memory.id
-
-    def __lt__(self, other: "_Head") -> bool:
-        mine, others = self.memory.updated_at, other.memory.updated_at
-        if mine != others:
-            return mine > others
-        return (self.namespace, self.key) < (other.namespace, other.key)
-
-
-class _Value(Struct, frozen=True):
-    sha256: str
-    value: dict[str, Any]
-    size: int
+    def order(self) -> tuple[timedelta, Namespace, str]:
+        """Sorts newest first, then by names."""
+        return _EPOCH - self.memory.updated_at, self.namespace, self.key
 
 
 class _Index:
@@ -388,51 +383,59 @@ class _Index:
         self._hf, self._lock = hf, threading.Lock()
         self._store, self._seq = "", 0
         self._heads: dict[str, _Head] = {}
-        self._values: dict[str, _Value] = {}
+        self._below: dict[str, list[_Head]] = {}
+        self._values: dict[str, tuple[Memory, dict[str, Any]]] = {}
         self._bytes = 0
 
     def below(self, store: str, directory: str) -> list[_Head]:
-        """Return the items of *store* below *directory*."""
+        """Return the items of *store* below *directory*, newest first."""
         with self._lock:
             self._refresh(store)
-            heads = list(self._heads.values())
-        return [head for head in heads if head.memory.path.startswith(directory)]
+            heads = self._below.get(directory)
+            if heads is None:
+                if len(self._below) >= _DIRECTORIES_SORTED:
+                    self._below.clear()
+                found = self._heads.values()
+                below = (head for head in found if head.memory.path.startswith(directory))
+                heads = self._below[directory] = sorted(below, key=attrgetter("order"))
+            return heads
 
     def values(
         self, store: str, directory: str, heads: Sequence[_Head]
     ) -> dict[str, dict[str, Any]]:
         """Return the values of *heads* by their ids; what was deleted meanwhile is left out."""
         with self._lock:
-            missing = {head.id for head in heads if not self._is_cached(head.memory)}
-            fetched = {each.id: each for each in self._fetched(store, directory, missing)}
-            found = {
-                head.id: _decoded(fetched[head.id].content)
-                if head.id in fetched
-                else self._values[head.id].value
-                for head in heads
-                if head.id in fetched or head.id not in missing
-            }
-            for id, memory in fetched.items():
-                self._cache(memory, found[id])
-        return {id: value for id, value in found.items() if value is not None}
+            missing = {head.id for head in heads if not self._is_cached(head)}
+            found: dict[str, dict[str, Any]] = {}
+            for memory in self._fetched(store, directory, missing):
+                value = _decoded(memory.content)
+                self._cache(memory, value)
+                if value is not None:
+                    found[memory.id] = value
+            cached = (head.id for head in heads if head.id not in missing)
+            return found | {id: self._values[id][1] for id in cached if id in self._values}
 
-    def _is_cached(self, head: Memory) -> bool:
+    def _is_cached(self, head: _Head) -> bool:
         known = self._values.get(head.id)
-        return known is not None and known.sha256 == head.content_sha256
+        return known is not None and known[0].content_sha256 == head.memory.content_sha256
 
-    def _fetched(self, store: str, directory: str, missing: set[str]) -> list[Memory]:
-        memories = self._hf.memory_stores.memories
+    def _fetched(self, store: str, directory: str, missing: set[str]) -> Iterator[Memory]:
+        """Yield the memories *missing*, and others that were read with them."""
+        memories, awaited = self._hf.memory_stores.memories, set(missing)
         if len(missing) > _FETCHED_ONE_BY_ONE:
             page = memories.list(store, path_prefix=directory, limit=100, view="full")
-            return [each for each in page.all() if isinstance(each, Memory) and each.id in missing]
-        found: list[Memory] = []
-        for id in missing:
+            for each in page.all():
+                if isinstance(each, Memory):
+                    yield each
+                    awaited.discard(each.id)
+                if not awaited:
+                    return
+        for id in awaited if len(awaited) <= _FETCHED_ONE_BY_ONE else ():
             try:
-                found.append(memories.retrieve(id, memory_store_id=store))
+                yield memories.retrieve(id, memory_store_id=store)
             except NotFound as error:
                 if error.kind == "memory store":
                     raise
-        return found
 
     def _cache(self, memory: Memory, value: dict[str, Any] | None) -> None:
         self._drop(memory.id)
@@ -441,11 +444,11 @@ class _Index:
         if self._bytes + memory.content_size_bytes > _CACHE_BYTES:
             self._values, self._bytes = {}, 0
         self._bytes += memory.content_size_bytes
-        self._values[memory.id] = _Value(memory.content_sha256, value, memory.content_size_bytes)
+        self._values[memory.id] = replace(memory, content=None), value
 
     def _drop(self, id: str) -> None:
         known = self._values.pop(id, None)
-        self._bytes -= 0 if known is None else known.size
+        self._bytes -= 0 if known is None else known[0].content_size_bytes
 
     def _refresh(self, store: str) -> None:
         memories = self._hf.memory_stores.memories
@@ -464,17 +467,18 @@ class _Index:
 
     def _load(self, store: str) -> None:
         snapshot = self._hf.memory_stores.memories.snapshot(store)
-        self._heads, self._values, self._bytes = {}, {}, 0
+        self._heads, self._below, self._values, self._bytes = {}, {}, {}, 0
         for memory in snapshot.memories:
             self._put(memory.id, memory)
         self._store, self._seq = store, snapshot.seq
 
     def _put(self, id: str, memory: Memory | None) -> None:
         self._heads.pop(id, None)
+        self._below.clear()
         if memory is None:
             self._drop(id)
         elif (place := _place(memory.path)) is not None:
-            self._heads[id] = _Head(memory, *place)
+            self._heads[id] = _Head(id, memory, *place)
 
 
 # Names and values.
@@ -493,17 +497,13 @@ def _place(path: str) -> tuple[Namespace, str] | None:
     """Return the labels and the key of *path*; None for a path that no item has."""
     *labels, name = path[1:].split("/")
     try:
-        namespace = tuple(map(_unquoted, labels))
-        key = _unquoted(name.removesuffix(_ENDING))
+        key = unquote(name.removesuffix(_ENDING), errors="surrogatepass")
+        namespace = tuple(unquote(label, errors="surrogatepass") for label in labels)
     except UnicodeDecodeError:
         return None
     if not all(namespace) or f"{_directory(namespace)}{_segment(key)}{_ENDING}" != path:
         return None
     return namespace, key
-
-
-def _unquoted(segment: str) -> str:
-    return unquote(segment, errors="surrogatepass")
 
 
 def _encoded(value: Mapping[str, Any]) -> str:
@@ -529,8 +529,6 @@ def _check_page(op: SearchOp | ListNamespacesOp) -> None:
 
 def _fits(namespace: Namespace, condition: MatchCondition) -> bool:
     wanted = condition.path
-    if condition.match_type not in {"prefix", "suffix"}:
-        raise ValueError(f"{condition.match_type} is not known; a match is by prefix or suffix")
     if len(wanted) > len(namespace):
         return False
     part = namespace[: len(wanted)]
@@ -590,11 +588,12 @@ def _operator(operator: str, against: Any) -> Condition:
     if compare is None:
         equal = _condition(against)
         return equal if operator == "$eq" else lambda given: not equal(given)
-    return lambda given: _comparable(given, against) and compare(given, against)
+    kind = _kind(against)
+    return lambda given: kind is not None and _kind(given) is kind and compare(given, against)
 
 
-def _comparable(given: object, against: object) -> bool:
-    numbers = all(
-        isinstance(each, int | float) and not isinstance(each, bool) for each in (given, against)
-    )
-    return numbers or (isinstance(given, str) and isinstance(against, str))
+def _kind(value: object) -> type | None:
+    """Return the kind of *value* that has an order, float for any number; None for others."""
+    if isinstance(value, bool):
+        return None
+    return float if isinstance(value, int | float) else str if isinstance(value, str) else None
