@@ -571,3 +571,12 @@ def test_an_error_of_the_model_passes_through_unchanged(hf: Holdfast) -> None:
     with pytest.raises(ConnectionError, match="no model"):
         agent_of(Broken(), HoldfastMiddleware(hf, user="ada")).invoke(said("Hello."))
     assert texts(hf, "ada") == []
+
+
+def test_all_new_messages_of_the_user_are_remembered_and_none_before_them(hf: Holdfast) -> None:
+    agent = agent_of(ScriptedModel.of("Ok."), HoldfastMiddleware(hf, user="ada"))
+    older = [HumanMessage("A summary of the conversation."), AIMessage("Understood.")]
+
+    agent.invoke({"messages": [*older, HumanMessage("First."), HumanMessage("Second.")]})
+
+    assert [text for _, text, _ in texts(hf, "ada")] == ["First.", "Second.", "Ok."]

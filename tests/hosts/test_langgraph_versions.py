@@ -260,3 +260,27 @@ def found(folder: Path) -> set[str]:
     """Return which of the words are in any file of *folder*, in any case."""
     text = b"".join(each.read_bytes() for each in folder.iterdir() if each.is_file()).lower()
     return {word for word in (*map(str.lower, WORDS), "remains") if word.encode() in text}
+
+
+# Files.
+
+
+def test_an_item_is_a_readable_file_with_its_names_in_the_path(hf: Holdfast) -> None:
+    HoldfastStore(hf).put(("users", "a b"), "v1.0/é", {"text": "tabs", "n": 1})
+
+    memory = hf.memory_stores.memories.at(store_id(hf), "/users/a b/v1%2E0%2F%C3%A9.json")
+
+    assert memory is not None
+    assert memory.content == '{\n  "n": 1,\n  "text": "tabs"\n}'
+
+
+def test_scores_never_rise_from_one_match_to_the_next(hf: Holdfast) -> None:
+    store = HoldfastStore(hf)
+    store.put(NS, "both", {"text": "tabs spaces " + "other words of a long text " * 40})
+    store.put(NS, "one", {"text": "spaces spaces spaces"})
+    store.put(NS, "more", {"text": "tabs"})
+
+    scores = [each.score or 0 for each in store.search(NS, query="tabs spaces")]
+
+    assert scores[0] == 1
+    assert scores == sorted(scores, reverse=True)
