@@ -219,8 +219,9 @@ def output(code: str) -> str:
     ).stdout.strip()
 
 
-def test_the_import_of_the_store_imports_no_other_host() -> None:
-    assert output(OTHERS.format(name="langgraph")) == "[]"
+@pytest.mark.parametrize(("name", "own"), [("langgraph", []), ("langchain", ["langchain"])])
+def test_the_import_of_an_adapter_imports_no_other_host(name: str, own: list[str]) -> None:
+    assert output(OTHERS.format(name=name)) == str(own)
 
 
 @pytest.mark.parametrize("name", ["langgraph", "langchain"])
