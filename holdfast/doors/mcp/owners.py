@@ -8,6 +8,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from holdfast import LongTermMemory
+from holdfast.ground.errors import NotFound
 from holdfast.library.bridges import NamedStore
 from holdfast.library.holdfast import Holdfast
 
@@ -44,6 +45,16 @@ class HostMemories:
         self.store = (
             NamedStore(hf.memory_stores, owners.store) if owners.store is not None else None
         )
+
+    def store_id(self) -> str | None:
+        """Return the store's id; None if it does not exist, or no longer."""
+        if self.store is None:
+            return None
+        try:
+            id = self.store.id()
+            return None if id is None else self.hf.memory_stores.retrieve(id).id
+        except NotFound as error:
+            return self.store.id() if self.store.forget_missing(error) else None
 
     @property
     def disabled(self) -> bool:

@@ -19,8 +19,9 @@ _TOPIC_CHARACTERS = 4_096
 class HostPrompts:
     """The prompts of one host; one whose memory is missing is not listed."""
 
-    def __init__(self, memories: HostMemories) -> None:
+    def __init__(self, memories: HostMemories, *, may_write: bool = True) -> None:
         self._memories = memories
+        read_only = memories.owners.read_only or not may_write
         text = words()
         topic = types.PromptArgument(
             name="topic", description=text["prompt.recall.topic"], required=True
@@ -31,7 +32,7 @@ class HostPrompts:
         offered = {
             "recall": memories.longterm is not None,
             "briefing": not memories.owners.nobody and memories.owners.profile != "graph",
-            "keep": memories.longterm is not None and not memories.owners.read_only,
+            "keep": memories.longterm is not None and not read_only,
         }
         arguments = {"recall": [topic], "briefing": [], "keep": [what]}
         self._prompts = {
@@ -82,7 +83,7 @@ class HostPrompts:
         important = sorted(newest_items(memories, 1_000), key=lambda each: -each.importance)
         if block := recalled_block(important[:TOPIC_RESULTS]):
             parts.append(block)
-        store = memories.store.id() if memories.store is not None else None
+        store = memories.store_id()
         if store is not None:
             page = memories.hf.memory_stores.memories.list(store, limit=PAGE)
             paths: list[JSON] = [

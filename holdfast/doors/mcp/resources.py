@@ -52,7 +52,7 @@ class HostResources:
                 resources=[_resource(GRAPH_URI, "knowledge-graph", about, _JSON)]
             )
         found = [] if cursor is not None else self._owned()
-        store = self._store_id()
+        store = self._memories.store_id()
         if store is None:
             if cursor is not None:
                 raise InvalidInput("cursor", "is not one of this list", given=cursor)
@@ -77,7 +77,7 @@ class HostResources:
             text = self._hydration()
         elif kind == "longterm" and names == [self._memories.owners.user]:
             text = self._items()
-        elif kind == "stores" and names and names[0] == self._store_id():
+        elif kind == "stores" and names and names[0] == self._memories.store_id():
             text, mime = self._of_store(names[0], names[1:])
         if text is None:
             raise NotFound("resource", uri, next="List the resources for what there is.")
@@ -89,7 +89,7 @@ class HostResources:
         A resource that is made of many rows has no such value: each event may have changed it.
         """
         kind, names = _parts(uri)
-        if kind == "stores" and len(names) > 1 and names[0] == self._store_id():
+        if kind == "stores" and len(names) > 1 and names[0] == self._memories.store_id():
             memory = self._memories.hf.memory_stores.memories.at(
                 names[0], "/" + "/".join(names[1:])
             )
@@ -98,7 +98,7 @@ class HostResources:
 
     def moved(self, store: str, memory_id: str) -> bool:
         """Return whether the newest version of a memory has another path than the one before."""
-        if store != self._store_id():
+        if store != self._memories.store_id():
             return False
         page = self._memories.hf.memory_stores.memory_versions.list(
             store, memory_id=memory_id, limit=2
@@ -116,12 +116,12 @@ class HostResources:
                 and self._memories.longterm is not None
                 and names == [self._memories.owners.user]
             )
-            or (kind == "stores" and bool(names) and names[0] == self._store_id())
+            or (kind == "stores" and bool(names) and names[0] == self._memories.store_id())
         )
 
     def _owned(self) -> list[types.Resource]:
         memories, found = self._memories, list[types.Resource]()
-        store = self._store_id()
+        store = self._memories.store_id()
         if store is not None:
             about = "Paths and sizes of the notes."
             found.append(_resource(uri_of("stores", store), "notes", about, _JSON))
@@ -144,9 +144,6 @@ class HostResources:
             size=memory.content_size_bytes,
             annotations=types.Annotations(last_modified=to_rfc3339(memory.updated_at)),
         )
-
-    def _store_id(self) -> str | None:
-        return None if self._memories.store is None else self._memories.store.id()
 
     def _of_store(self, store: str, segments: list[str]) -> tuple[str | None, str]:
         memories = self._memories.hf.memory_stores.memories

@@ -126,7 +126,7 @@ def host_of(
         memories=memories,
         tools=HostTools(memories, may_write=may_write),
         resources=HostResources(memories),
-        prompts=HostPrompts(memories),
+        prompts=HostPrompts(memories, may_write=may_write),
         limit=limit or CallLimit(),
         allowed=allowed,
     )
