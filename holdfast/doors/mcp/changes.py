@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any, Final, Protocol
 
 from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
@@ -18,12 +19,15 @@ from holdfast.ground.errors import CursorExpired, HoldfastError
 from holdfast.ground.events import Event
 from holdfast.ground.metrics import REGISTRY
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.durable.records import WORKSPACE
 
 MERGED: Final = 0.1
 """Seconds within which changes of one resource are one notice."""
 SENDING_MOST: Final = 5.0
-"""Seconds to send one notice; a subscriber that takes longer is dropped."""
+"""Seconds to send the notices of one moment to one subscriber."""
 WATCHES_MOST: Final = 2_000
+_NO_CHANGES: Final = frozenset({"hydrated", "recalled", "refused", "run_opened"})
+"""Events of an owner that leave the owner's resource as it was."""
 _POLL: Final = 1.0
 _PAUSE: Final = 0.5
 
@@ -52,32 +56,106 @@ class Watch:
         self.resources, self.workspace, self.listed = resources, workspace, listed
         self.uris = set(uris)
         self.states: dict[str, object] = {}
+        self.stores = set[str]()
         self.send, self.allowed = send, allowed
+
+    def read_states(self, uris: Iterable[str]) -> dict[str, object]:
+        """Return the states of *uris*, and record which store is read."""
+        store = self.resources.store_id()
+        self.stores |= set() if store is None else {store}
+        return {uri: self.resources.state(uri) for uri in uris}
+
+
+class _Pending:
+    """What one subscriber is to be notified of, unless it may not read it.
+
+    `uris` and `stores` are those that changed; `versions` are new versions by store and memory.
+    """
+
+    def __init__(self) -> None:
+        self.uris = set[tuple[str, str | None]]()
+        self.stores = set[str | None]()
+        self.versions: dict[tuple[str, str], set[str]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.uris or self.stores or self.versions)
+
+    def add(self, event: Event, watch: Watch) -> None:
+        """Add what *event* may change for *watch*."""
+        store = event.ids.get("memory_store_id")
+        self.uris.update((uri, store) for uri in _touched(event, watch.uris))
+        if not watch.listed or store is None:
+            return
+        if event.type == "memory.modified":
+            versions = self.versions.setdefault((store, event.ids["memory_id"]), set())
+            versions.add(event.ids["memory_version_id"])
+        elif event.type.startswith("memory.") or event.type == "store.deleted":
+            self.stores.add(store)
+
+    def add_all(self, watch: Watch) -> None:
+        """Add everything that *watch* subscribed to: events were missed."""
+        self.uris.update((uri, None) for uri in watch.uris)
+        if watch.listed:
+            self.stores.add(None)
+
+    def read(self, watch: Watch) -> list[ServerEvent]:
+        """Return the notices for *watch*, which differ from what it was notified of before."""
+        states = watch.read_states({uri for uri, _ in self.uris} & watch.uris)
+        own = {uri for uri, store in self.uris if store is None or store in watch.stores}
+        notices = list[ServerEvent]()
+        if self._list_changed(watch):
+            notices.append(ResourcesListChanged())
+        for uri, state in sorted(states.items()):
+            if uri in own and (state is None or state != watch.states.get(uri)):
+                notices.append(ResourceUpdated(uri=uri))
+        watch.states |= states
+        return notices
+
+    def _list_changed(self, watch: Watch) -> bool:
+        return bool(self.stores & {*watch.stores, None}) or any(
+            store in watch.stores and watch.resources.moved(store, memory_id, ids)
+            for (store, memory_id), ids in self.versions.items()
+        )
 
 
 class Source(Protocol):
     """Where events come from: the feed of an engine, or a server's."""
 
-    def __call__(self, receive: Callable[[Event], None], stop: threading.Event) -> None:
-        """Call *receive* with each event from now on, until *stop* is set."""
+    def __call__(
+        self,
+        receive: Callable[[Event | None], None],
+        opened: Callable[[], None],
+        stop: threading.Event,
+    ) -> None:
+        """Call *receive* with each event, from before *opened* is called until *stop* is set.
+
+        None stands for events that were missed.
+        """
         ...
 
 
 def feed_of(hf: Holdfast) -> Source:
     """Return the events of *hf*'s engine: of this process and of others."""
 
-    def follow(receive: Callable[[Event], None], stop: threading.Event) -> None:
+    def follow(
+        receive: Callable[[Event | None], None],
+        opened: Callable[[], None],
+        stop: threading.Event,
+    ) -> None:
         while not stop.is_set():
             try:
                 with closing(hf.engine.feed()) as feed:
+                    opened()
                     while not stop.is_set():
                         for event in feed.poll(_POLL):
                             receive(event)
             except CursorExpired:
-                continue
+                receive(None)
             except HoldfastError as error:
+                opened()
                 if not stop.wait(_PAUSE):
                     _log.warning("changes are not followed: %s", type(error).__name__)
+                    receive(None)
 
     return follow
 
@@ -85,8 +163,18 @@ def feed_of(hf: Holdfast) -> Source:
 def events_of(hf: Holdfast) -> Source:
     """Return the events that a server sends to the remote handle *hf*."""
 
-    def follow(receive: Callable[[Event], None], stop: threading.Event) -> None:
-        off = hf.events.subscribe(receive)
+    def follow(
+        receive: Callable[[Event | None], None],
+        opened: Callable[[], None],
+        stop: threading.Event,
+    ) -> None:
+        try:
+            off = hf.events.subscribe(receive)
+        except HoldfastError as error:
+            _log.warning("changes are not followed: %s", type(error).__name__)
+            return
+        finally:
+            opened()
         stop.wait()
         off()
 
@@ -94,138 +182,116 @@ def events_of(hf: Holdfast) -> Source:
 
 
 class ChangeHub:
-    """Sends notices to the subscribers of one process, while there are any."""
+    """Sends notices to the subscribers of one process.
 
-    def __init__(self, source: Source, run: Run) -> None:
-        self._source, self._run = source, run
-        self._watches: set[Watch] = set()
-        self._pending: dict[Watch, set[str]] = {}
-        self._modified: dict[Watch, set[tuple[str, str]]] = {}
-        self._listed: set[Watch] = set()
+    A subscriber that takes more than *sending* seconds to receive is dropped.
+    """
+
+    def __init__(self, source: Source, run: Run, *, sending: float = SENDING_MOST) -> None:
+        self._source, self._run, self._sending = source, run, sending
+        self._pending: dict[Watch, _Pending] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stop: threading.Event | None = None
+        self._stop = threading.Event()
+        self._opened: asyncio.Event | None = None
 
     @property
     def full(self) -> bool:
         """Whether there are as many subscribers as there may be."""
-        return len(self._watches) >= WATCHES_MOST
+        return len(self._pending) >= WATCHES_MOST
 
-    async def add(self, watch: Watch) -> Callable[[], None]:
-        """Notify *watch* of changes from now on; return a function that ends it."""
-        self._watches.add(watch)
-        SUBSCRIPTIONS.set(len(self._watches))
-        if self._stop is None:
-            self._follow()
-        await self.look(watch, watch.uris)
+    def holds(self, watch: Watch) -> bool:
+        """Return whether *watch* is notified: it was not dropped."""
+        return watch in self._pending
 
-        def off() -> None:
-            self._watches.discard(watch)
-            self._pending.pop(watch, None)
-            SUBSCRIPTIONS.set(len(self._watches))
+    async def add(self, watch: Watch) -> None:
+        """Notify *watch* of every change from now on, until it is dropped."""
+        self._pending[watch] = _Pending()
+        SUBSCRIPTIONS.set(len(self._pending))
+        await self.read(watch, watch.uris)
 
-        return off
+    def drop(self, watch: Watch) -> None:
+        """Notify *watch* no more."""
+        self._pending.pop(watch, None)
+        SUBSCRIPTIONS.set(len(self._pending))
 
-    async def look(self, watch: Watch, uris: Iterable[str]) -> None:
-        """Store the present states of *uris*, which later changes differ from."""
+    async def read(self, watch: Watch, uris: Iterable[str]) -> None:
+        """Store the present states of *uris*, which later changes differ from.
+
+        Return once changes are followed.
+        """
+        if self._opened is None:
+            self._opened = self._follow()
+        await self._opened.wait()
         chosen = list(uris)
-
-        def states() -> dict[str, object]:
-            return {uri: watch.resources.state(uri) for uri in chosen}
-
-        watch.states |= await self._run(states)
+        watch.states |= await self._run(lambda: watch.read_states(chosen))
 
     def close(self) -> None:
         """Send no more notices."""
-        if self._stop is not None:
-            self._stop.set()
+        self._stop.set()
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
 
-    def _follow(self) -> None:
-        loop, stop = asyncio.get_running_loop(), threading.Event()
-        self._stop = stop
+    def _follow(self) -> asyncio.Event:
+        """Start the thread that follows the source; return an event that is set once it does."""
+        loop, opened = asyncio.get_running_loop(), asyncio.Event()
 
-        def receive(event: Event) -> None:
+        def call(work: Callable[..., None], *arguments: object) -> None:
             with suppress(RuntimeError):  # the loop was closed
-                loop.call_soon_threadsafe(self._receive, event)
+                loop.call_soon_threadsafe(work, *arguments)
 
+        arguments = partial(call, self._receive), partial(call, opened.set), self._stop
         thread = threading.Thread(
-            target=self._source, args=(receive, stop), name="holdfast-mcp-changes", daemon=True
+            target=self._source, args=arguments, name="holdfast-mcp-changes", daemon=True
         )
         thread.start()
+        return opened
 
-    def _receive(self, event: Event) -> None:
-        part, _, what = event.type.partition(".")
-        for watch in self._watches:
-            if event.workspace not in {watch.workspace, "*"}:
-                continue
-            touched = set(_touched(part, event, watch.uris))
-            if touched:
-                self._pending.setdefault(watch, set()).update(touched)
-            if watch.listed and part == "memory":
-                if what == "modified":
-                    place = event.ids["memory_store_id"], event.ids["memory_id"]
-                    self._modified.setdefault(watch, set()).add(place)
-                else:
-                    self._listed.add(watch)
-        if self._timer is None and (self._pending or self._modified or self._listed):
+    def _receive(self, event: Event | None) -> None:
+        for watch, pending in self._pending.items():
+            if event is None:
+                pending.add_all(watch)
+            elif event.workspace in {watch.workspace, "*"}:
+                pending.add(event, watch)
+        if self._timer is None and any(self._pending.values()):
             self._timer = asyncio.get_running_loop().call_later(MERGED, self._flush)
 
     def _flush(self) -> None:
         self._timer = None
-        pending, self._pending = self._pending, {}
-        modified, self._modified = self._modified, {}
-        listed, self._listed = self._listed, set()
-        for watch in {*pending, *modified, *listed} & self._watches:
-            work = self._notify(
-                watch, pending.get(watch, set()), modified.get(watch, set()), watch in listed
-            )
-            task = asyncio.ensure_future(work)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        for watch, pending in self._pending.items():
+            if pending:
+                self._pending[watch] = _Pending()
+                task = asyncio.ensure_future(self._notify(watch, pending))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
-    async def _notify(
-        self, watch: Watch, uris: set[str], modified: set[tuple[str, str]], listed: bool
-    ) -> None:
-        def look() -> tuple[dict[str, object], bool]:
-            states = {uri: watch.resources.state(uri) for uri in uris}
-            return states, listed or any(watch.resources.moved(*each) for each in modified)
-
+    async def _notify(self, watch: Watch, pending: _Pending) -> None:
         try:
             if not await watch.allowed():
-                self._watches.discard(watch)
+                self.drop(watch)
                 return
-            states, list_changed = await self._run(look)
-            changed = [
-                uri
-                for uri, state in sorted(states.items())
-                if uri in watch.uris and (state is None or state != watch.states.get(uri))
-            ]
-            watch.states |= states
-            async with asyncio.timeout(SENDING_MOST):
-                if list_changed:
-                    await watch.send(ResourcesListChanged())
-                    NOTICES.add()
-                for uri in changed:
-                    await watch.send(ResourceUpdated(uri=uri))
+            notices = await self._run(lambda: pending.read(watch))
+            async with asyncio.timeout(self._sending):
+                for notice in notices:
+                    await watch.send(notice)
                     NOTICES.add()
         except (HoldfastError, TimeoutError) as error:
             _log.debug("a subscriber is dropped: %s", type(error).__name__)
-            self._watches.discard(watch)
+            self.drop(watch)
 
 
-def _touched(part: str, event: Event, uris: set[str]) -> Iterator[str]:
+def _touched(event: Event, uris: set[str]) -> Iterator[str]:
     """Yield those of *uris* that *event* may have changed."""
-    if not uris:
-        return
-    if part == "memory":
+    part, _, what = event.type.partition(".")
+    if part in {"memory", "store"}:
         store = uri_of("stores", event.ids["memory_store_id"])
         yield from (uri for uri in uris if uri in {store, GRAPH_URI} or uri.startswith(f"{store}/"))
-    elif part in {"durable", "longterm"}:
-        # What agents share belongs to none of them, and is in the hydration of each.
-        owned = None if event.owner is None else uri_of(part, event.owner)
-        prefix = uri_of(part, "")
-        yield from (uri for uri in uris if uri == owned or (not owned and uri.startswith(prefix)))
+    elif part in {"durable", "longterm"} and what not in _NO_CHANGES:
+        shared = part == "durable" and event.data.get("category", WORKSPACE) == WORKSPACE
+        if shared or event.owner is None:
+            # What agents share is in the hydration of each.
+            yield from (uri for uri in uris if uri.startswith(uri_of(part, "")))
+        else:
+            yield from uris & {uri_of(part, event.owner)}

@@ -1,6 +1,7 @@
 """Resources: what a host may read besides calling tools, by URI."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from itertools import islice
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -19,6 +20,8 @@ from holdfast.tools.base import JSON
 GRAPH_URI: Final = "memory://knowledge-graph"
 ITEMS_MOST: Final = 100
 PAGE: Final = 100
+VERSIONS_MOST: Final = 200
+"""Versions that are compared to find out whether a memory has moved."""
 _SCHEME: Final = "holdfast://"
 _TYPES: Final = {"md": "text/markdown", "json": "application/json"}
 _JSON: Final = "application/json"
@@ -83,27 +86,30 @@ class HostResources:
             raise NotFound("resource", uri, next="List the resources for what there is.")
         return types.TextResourceContents(uri=uri, mime_type=mime, text=text)
 
-    def state(self, uri: str) -> object:
-        """Return a value that differs after a change of *uri*; None if it cannot be read.
+    def store_id(self) -> str | None:
+        """Return the id of the store whose memories are resources, if there is one."""
+        return self._memories.store_id()
 
-        A resource that is made of many rows has no such value: each event may have changed it.
+    def state(self, uri: str) -> object:
+        """Return a value that differs after a change of *uri*, or None: any event may change it.
+
+        A resource that is made of many rows has no such value.
         """
         kind, names = _parts(uri)
         if kind == "stores" and len(names) > 1 and names[0] == self._memories.store_id():
-            memory = self._memories.hf.memory_stores.memories.at(
-                names[0], "/" + "/".join(names[1:])
-            )
-            return memory and memory.content_sha256
+            memory = self._at(names[0], names[1:])
+            return "" if memory is None else memory.content_sha256
         return None
 
-    def moved(self, store: str, memory_id: str) -> bool:
-        """Return whether the newest version of a memory has another path than the one before."""
-        if store != self._memories.store_id():
-            return False
-        page = self._memories.hf.memory_stores.memory_versions.list(
-            store, memory_id=memory_id, limit=2
-        )
-        return len({each.path for each in page.data}) > 1
+    def moved(self, store: str, memory_id: str, versions: Container[str]) -> bool:
+        """Return whether a memory's *versions* have another path than those before them."""
+        page = self._memories.hf.memory_stores.memory_versions.list(store, memory_id=memory_id)
+        paths = set[str | None]()
+        for version in islice(page.all(), VERSIONS_MOST):
+            paths.add(version.path)
+            if version.id not in versions:
+                break
+        return len(paths) > 1
 
     def readable(self, uri: str) -> bool:
         """Return whether *uri* names something that this host may read, or could once it exists."""
@@ -154,12 +160,16 @@ class HostResources:
                 if isinstance(each, Memory)
             ]
             return _listing(files), _JSON
-        path = "/" + "/".join(segments)
-        try:
-            memory = memories.at(store, path)
-        except InvalidInput:
+        memory = self._at(store, segments)
+        if memory is None:
             return None, _PLAIN
-        return (None if memory is None else memory.content or ""), _mime(path)
+        return memory.content or "", _mime(memory.path)
+
+    def _at(self, store: str, segments: list[str]) -> Memory | None:
+        try:
+            return self._memories.hf.memory_stores.memories.at(store, "/" + "/".join(segments))
+        except InvalidInput:
+            return None
 
     def _hydration(self) -> str:
         return "" if self._memories.durable is None else self._memories.durable.hydrate().render()

@@ -147,7 +147,7 @@ class MemoryServer:
         sessions: bool = True,
     ) -> None:
         self._find, self._run, self._hub = find, run, hub
-        self._watches: dict[int, tuple[Watch, Callable[[], None]]] = {}
+        self._watches: dict[int, Watch] = {}
         self.server: Server[Any] = Server(
             NAME,
             version=version("holdfast"),
@@ -278,8 +278,8 @@ class MemoryServer:
             raise MCPError(
                 types.INVALID_PARAMS, f"At most {URIS_MOST:,} URIs can be subscribed to."
             )
-        await self._hub.look(watch, [uri])
         watch.uris.add(uri)
+        await self._hub.read(watch, [uri])
         return types.EmptyResult()
 
     async def _unsubscribe(
@@ -287,15 +287,15 @@ class MemoryServer:
     ) -> types.EmptyResult:
         known = self._watches.get(_connection_id(ctx))
         if known is not None:
-            known[0].uris.discard(str(params.uri))
+            known.uris.discard(str(params.uri))
         return types.EmptyResult()
 
     async def _session_watch(self, ctx: Context, host: Host) -> Watch:
         """Return the watch of the request's connection, which ends with the connection."""
         key = _connection_id(ctx)
         known = self._watches.get(key)
-        if known is not None:
-            return known[0]
+        if known is not None and self._hub.holds(known):
+            return known
         if self._hub.full:
             raise MCPError(types.INTERNAL_ERROR, "There are too many subscribers. Try again later.")
         session = ctx.session
@@ -313,15 +313,16 @@ class MemoryServer:
             send=send,
             allowed=host.allowed,
         )
-        off = await self._hub.add(watch)
-        self._watches[key] = watch, off
+        self._watches[key] = watch
 
         def ended() -> None:
-            self._watches.pop(key, None)
-            off()
+            self._hub.drop(watch)
+            if self._watches.get(key) is watch:
+                del self._watches[key]
 
         # The SDK hands handlers no other way to the connection, and documents its exit stack.
         ctx.session._connection.exit_stack.callback(ended)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        await self._hub.add(watch)
         return watch
 
     async def _listen(
@@ -347,11 +348,11 @@ class MemoryServer:
             send=bus.publish,
             allowed=host.allowed,
         )
-        off = await self._hub.add(watch)
         try:
+            await self._hub.add(watch)
             return await ListenHandler(bus)(ctx, params)
         finally:
-            off()
+            self._hub.drop(watch)
 
 
 class _HostBus:
