@@ -11,17 +11,22 @@ from typing import NamedTuple
 import uvicorn
 
 from holdfast.doors.http.app import make_app
+from holdfast.doors.http.request import MakeSubApp
 from holdfast.ground.clock import Clock
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.fakes import FrozenClock
 
 
 @contextmanager
-def serving(hf: Holdfast, *, clock: Clock, strict: bool = False) -> Generator[str]:
+def serving(
+    hf: Holdfast, *, clock: Clock, strict: bool = False, make_subapp: MakeSubApp | None = None
+) -> Generator[str]:
     """Serve *hf* over HTTP until the block ends; yield the server's URL."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         config = uvicorn.Config(
-            make_app(hf, strict=strict, clock=clock), log_config=None, timeout_graceful_shutdown=5
+            make_app(hf, strict=strict, clock=clock, make_subapp=make_subapp),
+            log_config=None,
+            timeout_graceful_shutdown=5,
         )
         server = uvicorn.Server(config)
         # Connections before the thread accepts wait in the socket's queue.

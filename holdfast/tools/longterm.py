@@ -68,21 +68,22 @@ SCHEMAS: Final[dict[str, Schema]] = {
 """The JSON Schema of each tool's arguments."""
 
 
-def longterm(ltm: "memories.LongTermMemory | None") -> list[Tool]:
+def longterm(ltm: "memories.LongTermMemory | None", *, touch: bool = True) -> list[Tool]:
     """Return the tools `ltm_recall`, `ltm_remember` and `ltm_forget`; none for None.
 
     *ltm* is the result of `hf.longterm(user_id)`. Their results are JSON objects, errors too.
+    Without *touch* recalls are not recorded.
     """
     if ltm is None:
         return []
-    acts = {"recall": _recall, "remember": _remember, "forget": _forget}
+    acts = {"recall": partial(_recall, touch=touch), "remember": _remember, "forget": _forget}
     bound = {name: partial(act, ltm.by_tool()) for name, act in acts.items()}
     return toolset("longterm", "ltm", bound, SCHEMAS, told)
 
 
-def _recall(ltm: "memories.LongTermMemory", arguments: object) -> JSON:
+def _recall(ltm: "memories.LongTermMemory", arguments: object, *, touch: bool) -> JSON:
     params = read(RecallItems, arguments)
-    found = ltm.recall(params.query, min(max(params.k, 1), MOST_RECALLED))
+    found = ltm.recall(params.query, min(max(params.k, 1), MOST_RECALLED), touch=touch)
     mode = str(found[0].why["mode"]) if found else ltm.status().mode
     return {"results": [_result(each) for each in found], "count": len(found), "mode": mode}
 

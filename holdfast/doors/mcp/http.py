@@ -67,6 +67,25 @@ class RequestedOwners(Struct, frozen=True):
     read_only: bool = False
 
 
+class _Response:
+    """The response to one request, which may be ended before it is complete."""
+
+    def __init__(self, send: Send) -> None:
+        self._send, self._open = send, False
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the response."""
+        await self._send(message)
+        started = message["type"] == "http.response.start"
+        self._open = started or message.get("more_body", False)
+
+    async def end(self) -> None:
+        """Complete a response that has begun."""
+        if self._open:
+            self._open = False
+            await self._send({"type": "http.response.body", "body": b""})
+
+
 class HttpHosts:
     """Answers requests to `/mcp` of one server process.
 
@@ -137,7 +156,9 @@ class HttpHosts:
         if credential:
             token = AccessToken(token="", client_id=credential, scopes=[])
             inner["user"] = AuthenticatedUser(token)
-        serving = asyncio.ensure_future(self._manager.handle_request(inner, receive, send))
+        response = _Response(send)
+        work = self._manager.handle_request(inner, receive, response.send)
+        serving = asyncio.ensure_future(work)
         try:
             while not serving.done():
                 await asyncio.wait({serving}, timeout=CHECKS_EVERY)
@@ -148,6 +169,7 @@ class HttpHosts:
                 serving.cancel()
             with suppress(asyncio.CancelledError):
                 await serving
+            await response.end()
             # The SDK counts its sessions only there.
             SESSIONS.set(len(self._manager._server_instances))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 

@@ -20,7 +20,7 @@ class HostPrompts:
     """The prompts of one host; one whose memory is missing is not listed."""
 
     def __init__(self, memories: HostMemories, *, may_write: bool = True) -> None:
-        self._memories = memories
+        self._memories, self._touch = memories, may_write
         read_only = memories.owners.read_only or not may_write
         text = words()
         topic = types.PromptArgument(
@@ -68,9 +68,8 @@ class HostPrompts:
         if not topic or len(topic) > _TOPIC_CHARACTERS:
             reason = f"must be 1 to {_TOPIC_CHARACTERS:,} characters"
             raise InvalidInput("topic", reason, next="Say what to recall.")
-        found = (
-            self._memories.longterm.recall(topic, TOPIC_RESULTS) if self._memories.longterm else []
-        )
+        ltm = self._memories.longterm
+        found = ltm.recall(topic, TOPIC_RESULTS, touch=self._touch) if ltm else []
         if not found:
             return words()["prompt.recall.empty"]
         return f"{recalled_block(found)}\n\n{words()['prompt.recall.text']}"

@@ -248,7 +248,7 @@ class HostTools:
     def __init__(self, memories: HostMemories, *, may_write: bool = True) -> None:
         self._memories = memories
         read_only = memories.owners.read_only or not may_write
-        found = _offered(memories, read_only=read_only)
+        found = _offered(memories, read_only=read_only, touch=may_write)
         self.by_name = {
             each.tool.name: each for each in found if each.hints.read_only or not read_only
         }
@@ -297,7 +297,7 @@ class HostTools:
         return tool.call(arguments)
 
 
-def _offered(memories: HostMemories, *, read_only: bool) -> list[HostTool]:
+def _offered(memories: HostMemories, *, read_only: bool, touch: bool) -> list[HostTool]:
     owners = memories.owners
     if owners.profile == "graph":
         from holdfast.doors.mcp.graph import graph_tools
@@ -305,7 +305,7 @@ def _offered(memories: HostMemories, *, read_only: bool) -> list[HostTool]:
         return graph_tools(memories)
     found: list[Tool] = []
     if owners.profile != "files":
-        found += tools.longterm(memories.longterm)
+        found += tools.longterm(memories.longterm, touch=touch)
         found += tools.durable(memories.durable) if memories.durable is not None else []
     if memories.store is not None:
         found += tools.files(memories.hf, memories.store.id, read_only=read_only)
