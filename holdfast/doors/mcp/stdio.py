@@ -88,15 +88,25 @@ async def _serve(memories: HostMemories, *, remote: bool, host: Any) -> int:
     finished = await asyncio.to_thread(calls.finish, ENDING)
     if talking.done():
         stopped.cancel()
-        talking.result()
-        if finished:
+        if _all_read(talking) and finished:
             return 0
-    # A thread is blocked in reading standard input, or in a call: nothing can end it.
+    # A thread is blocked in reading standard input, or in a call: nothing can end it. Or the host
+    # has closed standard output, and flushing it would fail.
     await asyncio.sleep(0)
     memories.hf.close()
     with suppress(OSError):
         sys.stderr.flush()
     os._exit(0)
+
+
+def _all_read(talking: "asyncio.Task[None]") -> bool:
+    """Return whether the host read all that was sent; raise the error of *talking*, if any."""
+    read = True
+    try:
+        talking.result()
+    except* OSError:
+        read = False
+    return read
 
 
 def _start_line(memories: HostMemories) -> str:

@@ -1,0 +1,388 @@
+"""`holdfast mcp` as a process: its start, its end, its options, and hostile input."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from doors.mcp.hosting import Notices, done, parsed
+from doors.mcp.process import INITIALIZE, HostProcess, ended, parameters, started
+from mcp import Client
+
+import holdfast
+from holdfast.doors.mcp.http import HttpHosts
+from holdfast.ground.clock import SystemClock
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.records import Memory
+from holdfast.testing.serving import serving
+
+pytestmark = pytest.mark.anyio
+
+STANDARD = ["ltm_recall", "ltm_remember", "ltm_forget", "memory"]
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    return str(tmp_path / "holdfast.db")
+
+
+@pytest.fixture
+def host(tmp_path: Path, target: str) -> Iterator[HostProcess]:
+    with started(tmp_path, ["--db", target]) as host:
+        yield host
+
+
+def listed(host: HostProcess) -> list[str]:
+    return [each["name"] for each in host.request("tools/list")["result"]["tools"]]
+
+
+def text_of(result: dict[str, Any]) -> str:
+    (block,) = result["content"]
+    return block["text"]
+
+
+async def test_with_no_flags_a_host_recalls_after_a_restart_what_another_remembered(
+    tmp_path: Path, mode: str
+) -> None:
+    async with Client(parameters(tmp_path), mode=mode) as client:
+        assert [each.name for each in (await client.list_tools()).tools] == STANDARD
+        assert (await done(client, "ltm_remember", text="Ada drinks tea."))["stored"]
+    async with Client(
+        parameters(tmp_path), mode="auto" if mode == "legacy" else "legacy"
+    ) as client:
+        (found,) = (await done(client, "ltm_recall", query="tea"))["results"]
+        assert found["text"] == "Ada drinks tea."
+
+
+def test_the_start_line_names_owners_store_and_database(tmp_path: Path, target: str) -> None:
+    with started(tmp_path, ["--db", target, "--agent", "scout"]) as host:
+        assert host.line.startswith(
+            'holdfast mcp: remembers for ada, durable memory of scout, notes in "Notes" (new), '
+        )
+        assert target in host.line
+        host.call("memory", command="create", path="/memories/a.md", file_text="tabs")
+    with started(tmp_path, ["--db", target, "--user", "eve", "--read-only"]) as host:
+        assert 'remembers for eve, notes in "Notes", read only' in host.line
+    with started(tmp_path, ["--db", target], HOLDFAST_LTM_ENABLED="0") as host:
+        assert "long-term memory is disabled by HOLDFAST_LTM_ENABLED=0" in host.line
+        assert listed(host) == ["memory"]
+
+
+def test_the_end_of_standard_input_ends_the_process_with_0(host: HostProcess) -> None:
+    host.begin_call("memory", command="create", path="/memories/a.md", file_text="tabs")
+    assert host.end() == 0
+
+
+def test_the_end_of_standard_input_waits_for_a_write(tmp_path: Path, target: str) -> None:
+    with started(tmp_path, ["--db", target]) as host:
+        for number in range(5):
+            host.begin_call("ltm_remember", text=f"Ada has read book {number}.")
+        assert host.end() == 0
+    result = ended(tmp_path, "--db", target)
+    assert result.returncode == 0
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("shaken", [True, False])
+def test_a_signal_ends_the_process_with_0(
+    tmp_path: Path, target: str, number: signal.Signals, *, shaken: bool
+) -> None:
+    with started(tmp_path, ["--db", target], shaken=shaken) as host:
+        if not shaken:
+            assert host.request("ping")
+        host.process.send_signal(number)
+        assert host.process.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["serve"], 2, "serve"),
+        (["--user", "a\nb"], 2, "--user"),
+        (["--user", ""], 2, "--user"),
+        (["--agent", "a" * 300], 2, "--agent"),
+        (["--profile", "everything"], 2, "--profile"),
+        (["--store", "memstore_none"], 1, "memstore_none"),
+        (["--store", "Missing", "--read-only"], 1, "Missing"),
+        (["--store", "Twice"], 1, "Twice"),
+        (["--import", "a.jsonl"], 2, "--profile graph"),
+        (["--profile", "graph", "--import", "a", "--export", "b"], 2, "one of"),
+        (["--profile", "graph", "--import", "a", "--read-only"], 2, "--read-only"),
+        (["--profile", "graph", "--import", "missing.jsonl"], 1, "missing.jsonl"),
+    ],
+)
+def test_what_cannot_be_served_ends_the_process(
+    tmp_path: Path, target: str, arguments: list[str], code: int, words: str
+) -> None:
+    with holdfast.open(target) as hf:
+        hf.memory_stores.create(name="Twice")
+        hf.memory_stores.create(name="Twice")
+
+    result = ended(tmp_path, "--db", target, *arguments)
+
+    assert result.returncode == code, result.stderr
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_read_only_lists_what_reads(tmp_path: Path, target: str) -> None:
+    with started(tmp_path, ["--db", target, "--read-only", "--agent", "scout"]) as host:
+        assert listed(host) == ["ltm_recall", "memory_recall", "memory_list", "memory"]
+        id = host.begin_call("ltm_remember", text="Ada drinks tea.")
+        assert host.answer(id)["error"]["code"] == -32_602
+
+
+GRAPH = [
+    '{"type":"entity","name":"Ada","entityType":"person","observations":["writes"]}',
+    '{"type":"entity","name":"Eve","entityType":"person","observations":[]}',
+    '{"type":"relation","from":"Ada","to":"Eve","relationType":"knows"}',
+]
+
+
+def test_an_export_of_an_imported_graph_is_the_same(tmp_path: Path, target: str) -> None:
+    given, made = tmp_path / "memory.jsonl", tmp_path / "export.jsonl"
+    given.write_text("\n".join([*GRAPH, "garbage"]))
+    graph = ["--db", target, "--profile", "graph"]
+
+    imported = ended(tmp_path, *graph, "--import", str(given))
+    assert imported.returncode == 0, imported.stderr
+    counts = json.loads(imported.stdout)
+    assert (counts["entities"], counts["observations"], counts["relations"]) == (2, 1, 1)
+    assert [each["line"] for each in counts["skipped"]] == [4]
+    again = json.loads(ended(tmp_path, *graph, "--import", str(given)).stdout)
+    assert (again["entities"], again["observations"], again["relations"]) == (0, 0, 0)
+
+    exported = ended(tmp_path, *graph, "--export", str(made))
+    assert exported.returncode == 0, exported.stderr
+    lines = [json.loads(line) for line in made.read_text().splitlines()]
+    assert lines == [json.loads(line) for line in GRAPH]
+
+
+def test_the_reference_servers_file_is_imported_once(tmp_path: Path, target: str) -> None:
+    given = tmp_path / "memory.jsonl"
+    given.write_text("\n".join(GRAPH))
+    graph = ["--db", target, "--profile", "graph"]
+
+    with started(tmp_path, graph, MEMORY_FILE_PATH=str(given)) as host:
+        assert f"imported {given}" in host.line
+        assert len(host.call("read_graph")["structuredContent"]["entities"]) == 2
+        host.call("delete_entities", entityNames=["Eve"])
+    with started(tmp_path, graph, MEMORY_FILE_PATH=str(given)) as host:
+        assert "imported" not in host.line
+        assert len(host.call("read_graph")["structuredContent"]["entities"]) == 1
+    assert given.read_text() == "\n".join(GRAPH)
+
+
+async def test_a_servers_url_makes_the_process_a_thin_client(
+    tmp_path: Path, hf: Holdfast, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_LTM_ENABLED", "1")
+    key = str(hf.keys.create("k", scope="write").secret)
+    notices = Notices()
+    with serving(hf, clock=SystemClock()) as url:
+        started = parameters(tmp_path, "--db", url, "--api-key", key, "--profile", "full")
+        async with Client(started, mode=mode, message_handler=notices.receive) as client:
+            await done(client, "ltm_remember", text="Ada drinks tea.")
+            await client.call_tool(
+                "memory", {"command": "create", "path": "/memories/a.md", "file_text": "tabs"}
+            )
+            assert (await done(client, "memory_search", query="tabs"))["count"] == 1
+            (store,) = hf.memory_stores.list().data
+            note = f"holdfast://stores/{store.id}/a.md"
+            async with notices.following(client, note):
+                memory = hf.memory_stores.memories.at(store.id, "/a.md")
+                assert memory is not None
+                hf.memory_stores.memories.update(
+                    memory.id, memory_store_id=store.id, content="spaces"
+                )
+                await notices.until(note)
+    ltm = hf.longterm("ada")
+    assert ltm is not None
+    assert [each.text for each in ltm.list("items").data] == ["Ada drinks tea."]
+
+
+def pong(host: HostProcess) -> bool:
+    return "result" in host.request("ping")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"garbage\n",
+        b"\n",
+        b"{}\n",
+        b"null\n",
+        b"[]\n",
+        b'{"jsonrpc": "2.0", "id": 7\n',
+        b"\xff\xfe\x00\n",
+        b'{"jsonrpc": "2.0", "id": 7, "method": "ping\xff"}\n',
+        b'[{"jsonrpc": "2.0", "id": 7, "method": "ping"}]\n',
+        b'{"jsonrpc": "1.0", "id": 7, "method": "ping"}\n',
+        b'{"jsonrpc": "2.0", "id": null, "method": "ping"}\n',
+        b'{"jsonrpc": "2.0", "id": 7, "result": {}}\n',
+        b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 99}}\n',
+        b'{"jsonrpc": "2.0", "method": "notifications/unknown"}\n',
+        b"[" * 100_000 + b"]" * 100_000 + b"\n",
+        b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"\n",
+    ],
+    ids=lambda line: repr(line[:30]),
+)
+def test_a_line_that_is_no_message_leaves_the_server_running(
+    host: HostProcess, line: bytes
+) -> None:
+    host.write(line)
+    assert pong(host)
+    assert host.end() == 0
+
+
+def test_a_message_may_come_in_pieces(host: HostProcess) -> None:
+    message = json.dumps({"jsonrpc": "2.0", "id": 70, "method": "ping"}).encode()
+    host.write(*(message[at : at + 1] for at in range(len(message))), b"\n")
+    assert "result" in host.answer(70)
+
+
+def test_half_a_line_at_the_end_of_the_input_is_no_call(tmp_path: Path, target: str) -> None:
+    with started(tmp_path, ["--db", target]) as host:
+        host.write(b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name"')
+        assert host.end() == 0
+
+
+def test_an_unknown_method_is_an_error(host: HostProcess) -> None:
+    assert host.request("tools/destroy", {})["error"]["code"] == -32_601
+    assert host.request("completion/complete", {})["error"]["code"] in {-32_601, -32_602}
+    assert pong(host)
+
+
+def test_an_argument_of_ten_megabytes_is_refused_and_written_nowhere(host: HostProcess) -> None:
+    path, huge = "/memories/a.md", "x" * 10_000_000
+
+    result = host.call("memory", command="create", path=path, file_text=huge)
+    assert result["isError"]
+    assert "1 MiB" in text_of(result)
+    assert len(text_of(result)) < 10_000
+
+    assert host.call("memory", command="view", path=path)["isError"]
+    assert host.call("ltm_remember", text=huge)["isError"]
+    assert host.call("ltm_recall", query="xx")["structuredContent"]["count"] == 0
+
+
+@pytest.mark.parametrize("depth", [100, 5_000])
+def test_a_deep_argument_is_refused(host: HostProcess, depth: int) -> None:
+    deep = b'{"a":' * depth + b"1" + b"}" * depth
+    head = b'{"jsonrpc":"2.0","id":70,"method":"tools/call","params":{"name":"ltm_recall",'
+    host.write(head + b'"arguments":{"query":' + deep + b"}}}\n")
+
+    assert pong(host)
+    assert host.call("ltm_recall", query="tea")["structuredContent"]["count"] == 0
+
+
+def test_fifty_calls_at_once_are_all_answered(host: HostProcess) -> None:
+    ids = {
+        host.begin_call("memory", command="create", path=f"/memories/{number}.md", file_text="tabs")
+        for number in range(50)
+    }
+    answers = [host.receive() for _ in ids]
+
+    assert {each["id"] for each in answers} == ids
+    assert not any(each["result"].get("isError") for each in answers)
+    found = host.request("resources/list")["result"]["resources"]
+    assert sum(each["name"].endswith(".md") for each in found) == 50
+
+
+WRITES: dict[str, dict[str, Any]] = {
+    "ltm_remember": {"text": "Ada drinks coffee."},
+    "ltm_forget": {"id": "item_none"},
+    "memory_store": {"key": "target", "category": "core", "content": "fly.io"},
+    "memory_forget": {"key": "other"},
+    "memory_restore": {"version_id": "memver_none"},
+    "memory": {"command": "create", "path": "/memories/a.md", "file_text": "tabs\n" * 1_000},
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_cancelled_write_is_whole_or_absent_and_the_server_goes_on(
+    tmp_path: Path, target: str, name: str
+) -> None:
+    with started(tmp_path, ["--db", target, "--profile", "full", "--agent", "scout"]) as host:
+        for _ in range(5):
+            id = host.begin_call(name, **WRITES[name])
+            params = {"requestId": id, "reason": "test"}
+            host.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+        assert pong(host)
+        assert host.end() == 0
+    with started(tmp_path, ["--db", target, "--profile", "full", "--agent", "scout"]) as host:
+        found = host.call("memory", command="view", path="/memories/a.md")
+        assert found.get("isError") or text_of(found).count("tabs") == 1_000
+        assert host.call("ltm_recall", query="coffee")["structuredContent"]["count"] <= 1
+        entries = host.call("memory_list")["structuredContent"]["entries"]
+        assert [each["content"] for each in entries] in ([], ["fly.io"])
+
+
+def test_a_client_that_dies_in_a_call_leaves_a_whole_write(tmp_path: Path, target: str) -> None:
+    with started(tmp_path, ["--db", target]) as host:
+        for number in range(10):
+            path = f"/memories/{number}.md"
+            host.begin_call("memory", command="create", path=path, file_text="tabs\n" * 1_000)
+        assert host.process.stdout is not None
+        host.process.stdout.close()
+        assert host.end() == 0
+        assert host.process.stderr is not None
+        assert b"Traceback" not in host.process.stderr.read()
+    with holdfast.open(target) as hf:
+        for store in hf.memory_stores.list().data:
+            for memory in hf.memory_stores.memories.list(store.id).all():
+                assert isinstance(memory, Memory)
+                assert memory.content_size_bytes == 5_000
+
+
+def test_stdio_and_http_give_the_same_bytes_for_the_same_call(
+    tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_LTM_ENABLED", "1")
+    requests: list[tuple[str, dict[str, Any]]] = [
+        ("tools/list", {}),
+        ("prompts/list", {}),
+        ("resources/templates/list", {}),
+        ("resources/list", {}),
+        ("tools/call", {"name": "ltm_recall", "arguments": {"query": "bicycle"}}),
+        ("tools/call", {"name": "ltm_remember", "arguments": {"text": "Ada drinks tea."}}),
+        ("tools/call", {"name": "ltm_recall", "arguments": {"query": 5}}),
+        ("tools/call", {"name": "memory", "arguments": {"command": "view", "path": "/memories"}}),
+        ("tools/call", {"name": "unknown", "arguments": {}}),
+        ("resources/read", {"uri": "holdfast://longterm/ada"}),
+        ("resources/read", {"uri": "holdfast://longterm/eve"}),
+    ]
+    with holdfast.open(target) as hf:
+        ltm = hf.longterm("ada")
+        assert ltm is not None
+        ltm.remember("Ada drinks tea.")
+        hf.memory_stores.create(name="Notes")
+        with (
+            started(tmp_path, ["--db", target]) as host,
+            serving(hf, clock=SystemClock(), make_subapp=HttpHosts) as url,
+        ):
+            address, kinds = (
+                f"{url}/mcp?user=ada&store=Notes",
+                "application/json, text/event-stream",
+            )
+            headers = {"accept": kinds}
+            opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": INITIALIZE}
+            answer = httpx2.post(address, json=opening, headers=headers, timeout=60)
+            headers["mcp-session-id"] = answer.headers["mcp-session-id"]
+            for method, params in requests:
+                id = host.begin(method, params)
+                request = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+                answer = httpx2.post(address, json=request, headers=headers, timeout=60)
+                (data,) = [
+                    line.removeprefix("data: ")
+                    for line in answer.text.splitlines()
+                    if line.startswith("data: {")
+                ]
+                line = host.receive_line().decode().strip()
+                assert data == line
+                assert parsed(line)["id"] == id
