@@ -4,10 +4,12 @@ An entity is one memory, `/entities/<name>.json`, with its observations and the 
 at it. Each call is one transaction, so that two hosts lose no observation.
 """
 
+import random
 import secrets
 import string
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
+from time import sleep
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -33,7 +35,10 @@ _NAME_BYTES: Final = 200
 _HEAD: Final = 120
 _EDITS: Final = 500
 """Edits of one transaction of an import."""
-_TRIES: Final = 10
+_TRIES: Final = 40
+_PAUSE_FIRST: Final = 0.002
+_PAUSE_MOST: Final = 0.2
+"""Seconds, at most, between two tries to change an entity that others change; they double."""
 _PLAIN: Final = frozenset(f"{string.ascii_letters}{string.digits}-_ ".encode())
 
 
@@ -383,7 +388,7 @@ class KnowledgeGraph:
         store = self._choice.id(create=create)
         if store is None:
             return work("")[1]
-        for _ in range(_TRIES):
+        for number in range(_TRIES):
             edits, result = work(store)
             try:
                 for start in range(0, len(edits), _EDITS):
@@ -393,13 +398,15 @@ class KnowledgeGraph:
                         edit_id=f"edit_{secrets.token_hex(16)}",
                     )
             except (PreconditionFailed, PathTaken):
-                continue
+                most = min(_PAUSE_MOST, _PAUSE_FIRST * 2**number)
+                sleep(random.uniform(0, most))  # noqa: S311 - not for a secret
             except StoreFull as full:
                 raise ToolRefused(
                     f"The graph is full: it has {full.cap:,} entities, the most there may be."
                     " Delete entities first."
                 ) from full
-            return result
+            else:
+                return result
         raise ToolRefused("Others change the same entities at this moment. Try again.")
 
     def _nodes_of(self, store: str, names: Iterable[str]) -> dict[str, _Node]:

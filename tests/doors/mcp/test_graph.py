@@ -361,3 +361,14 @@ async def test_the_reference_server_gives_the_same_results(hf: Holdfast, tmp_pat
     assert hints == [each.annotations and each.annotations.destructive_hint for each in offered]
     report = import_lines(of(hf), (tmp_path / "memory.jsonl").read_text("utf-8").splitlines())
     assert (report.entities, report.skipped) == (0, [])
+
+
+async def test_fifty_calls_at_once_on_one_entity_lose_no_observation(filled: Client) -> None:
+    observations = [[{"entityName": "Bob", "contents": [f"fact {n}"]}] for n in range(50)]
+
+    await asyncio.gather(
+        *(done(filled, "add_observations", observations=each) for each in observations)
+    )
+
+    (bob,) = (await done(filled, "open_nodes", names=["Bob"]))["entities"]
+    assert sorted(bob["observations"]) == sorted(f"fact {n}" for n in range(50))
