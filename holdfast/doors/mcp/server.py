@@ -71,6 +71,25 @@ async def _always() -> bool:
     return True
 
 
+class _CodeOnly(MCPError):
+    """An error without its message, which may hold an argument.
+
+    The SDK writes the message of an error that passes it to a span.
+    """
+
+    def __init__(self, whole: MCPError) -> None:
+        super().__init__(whole.error.code, "")
+        self.whole = whole
+
+
+async def _restore_message(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Give an error its message back, outside of the span."""
+    try:
+        return await call_next(ctx)
+    except _CodeOnly as error:
+        raise error.whole from None
+
+
 class CallLimit:
     """Counts the calls in flight of one credential."""
 
@@ -165,6 +184,7 @@ class MemoryServer:
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
         )
+        self.server.middleware.insert(0, _restore_message)
         self.server.middleware.append(self._counted)
         self._sessions = sessions
 
@@ -177,6 +197,8 @@ class MemoryServer:
         try:
             result = await call_next(ctx)
             outcome = "tool_error" if _is_tool_error(result) else "ok"
+        except MCPError as error:
+            raise _CodeOnly(error) from None
         finally:
             REQUESTS.add(method, outcome)
         if method in {"initialize", "server/discover"} and isinstance(result, dict):
