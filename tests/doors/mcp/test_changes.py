@@ -159,18 +159,17 @@ def entity(name: str) -> dict[str, object]:
 
 
 async def test_the_graph_is_noticed_and_no_other_store(hf: Holdfast, mode: str) -> None:
-    graph, notices = Owners(store="Graph", profile="graph"), Notices()
-    uri = "memory://knowledge-graph"
-    async with hosted(hf, graph, mode, message_handler=notices.receive) as client:
+    graph, owners = (
+        "memory://knowledge-graph",
+        Owners(agent="fence", store="Graph", profile="graph"),
+    )
+    async with noticed(hf, mode, graph, owners=owners) as (client, until_now):
         await client.call_tool("create_entities", entity("Ada"))
-        async with notices.following(client, uri):
-            note = hf.memory_stores.create(name="Notes").id
-            hf.memory_stores.memories.create(note, path="/a.md", content="tabs")
-            await client.call_tool("create_entities", entity("Eve"))
+        assert set(await until_now()) == {LISTED, graph}
 
-            assert set(await notices.until(uri)) <= {LISTED}
-            await client.call_tool("create_entities", entity("Bob"))
-            assert set(await notices.until(uri)) <= {LISTED}
+        note = hf.memory_stores.create(name="Notes").id
+        hf.memory_stores.memories.create(note, path="/a.md", content="tabs")
+        assert await until_now() == []
 
 
 async def test_a_memory_that_appears_moves_or_goes_changes_the_list(
