@@ -3,13 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast import tools
+from holdfast import LongTermMemory, tools
 from holdfast.doors.adapters.blocks import User, UserMemories
 from holdfast.doors.adapters.tools import finished, offered
 from holdfast.ground.errors import HoldfastError, MissingExtra, NotPermitted
 from holdfast.library.aio import AsyncHoldfast
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions, Recalled
 from holdfast.tools.base import Tool
 
