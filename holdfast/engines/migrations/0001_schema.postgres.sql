@@ -740,10 +740,13 @@ create table holdfast.threads (
   created_at bigint not null,
   updated_at bigint not null,
   turns bigint not null,
+  user_id text collate "C",          -- whose it is; null is nobody's
   primary key (workspace, id)
 );
 
 create index threads_by_age on holdfast.threads (workspace, created_at, id);
+create index threads_of_user on holdfast.threads (workspace, user_id, created_at, id)
+  where user_id is not null;
 
 -- The number is that of the writing in the engine-wide order, so it orders a thread's turns.
 create table holdfast.thread_turns (
@@ -751,7 +754,7 @@ create table holdfast.thread_turns (
   workspace text collate "C" not null,
   thread_id text collate "C" not null,
   id text collate "C" not null,
-  kind text collate "C" not null check (kind in ('user', 'result')),
+  kind text collate "C" not null check (kind in ('user', 'result', 'foreign')),
   run_id text collate "C",
   agent text collate "C",            -- the author of a result
   at bigint not null,
@@ -875,7 +878,8 @@ alter table holdfast.run_entries
   alter column value set statistics 0;
 alter table holdfast.run_events alter column data set statistics 0;
 alter table holdfast.run_checkpoints alter column content set statistics 0;
-alter table holdfast.threads alter column id set statistics 0;
+alter table holdfast.threads
+  alter column id set statistics 0, alter column user_id set statistics 0;
 alter table holdfast.thread_turns
   alter column thread_id set statistics 0, alter column id set statistics 0,
   alter column run_id set statistics 0, alter column agent set statistics 0,

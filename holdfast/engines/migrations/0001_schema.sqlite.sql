@@ -672,10 +672,13 @@ create table threads (
   created_at integer not null,
   updated_at integer not null,
   turns integer not null,
+  user_id text,                      -- whose it is; null is nobody's
   primary key (workspace, id)
 ) strict, without rowid;
 
 create index threads_by_age on threads (workspace, created_at, id);
+create index threads_of_user on threads (workspace, user_id, created_at, id)
+  where user_id is not null;
 
 -- The number is that of the writing in the engine-wide order, so it orders a thread's turns.
 create table thread_turns (
@@ -683,7 +686,7 @@ create table thread_turns (
   workspace text not null,
   thread_id text not null,
   id text not null,
-  kind text not null check (kind in ('user', 'result')),
+  kind text not null check (kind in ('user', 'result', 'foreign')),
   run_id text,
   agent text,                        -- the author of a result
   at integer not null,

@@ -5,6 +5,12 @@ insert into threads (workspace, id, created_at, updated_at, turns)
 values (:workspace, :thread, :now, :now, 0)
 on conflict (workspace, id) do update set turns = threads.turns
 
+-- hold_thread_of_user --
+insert into threads (workspace, id, created_at, updated_at, turns, user_id)
+values (:workspace, :thread, :now, :now, 0, :user)
+on conflict (workspace, id) do update set turns = threads.turns
+returning user_id
+
 -- put_turn --
 insert into thread_turns (seq, workspace, thread_id, id, kind, run_id, agent, at, checksum,
     size_bytes, body)
@@ -29,20 +35,57 @@ set turns = turns + :stored,
 where workspace = :workspace and id = :thread
 
 -- get_thread --
-select t.id, t.created_at, t.updated_at, t.turns, (
+select t.id, t.created_at, t.updated_at, t.turns, t.user_id, (
     select count(*) from network_runs r where r.workspace = :workspace and r.thread_id = t.id
 ) as runs
 from threads t
 where t.workspace = :workspace and t.id = :thread
 
 -- list_threads --
-select t.id, t.created_at, t.updated_at, t.turns, (
+select t.id, t.created_at, t.updated_at, t.turns, t.user_id, (
     select count(*) from network_runs r where r.workspace = :workspace and r.thread_id = t.id
 ) as runs
 from threads t
 where t.workspace = :workspace and (t.created_at, t.id) < (:at, :after)
 order by t.created_at desc, t.id desc
 limit :rows
+
+-- list_threads_of_user --
+select t.id, t.created_at, t.updated_at, t.turns, t.user_id, (
+    select count(*) from network_runs r where r.workspace = :workspace and r.thread_id = t.id
+) as runs
+from threads t
+where t.workspace = :workspace and t.user_id = :user and (t.created_at, t.id) < (:at, :after)
+order by t.created_at desc, t.id desc
+limit :rows
+
+-- turn_before_last --
+-- The number of the turn before the :last newest ones.
+select seq
+from thread_turns
+where workspace = :workspace and thread_id = :thread and (:kind = '' or kind = :kind)
+order by seq desc
+limit 1 offset :last
+
+-- lock_thread (sqlite) --
+select user_id from threads where workspace = :workspace and id = :thread
+
+-- lock_thread (postgres) --
+select user_id from threads where workspace = :workspace and id = :thread for update
+
+-- last_turn --
+select seq, kind, id, run_id, body
+from thread_turns
+where workspace = :workspace and thread_id = :thread and kind = :kind
+order by seq desc
+limit 1
+
+-- delete_turn --
+delete from thread_turns where workspace = :workspace and thread_id = :thread and seq = :seq
+
+-- threads_of_user --
+select id from threads where workspace = :workspace and user_id = :user
+order by id
 
 -- sizes_of_turns --
 -- Bodies may be large: a page ends where they come to too much, so they are read after this.

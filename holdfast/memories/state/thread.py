@@ -1,8 +1,9 @@
 """Records of threads, their ids and lists."""
 
 import re
+import secrets
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any, Final, Literal, Self, get_args
@@ -11,12 +12,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, force_setattr
 
-from holdfast.engines.base import Engine, Reader
+from holdfast.engines.base import Engine, Reader, scalar
+from holdfast.ground import json_values
 from holdfast.ground.clock import Clock, from_microseconds, to_microseconds
-from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.ground.errors import InvalidInput, NotFound, ScopeDenied
 from holdfast.ground.ids import base62
 from holdfast.ground.pages import Key, Page, digest, no_cursor, read_cursor, write_cursor
-from holdfast.ground.validation import check_limit
+from holdfast.ground.scope import checked_name
+from holdfast.ground.validation import check_limit, check_whole
 from holdfast.memories.state import message as checks
 from holdfast.memories.state.message import from_text, to_milliseconds, to_text
 from holdfast.memories.state.result import InferenceResult
@@ -45,7 +48,10 @@ def message_id(run_id: str) -> str:
     return f"msg_{base62(int.from_bytes(digest[:18]) % 62**24, 24)}"
 
 
-TurnKind = Literal["user", "result"]
+TurnKind = Literal["user", "result", "foreign"]
+
+VALUE_DEPTH: Final = 200
+"""Levels of nesting of a foreign value."""
 
 KINDS: Final[tuple[str, ...]] = get_args(TurnKind)
 
@@ -53,13 +59,14 @@ _MESSAGE: Final = ("id", "content", "role", "at")
 
 
 class Thread(Struct, frozen=True, kw_only=True):
-    """A thread with the numbers of its turns and runs."""
+    """A thread with the numbers of its turns and runs; *user* is whose it is, None nobody's."""
 
     id: str
     created_at: datetime
     updated_at: datetime
     turns: int
     runs: int
+    user: str | None = None
 
 
 class ThreadMessage(Struct, frozen=True, kw_only=True):
@@ -93,10 +100,24 @@ class ThreadMessage(Struct, frozen=True, kw_only=True):
         return asdict(self) | {"at": to_text(self.at)}
 
 
-class ThreadTurn(Struct, frozen=True, kw_only=True):
-    """One turn of a thread: a `message` of a user, or a `result` of an agent.
+class ForeignTurn(Struct, frozen=True):
+    """A turn of another framework's conversation: any JSON *value*, stored and returned equal.
 
-    `seq` orders the turns of a thread; it is 0 until the turn is stored.
+    *source* names the framework, 1 to 64 of the characters `a-z 0-9 _ . -`. *id* is made unless
+    given; *at* is now unless given.
+    """
+
+    value: Any
+    source: str
+    id: str | None = None
+    at: datetime | None = None
+
+
+class ThreadTurn(Struct, frozen=True, kw_only=True):
+    """One turn of a thread: a `message` of a user, a `result` of an agent, or a foreign `value`.
+
+    `seq` orders the turns of a thread; it is 0 until the turn is stored. `source` is the framework
+    of a foreign turn.
     """
 
     seq: int = 0
@@ -106,6 +127,21 @@ class ThreadTurn(Struct, frozen=True, kw_only=True):
     at: datetime
     message: ThreadMessage | None = None
     result: InferenceResult | None = None
+    value: Any = None
+    source: str | None = None
+
+    @classmethod
+    def foreign(cls, turn: ForeignTurn, *, seq: int = 0) -> Self:
+        """Return the turn of another framework's conversation."""
+        return cls(
+            seq=seq,
+            kind="foreign",
+            id=turn.id or f"turn_{base62(secrets.randbits(142), 24)}",
+            run_id=None,
+            at=to_milliseconds("at", turn.at or datetime.now(UTC)),
+            value=_checked_value(turn.value),
+            source=_checked_source(turn.source),
+        )
 
     @classmethod
     def said(cls, message: ThreadMessage, *, run_id: str | None = None, seq: int = 0) -> Self:
@@ -137,6 +173,8 @@ class ThreadTurn(Struct, frozen=True, kw_only=True):
             if name not in cls.__struct_fields__:
                 raise InvalidInput(name, "is not a member of a turn")
         checks.one_of("kind", found.get("kind"), KINDS)
+        if found["kind"] == "foreign":
+            return cls._foreign_from(found)
         held = "message" if found["kind"] == "user" else "result"
         if held not in found:
             raise InvalidInput(held, "is missing")
@@ -146,6 +184,20 @@ class ThreadTurn(Struct, frozen=True, kw_only=True):
                 return cls.made(InferenceResult.from_dict(found[held]), seq=seq)
             message = ThreadMessage.from_dict(found[held])
         return cls.said(message, run_id=checks.text_or_none("run_id", found.get("run_id")), seq=seq)
+
+    @classmethod
+    def _foreign_from(cls, found: dict[str, Any]) -> Self:
+        for name in ("value", "source"):
+            if name not in found:
+                raise InvalidInput(name, "is missing")
+        at = found.get("at")
+        turn = ForeignTurn(
+            found["value"],
+            found["source"],
+            checked_id_or_none("id", found.get("id")),
+            from_text("at", at) if isinstance(at, str) else at,
+        )
+        return cls.foreign(turn, seq=checks.whole("seq", found.get("seq", 0)))
 
     def export(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -160,7 +212,24 @@ class ThreadTurn(Struct, frozen=True, kw_only=True):
             wire["message"] = self.message.export()
         if self.result is not None:
             wire["result"] = self.result.export()
+        if self.kind == "foreign":
+            wire |= {"value": self.value, "source": self.source}
         return wire
+
+
+_SOURCE: Final = re.compile(r"[a-z0-9_.-]{1,64}")
+
+
+def _checked_source(given: object) -> str:
+    if not isinstance(given, str) or not _SOURCE.fullmatch(given):
+        reason = "must be 1 to 64 of the characters a-z 0-9 _ . -"
+        raise InvalidInput("source", reason, limit=64, given=given)
+    return given
+
+
+def _checked_value(given: object) -> Any:
+    """Return *given* as JSON has it: tuples as lists, members in their order."""
+    return json_values.decode(json_values.encode(given, root="$", depth=VALUE_DEPTH, field="value"))
 
 
 class Appended(Struct, frozen=True, kw_only=True):
@@ -240,6 +309,7 @@ _TURNS: Final = "thread_turns"
 
 
 class _ThreadRow(Struct, frozen=True, kw_only=True):
+    user_id: str | None
     id: str
     created_at: int
     updated_at: int
@@ -253,6 +323,7 @@ class _ThreadRow(Struct, frozen=True, kw_only=True):
             updated_at=from_microseconds(self.updated_at),
             turns=self.turns,
             runs=self.runs,
+            user=self.user_id,
         )
 
 
@@ -261,7 +332,7 @@ class _Size(Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
-class _TurnRow(Struct, frozen=True, kw_only=True):
+class TurnRow(Struct, frozen=True, kw_only=True):
     seq: int
     kind: TurnKind
     id: str
@@ -272,6 +343,10 @@ class _TurnRow(Struct, frozen=True, kw_only=True):
         body = msgspec.json.decode(self.body)
         if self.kind == "result":
             return ThreadTurn.made(InferenceResult.from_dict(body, verify=False), seq=self.seq)
+        if self.kind == "foreign":
+            at = from_text("at", body["at"])
+            turn = ForeignTurn(body["value"], body["source"], self.id, at)
+            return ThreadTurn.foreign(turn, seq=self.seq)
         message = ThreadMessage.from_dict(body)
         return ThreadTurn.said(message, run_id=self.run_id, seq=self.seq)
 
@@ -285,18 +360,23 @@ def retrieve_thread(context: ThreadsContext, thread_id: str) -> Thread:
     return row.record()
 
 
-def list_threads(context: ThreadsContext, limit: int | None, page: str | None) -> Page[Thread]:
-    """Return a page of the threads, newest first."""
-    most, stamp = check_limit(limit, most=MOST_LISTED, default=PER_PAGE), digest(context.workspace)
+def list_threads(
+    context: ThreadsContext, limit: int | None, page: str | None, user: str | None = None
+) -> Page[Thread]:
+    """Return a page of the threads, of one *user* or all, newest first."""
+    most = check_limit(limit, most=MOST_LISTED, default=PER_PAGE)
+    stamp = digest(context.workspace, checked_user(user))
     at, after = by_age(_THREADS, stamp, page)
-    rows = context.engine.all(
-        _ThreadRow, queries_of(context).list_threads, at=at, after=after, rows=most + 1
-    )
+    sql, params = queries_of(context), {"at": at, "after": after, "rows": most + 1}
+    if user is None:
+        rows = context.engine.all(_ThreadRow, sql.list_threads, **params)
+    else:
+        rows = context.engine.all(_ThreadRow, sql.list_threads_of_user, user=user, **params)
     end = rows[most - 1] if len(rows) > most else None
     return Page(
         [row.record() for row in rows[:most]],
         end and write_cursor(_THREADS, stamp, [end.created_at, end.id]),
-        more=lambda page: list_threads(context, limit, page),
+        more=lambda page: list_threads(context, limit, page, user),
     )
 
 
@@ -306,33 +386,43 @@ def list_turns(
     limit: int | None,
     page: str | None,
     kind: TurnKind | None = None,
+    *,
+    last: int | None = None,
+    user: str | None = None,
 ) -> Page[ThreadTurn]:
-    """Return a page of the thread's turns, of one *kind* or all.
+    """Return a page of the thread's turns, of one *kind* or all, or of the *last* ones.
 
-    Raise `NotFound` if there is no such thread.
+    Raise `NotFound` if there is no such thread, `ScopeDenied` if it is not *user*'s.
     """
+    newest = None if last is None else check_whole("last", last, least=1)
     most = check_limit(limit, most=MOST_LISTED, default=TURNS_LISTED)
     thread = checked_id("thread_id", thread_id)
     stamp = digest(context.workspace, thread, checked_kind(kind))
     after = 0 if page is None else _seq_in(read_cursor(_TURNS, stamp, page)[0])
     params: dict[str, object] = {"thread": thread, "after": after, "kind": kind or ""}
 
-    def work(reader: Reader) -> tuple[list[_TurnRow], int | None]:
+    def work(reader: Reader) -> tuple[list[TurnRow], int | None]:
         sql = queries_of(context)
+        if user is not None:
+            row = reader.first(_ThreadRow, sql.get_thread, thread=thread)
+            refuse_other_user(thread, row and row.user_id, user, exists=row is not None)
+        if newest is not None and page is None:
+            place = {"thread": thread, "kind": kind or "", "last": newest}
+            params["after"] = reader.first(scalar, sql.turn_before_last, **place) or 0
         found = reader.all(_Size, sql.sizes_of_turns, rows=most + 1, **params)
         if not found:
             if reader.first(_ThreadRow, sql.get_thread, thread=thread) is None:
                 raise no_thread(thread)
             return [], None
         shown = found[: _fitting(found[:most])]
-        rows = reader.all(_TurnRow, sql.list_turns, last=shown[-1].seq, **params)
+        rows = reader.all(TurnRow, sql.list_turns, last=shown[-1].seq, **params)
         return rows, shown[-1].seq if len(found) > len(shown) else None
 
     rows, last = context.engine.read(work)
     return Page(
         [row.record() for row in rows],
         None if last is None else write_cursor(_TURNS, stamp, [last]),
-        more=lambda page: list_turns(context, thread_id, limit, page, kind),
+        more=lambda page: list_turns(context, thread_id, limit, page, kind, user=user),
     )
 
 
@@ -346,6 +436,23 @@ def checked_kind(given: TurnKind | None) -> TurnKind | None:
     """Return *given* if it is None or a kind of turns; else InvalidInput."""
     checks.one_of("kind", given, (*KINDS, None))
     return given
+
+
+def checked_user(given: object) -> str | None:
+    """Return *given* if it is None or the name of a user; else InvalidInput."""
+    return None if given is None else checked_name("user", given)
+
+
+def refuse_other_user(
+    thread: str, owner: str | None, user: str | None, *, exists: bool = True
+) -> None:
+    """Raise `ScopeDenied` if *user* is named and the thread is not that user's."""
+    if exists and user is not None and owner != user:
+        raise ScopeDenied(
+            f"The thread {thread} is not this user's.",
+            needed="a thread of that user",
+            next="Name the user whose thread it is, or use another thread.",
+        )
 
 
 def no_thread(thread: str) -> NotFound:

@@ -19,20 +19,26 @@ from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.text import sha256_hex
 from holdfast.ground.validation import is_list
 from holdfast.memories.state import message as checks
+from holdfast.memories.state.message import to_text
 from holdfast.memories.state.result import InferenceResult, encoded_result
 from holdfast.memories.state.run_records import RunRecord, body_of, checked_name, record_of
 from holdfast.memories.state.thread import (
     KINDS,
     QUERIES,
     Appended,
+    ForeignTurn,
     ThreadMessage,
     ThreadsContext,
     ThreadTurn,
     TurnKind,
+    TurnRow,
     checked_id,
     checked_id_or_none,
+    checked_kind,
+    checked_user,
     cut,
     queries_of,
+    refuse_other_user,
 )
 
 SECRET_BYTES: Final = 32
@@ -65,17 +71,39 @@ def delete_thread_again(context: ThreadsContext, thread: str) -> bool:
         gone += tx.run(sql.forget_turns, thread=thread)
         gone += tx.run(sql.forget_runs, thread=thread)
         if gone:
-            tx.send(sql.make_tombstone_secret, secret=secrets.token_bytes(SECRET_BYTES))
-            hashed = thread_hash(tx.one(scalar, sql.get_tombstone_secret), thread)
-            tx.send(sql.bury_thread, thread_hash=hashed, seq=tx.seq, now=context.now())
+            _bury(context, tx, thread)
         return bool(gone)
 
     return context.engine.write(work)
 
 
+def _bury(context: ThreadsContext, tx: Transaction, name: str) -> None:
+    """Store the tombstone of a thread, or of a turn: its thread, a slash and its id."""
+    sql = queries_of(context)
+    tx.send(sql.make_tombstone_secret, secret=secrets.token_bytes(SECRET_BYTES))
+    hashed = thread_hash(tx.one(scalar, sql.get_tombstone_secret), name)
+    tx.send(sql.bury_thread, thread_hash=hashed, seq=tx.seq, now=context.now())
+
+
 def thread_hash(secret: bytes, thread: str) -> bytes:
-    """Return the hash of a deleted thread's id: 32 bytes of HMAC-SHA256."""
+    """Return the hash of the name of a deleted thread or turn: 32 bytes of HMAC-SHA256."""
     return hmac.digest(secret, f"thread\0{thread}".encode(), "sha256")
+
+
+def forget_user_threads(
+    engine: Engine, tx: Transaction, *, workspace: str, user: str
+) -> dict[str, int]:
+    """Delete the threads of *user* with their turns and runs; return the numbers by table.
+
+    The caller must scrub the engine.
+    """
+    sql, scope = engine.queries(QUERIES), {"workspace": workspace}
+    counts = {"threads": 0, "thread_turns": 0, "network_runs": 0}
+    for thread in tx.all(scalar, sql.threads_of_user, user=user, **scope):
+        counts["threads"] += tx.run(sql.forget_thread, thread=thread, **scope)
+        counts["thread_turns"] += tx.run(sql.forget_turns, thread=thread, **scope)
+        counts["network_runs"] += tx.run(sql.forget_runs, thread=thread, **scope)
+    return counts
 
 
 def forget_results(
@@ -133,13 +161,16 @@ _TURNS: Final = REGISTRY.counter(
 
 T = TypeVar("T")
 
-GivenTurn: TypeAlias = ThreadTurn | ThreadMessage | InferenceResult | Mapping[str, object]
-"""A turn, or only a message or a result, or the plain dict of one of these."""
+GivenTurn: TypeAlias = (
+    ThreadTurn | ThreadMessage | InferenceResult | ForeignTurn | Mapping[str, object]
+)
+"""A turn, or only a message, a result or a foreign value, or the plain dict of one of these."""
 
 MOST_BYTES: Final = 16_777_216
 """Limit of one turn as JSON."""
 
 _canonical: Final = msgspec.json.Encoder(order="sorted").encode
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class PreparedThreadTurn(Struct, frozen=True, kw_only=True):
@@ -161,17 +192,28 @@ class _StoredTurn(Struct, frozen=True, kw_only=True):
     checksum: str
 
 
-def append(context: ThreadsContext, thread_id: str, turns: Iterable[GivenTurn]) -> Appended:
-    """Append *turns*, all or none, to the thread, which is created if needed.
+def append(
+    context: ThreadsContext,
+    thread_id: str,
+    turns: Iterable[GivenTurn],
+    *,
+    user: str | None = None,
+) -> Appended:
+    """Append *turns*, all or none, to the thread, which is created if needed, as *user*'s.
 
-    A turn that is stored already is skipped. Raise `ResultDiffers` if another one has its id.
+    A turn that is stored already is skipped. Raise `ResultDiffers` if another one has its id,
+    `ScopeDenied` if the thread is not *user*'s.
     """
-    thread = checked_id("thread_id", thread_id)
+    thread, owner = checked_id("thread_id", thread_id), checked_user(user)
     ready = [_ready(turn) for turn in turns_of(turns)]
 
     def work(tx: Transaction) -> Appended:
         sql, now = queries_of(context), context.now()
-        tx.send(sql.hold_thread, thread=thread, now=now)
+        if owner is None:
+            tx.send(sql.hold_thread, thread=thread, now=now)
+        else:
+            held = tx.one(scalar, sql.hold_thread_of_user, thread=thread, user=owner, now=now)
+            refuse_other_user(thread, held, owner)
         numbers = [tx.seq, *(tx.numbers(len(ready) - 1) if len(ready) > 1 else ())]
         rows = [
             {"thread": thread, "seq": seq, **msgspec.structs.asdict(turn)}
@@ -192,6 +234,44 @@ def append(context: ThreadsContext, thread_id: str, turns: Iterable[GivenTurn]) 
     return _write(context, work, ready)
 
 
+def pop(
+    context: ThreadsContext, thread_id: str, kind: TurnKind, *, user: str | None = None
+) -> ThreadTurn | None:
+    """Take the last turn of *kind* away and return it; None if there is none.
+
+    When this returns its bytes are in no file of the database, unless a reader holds the log. A
+    keyed hash of its id stays, so that a restored backup does not bring the turn back.
+    """
+    thread, owner = checked_id("thread_id", thread_id), checked_user(user)
+    if checked_kind(kind) is None:
+        raise InvalidInput("kind", "must be a kind of turns", given=kind)
+
+    def work(tx: Transaction) -> ThreadTurn | None:
+        sql = queries_of(context)
+        held = tx.all(scalar, sql.lock_thread, thread=thread)
+        if not held:
+            return None
+        refuse_other_user(thread, held[0], owner)
+        row = tx.first(TurnRow, sql.last_turn, thread=thread, kind=kind)
+        if row is None:
+            return None
+        delete_turn(context, tx, thread, row.id, row.seq)
+        return row.record()
+
+    popped = context.engine.write(work)
+    if popped is not None:
+        context.engine.scrub()
+    return popped
+
+
+def delete_turn(context: ThreadsContext, tx: Transaction, thread: str, turn: str, seq: int) -> None:
+    """Delete one turn in *tx*, and bury its id; the caller must scrub the engine."""
+    sql, now = queries_of(context), context.now()
+    tx.run(sql.delete_turn, thread=thread, seq=seq)
+    tx.send(sql.count_turns, thread=thread, stored=-1, now=now)
+    _bury(context, tx, f"{thread}/{turn}")
+
+
 def turns_of(given: object) -> list[ThreadTurn]:
     """Return *given*, turns in any form, as turns; `InvalidInput` names the wrong one."""
     if not is_list(given):
@@ -209,13 +289,15 @@ def _turn(given: object) -> ThreadTurn:
         turn = ThreadTurn.said(given)
     elif isinstance(given, InferenceResult):
         turn = ThreadTurn.made(given)
+    elif isinstance(given, ForeignTurn):
+        turn = ThreadTurn.foreign(given)
     else:
         turn = _from_members(checks.members(given))
     checked_id("id", turn.id)
     checked_id_or_none("run_id", turn.run_id)
     if turn.result is not None:
         checked_name("agent", turn.result.agent)
-    elif turn.message is None:
+    elif turn.message is None and turn.kind != "foreign":
         raise InvalidInput("message", "or result is missing")
     return turn
 
@@ -232,6 +314,8 @@ def checksum_of_turn(turn: ThreadTurn) -> str:
     """Return the checksum by which two turns of one id are compared."""
     if turn.result is not None:
         return turn.result.checksum
+    if turn.kind == "foreign":
+        return f"sha256:{sha256_hex(_encode([turn.source, turn.value]))}"
     message = cast("ThreadMessage", turn.message)
     # Without the time: a run that is started again has the same message at a later time.
     said = {"id": turn.id, "role": message.role, "content": message.content}
@@ -242,6 +326,10 @@ def _ready(turn: ThreadTurn) -> PreparedThreadTurn:
     result = turn.result
     if result is not None:
         body = encoded_result(result)
+    elif turn.kind == "foreign":
+        # Members in their order: the value is returned as it came.
+        at = to_text(turn.at)
+        body = _encode({"source": turn.source, "at": at, "value": turn.value})
     else:
         body = _canonical(cast("ThreadMessage", turn.message).export())
     if len(body) > MOST_BYTES:

@@ -49,26 +49,40 @@ class Threads:
         page: str | None = None,
         *,
         kind: TurnKind | None = None,
+        last: int | None = None,
+        user: str | None = None,
     ) -> Page[ThreadTurn]:
         """Return a page of the thread's turns, oldest first, of one *kind* or all.
 
-        It ends early where turns are large.
+        With *last* the turns are the newest so many, oldest first. A page ends early where turns
+        are large. Raise `ScopeDenied` if the thread is not *user*'s.
         """
         self._caller.demand("read")
-        return list_turns(self._caller, id, limit, page, kind)
+        return list_turns(self._caller, id, limit, page, kind, last=last, user=user)
 
     def results(self, id: str) -> list[InferenceResult]:
         """Return all results of the thread, oldest first."""
         self._caller.demand("read")
         return results_of(self._caller, id)
 
-    def append(self, id: str, turns: Iterable[GivenTurn]) -> Appended:
-        """Append *turns*, all or none; create the thread if needed.
+    def append(self, id: str, turns: Iterable[GivenTurn], *, user: str | None = None) -> Appended:
+        """Append *turns*, all or none, one after another; create the thread if needed.
 
-        A turn that is stored already is skipped. Raise `ResultDiffers` if another one has its id.
+        A new thread is *user*'s, and stays so. A turn that is stored already is skipped. Raise
+        `ResultDiffers` if another one has its id, `ScopeDenied` if the thread is not *user*'s.
         """
         self._caller.demand("write")
-        return thread_store.append(self._caller, id, turns)
+        return thread_store.append(self._caller, id, turns, user=user)
+
+    def pop(
+        self, id: str, kind: TurnKind = "foreign", *, user: str | None = None
+    ) -> ThreadTurn | None:
+        """Take the last turn of *kind* away for good, and return it; None if there is none.
+
+        Raise `ScopeDenied` if the thread is not *user*'s.
+        """
+        self._caller.demand("write")
+        return thread_store.pop(self._caller, id, kind, user=user)
 
     def runs(self, id: str) -> list[RunRecord]:
         """Return the records of the thread's runs, newest first."""
@@ -80,10 +94,12 @@ class Threads:
         self._caller.demand("write")
         return delete_thread(self._caller, id)
 
-    def list(self, limit: int | None = PER_PAGE, page: str | None = None) -> Page[Thread]:
-        """Return a page of the threads, newest first."""
+    def list(
+        self, limit: int | None = PER_PAGE, page: str | None = None, *, user: str | None = None
+    ) -> Page[Thread]:
+        """Return a page of the threads, of one *user* or all, newest first."""
         self._caller.demand("read")
-        return list_threads(self._caller, limit, page)
+        return list_threads(self._caller, limit, page, user)
 
 
 class NetworkRuns:
