@@ -35,7 +35,8 @@ def forget_user(context: StoresContext, shared: "memories.Shared", user_id: str)
     spec = library.LongTermSpec(user_id=user_id)
     collection = library.collection_context(context, shared, spec)
     shared.access_log.flush()
-    counts = memories.forget_user(collection)
+    also = outside_longterm(context.engine, context.workspace, user_id)
+    counts = memories.forget_user(collection, also)
     return ForgetReport(counts=counts, pending=collection.engine.scrub().pending)
 
 
@@ -50,5 +51,16 @@ def outside_durable(
     def forget(tx: Transaction) -> dict[str, int]:
         results = memories.forget_results(engine, tx, workspace=workspace, agent=agent)
         return results | memories.forget_runs(engine, tx, workspace=workspace, agent=agent)
+
+    return forget
+
+
+def outside_longterm(
+    engine: Engine, workspace: str, user: str
+) -> Callable[[Transaction], dict[str, int]]:
+    """Return the work that deletes the threads of *user*, with their turns and runs."""
+
+    def forget(tx: Transaction) -> dict[str, int]:
+        return memories.forget_user_threads(engine, tx, workspace=workspace, user=user)
 
     return forget

@@ -20,6 +20,7 @@ from holdfast.memories.run.records.runs import Runs as Runs
 from holdfast.memories.run.records.write import forget_runs as forget_runs
 from holdfast.memories.state.thread import ThreadsContext as ThreadsContext
 from holdfast.memories.state.thread_store import forget_results as forget_results
+from holdfast.memories.state.thread_store import forget_user_threads as forget_user_threads
 from holdfast.memories.state.threads import NetworkRuns as NetworkRuns
 from holdfast.memories.state.threads import Threads as Threads
 from holdfast.memories.stores.agents import Agents as Agents

@@ -254,7 +254,10 @@ join tombstone_secrets s on s.workspace = t.workspace
 order by t.seq
 
 -- users_with_memory --
-select distinct workspace, user_id as name from ltm_collections order by workspace, user_id
+select workspace, user_id as name from ltm_collections
+union
+select workspace, user_id from threads where user_id is not null
+order by workspace, name
 
 -- carry_user_tombstone --
 insert into user_tombstones (workspace, user_hash, seq, at)
@@ -284,9 +287,12 @@ join tombstone_secrets s on s.workspace = t.workspace
 order by t.seq
 
 -- threads_with_rows --
+-- Threads, and turns by thread, slash and id.
 select workspace, id as name from threads
 union
 select workspace, thread_id from thread_turns
+union
+select workspace, thread_id || '/' || id from thread_turns
 union
 select workspace, thread_id from network_runs where thread_id is not null
 order by workspace, name
@@ -312,7 +318,10 @@ order by c.id
 select workspace, thread_id as name, min(seq) as number
 from thread_turns
 group by workspace, thread_id
-order by workspace, thread_id
+union all
+select workspace, thread_id || '/' || id, seq
+from thread_turns
+order by workspace, name
 
 -- secret_of_workspace --
 select secret from durable_secrets where workspace = :of

@@ -12,7 +12,7 @@ from holdfast.engines.base import Engine, Reader, Transaction, scalar
 from holdfast.ground.clock import Clock, from_microseconds
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import EVERYBODY, LOCAL, Actor, ActorKind, Scope
-from holdfast.library.erasure import outside_durable
+from holdfast.library.erasure import outside_durable, outside_longterm
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.verify_durable import (
     Named,
@@ -30,7 +30,11 @@ from holdfast.memories.longterm.context import CollectionContext, Shared
 from holdfast.memories.longterm.forget import Grave, clear_again, forget_items_again, forget_user
 from holdfast.memories.longterm.records import user_hash
 from holdfast.memories.state.thread import ThreadsContext
-from holdfast.memories.state.thread_store import delete_thread_again, thread_hash
+from holdfast.memories.state.thread_store import (
+    delete_thread_again,
+    delete_turn_again,
+    thread_hash,
+)
 from holdfast.memories.stores.rows import StoresContext
 
 
@@ -171,7 +175,8 @@ class _Cleared(Struct, frozen=True, kw_only=True):
 def forget_user_again(engine: Engine, user: Named, clock: Clock) -> None:
     """Forget all data of *user* in *engine*, at the instant of *clock*."""
     name = _CollectionName(workspace=user.workspace, user_id=user.name)
-    forget_user(_collection_context(engine, Shared(), name, clock))
+    context = _collection_context(engine, Shared(), name, clock)
+    forget_user(context, outside_longterm(engine, user.workspace, user.name))
 
 
 def clear_collections_again(engine: Engine, made: Iterable[ClearedCollection]) -> int:
@@ -359,6 +364,8 @@ def _forget_names(
     all_owners = engine.scoped(EVERYBODY)
     found = NameTombstones(made, kind.hashed)
     new = found.newer(all_owners.all(NameTombstone, kind.tombstones))
+    if not new:
+        return 0
     buried, count = NameTombstones(new, kind.hashed), 0
     for each in all_owners.all(Named, kind.names):
         tombstone = buried.over(each.workspace, each.name)
@@ -390,7 +397,11 @@ def _delete_thread(engine: Engine, thread: Named, clock: Clock) -> None:
         clock=clock,
         demand=lambda _: None,
     )
-    delete_thread_again(context, thread.name)
+    name, _, turn = thread.name.partition("/")
+    if turn:
+        delete_turn_again(context, name, turn)
+    else:
+        delete_thread_again(context, name)
 
 
 def _carry(tx: Transaction, sql: SimpleNamespace, new: list[StoredTombstone]) -> None:

@@ -3,6 +3,7 @@
 When one of these returns, the bytes are in no file of the database, as far as the engine knows.
 """
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Final, LiteralString, TypeVar
 
@@ -155,8 +156,12 @@ def clear(context: CollectionContext) -> Cleared:
     return done
 
 
-def forget_user(context: CollectionContext) -> dict[str, int]:
+def forget_user(
+    context: CollectionContext, also: Callable[[Transaction], dict[str, int]]
+) -> dict[str, int]:
     """Forget all data and the name of the caller's user; return deleted rows by table.
+
+    *also* deletes what is the user's elsewhere, in the same transaction.
 
     A keyed hash of the name stays, with a number, so that a restored backup does not bring the user
     back. The caller must scrub the engine.
@@ -181,6 +186,7 @@ def forget_user(context: CollectionContext) -> dict[str, int]:
             tx.after_commit(lambda found=found, seq=seq: _let_go(context, found, seq))
         counts["ltm_secrets"] = tx.run(sql.drop_secret)
         counts["changes"] = tx.run(sql.forget_feed)
+        counts |= also(tx)
         if any(counts.values()):
             tx.send(sql.make_tombstone_secret, secret=new_secret())
             hashed = user_hash(tx.one(scalar, sql.get_tombstone_secret), context.user)

@@ -333,6 +333,8 @@ class _Size(Struct, frozen=True, kw_only=True):
 
 
 class TurnRow(Struct, frozen=True, kw_only=True):
+    """A turn as it is stored."""
+
     seq: int
     kind: TurnKind
     id: str
@@ -340,6 +342,7 @@ class TurnRow(Struct, frozen=True, kw_only=True):
     body: str
 
     def record(self) -> ThreadTurn:
+        """Return the turn."""
         body = msgspec.json.decode(self.body)
         if self.kind == "result":
             return ThreadTurn.made(InferenceResult.from_dict(body, verify=False), seq=self.seq)

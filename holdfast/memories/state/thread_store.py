@@ -255,7 +255,7 @@ def pop(
         row = tx.first(TurnRow, sql.last_turn, thread=thread, kind=kind)
         if row is None:
             return None
-        delete_turn(context, tx, thread, row.id, row.seq)
+        _delete_turn(context, tx, thread, row.id, row.seq)
         return row.record()
 
     popped = context.engine.write(work)
@@ -264,8 +264,20 @@ def pop(
     return popped
 
 
-def delete_turn(context: ThreadsContext, tx: Transaction, thread: str, turn: str, seq: int) -> None:
-    """Delete one turn in *tx*, and bury its id; the caller must scrub the engine."""
+def delete_turn_again(context: ThreadsContext, thread: str, turn: str) -> None:
+    """Delete one turn as `pop` does; the caller must scrub the engine."""
+
+    def work(tx: Transaction) -> None:
+        sql = queries_of(context)
+        ids = msgspec.json.encode([turn]).decode()
+        for row in tx.all(_StoredTurn, sql.held_turns, thread=thread, ids=ids):
+            _delete_turn(context, tx, thread, row.id, row.seq)
+
+    context.engine.write(work)
+
+
+def _delete_turn(context: ThreadsContext, tx: Transaction, thread: str, turn: str, seq: int) -> None:
+    """Delete one turn in *tx*, and bury its id."""
     sql, now = queries_of(context), context.now()
     tx.run(sql.delete_turn, thread=thread, seq=seq)
     tx.send(sql.count_turns, thread=thread, stored=-1, now=now)
