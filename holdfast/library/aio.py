@@ -1310,24 +1310,39 @@ class AsyncThreads:
         page: str | None = None,
         *,
         kind: TurnKind | None = None,
+        last: int | None = None,
+        user: str | None = None,
     ) -> AsyncPage[ThreadTurn]:
         """Return a page of the thread's turns, oldest first, of one *kind* or all.
 
-        It ends early where turns are large.
+        With *last* the turns are the newest so many, oldest first. A page ends early where turns
+        are large. Raise `ScopeDenied` if the thread is not *user*'s.
         """
-        answer = await self._cross(self._of.turns, id, limit, page, kind=kind)
+        answer = await self._cross(self._of.turns, id, limit, page, kind=kind, last=last, user=user)
         return AsyncPage(answer, self._cross)
 
     async def results(self, id: str) -> list[InferenceResult]:
         """Return all results of the thread, oldest first."""
         return await self._cross(self._of.results, id)
 
-    async def append(self, id: str, turns: Iterable[GivenTurn]) -> Appended:
-        """Append *turns*, all or none; create the thread if needed.
+    async def append(
+        self, id: str, turns: Iterable[GivenTurn], *, user: str | None = None
+    ) -> Appended:
+        """Append *turns*, all or none, one after another; create the thread if needed.
 
-        A turn that is stored already is skipped. Raise `ResultDiffers` if another one has its id.
+        A new thread is *user*'s, and stays so. A turn that is stored already is skipped. Raise
+        `ResultDiffers` if another one has its id, `ScopeDenied` if the thread is not *user*'s.
         """
-        return await self._cross(self._of.append, id, turns)
+        return await self._cross(self._of.append, id, turns, user=user)
+
+    async def pop(
+        self, id: str, kind: TurnKind = "foreign", *, user: str | None = None
+    ) -> ThreadTurn | None:
+        """Take the last turn of *kind* away for good, and return it; None if there is none.
+
+        Raise `ScopeDenied` if the thread is not *user*'s.
+        """
+        return await self._cross(self._of.pop, id, kind, user=user)
 
     async def runs(self, id: str) -> list[RunRecord]:
         """Return the records of the thread's runs, newest first."""
@@ -1338,10 +1353,10 @@ class AsyncThreads:
         return await self._cross(self._of.delete, id)
 
     async def list(
-        self, limit: int | None = PER_PAGE, page: str | None = None
+        self, limit: int | None = PER_PAGE, page: str | None = None, *, user: str | None = None
     ) -> AsyncPage[Thread]:
-        """Return a page of the threads, newest first."""
-        answer = await self._cross(self._of.list, limit, page)
+        """Return a page of the threads, of one *user* or all, newest first."""
+        answer = await self._cross(self._of.list, limit, page, user=user)
         return AsyncPage(answer, self._cross)
 
 

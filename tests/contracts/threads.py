@@ -1,5 +1,6 @@
 """Contract of threads, their turns, and records of network runs."""
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,10 +16,11 @@ from holdfast.ground.errors import (
     NotFound,
     NotPermitted,
     ResultDiffers,
+    ScopeDenied,
 )
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.state.result import InferenceResult
-from holdfast.memories.state.thread import ThreadTurn
+from holdfast.memories.state.thread import ForeignTurn, ThreadTurn
 from holdfast.testing.contracts.history import AT, THREAD, began, ended, made, said
 from holdfast.testing.fakes import FrozenClock
 
@@ -451,6 +453,179 @@ class ThreadForgettingContract:
 
         assert set(report.counts.values()) == {0}
         assert hf.threads.retrieve(THREAD).turns == 1
+
+
+FOREIGN: list[Any] = [
+    {"role": "user", "content": [{"type": "input_text", "text": "Hi"}], "b": 1, "a": 2},
+    "text",
+    0,
+    0.0,
+    1.5,
+    -0.5,
+    True,
+    None,
+    [],
+    {},
+    {"empty": None, "nested": [[{"deep": [1, 1.0]}]]},
+]
+
+
+def foreign(*values: Any) -> list[ForeignTurn]:
+    """Return turns of another framework."""
+    return [ForeignTurn(value, "openai.responses") for value in values]
+
+
+def values_of(hf: Holdfast, thread: str = THREAD, **options: Any) -> list[Any]:
+    """Return the values of the foreign turns of a thread."""
+    return [turn.value for turn in hf.threads.turns(thread, kind="foreign", **options).all()]
+
+
+class ForeignTurnsContract:
+    """Turns of other frameworks, and threads of users.
+
+    Subclass it, and give it `hf` and `elsewhere` fixtures.
+    """
+
+    @pytest.mark.surface("http", "values cross the wire equal")
+    def test_a_value_comes_back_as_it_was(self, hf: Holdfast) -> None:
+        hf.threads.append(THREAD, foreign(*FOREIGN))
+
+        turns = list(hf.threads.turns(THREAD).all())
+
+        assert [json.dumps(turn.value) for turn in turns] == list(map(json.dumps, FOREIGN))
+        assert {turn.kind for turn in turns} == {"foreign"}
+        assert {turn.source for turn in turns} == {"openai.responses"}
+        assert len({turn.id for turn in turns}) == len(FOREIGN)
+
+    @pytest.mark.surface("http", "the form of a turn on the wire")
+    def test_a_turn_is_given_again_without_effect(self, hf: Holdfast) -> None:
+        hf.threads.append(THREAD, foreign("a"))
+        (turn,) = hf.threads.turns(THREAD).data
+
+        again = hf.threads.append(THREAD, [turn.export()])
+
+        assert again.duplicates == (turn.id,)
+        assert values_of(hf) == ["a"]
+
+    def test_another_value_under_the_same_id_is_refused(self, hf: Holdfast) -> None:
+        hf.threads.append(THREAD, [ForeignTurn("a", "test", id="t1")])
+
+        with pytest.raises(ResultDiffers):
+            hf.threads.append(THREAD, [ForeignTurn("b", "test", id="t1")])
+
+    @pytest.mark.parametrize(
+        ("turn", "field"),
+        [
+            (ForeignTurn({"at": object()}, "test"), "turns[0].value"),
+            (ForeignTurn(float("nan"), "test"), "turns[0].value"),
+            (ForeignTurn("\ud800", "test"), "turns[0].value"),
+            (ForeignTurn("a", "Open AI"), "turns[0].source"),
+            (ForeignTurn("a", ""), "turns[0].source"),
+            (ForeignTurn("a", "x" * 65), "turns[0].source"),
+            ({"kind": "foreign", "source": "test"}, "turns[0].value"),
+            ({"kind": "foreign", "value": 1}, "turns[0].source"),
+        ],
+    )
+    def test_what_is_no_foreign_turn_is_refused(self, hf: Holdfast, turn: Any, field: str) -> None:
+        with pytest.raises(InvalidInput) as refused:
+            hf.threads.append(THREAD, [turn])
+
+        assert refused.value.field == field
+
+    def test_results_pass_over_foreign_turns(self, hf: Holdfast) -> None:
+        hf.threads.append(THREAD, [*foreign("a"), said(), made(0), *foreign("b")])
+
+        assert [each.id for each in hf.threads.results(THREAD)] == [made(0).id]
+        assert hf.threads.retrieve(THREAD).turns == 4
+
+    @pytest.mark.surface("http", "the query parameter crosses the wire")
+    def test_the_last_turns_come_oldest_first(self, hf: Holdfast) -> None:
+        hf.threads.append(THREAD, [said(), *foreign(*range(150)), made(0)])
+
+        assert values_of(hf, last=3) == [147, 148, 149]
+        assert values_of(hf, last=120) == list(range(30, 150))
+        assert values_of(hf, last=1_000) == list(range(150))
+        assert [turn.kind for turn in hf.threads.turns(THREAD, last=2)] == ["foreign", "result"]
+
+    def test_no_last_turns_are_refused(self, hf: Holdfast) -> None:
+        hf.threads.append(THREAD, foreign("a"))
+
+        with pytest.raises(InvalidInput, match="last"):
+            hf.threads.turns(THREAD, last=0)
+
+    @pytest.mark.surface("http", "a turn, or none, crosses the wire")
+    def test_the_last_turn_of_a_kind_is_taken_away(self, hf: Holdfast) -> None:
+        hf.threads.append(THREAD, [*foreign("a", None), made(0)])
+
+        popped = [hf.threads.pop(THREAD) for _ in range(3)]
+
+        assert [turn and (turn.kind, turn.value) for turn in popped] == [
+            ("foreign", None),
+            ("foreign", "a"),
+            None,
+        ]
+        assert hf.threads.retrieve(THREAD).turns == 1
+        assert hf.threads.pop("missing") is None
+
+    def test_what_was_taken_away_can_be_given_again(self, hf: Holdfast) -> None:
+        hf.threads.append(THREAD, foreign("a", "b"))
+        popped = hf.threads.pop(THREAD)
+        assert popped is not None
+
+        hf.threads.append(THREAD, [popped])
+
+        assert values_of(hf) == ["a", "b"]
+
+    def test_turns_of_one_call_stand_together(self, hf: Holdfast) -> None:
+        calls = [[f"{call} {number}" for number in range(5)] for call in range(8)]
+
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(lambda call: hf.threads.append(THREAD, foreign(*call)), calls))
+
+        found = values_of(hf)
+        assert sorted(found[at : at + 5] for at in range(0, 40, 5)) == sorted(calls)
+
+    @pytest.mark.surface("http", "the user crosses the wire, and so does the refusal")
+    def test_a_thread_of_a_user_is_no_other_users(self, hf: Holdfast) -> None:
+        hf.threads.append(THREAD, foreign("a"), user="ada")
+        hf.threads.append("plain", foreign("b"))
+
+        assert hf.threads.retrieve(THREAD).user == "ada"
+        assert hf.threads.retrieve("plain").user is None
+        for thread, user in ((THREAD, "bob"), ("plain", "bob")):
+            with pytest.raises(ScopeDenied):
+                hf.threads.append(thread, foreign("c"), user=user)
+            with pytest.raises(ScopeDenied):
+                hf.threads.turns(thread, user=user)
+            with pytest.raises(ScopeDenied):
+                hf.threads.pop(thread, user=user)
+        hf.threads.append(THREAD, foreign("d"))
+        assert values_of(hf, user="ada") == ["a", "d"]
+        assert hf.threads.retrieve(THREAD).user == "ada"
+
+    @pytest.mark.surface("http", "the query parameter crosses the wire")
+    def test_the_threads_of_a_user_are_listed(self, hf: Holdfast) -> None:
+        for number in range(5):
+            hf.threads.append(f"ada_{number}", foreign("a"), user="ada")
+            hf.threads.append(f"bob_{number}", foreign("b"), user="bob")
+
+        page = hf.threads.list(2, user="ada")
+
+        assert sorted(thread.id for thread in page.all()) == [f"ada_{n}" for n in range(5)]
+        assert hf.threads.list(user="nobody").data == []
+
+    @pytest.mark.embedded("forgetting a user needs the right of an admin")
+    def test_a_forgotten_user_takes_the_threads_along(self, hf: Holdfast) -> None:
+        hf.threads.append(THREAD, [*foreign("a"), said(), made(0)], user="ada")
+        hf.network_runs.put(began())
+        hf.threads.append("other", foreign("b"), user="bob")
+
+        report = hf.forget_user("ada")
+
+        assert report.counts["threads"] == 1
+        assert report.counts["thread_turns"] == 3
+        assert report.counts["network_runs"] == 1
+        assert [thread.id for thread in hf.threads.list()] == ["other"]
 
 
 class NetworkRunsContract:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.ground.validation import check_limit
+from holdfast.ground.validation import check_limit, check_whole
 from holdfast.library.operations.base import (
     MIB,
     Operation,
@@ -27,6 +27,7 @@ from holdfast.memories.state.thread import (
     checked_id,
     checked_id_or_none,
     checked_kind,
+    checked_user,
 )
 from holdfast.memories.state.thread_store import turns_of
 from holdfast.memories.state.threads import NetworkRuns, Threads
@@ -43,6 +44,7 @@ TURN: Final = WireForm(ThreadTurn.export, ThreadTurn.from_dict)
 RUN: Final = WireForm(RunRecord.export, RunRecord.from_dict)
 
 _ID: Final = {"id": Param(encode=partial(checked_id, "thread_id"))}
+_USER: Final = Param(encode=checked_user)
 _PAGED: Final = {"limit": Param(encode=partial(check_limit, most=MOST_LISTED, default=PER_PAGE))}
 
 
@@ -52,14 +54,35 @@ _get = partial(Operation, method="GET", scope="read")
 class PostThreadTurns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Turns of a thread.
 
-    Each is `{"kind": "user", "message": …}` or `{"kind": "result", "result": …}`.
+    Each is `{"kind": "user", "message": …}`, `{"kind": "result", "result": …}` or
+    `{"kind": "foreign", "value": …, "source": …}`. A new thread is *user*'s.
     """
 
     turns: list[Any]
+    user: str | None = None
+
+
+class PostPop(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which turn to take away: the last one of a kind."""
+
+    kind: str = "foreign"
+    user: str | None = None
 
 
 def _exported(turns: object) -> list[dict[str, Any]]:
     return [turn.export() for turn in turns_of(turns)]
+
+
+def _popped(turn: ThreadTurn | None) -> dict[str, Any]:
+    return {"turn": None if turn is None else turn.export()}
+
+
+def _popped_from(given: Any) -> ThreadTurn | None:
+    return None if given["turn"] is None else ThreadTurn.from_dict(given["turn"])
+
+
+def _checked_last(given: object) -> object:
+    return None if given is None else check_whole("last", given, least=1)
 
 
 def _run(record: object) -> dict[str, Any]:
@@ -81,7 +104,7 @@ THREADS: Final = OperationTable(
             _THREADS,
             "List threads, newest first.",
             THREAD,
-            special=_PAGED,
+            special={**_PAGED, "user": _USER},
             paged=True,
             lane="slow",
         ),
@@ -106,6 +129,8 @@ THREADS: Final = OperationTable(
                 **_ID,
                 "limit": Param(encode=partial(check_limit, most=MOST_LISTED, default=TURNS_LISTED)),
                 "kind": Param(encode=checked_kind),
+                "last": Param(encode=_checked_last),
+                "user": _USER,
             },
             paged=True,
             lane="slow",
@@ -118,10 +143,21 @@ THREADS: Final = OperationTable(
             method="POST",
             scope="write",
             params=PostThreadTurns,
-            special={**_ID, "turns": Param(encode=_exported)},
+            special={**_ID, "turns": Param(encode=_exported), "user": _USER},
             limit=LIMIT,
             deep=True,
             retry="safe",
+            lane="write",
+        ),
+        Operation(
+            "threads.pop",
+            f"{_THREAD}/pop",
+            "Take the last turn of a thread away.",
+            WireForm(_popped, _popped_from),
+            method="POST",
+            scope="write",
+            params=PostPop,
+            special={**_ID, "kind": Param(encode=checked_kind), "user": _USER},
             lane="write",
         ),
     ),

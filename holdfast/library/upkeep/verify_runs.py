@@ -16,6 +16,7 @@ from holdfast.library.upkeep.verify_durable import (
     StoredTombstone,
     Tombstones,
 )
+from holdfast.memories.state.message import members
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread import ThreadMessage, ThreadTurn
 from holdfast.memories.state.thread_store import checksum_of_turn, thread_hash
@@ -80,6 +81,8 @@ class _Turn(Struct, frozen=True, kw_only=True):
             raise InvalidInput("body", "is not JSON") from error
         if self.kind == "user":
             return ThreadTurn.said(ThreadMessage.from_dict(body))
+        if self.kind == "foreign":
+            return ThreadTurn.from_dict({**members(body), "kind": "foreign", "id": self.id})
         return ThreadTurn.made(InferenceResult.from_dict(body, verify=False))
 
 

@@ -347,9 +347,7 @@ class TurnRow(Struct, frozen=True, kw_only=True):
         if self.kind == "result":
             return ThreadTurn.made(InferenceResult.from_dict(body, verify=False), seq=self.seq)
         if self.kind == "foreign":
-            at = from_text("at", body["at"])
-            turn = ForeignTurn(body["value"], body["source"], self.id, at)
-            return ThreadTurn.foreign(turn, seq=self.seq)
+            return ThreadTurn.from_dict({**body, "kind": "foreign", "id": self.id, "seq": self.seq})
         message = ThreadMessage.from_dict(body)
         return ThreadTurn.said(message, run_id=self.run_id, seq=self.seq)
 

@@ -276,7 +276,9 @@ def delete_turn_again(context: ThreadsContext, thread: str, turn: str) -> None:
     context.engine.write(work)
 
 
-def _delete_turn(context: ThreadsContext, tx: Transaction, thread: str, turn: str, seq: int) -> None:
+def _delete_turn(
+    context: ThreadsContext, tx: Transaction, thread: str, turn: str, seq: int
+) -> None:
     """Delete one turn in *tx*, and bury its id."""
     sql, now = queries_of(context), context.now()
     tx.run(sql.delete_turn, thread=thread, seq=seq)

@@ -9,6 +9,7 @@ import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.doctor import doctor
 from holdfast.library.upkeep.restore import restore
+from holdfast.memories.state.thread import ForeignTurn
 from holdfast.testing.contracts.history import THREAD, began, made, said
 
 
@@ -109,6 +110,41 @@ def test_a_thread_deleted_since_a_backup_stays_deleted_when_it_is_restored(
         assert (first.forgotten, there, whole) == (1, (["thread_kept"], []), ())
         assert again.forgotten == 0
         assert hf.threads.retrieve(THREAD).turns == 1
+        assert hf.verify().findings == ()
+
+
+def test_a_turn_taken_away_since_a_backup_stays_away_when_it_is_restored(
+    target: str, tmp_path: Path
+) -> None:
+    older = tmp_path / "older.db"
+    with holdfast.open(target) as hf:
+        hf.threads.append(THREAD, [ForeignTurn(each, "test") for each in ("a", "b", "c")])
+        hf.backup(older)
+        hf.threads.pop(THREAD)
+
+    first = restore(older, target, replace=True)
+
+    with holdfast.open(target) as hf:
+        assert first.forgotten == 1
+        assert [turn.value for turn in hf.threads.turns(THREAD)] == ["a", "b"]
+        assert hf.threads.retrieve(THREAD).turns == 2
+        assert hf.verify().findings == ()
+
+
+def test_threads_of_a_user_forgotten_since_a_backup_stay_away_when_it_is_restored(
+    target: str, tmp_path: Path
+) -> None:
+    older = tmp_path / "older.db"
+    with holdfast.open(target) as hf:
+        hf.threads.append(THREAD, [ForeignTurn("a", "test")], user="ada")
+        hf.threads.append("thread_kept", [said()], user="bob")
+        hf.backup(older)
+        hf.forget_user("ada")
+
+    restore(older, target, replace=True)
+
+    with holdfast.open(target) as hf:
+        assert [each.id for each in hf.threads.list()] == ["thread_kept"]
         assert hf.verify().findings == ()
 
 

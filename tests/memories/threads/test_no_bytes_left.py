@@ -10,11 +10,12 @@ from psycopg import sql
 import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.state.result import InferenceResult
-from holdfast.memories.state.thread import ThreadTurn
+from holdfast.memories.state.thread import ForeignTurn, ThreadTurn
 from holdfast.testing.contracts.history import AT, began, ended, made, said
 from holdfast.testing.serving import new_workspace
 
 THREAD, SAID, MADE, AGENT = "zq7thread", "Kv4x said this. ", "Wj9k made this. ", "Xp2m writer"
+USER = "Xp2m"
 MARKS = {each[:4].encode() for each in (THREAD, SAID, MADE, AGENT)}
 
 Left = Callable[[], set[bytes]]
@@ -81,6 +82,28 @@ def test_a_deleted_thread_leaves_nothing(hf: Holdfast, left: Left) -> None:
     hf.threads.delete(THREAD)
 
     assert there == MARKS
+    assert left() == set()
+
+
+def test_a_turn_taken_away_leaves_nothing(hf: Holdfast, left: Left) -> None:
+    turn = ForeignTurn({"text": f"{MADE * 2_000} {SAID} {AGENT}"}, "test", id="msg_Kv4x")
+    hf.threads.append("other", [turn])
+    there = left()
+
+    hf.threads.pop("other")
+
+    assert there
+    assert left() == set()
+
+
+def test_a_forgotten_user_leaves_nothing(hf: Holdfast, left: Left) -> None:
+    turn = ForeignTurn({"text": f"{MADE * 2_000} {SAID}"}, "test")
+    hf.threads.append(THREAD, [turn], user=USER)
+    there = left()
+
+    hf.forget_user(USER)
+
+    assert there
     assert left() == set()
 
 
