@@ -142,13 +142,19 @@ def has_any(history: object) -> bool:
 class EngineHistory:
     """Stores threads and runs in the workspace of a handle, local or remote.
 
-    A write is durable when its call returns; the event loop is not blocked.
+    A write is durable when its call returns; the event loop is not blocked. New threads are
+    *user*'s, if one is named, and no other user's are written to.
     """
 
     def __init__(
-        self, hf: "library.Holdfast", *, clock: Clock | None = None, ids: Ids | None = None
+        self,
+        hf: "library.Holdfast",
+        *,
+        user: str | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
     ) -> None:
-        self.hf = hf
+        self.hf, self.user = hf, user
         self._clock, self._ids = clock or SystemClock(), ids or Ids()
 
     @property
@@ -169,14 +175,14 @@ class EngineHistory:
     async def append_user_message(self, ctx: HistoryContext, message: ThreadMessage) -> None:
         """Store the user's message; storing the same again changes nothing."""
         turn = ThreadTurn.said(message, run_id=ctx.run_id)
-        await asyncio.to_thread(self.hf.threads.append, thread_of(ctx), [turn])
+        await asyncio.to_thread(self.hf.threads.append, thread_of(ctx), [turn], user=self.user)
 
     async def append_results(self, ctx: HistoryContext, results: Sequence[InferenceResult]) -> None:
         """Store *results*, all or none; storing the same again changes nothing.
 
         Raise ResultDiffers for another result under a stored id.
         """
-        await asyncio.to_thread(self.hf.threads.append, thread_of(ctx), results)
+        await asyncio.to_thread(self.hf.threads.append, thread_of(ctx), results, user=self.user)
 
     async def get_run(self, ctx: HistoryContext) -> RunRecord | None:
         """Return the record of the run, or None."""

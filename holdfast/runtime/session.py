@@ -327,7 +327,11 @@ class Session:
             *tools.longterm(self._recalling.memory),
             *(tools.files(self.hf, self.store) if self.store is not None else ()),
         ]
-        history = self.history or self.agent.history or EngineHistory(self.hf, clock=self.clock)
+        history = (
+            self.history
+            or self.agent.history
+            or EngineHistory(self.hf, user=self.user, clock=self.clock)
+        )
         return self.agent.replace(
             tools=[*self.agent.tools, *equipment],
             hooks=self._hooks(),

@@ -6,9 +6,13 @@ values (:workspace, :thread, :now, :now, 0)
 on conflict (workspace, id) do update set turns = threads.turns
 
 -- hold_thread_of_user --
+-- A thread without turns is nobody's yet: the record of its first run has made it.
 insert into threads (workspace, id, created_at, updated_at, turns, user_id)
 values (:workspace, :thread, :now, :now, 0, :user)
-on conflict (workspace, id) do update set turns = threads.turns
+on conflict (workspace, id) do update set user_id = case
+    when threads.user_id is null and threads.turns = 0 then excluded.user_id
+    else threads.user_id
+end
 returning user_id
 
 -- put_turn --
