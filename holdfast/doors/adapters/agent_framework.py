@@ -1,24 +1,32 @@
 """Memory as a context provider of the Microsoft Agent Framework."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast import tools
 from holdfast.doors.adapters.blocks import BUDGET, User, UserMemories, latest
-from holdfast.doors.adapters.tools import finished, offered
+from holdfast.doors.adapters.conversation import Conversation
+from holdfast.doors.adapters.tools import finished, offered, required
 from holdfast.ground.errors import MissingExtra
 from holdfast.library.aio import AsyncHoldfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.tools.base import JSON, Tool
 
 try:
-    from agent_framework import ContextProvider, FunctionTool, Message, SessionContext
+    from agent_framework import (
+        ContextProvider,
+        FunctionTool,
+        HistoryProvider,
+        Message,
+        SessionContext,
+    )
 except ImportError as error:
     raise MissingExtra("agent-framework", command="pip install agent-framework-core") from error
 
 if TYPE_CHECKING:
     from agent_framework import AgentSession, SupportsAgentRun
 
+SOURCE = "agent-framework"
 _ROLES = ("user", "assistant")
 
 
@@ -95,6 +103,46 @@ class HoldfastContextProvider(ContextProvider):
         if self._agent is not None:
             found.append(tools.durable(self._memories.hf.durable(self._agent)))
         return tools_for(*found)
+
+
+class HoldfastHistoryProvider(HistoryProvider):
+    """The messages of sessions, as threads of *user* or of nobody."""
+
+    def __init__(
+        self,
+        hf: "Holdfast | AsyncHoldfast",
+        *,
+        user: str | None = None,
+        source_id: str = "holdfast-history",
+        **options: Any,
+    ) -> None:
+        super().__init__(source_id, **options)
+        self._hf, self._user = hf, user
+
+    async def get_messages(
+        self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
+    ) -> list[Message]:
+        """Return the messages of a session, oldest first."""
+        del state, kwargs
+        values = await finished(self._conversation(session_id).values)
+        return [Message.from_dict(each) for each in values]
+
+    async def save_messages(
+        self,
+        session_id: str | None,
+        messages: Sequence[Message],
+        *,
+        state: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Append *messages* to a session, all or none."""
+        del state, kwargs
+        conversation = self._conversation(session_id)
+        values = [each.to_dict() for each in messages]
+        await finished(lambda: conversation.append(values))
+
+    def _conversation(self, session_id: str | None) -> Conversation:
+        return Conversation(self._hf, SOURCE, required("session_id", session_id), self._user)
 
 
 def tools_for(*toolsets: Iterable[Tool]) -> list[FunctionTool]:

@@ -6,8 +6,9 @@ from typing import Any
 
 from holdfast import tools
 from holdfast.doors.adapters.blocks import BUDGET, User, UserMemories, latest
+from holdfast.doors.adapters.conversation import Conversation
 from holdfast.doors.adapters.tools import blocking_handle, finished, offered, required
-from holdfast.ground.errors import HoldfastError, MissingExtra
+from holdfast.ground.errors import Conflict, HoldfastError, MissingExtra
 from holdfast.library.bridges import NamedStore
 from holdfast.tools.base import JSON, Tool
 
@@ -17,6 +18,7 @@ try:
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.messages import (
         ModelMessage,
+        ModelMessagesTypeAdapter,
         ModelRequest,
         ModelResponse,
         TextPart,
@@ -27,6 +29,9 @@ try:
     from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 except ImportError as error:
     raise MissingExtra("agents") from error
+
+
+SOURCE = "pydantic-ai"
 
 
 @dataclass(kw_only=True)
@@ -125,6 +130,45 @@ class HoldfastMemory(AbstractCapability[Any]):
         if self.store is not None:
             found.append(tools.files(hf, NamedStore(hf.memory_stores, self.store).id))
         return found
+
+
+class Conversations:
+    """Message histories of pydantic-ai's agents, by id, as threads of *user* or of nobody."""
+
+    def __init__(self, hf: Any, *, user: str | None = None) -> None:
+        self._hf, self._user = hf, user
+
+    async def load(self, id: str) -> list[ModelMessage]:
+        """Return the messages of a conversation; [] for one that has not begun."""
+        conversation = self._conversation(id)
+        return ModelMessagesTypeAdapter.validate_python(await finished(conversation.values))
+
+    async def save(self, id: str, messages: Sequence[ModelMessage]) -> None:
+        """Store what is new in *messages*, the whole history; twice is once.
+
+        Raise Conflict if *messages* does not begin with what is stored.
+        """
+        given = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")
+        conversation = self._conversation(id)
+
+        def work() -> None:
+            stored = conversation.values()
+            if given[: len(stored)] != stored:
+                raise Conflict(
+                    f"The messages do not begin with those of the conversation {id}.",
+                    reason="diverged",
+                    next="Load the conversation, and go on from its messages.",
+                )
+            conversation.append(given[len(stored) :])
+
+        await finished(work)
+
+    async def delete(self, id: str) -> None:
+        """Delete a conversation for good."""
+        await finished(self._conversation(id).delete)
+
+    def _conversation(self, id: str) -> Conversation:
+        return Conversation(self._hf, SOURCE, id, self._user)
 
 
 def tools_for(*toolsets: Iterable[Tool]) -> list[ModelTool[Any]]:

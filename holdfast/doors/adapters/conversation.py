@@ -1,0 +1,82 @@
+"""Conversations of other frameworks in threads: lists of JSON values with an order."""
+
+import string
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+from holdfast.doors.adapters.tools import blocking_handle, required
+from holdfast.ground.errors import NotFound
+from holdfast.ground.ids import base62
+from holdfast.library.aio import AsyncHoldfast
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.state.thread import ForeignTurn
+
+_PLAIN: Final = frozenset(f"{string.ascii_letters}{string.digits}_-".encode())
+_ID_CHARACTERS: Final = 128
+_PAGE: Final = 1_000
+
+
+def thread_id(source: str, session: str, user: str | None = None) -> str:
+    """Return the id of the thread of a framework's *session*; different ones differ.
+
+    It is *source* and the parts, joined by colons: in each part a byte other than a letter, a
+    digit, `_` and `-` is a period and two hex digits, and an empty part is a period.
+    """
+    parts = (session,) if user is None else (user, session)
+    whole = ":".join([source, *map(_part, parts)])
+    if len(whole) <= _ID_CHARACTERS:
+        return whole
+    digest = int.from_bytes(sha256(whole.encode()).digest())
+    return f"{source}:~{base62(digest, 43)}"
+
+
+def _part(text: str) -> str:
+    raw = text.encode("utf-8", "surrogatepass")
+    return "".join(chr(byte) if byte in _PLAIN else f".{byte:02x}" for byte in raw) or "."
+
+
+class Conversation:
+    """One conversation: the values of a thread, oldest first. Its calls block."""
+
+    def __init__(
+        self,
+        hf: "Holdfast | AsyncHoldfast",
+        source: str,
+        session: str,
+        user: str | None = None,
+    ) -> None:
+        required("session_id", session)
+        if user is not None:
+            required("user", user)
+        self._hf, self._source, self._user = blocking_handle(hf), source, user
+        self.thread = thread_id(source, session, user)
+
+    def values(self, last: int | None = None) -> list[Any]:
+        """Return the values, or the *last* ones; [] for a conversation that has not begun."""
+        try:
+            page = self._hf.threads.turns(
+                self.thread, _PAGE, kind="foreign", last=last, user=self._user
+            )
+            return [turn.value for turn in page.all()]
+        except NotFound:
+            return []
+
+    def append(self, values: Sequence[Any]) -> None:
+        """Append *values*, all or none, one after another."""
+        if values:
+            turns = [ForeignTurn(value, self._source) for value in values]
+            self._hf.threads.append(self.thread, turns, user=self._user)
+
+    def pop(self) -> Any:
+        """Take the last value away and return it; None if there is none."""
+        turn = self._hf.threads.pop(self.thread, user=self._user)
+        return None if turn is None else turn.value
+
+    def delete(self) -> None:
+        """Delete the conversation for good; it may begin anew."""
+        try:
+            self._hf.threads.turns(self.thread, 1, user=self._user)
+        except NotFound:
+            return
+        self._hf.threads.delete(self.thread)
