@@ -21,14 +21,15 @@ def thread_id(source: str, session: str, user: str | None = None) -> str:
     """Return the id of the thread of a framework's *session*; different ones differ.
 
     It is *source* and the parts, joined by colons: in each part a byte other than a letter, a
-    digit, `_` and `-` is a period and two hex digits, and an empty part is a period.
+    digit, `_` and `-` is a period and two hex digits, and an empty part is a period. Of one that
+    is too long the hash stands after `.-`, which no part begins with.
     """
     parts = (session,) if user is None else (user, session)
     whole = ":".join([source, *map(_part, parts)])
     if len(whole) <= _ID_CHARACTERS:
         return whole
     digest = int.from_bytes(sha256(whole.encode()).digest())
-    return f"{source}:~{base62(digest, 43)}"
+    return f"{source}:.-{base62(digest, 43)}"
 
 
 def _part(text: str) -> str:
