@@ -1,4 +1,4 @@
-"""Bridges between memories and their users: save a run in a store, find a store by its name."""
+"""Save a run's entries in a store, and find a store by its name."""
 
 import json
 import random

@@ -111,7 +111,7 @@ class LongTermSpec(Struct, frozen=True, kw_only=True):
 
 
 def is_disabled_here() -> bool:
-    """Check whether the environment of this process disables long-term memory for every user."""
+    """Return whether this process's environment disables long-term memory."""
     return not is_on(enabled=True, variable=os.environ.get(ENABLED))
 
 

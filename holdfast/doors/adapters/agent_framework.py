@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import tools
 from holdfast.doors.adapters.blocks import BUDGET, User, UserMemories, latest
-from holdfast.doors.adapters.conversation import Conversation
+from holdfast.doors.adapters.conversation import HostConversation
 from holdfast.doors.adapters.tools import finished, offered, required
 from holdfast.ground.errors import MissingExtra
 from holdfast.library.aio import AsyncHoldfast
@@ -141,8 +141,8 @@ class HoldfastHistoryProvider(HistoryProvider):
         values = [each.to_dict() for each in messages]
         await finished(lambda: conversation.append(values))
 
-    def _conversation(self, session_id: str | None) -> Conversation:
-        return Conversation(self._hf, SOURCE, required("session_id", session_id), self._user)
+    def _conversation(self, session_id: str | None) -> HostConversation:
+        return HostConversation(self._hf, SOURCE, required("session_id", session_id), self._user)
 
 
 def tools_for(*toolsets: Iterable[Tool]) -> list[FunctionTool]:

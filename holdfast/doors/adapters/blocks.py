@@ -1,4 +1,4 @@
-"""Blocks for a model's request, and what is remembered after it, for several hosts.
+"""Blocks for the requests of several hosts, and what is remembered after them.
 
 A block is data: it is put into one request, escaped and within a budget, and enters no transcript.
 """
@@ -115,12 +115,12 @@ class UserMemories:
         self.enabled = False
 
     def hydration(self, context: Any = None) -> str:
-        """Return what the agent knows, for the instructions of one request; "" without an agent."""
+        """Return what the agent knows, for one request's instructions; "" without one."""
         name = self.agent(context)
         return "" if name is None else self.hf.durable(name).hydrate().render()
 
     def block(self, user: str, query: str) -> str:
-        """Return what is recalled for *query*, as a block; "" if nothing fits or recall fails."""
+        """Return what is recalled for *query*, as a block; "" if nothing is."""
         if not query.strip():
             return ""
         recalled = _recalls().submit(self._block, user, query)
@@ -160,7 +160,7 @@ class UserMemories:
     def tools(
         self, context: Callable[[], Any] = lambda: None, *, store: str | None = None
     ) -> list[list[Tool]]:
-        """Return the tools of long-term memory, of durable memory with an agent, of *store*.
+        """Return the tools of long-term memory, of the agent's memory and of *store*.
 
         Each call is for the user and the agent of *context*() at that time. *store* is an id, or a
         name that the first file gives to a new store.
@@ -196,14 +196,14 @@ class UserMemories:
 
 
 class _Unbound:
-    """Stands for a memory in the definition of a tool that finds its memory with each call."""
+    """Stands for a memory where only the definitions of its tools are read."""
 
     def by_tool(self) -> "_Unbound":
         return self
 
 
 def _for_each_call(defined: Sequence[Tool], found: Callable[[], list[Tool]]) -> list[Tool]:
-    """Return the tools *defined*, each of which works as the one of its name in *found*()."""
+    """Return the tools *defined*, which work as those of their names in *found*()."""
 
     def work(name: str, arguments: object) -> JSON:
         [tool] = [each for each in found() if each.name == name]

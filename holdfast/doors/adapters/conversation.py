@@ -1,4 +1,4 @@
-"""Conversations of other frameworks in threads: lists of JSON values with an order."""
+"""Conversations of other frameworks in threads: ordered lists of JSON values."""
 
 import string
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def _part(text: str) -> str:
     return "".join(chr(byte) if byte in _PLAIN else f".{byte:02x}" for byte in raw) or "."
 
 
-class Conversation:
+class HostConversation:
     """One conversation: the values of a thread, oldest first. Its calls block."""
 
     def __init__(

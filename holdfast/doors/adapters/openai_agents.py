@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.doors.adapters.conversation import Conversation
+from holdfast.doors.adapters.conversation import HostConversation
 from holdfast.doors.adapters.tools import finished, offered
 from holdfast.ground.errors import HoldfastError, InvalidInput, MissingExtra
 from holdfast.library.aio import AsyncHoldfast
@@ -35,7 +35,7 @@ class HoldfastSession:
         user: str | None = None,
         session_settings: SessionSettings | None = None,
     ) -> None:
-        self._conversation = Conversation(hf, SOURCE, session_id, user)
+        self._conversation = HostConversation(hf, SOURCE, session_id, user)
         self.session_id = session_id
         self.session_settings: SessionSettings | None = session_settings or SessionSettings()
 

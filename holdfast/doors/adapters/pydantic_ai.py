@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast import tools
 from holdfast.doors.adapters.blocks import BUDGET, User, UserMemories, latest
-from holdfast.doors.adapters.conversation import Conversation
+from holdfast.doors.adapters.conversation import HostConversation
 from holdfast.doors.adapters.tools import blocking_handle, finished, offered, required
 from holdfast.ground.errors import Conflict, HoldfastError, MissingExtra
 from holdfast.library.bridges import NamedStore
@@ -167,8 +167,8 @@ class Conversations:
         """Delete a conversation for good."""
         await finished(self._conversation(id).delete)
 
-    def _conversation(self, id: str) -> Conversation:
-        return Conversation(self._hf, SOURCE, id, self._user)
+    def _conversation(self, id: str) -> HostConversation:
+        return HostConversation(self._hf, SOURCE, id, self._user)
 
 
 def tools_for(*toolsets: Iterable[Tool]) -> list[ModelTool[Any]]:

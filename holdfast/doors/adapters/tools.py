@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 def plain_handle(hf: Holdfast) -> Holdfast:
-    """Return *hf*, for a contract with synchronous methods; an async handle is InvalidInput."""
+    """Return *hf*, for synchronous methods; InvalidInput for an async handle."""
     if isinstance(hf, AsyncHoldfast):
         raise InvalidInput(
             "hf",
@@ -36,7 +36,7 @@ def blocking_handle(hf: "Holdfast | AsyncHoldfast") -> Holdfast:
 
 
 async def finished(work: Callable[[], T]) -> T:
-    """Return *work*(), run on a thread; a caller that is cancelled waits for its end first."""
+    """Return *work*(), run on a thread; cancelling waits for its end first."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)
@@ -57,7 +57,7 @@ async def _ended(running: asyncio.Future[Any]) -> None:
 
 
 def chosen_user(user: Any, context: Any) -> str:
-    """Return the name of the user that *user*, a name or a function of *context*, gives.
+    """Return the user that *user*, a name or a function of *context*, gives.
 
     Raise InvalidInput for none: nothing is read or written then.
     """

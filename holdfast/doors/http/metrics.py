@@ -115,7 +115,7 @@ class Metrics:
 
 
 def _declare_all() -> None:
-    """Import the modules that declare metrics; those of agents and of hosts need an extra."""
+    """Import the modules that declare metrics; some need an extra."""
     for part in _PARTS:
         import_module(part)
     for part in ("holdfast.runtime.metrics", "holdfast.doors.mcp.http"):

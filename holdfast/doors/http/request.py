@@ -244,7 +244,7 @@ def _unknown(raw_path: bytes) -> NotFound:
 
 
 class SubApp(Protocol):
-    """The app of another interface, which answers the requests to one path of the server.
+    """The app of another interface, for the requests to one path of the server.
 
     `limit` is the greatest body in bytes.
     """
@@ -267,7 +267,7 @@ class SubApp(Protocol):
         hf: Holdfast,
         admitted: Callable[[], Awaitable[object]],
     ) -> None:
-        """Answer a request of *principal* through *hf*; *admitted* raises once it may not go on."""
+        """Answer a request of *principal*; *admitted* raises once it may not go on."""
         ...
 
 

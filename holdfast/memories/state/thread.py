@@ -59,7 +59,7 @@ _MESSAGE: Final = ("id", "content", "role", "at")
 
 
 class Thread(Struct, frozen=True, kw_only=True):
-    """A thread with the numbers of its turns and runs; *user* is whose it is, None nobody's."""
+    """A thread with the numbers of its turns and runs; *user* is its owner, or None."""
 
     id: str
     created_at: datetime
@@ -101,7 +101,7 @@ class ThreadMessage(Struct, frozen=True, kw_only=True):
 
 
 class ForeignTurn(Struct, frozen=True):
-    """A turn of another framework's conversation: any JSON *value*, stored and returned equal.
+    """A turn of another framework: any JSON *value*, stored and returned equal.
 
     *source* names the framework, 1 to 64 of the characters `a-z 0-9 _ . -`. *id* is made unless
     given; *at* is now unless given.
@@ -114,7 +114,7 @@ class ForeignTurn(Struct, frozen=True):
 
 
 class ThreadTurn(Struct, frozen=True, kw_only=True):
-    """One turn of a thread: a `message` of a user, a `result` of an agent, or a foreign `value`.
+    """One turn: a user's `message`, an agent's `result`, or a foreign `value`.
 
     `seq` orders the turns of a thread; it is 0 until the turn is stored. `source` is the framework
     of a foreign turn.
@@ -332,7 +332,7 @@ class _Size(Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
-class TurnRow(Struct, frozen=True, kw_only=True):
+class ThreadTurnRow(Struct, frozen=True, kw_only=True):
     """A turn as it is stored."""
 
     seq: int
@@ -391,7 +391,7 @@ def list_turns(
     last: int | None = None,
     user: str | None = None,
 ) -> Page[ThreadTurn]:
-    """Return a page of the thread's turns, of one *kind* or all, or of the *last* ones.
+    """Return a page of the thread's turns, of one *kind* or all, or the *last*.
 
     Raise `NotFound` if there is no such thread, `ScopeDenied` if it is not *user*'s.
     """
@@ -402,7 +402,7 @@ def list_turns(
     after = 0 if page is None else _seq_in(read_cursor(_TURNS, stamp, page)[0])
     params: dict[str, object] = {"thread": thread, "after": after, "kind": kind or ""}
 
-    def work(reader: Reader) -> tuple[list[TurnRow], int | None]:
+    def work(reader: Reader) -> tuple[list[ThreadTurnRow], int | None]:
         sql = queries_of(context)
         if user is not None:
             row = reader.first(_ThreadRow, sql.get_thread, thread=thread)
@@ -416,7 +416,7 @@ def list_turns(
                 raise no_thread(thread)
             return [], None
         shown = found[: _fitting(found[:most])]
-        rows = reader.all(TurnRow, sql.list_turns, last=shown[-1].seq, **params)
+        rows = reader.all(ThreadTurnRow, sql.list_turns, last=shown[-1].seq, **params)
         return rows, shown[-1].seq if len(found) > len(shown) else None
 
     rows, last = context.engine.read(work)

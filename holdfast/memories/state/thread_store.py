@@ -30,8 +30,8 @@ from holdfast.memories.state.thread import (
     ThreadMessage,
     ThreadsContext,
     ThreadTurn,
+    ThreadTurnRow,
     TurnKind,
-    TurnRow,
     checked_id,
     checked_id_or_none,
     checked_kind,
@@ -86,14 +86,14 @@ def _bury(context: ThreadsContext, tx: Transaction, name: str) -> None:
 
 
 def thread_hash(secret: bytes, thread: str) -> bytes:
-    """Return the hash of the name of a deleted thread or turn: 32 bytes of HMAC-SHA256."""
+    """Return the hash of a deleted thread's or turn's name, of HMAC-SHA256."""
     return hmac.digest(secret, f"thread\0{thread}".encode(), "sha256")
 
 
 def forget_user_threads(
     engine: Engine, tx: Transaction, *, workspace: str, user: str
 ) -> dict[str, int]:
-    """Delete the threads of *user* with their turns and runs; return the numbers by table.
+    """Delete the threads of *user* with all they hold; return counts by table.
 
     The caller must scrub the engine.
     """
@@ -199,7 +199,7 @@ def append(
     *,
     user: str | None = None,
 ) -> Appended:
-    """Append *turns*, all or none, to the thread, which is created if needed, as *user*'s.
+    """Append *turns*, all or none, to the thread, created as *user*'s if needed.
 
     A turn that is stored already is skipped. Raise `ResultDiffers` if another one has its id,
     `ScopeDenied` if the thread is not *user*'s.
@@ -252,7 +252,7 @@ def pop(
         if not held:
             return None
         refuse_other_user(thread, held[0], owner)
-        row = tx.first(TurnRow, sql.last_turn, thread=thread, kind=kind)
+        row = tx.first(ThreadTurnRow, sql.last_turn, thread=thread, kind=kind)
         if row is None:
             return None
         _delete_turn(context, tx, thread, row.id, row.seq)

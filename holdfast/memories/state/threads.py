@@ -77,7 +77,7 @@ class Threads:
     def pop(
         self, id: str, kind: TurnKind = "foreign", *, user: str | None = None
     ) -> ThreadTurn | None:
-        """Take the last turn of *kind* away for good, and return it; None if there is none.
+        """Remove the last turn of *kind* for good and return it, or None.
 
         Raise `ScopeDenied` if the thread is not *user*'s.
         """
