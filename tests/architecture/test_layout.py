@@ -67,6 +67,8 @@ MANY_PARAMETERS = {
     "holdfast/doors/cli/longterm.py:remember": OPTIONS,
     "holdfast/doors/cli/longterm.py:update": OPTIONS,
     "holdfast/doors/cli/server.py:serve": OPTIONS,
+    "holdfast/doors/cli/mcp.py:mcp": OPTIONS,
+    "holdfast/doors/adapters/blocks.py:UserMemories.__init__": OPTIONS,
     "holdfast/doors/http/app.py:make_app": OPTIONS,
     "holdfast/doors/http/server.py:serve": OPTIONS,
     "holdfast/library/aio.py:open": OPTIONS,

@@ -12,7 +12,7 @@ COMMON = "[--db TARGET] [--workspace W] [--api-key K] [--json]"
 EXPECTED = {
     "serve": "[--db TARGET] [--host H] [--port N] [--workers N] [--strict]"
     " [--networks MODULE:NAME]… [--allow-model NAME]… [--no-access-log]"
-    " [--public-url URL] [--allow-origin ORIGIN]… [--no-migrate]",
+    " [--public-url URL] [--allow-origin ORIGIN]… [--no-mcp] [--no-migrate]",
     "stores create": "NAME [--description T] [--metadata K=V]…",
     "stores list": "[--all]",
     "stores show": "STORE",
@@ -82,6 +82,8 @@ EXPECTED = {
     "ltm import": "USER [FILE|-] [--namespace N] [--workspace-id W]",
     "ltm flush": "USER [--timeout S] [--namespace N] [--workspace-id W]",
     "ltm retry": "USER [--namespace N] [--workspace-id W]",
+    "mcp": "[--user U] [--agent A] [--store STORE] [--profile P] [--read-only]"
+    " [--import FILE] [--export FILE]",
     "forget": "[--user U] [--agent A] [--yes]",
     "backup": "FILE [--force]",
     "restore": "FILE [--replace]",
