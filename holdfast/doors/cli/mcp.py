@@ -49,7 +49,7 @@ def mcp(
         ),
     ] = None,
 ) -> None:
-    """Serve memory to one host of the Model Context Protocol, on standard input and output."""
+    """Serve memory to one host of the Model Context Protocol, over stdio."""
     chosen = _profile(profile)
     _check_name("--user", user)
     _check_name("--agent", agent)

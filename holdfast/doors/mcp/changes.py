@@ -41,7 +41,7 @@ Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class Watch:
-    """One subscriber: the URIs it named, and whether it wants to know of new and deleted ones."""
+    """One subscriber: its URIs, and whether it is notified of a changed list."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class _Pending:
             self.stores.add(None)
 
     def read(self, watch: Watch) -> list[ServerEvent]:
-        """Return the notices for *watch*, which differ from what it was notified of before."""
+        """Return the notices for *watch* of what differs from what it knows."""
         states = watch.read_states({uri for uri, _ in self.uris} & watch.uris)
         own = {uri for uri, store in self.uris if store is None or store in watch.stores}
         notices = list[ServerEvent]()
@@ -127,9 +127,9 @@ class Source(Protocol):
         opened: Callable[[], None],
         stop: threading.Event,
     ) -> None:
-        """Call *receive* with each event, from before *opened* is called until *stop* is set.
+        """Call *receive* with each event until *stop* is set.
 
-        None stands for events that were missed.
+        *opened* is called once events are received. None stands for events that were missed.
         """
         ...
 
@@ -184,7 +184,8 @@ def events_of(hf: Holdfast) -> Source:
 class ChangeHub:
     """Sends notices to the subscribers of one process.
 
-    A subscriber that takes more than *sending* seconds to receive is dropped.
+    The source is followed while there are subscribers. One that takes more than *sending* seconds
+    to receive is dropped.
     """
 
     def __init__(self, source: Source, run: Run, *, sending: float = SENDING_MOST) -> None:
@@ -211,15 +212,19 @@ class ChangeHub:
         await self.read(watch, watch.uris)
 
     def drop(self, watch: Watch) -> None:
-        """Notify *watch* no more."""
+        """Notify *watch* no more; after the last subscriber, follow the source no more."""
         self._pending.pop(watch, None)
         SUBSCRIPTIONS.set(len(self._pending))
+        if not self._pending:
+            self._unfollow()
 
     async def read(self, watch: Watch, uris: Iterable[str]) -> None:
         """Store the present states of *uris*, which later changes differ from.
 
         Return once changes are followed.
         """
+        if not self.holds(watch):
+            return
         if self._opened is None:
             self._opened = self._follow()
         await self._opened.wait()
@@ -228,26 +233,34 @@ class ChangeHub:
 
     def close(self) -> None:
         """Send no more notices."""
-        self._stop.set()
+        self._unfollow()
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
 
     def _follow(self) -> asyncio.Event:
-        """Start the thread that follows the source; return an event that is set once it does."""
+        """Start a thread for the source; return an event that is set once it follows."""
         loop, opened = asyncio.get_running_loop(), asyncio.Event()
+        stop = self._stop = threading.Event()
 
         def call(work: Callable[..., None], *arguments: object) -> None:
-            with suppress(RuntimeError):  # the loop was closed
-                loop.call_soon_threadsafe(work, *arguments)
+            if not stop.is_set():
+                with suppress(RuntimeError):  # the loop was closed
+                    loop.call_soon_threadsafe(work, *arguments)
 
-        arguments = partial(call, self._receive), partial(call, opened.set), self._stop
+        arguments = partial(call, self._receive), partial(call, opened.set), stop
         thread = threading.Thread(
             target=self._source, args=arguments, name="holdfast-mcp-changes", daemon=True
         )
         thread.start()
         return opened
+
+    def _unfollow(self) -> None:
+        self._stop.set()
+        if self._opened is not None:
+            self._opened.set()
+            self._opened = None
 
     def _receive(self, event: Event | None) -> None:
         for watch, pending in self._pending.items():

@@ -1,4 +1,4 @@
-"""A knowledge graph in a store: the tools of profile `graph`, their import and export.
+"""A knowledge graph in a store, its import and its export.
 
 An entity is one memory, `/entities/<name>.json`, with its observations and the relations that begin
 at it. Each call is one transaction, so that two hosts lose no observation.
@@ -16,14 +16,13 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from holdfast.doors.mcp.host_tool import encoded
 from holdfast.doors.mcp.owners import HostMemories
-from holdfast.doors.mcp.tools import RESULT_BYTES, Hints, HostTool, encoded
 from holdfast.ground.errors import NotFound, PathTaken, PreconditionFailed, StoreFull, ToolRefused
-from holdfast.memories.stores.edits import Edit, Remove, Save
+from holdfast.memories.stores.edits import EDITS_MAX, Edit, Remove, Save
 from holdfast.memories.stores.records import Memory
 from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
-from holdfast.tools.base import JSON, Schema, Tool
-from holdfast.tools.durable import read
+from holdfast.tools.base import JSON
 
 T = TypeVar("T")
 
@@ -33,8 +32,8 @@ NODES_MOST: Final = 50
 _PAGE: Final = 100
 _NAME_BYTES: Final = 200
 _HEAD: Final = 120
-_EDITS: Final = 500
-"""Edits of one transaction of an import."""
+_MERGED: Final = 500
+"""Entities of one transaction of an import."""
 _TRIES: Final = 40
 _PAUSE_FIRST: Final = 0.002
 _PAUSE_MOST: Final = 0.2
@@ -109,78 +108,30 @@ class Relation(
         return {"from": self.source, "to": self.to, "relationType": self.relation_type}
 
 
-class CreateEntities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of `create_entities`."""
-
-    entities: list[Entity]
-
-
-class Relations(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of `create_relations` and `delete_relations`."""
-
-    relations: list[Relation]
-
-
-class _Addition(
+class Addition(
     Struct,
     frozen=True,
     kw_only=True,
     forbid_unknown_fields=True,
     rename={"entity_name": "entityName"},
 ):
+    """Observations to add to an entity."""
+
     entity_name: str
     contents: list[str]
 
 
-class AddObservations(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of `add_observations`."""
-
-    observations: list[_Addition]
-
-
-class DeleteEntities(
-    Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    rename={"entity_names": "entityNames"},
-):
-    """Arguments of `delete_entities`."""
-
-    entity_names: list[str]
-
-
-class _Deletion(
+class Deletion(
     Struct,
     frozen=True,
     kw_only=True,
     forbid_unknown_fields=True,
     rename={"entity_name": "entityName"},
 ):
+    """Observations to delete from an entity."""
+
     entity_name: str
     observations: list[str]
-
-
-class DeleteObservations(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of `delete_observations`."""
-
-    deletions: list[_Deletion]
-
-
-class ReadGraph(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of `read_graph`: none."""
-
-
-class SearchNodes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of `search_nodes`."""
-
-    query: str
-
-
-class OpenNodes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of `open_nodes`."""
-
-    names: list[str]
 
 
 class _Node(Struct, frozen=True):
@@ -190,20 +141,20 @@ class _Node(Struct, frozen=True):
     entity: StoredEntity
 
 
-class Skipped(Struct, frozen=True, kw_only=True):
+class SkippedLine(Struct, frozen=True, kw_only=True):
     """A line of a file that was not imported."""
 
     line: int
     reason: str
 
 
-class ImportReport(Struct, frozen=True, kw_only=True):
+class GraphImport(Struct, frozen=True, kw_only=True):
     """What an import added."""
 
     entities: int
     observations: int
     relations: int
-    skipped: list[Skipped] = field(default_factory=list[Skipped])
+    skipped: list[SkippedLine] = field(default_factory=list[SkippedLine])
 
 
 class KnowledgeGraph:
@@ -245,7 +196,7 @@ class KnowledgeGraph:
 
         return self._write(work)
 
-    def add_observations(self, additions: Sequence[_Addition]) -> list[JSON]:
+    def add_observations(self, additions: Sequence[Addition]) -> list[JSON]:
         """Add to each entity what it does not have; return what was added."""
 
         def work(store: str) -> tuple[Sequence[Edit], list[JSON]]:
@@ -284,7 +235,7 @@ class KnowledgeGraph:
         missing = [each for each in dict.fromkeys(names) if each not in found]
         return _deleted("Entities", "entities", len(gone), missing)
 
-    def delete_observations(self, deletions: Sequence[_Deletion]) -> str:
+    def delete_observations(self, deletions: Sequence[Deletion]) -> str:
         """Delete observations; return a message."""
 
         def work(store: str) -> tuple[Sequence[Edit], list[str]]:
@@ -304,7 +255,7 @@ class KnowledgeGraph:
         merged: dict[str, list[str]] = {}
         for each in deletions:
             merged.setdefault(each.entity_name, []).extend(each.observations)
-        deletions = [_Deletion(entity_name=n, observations=o) for n, o in merged.items()]
+        deletions = [Deletion(entity_name=n, observations=o) for n, o in merged.items()]
         found = frozenset(self._write(work, create=False))
         missing = [name for name in merged if name not in found]
         return _deleted("Observations", "entities", len(merged), missing)
@@ -362,16 +313,27 @@ class KnowledgeGraph:
             ranked = [by_id[id] for id in ids if id in by_id]
         return [node.entity for node in [*containing, *ranked][:NODES_MOST]]
 
-    def merge(self, entities: Iterable[StoredEntity]) -> tuple[int, int, int]:
-        """Add what is not there; return the numbers of entities, observations and relations."""
-        requested = {each.name: each for each in entities}
+    def merge(
+        self, entities: Iterable[StoredEntity], report: Callable[[int], None] = lambda _: None
+    ) -> tuple[int, int, int]:
+        """Add what is missing; return how many entities, observations, relations.
 
+        Each transaction has some of *entities*; *report* is called with how many are done.
+        """
+        requested, added = list(entities), (0, 0, 0)
+        for start in range(0, len(requested), _MERGED):
+            part = requested[start : start + _MERGED]
+            more = self._merge(part)
+            added = (added[0] + more[0], added[1] + more[1], added[2] + more[2])
+            report(start + len(part))
+        return added
+
+    def _merge(self, entities: Sequence[StoredEntity]) -> tuple[int, int, int]:
         def work(store: str) -> tuple[Sequence[Edit], tuple[int, int, int]]:
-            there = {node.entity.name: node for node in self._nodes(store)}
             edits: list[Edit] = []
             added = [0, 0, 0]
-            for name, new in requested.items():
-                node = there.get(name)
+            for new in entities:
+                node = self._node(store, new.name)
                 old = node.entity if node else None
                 joined = _joined(old, new) if old else new
                 added[0] += old is None
@@ -384,19 +346,21 @@ class KnowledgeGraph:
         return self._write(work)
 
     def _write(self, work: Callable[[str], tuple[Sequence[Edit], T]], *, create: bool = True) -> T:
-        """Apply the edits of *work*, and return its result; again if others changed an entity."""
+        """Apply the edits of *work* in one transaction, and return its result.
+
+        If others changed an entity meanwhile, *work* is called again.
+        """
         store = self._choice.id(create=create)
         if store is None:
             return work("")[1]
+        memories = self._hf.memory_stores.memories
         for number in range(_TRIES):
             edits, result = work(store)
+            if not edits:
+                return result
+            _check_count(edits)
             try:
-                for start in range(0, len(edits), _EDITS):
-                    self._hf.memory_stores.memories.apply(
-                        store,
-                        edits[start : start + _EDITS],
-                        edit_id=f"edit_{secrets.token_hex(16)}",
-                    )
+                memories.apply(store, edits, edit_id=f"edit_{secrets.token_hex(16)}")
             except (PreconditionFailed, PathTaken):
                 most = min(_PAUSE_MOST, _PAUSE_FIRST * 2**number)
                 sleep(random.uniform(0, most))  # noqa: S311 - not for a secret
@@ -430,7 +394,7 @@ class KnowledgeGraph:
         return _Node(memory, entity)
 
     def _nodes(self, store: str) -> list[_Node]:
-        """Return every entity in order of creation; files that are no entities are left out."""
+        """Return every entity in order of creation; other files are left out."""
         if not store:
             return []
         page = self._hf.memory_stores.memories.list(
@@ -479,6 +443,14 @@ def _content(entity: StoredEntity) -> str:
     return content
 
 
+def _check_count(edits: Sequence[Edit]) -> None:
+    if len(edits) > EDITS_MAX:
+        raise ToolRefused(
+            f"This would change {len(edits):,} entities; one call changes {EDITS_MAX:,} at most."
+            " Send less in one call; delete relations before the entities that they end at."
+        )
+
+
 def _new(entity: StoredEntity) -> Save:
     return Save(path=path_of(entity.name), content=_content(entity), new=True)
 
@@ -517,11 +489,14 @@ def _deleted(what: str, of: str, count: int, missing: Sequence[str]) -> str:
 
 def read_lines(
     lines: Iterable[str],
-) -> tuple[list[StoredEntity], list[tuple[int, Relation]], list[Skipped]]:
-    """Parse a file of the reference server: entities, relations by line, lines left out."""
+) -> tuple[list[StoredEntity], list[tuple[int, Relation]], list[SkippedLine]]:
+    """Parse a file of the reference server.
+
+    Return entities, relations with the numbers of their lines, and lines left out.
+    """
     entities: dict[str, StoredEntity] = {}
     relations: list[tuple[int, Relation]] = []
-    skipped: list[Skipped] = []
+    skipped: list[SkippedLine] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -535,14 +510,21 @@ def read_lines(
             elif kind == "relation":
                 relations.append((number, msgspec.convert(record, Relation)))
             else:
-                skipped.append(Skipped(line=number, reason="its type is no entity or relation"))
+                skipped.append(SkippedLine(line=number, reason="its type is no entity or relation"))
         except (msgspec.MsgspecError, UnicodeError) as error:
-            skipped.append(Skipped(line=number, reason=str(error)))
+            skipped.append(SkippedLine(line=number, reason=str(error)))
     return list(entities.values()), relations, skipped
 
 
-def import_lines(graph: KnowledgeGraph, lines: Iterable[str]) -> ImportReport:
-    """Merge a file of the reference server into *graph*; twice is once."""
+def import_lines(
+    graph: KnowledgeGraph,
+    lines: Iterable[str],
+    report: Callable[[int, int], None] = lambda _done, _all: None,
+) -> GraphImport:
+    """Merge a file of the reference server into *graph*; twice is once.
+
+    *report* is called with the number of entities that are done, and of all.
+    """
     entities, relations, skipped = read_lines(lines)
     merged = {each.name: each for each in entities}
     known = {each.name: each for each in graph.entities()}
@@ -552,15 +534,15 @@ def import_lines(graph: KnowledgeGraph, lines: Iterable[str]) -> ImportReport:
         missing = [end for end in (each.source, each.to) if end not in merged and end not in known]
         if missing:
             reason = f"no entity has the name {missing[0]}"
-            skipped.append(Skipped(line=number, reason=reason))
+            skipped.append(SkippedLine(line=number, reason=reason))
             continue
         link = Link(to=each.to, relation_type=each.relation_type)
         entity = merged[each.source]
         if link not in entity.relations:
             merged[each.source] = replace(entity, relations=(*entity.relations, link))
-    added = graph.merge(merged.values())
+    added = graph.merge(merged.values(), lambda done: report(done, len(merged)))
     skipped.sort(key=lambda one: one.line)
-    return ImportReport(
+    return GraphImport(
         entities=added[0], observations=added[1], relations=added[2], skipped=skipped
     )
 
@@ -573,222 +555,3 @@ def export_lines(graph: KnowledgeGraph) -> Iterator[str]:
     for each in entities:
         for link in each.links():
             yield encoded({"type": "relation", **cast("dict[str, JSON]", link.public())})
-
-
-# The tools.
-
-_STRINGS: Final[Schema] = {"type": "array", "items": {"type": "string"}}
-
-
-def _object(**properties: Schema) -> Schema:
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-_TEXT: Final[Schema] = {"type": "string"}
-_ENTITY: Final = _object(name=_TEXT, entityType=_TEXT, observations=_STRINGS)
-_RELATION: Final = _object(**{"from": _TEXT, "to": _TEXT, "relationType": _TEXT})
-_ENTITIES: Final[Schema] = {"type": "array", "items": _ENTITY}
-_RELATIONS: Final[Schema] = {"type": "array", "items": _RELATION}
-_DONE: Final = _object(success={"type": "boolean"}, message=_TEXT)
-_GRAPH: Final = _object(entities=_ENTITIES, relations=_RELATIONS)
-
-
-class _GraphTool(Struct, frozen=True, kw_only=True):
-    title: str
-    description: str
-    parameters: Schema
-    output: Schema
-    work: Callable[[KnowledgeGraph, object], JSON]
-    read_only: bool = False
-    destructive: bool = False
-
-
-def _names(entities: Iterable[Entity]) -> list[JSON]:
-    return [each.public() for each in entities]
-
-
-def _done(message: str) -> JSON:
-    return {"success": True, "message": message}
-
-
-def _shown(graph: KnowledgeGraph, found: Sequence[StoredEntity], *, whole: bool) -> JSON:
-    """Return *found* and every relation that touches one, as far as a result has room."""
-    names = {each.name for each in found}
-    everything = found if whole else graph.entities()
-    links = [
-        link
-        for each in everything
-        for link in each.links()
-        if link.source in names or link.to in names
-    ]
-    return shown_graph([each.public() for each in found], [each.public() for each in links])
-
-
-def shown_graph(entities: list[JSON], relations: list[JSON]) -> dict[str, JSON]:
-    """Return a graph for a result; what has no room is counted in `omitted`."""
-    room = RESULT_BYTES - 400
-    shown: dict[str, list[JSON]] = {"entities": [], "relations": []}
-    for name, members in (("entities", entities), ("relations", relations)):
-        for each in members:
-            room -= len(encoded(each).encode()) + 1
-            if room < 0:
-                break
-            shown[name].append(each)
-    left = {
-        "entities": len(entities) - len(shown["entities"]),
-        "relations": len(relations) - len(shown["relations"]),
-    }
-    answer: dict[str, JSON] = {"entities": shown["entities"], "relations": shown["relations"]}
-    if any(left.values()):
-        answer["omitted"] = {"entities": left["entities"], "relations": left["relations"]}
-        answer["message"] = "Not all of it fits. Search for nodes, or open them by name."
-    return answer
-
-
-_TOOLS: Final[dict[str, _GraphTool]] = {
-    "create_entities": _GraphTool(
-        title="Create entities",
-        description="Create new entities. One that already exists is left as it is.",
-        parameters=_object(entities=_ENTITIES),
-        output=_object(entities=_ENTITIES),
-        work=lambda graph, given: {
-            "entities": _names(graph.create_entities(read(CreateEntities, given).entities))
-        },
-    ),
-    "create_relations": _GraphTool(
-        title="Create relations",
-        description="Create relations between entities, in active voice.",
-        parameters=_object(relations=_RELATIONS),
-        output=_object(relations=_RELATIONS),
-        work=lambda graph, given: {
-            "relations": [
-                each.public() for each in graph.create_relations(read(Relations, given).relations)
-            ]
-        },
-    ),
-    "add_observations": _GraphTool(
-        title="Add observations",
-        description="Add observations to entities that exist.",
-        parameters=_object(
-            observations={
-                "type": "array",
-                "items": _object(entityName=_TEXT, contents=_STRINGS),
-            }
-        ),
-        output=_object(
-            results={
-                "type": "array",
-                "items": _object(entityName=_TEXT, addedObservations=_STRINGS),
-            }
-        ),
-        work=lambda graph, given: {
-            "results": graph.add_observations(read(AddObservations, given).observations)
-        },
-    ),
-    "delete_entities": _GraphTool(
-        title="Delete entities",
-        description="Delete entities and every relation that touches them.",
-        parameters=_object(entityNames=_STRINGS),
-        output=_DONE,
-        destructive=True,
-        work=lambda graph, given: _done(
-            graph.delete_entities(read(DeleteEntities, given).entity_names)
-        ),
-    ),
-    "delete_observations": _GraphTool(
-        title="Delete observations",
-        description="Delete observations of entities.",
-        parameters=_object(
-            deletions={
-                "type": "array",
-                "items": _object(entityName=_TEXT, observations=_STRINGS),
-            }
-        ),
-        output=_DONE,
-        destructive=True,
-        work=lambda graph, given: _done(
-            graph.delete_observations(read(DeleteObservations, given).deletions)
-        ),
-    ),
-    "delete_relations": _GraphTool(
-        title="Delete relations",
-        description="Delete relations that are equal in all three parts.",
-        parameters=_object(relations=_RELATIONS),
-        output=_DONE,
-        destructive=True,
-        work=lambda graph, given: _done(graph.delete_relations(read(Relations, given).relations)),
-    ),
-    "read_graph": _GraphTool(
-        title="Read the graph",
-        description="Read all entities and relations.",
-        parameters={"type": "object", "properties": {}},
-        output=_GRAPH,
-        read_only=True,
-        work=lambda graph, given: (
-            read(ReadGraph, given),
-            _shown(graph, graph.entities(), whole=True),
-        )[1],
-    ),
-    "search_nodes": _GraphTool(
-        title="Search for entities",
-        description="Find entities by their name, type and observations, with their relations.",
-        parameters=_object(query=_TEXT),
-        output=_GRAPH,
-        read_only=True,
-        work=lambda graph, given: _shown(
-            graph, graph.search(read(SearchNodes, given).query), whole=False
-        ),
-    ),
-    "open_nodes": _GraphTool(
-        title="Open entities",
-        description="Read entities by name, with their relations.",
-        parameters=_object(names=_STRINGS),
-        output=_GRAPH,
-        read_only=True,
-        work=lambda graph, given: _opened(graph, read(OpenNodes, given).names),
-    ),
-}
-
-
-def _opened(graph: KnowledgeGraph, names: Sequence[str]) -> JSON:
-    requested = frozenset(names)
-    found = [each for each in graph.entities() if each.name in requested]
-    return _shown(graph, found, whole=False)
-
-
-def graph_tools(memories: HostMemories) -> list[HostTool]:
-    """Return the nine tools of the reference server, on the store of *memories*."""
-    graph = KnowledgeGraph(memories)
-
-    def tool(name: str, each: _GraphTool) -> HostTool:
-        return HostTool(
-            tool=Tool(
-                id=f"graph.{name}",
-                name=name,
-                description=each.description,
-                parameters=each.parameters,
-                work=lambda arguments: each.work(graph, arguments),
-                checks=True,
-            ),
-            hints=Hints(
-                title=each.title,
-                read_only=each.read_only,
-                destructive=each.destructive,
-                idempotent=each.read_only or each.destructive,
-                output=each.output,
-                content=_TEXT_OF.get(name),
-            ),
-        )
-
-    return [tool(name, each) for name, each in _TOOLS.items()]
-
-
-_TEXT_OF: Final = {
-    "create_entities": "entities",
-    "create_relations": "relations",
-    "add_observations": "results",
-    "delete_entities": "message",
-    "delete_observations": "message",
-    "delete_relations": "message",
-}
-"""The member of a structured result that its text shows."""

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from msgspec import Struct
 
@@ -86,17 +87,43 @@ class _Response:
             await self._send({"type": "http.response.body", "body": b""})
 
 
+class _Sessions(dict[str, StreamableHTTPServerTransport]):
+    """The open sessions by id, counted by the gauge at each change."""
+
+    def __setitem__(self, id: str, transport: StreamableHTTPServerTransport) -> None:
+        super().__setitem__(id, transport)
+        SESSIONS.set(len(self))
+
+    def pop(self, id: str, default: Any = None) -> Any:
+        transport = super().pop(id, default)
+        SESSIONS.set(len(self))
+        return transport
+
+    def clear(self) -> None:
+        super().clear()
+        SESSIONS.set(0)
+
+
 class HttpHosts:
     """Answers requests to `/mcp` of one server process.
 
-    With several *workers* clients of the handshake era are served without sessions.
+    With several *workers* clients of the handshake era are served without sessions. A session ends
+    after *idle* seconds without a request; there are *sessions_most* at a time.
     """
 
     path = b"/mcp"
     route = "/mcp"
     limit = BODY_BYTES
 
-    def __init__(self, hf: Holdfast, run: Run, *, workers: int = 1) -> None:
+    def __init__(
+        self,
+        hf: Holdfast,
+        run: Run,
+        *,
+        workers: int = 1,
+        sessions_most: int = SESSIONS_MOST,
+        idle: float = IDLE,
+    ) -> None:
         self._run = run
         self._hub = ChangeHub(feed_of(hf), run)
         self._limits: dict[str, CallLimit] = {}
@@ -105,12 +132,14 @@ class HttpHosts:
         served = MemoryServer(_host_of, run, self._hub, sessions=sessions)
         self._manager = StreamableHTTPSessionManager(
             served.server,
-            json_response=False,
+            json_response=True,
             stateless=not sessions,
-            session_idle_timeout=IDLE if sessions else None,
+            session_idle_timeout=idle if sessions else None,
             max_request_body_size=BODY_BYTES,
-            max_sessions=SESSIONS_MOST,
+            max_sessions=sessions_most,
         )
+        # The SDK counts its sessions only there.
+        self._manager._server_instances = _Sessions()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -170,8 +199,6 @@ class HttpHosts:
             with suppress(asyncio.CancelledError):
                 await serving
             await response.end()
-            # The SDK counts its sessions only there.
-            SESSIONS.set(len(self._manager._server_instances))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
     def _limit(self, credential: str) -> CallLimit:
         if len(self._limits) >= HOSTS_CACHED:
@@ -181,12 +208,13 @@ class HttpHosts:
     def _memories(
         self, principal: Principal, hf: Holdfast, requested: RequestedOwners
     ) -> HostMemories:
-        key = (hf.workspace, str(principal.actor), principal.session_id, requested)
+        # What is attached to a session may change, so its owners are read for each request.
+        owners = _owners(principal, hf, requested)
+        key = (hf.workspace, str(principal.actor), owners)
         known = self._hosts.get(key)
         if known is None:
             if len(self._hosts) >= HOSTS_CACHED:
                 self._hosts = {}
-            owners = _owners(principal, hf, requested)
             known = self._hosts[key] = HostMemories(hf, owners, enabled=None)
         return known
 

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 import mcp_types as types
 
 from holdfast import recalled_block
+from holdfast.doors.mcp.host_tool import encoded
 from holdfast.doors.mcp.owners import HostMemories
 from holdfast.doors.mcp.resources import PAGE, newest_items
-from holdfast.doors.mcp.tools import encoded, words
+from holdfast.doors.mcp.tools import words
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.memories.stores.records import Memory
 from holdfast.tools.base import JSON
@@ -48,7 +49,7 @@ class HostPrompts:
         return types.ListPromptsResult(prompts=list(self._prompts.values()))
 
     def get(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
-        """Return the messages of the prompt *name*; raise NotFound for one that is not listed."""
+        """Return the messages of *name*; raise NotFound if it is not listed."""
         prompt = self._prompts.get(name)
         if prompt is None:
             there = ", ".join(self._prompts) or "none"

@@ -1,6 +1,7 @@
 """Resources: what a host may read besides calling tools, by URI."""
 
 from collections.abc import Container, Iterable
+from datetime import datetime
 from itertools import islice
 from typing import Final
 from urllib.parse import quote, unquote
@@ -8,9 +9,10 @@ from urllib.parse import quote, unquote
 import mcp_types as types
 
 from holdfast import recalled_block
-from holdfast.doors.mcp.graph import KnowledgeGraph, shown_graph
+from holdfast.doors.mcp.graph import KnowledgeGraph
+from holdfast.doors.mcp.graph_tools import shown_graph
+from holdfast.doors.mcp.host_tool import RESULT_BYTES, encoded
 from holdfast.doors.mcp.owners import HostMemories
-from holdfast.doors.mcp.tools import RESULT_BYTES, encoded
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.memories.longterm.records import Item, Recalled
@@ -26,6 +28,10 @@ _SCHEME: Final = "holdfast://"
 _TYPES: Final = {"md": "text/markdown", "json": "application/json"}
 _JSON: Final = "application/json"
 _PLAIN: Final = "text/plain"
+_ABOUT_GRAPH: Final = "All entities and relations of the knowledge graph."
+_ABOUT_NOTES: Final = "Paths and sizes of the notes."
+_ABOUT_AGENT: Final = "What the agent knows at the start of a run."
+_ABOUT_USER: Final = "What is remembered about the user, newest first."
 
 TEMPLATE: Final = types.ResourceTemplate(
     uri_template="holdfast://stores/{store}/{+path}",
@@ -50,11 +56,8 @@ class HostResources:
     def listed(self, cursor: str | None) -> types.ListResourcesResult:
         """Return a page: the owners' resources, then the notes by path."""
         if self._graph:
-            about = "All entities and relations of the knowledge graph."
-            return types.ListResourcesResult(
-                resources=[_resource(GRAPH_URI, "knowledge-graph", about, _JSON)]
-            )
-        found = [] if cursor is not None else self._owned()
+            return types.ListResourcesResult(resources=[self._owned(GRAPH_URI, "knowledge-graph")])
+        found = [] if cursor is not None else self._of_owners()
         store = self._memories.store_id()
         if store is None:
             if cursor is not None:
@@ -91,9 +94,9 @@ class HostResources:
         return self._memories.store_id()
 
     def state(self, uri: str) -> object:
-        """Return a value that differs after a change of *uri*, or None: any event may change it.
+        """Return a value that differs after a change of *uri*, or None.
 
-        A resource that is made of many rows has no such value.
+        A resource that is made of many rows has no such value: any event may change it.
         """
         kind, names = _parts(uri)
         if kind == "stores" and len(names) > 1 and names[0] == self._memories.store_id():
@@ -112,7 +115,7 @@ class HostResources:
         return len(paths) > 1
 
     def readable(self, uri: str) -> bool:
-        """Return whether *uri* names something that this host may read, or could once it exists."""
+        """Return whether this host may read *uri*, or could once it exists."""
         kind, names = _parts(uri)
         return (
             (self._graph and uri == GRAPH_URI)
@@ -125,21 +128,51 @@ class HostResources:
             or (kind == "stores" and bool(names) and names[0] == self._memories.store_id())
         )
 
-    def _owned(self) -> list[types.Resource]:
+    def _of_owners(self) -> list[types.Resource]:
         memories, found = self._memories, list[types.Resource]()
         store = self._memories.store_id()
         if store is not None:
-            about = "Paths and sizes of the notes."
-            found.append(_resource(uri_of("stores", store), "notes", about, _JSON))
+            found.append(self._owned(uri_of("stores", store), "notes"))
         if memories.durable is not None:
-            about = "What the agent knows at the start of a run."
-            uri = uri_of("durable", str(memories.owners.agent))
-            found.append(_resource(uri, "agent", about, _PLAIN))
+            found.append(self._owned(uri_of("durable", str(memories.owners.agent)), "agent"))
         if memories.longterm is not None:
-            about = "What is remembered about the user, newest first."
-            uri = uri_of("longterm", str(memories.owners.user))
-            found.append(_resource(uri, "user", about, _PLAIN))
+            found.append(self._owned(uri_of("longterm", str(memories.owners.user)), "user"))
         return found
+
+    def _owned(self, uri: str, name: str) -> types.Resource:
+        """Return the resource that all of a memory is, with its size and last change."""
+        about, last_change = {
+            "knowledge-graph": (_ABOUT_GRAPH, self._store_change),
+            "notes": (_ABOUT_NOTES, self._store_change),
+            "agent": (_ABOUT_AGENT, self._agent_change),
+            "user": (_ABOUT_USER, self._user_change),
+        }[name]
+        contents, changed = self.read(uri), last_change()
+        return types.Resource(
+            uri=uri,
+            name=name,
+            description=about,
+            mime_type=contents.mime_type,
+            size=len(contents.text.encode()),
+            annotations=types.Annotations(last_modified=to_rfc3339(changed)) if changed else None,
+        )
+
+    def _store_change(self) -> datetime | None:
+        store = self._memories.store_id()
+        if store is None:
+            return None
+        stores = self._memories.hf.memory_stores
+        newest = stores.memory_versions.list(store, limit=1).data
+        return newest[0].created_at if newest else stores.retrieve(store).created_at
+
+    def _agent_change(self) -> datetime | None:
+        durable = self._memories.durable
+        newest = durable.list(limit=1).data if durable is not None else ()
+        return newest[0].updated_at if newest else None
+
+    def _user_change(self) -> datetime | None:
+        items = newest_items(self._memories, ITEMS_MOST)
+        return max((each.item.updated_at for each in items if each.item), default=None)
 
     def _note(self, store: str, memory: Memory) -> types.Resource:
         return types.Resource(
@@ -215,10 +248,6 @@ def _listing(files: list[JSON]) -> str:
         low, high = (middle, high) if len(text.encode()) <= RESULT_BYTES else (low, middle - 1)
     answer: dict[str, JSON] = {"files": files[:low]}
     return encoded(answer | ({"omitted": len(files) - low} if low < len(files) else {}))
-
-
-def _resource(uri: str, name: str, description: str, mime: str) -> types.Resource:
-    return types.Resource(uri=uri, name=name, description=description, mime_type=mime)
 
 
 def _mime(path: str) -> str:

@@ -3,6 +3,8 @@
 The official SDK speaks the protocol; here stands what is listed and answered.
 """
 
+import logging
+import traceback
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Any, Final, TypeVar
@@ -15,13 +17,20 @@ from mcp.server.subscriptions import ListenHandler, ResourceUpdated, ServerEvent
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from msgspec import Struct
+from pydantic import ValidationError
 
 from holdfast.doors.mcp.changes import ChangeHub, Run, Watch
 from holdfast.doors.mcp.owners import HostMemories
 from holdfast.doors.mcp.prompts import HostPrompts
 from holdfast.doors.mcp.resources import HostResources
-from holdfast.doors.mcp.tools import HostTools, failed, words
-from holdfast.ground.errors import HoldfastError, InvalidInput, NotFound
+from holdfast.doors.mcp.tools import HostTools, words
+from holdfast.ground.errors import (
+    EngineFault,
+    HoldfastError,
+    InvalidInput,
+    NotFound,
+    Unavailable,
+)
 from holdfast.ground.metrics import REGISTRY
 
 NAME: Final = "holdfast"
@@ -62,6 +71,8 @@ REQUESTS: Final = REGISTRY.counter(
     method=(*sorted(_METHODS), _OTHER),
     outcome=("ok", "tool_error", "error"),
 )
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Context = ServerRequestContext[Any, Any]
@@ -199,6 +210,10 @@ class MemoryServer:
             outcome = "tool_error" if _is_tool_error(result) else "ok"
         except MCPError as error:
             raise _CodeOnly(error) from None
+        except ValidationError:
+            raise
+        except Exception as error:  # noqa: BLE001 - each fault is answered, without internals
+            raise _CodeOnly(_fault(error)) from None
         finally:
             REQUESTS.add(method, outcome)
         if method in {"initialize", "server/discover"} and isinstance(result, dict):
@@ -233,7 +248,9 @@ class MemoryServer:
             there = ", ".join(host.tools.by_name) or "none"
             raise MCPError(types.INVALID_PARAMS, f"There is no such tool here. There are: {there}.")
         if not host.limit.begin():
-            return failed(f"{CALLS_MOST} calls are in flight, the most that may. Try again.")
+            message = f"{CALLS_MOST} calls are in flight, the most that may."
+            busy = Unavailable(message, reason="overloaded")
+            return host.tools.by_name[params.name].refused(busy)
         try:
             return await self._run(lambda: host.tools.call(params.name, params.arguments or {}))
         finally:
@@ -286,6 +303,8 @@ class MemoryServer:
             ) from None
         except InvalidInput as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
+        except EngineFault:
+            raise
         except HoldfastError as error:
             raise MCPError(types.INTERNAL_ERROR, str(error)) from None
 
@@ -400,6 +419,17 @@ def _connection_id(ctx: Context) -> int:
 
 def _is_tool_error(result: HandlerResult) -> bool:
     return isinstance(result, dict) and result.get("isError") is True
+
+
+def _fault(error: Exception) -> MCPError:
+    """Log the class and place of *error*; return an error without its text.
+
+    The text may repeat what a client sent.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    where = " < ".join(f"{each.name}:{each.lineno}" for each in reversed(frames[-4:]))
+    _log.error("a request failed: %s at %s", type(error).__name__, where)
+    return MCPError(types.INTERNAL_ERROR, "The server has failed. Try again, or report it.")
 
 
 def _refuse_cursor(params: types.PaginatedRequestParams | None) -> None:

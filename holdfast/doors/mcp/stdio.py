@@ -100,7 +100,7 @@ async def _serve(memories: HostMemories, *, remote: bool, host: Any) -> int:
 
 
 def _all_read(talking: "asyncio.Task[None]") -> bool:
-    """Return whether the host read all that was sent; raise the error of *talking*, if any."""
+    """Return whether the host read all; raise the error of *talking*, if any."""
     read = True
     try:
         talking.result()
@@ -141,8 +141,13 @@ def _import_once(memories: HostMemories) -> None:
 def import_file(memories: HostMemories, path: Path) -> str:
     """Import a file of the reference server; return the counts as JSON."""
     with path.open(encoding="utf-8", errors="replace") as lines:
-        report = import_lines(KnowledgeGraph(memories), lines)
+        report = import_lines(KnowledgeGraph(memories), lines, _show_progress)
     return msgspec.json.encode(report).decode()
+
+
+def _show_progress(done: int, of: int) -> None:
+    if done < of:
+        print(f"holdfast mcp: {done:,} of {of:,} entities", file=sys.stderr)  # noqa: T201
 
 
 def export_file(memories: HostMemories, path: Path) -> str:

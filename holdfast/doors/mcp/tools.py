@@ -1,10 +1,9 @@
-"""The tools that a host lists, and their results in the form of the protocol.
+"""The tools that a host lists, by its rights, and their calls.
 
 Names, descriptions and input schemas are those of `holdfast.tools`; hints, titles and output
 schemas are added here. They are the same bytes at each listing for the same rights.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files as package_files
@@ -15,18 +14,27 @@ import msgspec
 from msgspec import Struct
 
 from holdfast import tools
+from holdfast.doors.mcp.graph_tools import graph_tools
+from holdfast.doors.mcp.host_tool import (
+    Hints,
+    HostTool,
+    block,
+    encoded,
+    failed,
+    fitting,
+    fitting_count,
+    shortened_view,
+)
 from holdfast.doors.mcp.owners import HostMemories
 from holdfast.ground.clock import to_rfc3339
-from holdfast.ground.errors import HoldfastError, InvalidInput, NotFound, ToolRefused
-from holdfast.ground.text import CONTROLS, INVISIBLE
+from holdfast.ground.errors import EngineFault, HoldfastError, InvalidInput, NotFound, ToolRefused
 from holdfast.memories.stores.records import Memory, Version
-from holdfast.tools.base import JSON, Schema, Tool, is_error, told
+from holdfast.tools.base import JSON, Schema, Tool, is_error
 from holdfast.tools.durable import read
 
-RESULT_BYTES: Final = 60_000
-"""Bytes of text in a result: hosts cut at about 25,000 tokens, silently."""
 ARGUMENT_BYTES: Final = 1_048_576
 ROOT: Final = "/memories"
+_FAULT: Final = "engine_fault"
 
 
 @cache
@@ -35,43 +43,6 @@ def words() -> dict[str, str]:
     text = package_files("holdfast.doors.mcp").joinpath("words.md").read_text("utf-8")
     parts = [section.partition("\n") for section in text.split("\n## ")[1:]]
     return {name.strip(): body.strip() for name, _, body in parts}
-
-
-class Hints(Struct, frozen=True, kw_only=True):
-    """What a host shows of a tool, and how its result looks."""
-
-    title: str
-    read_only: bool = False
-    destructive: bool = False
-    idempotent: bool = True
-    output: Schema | None = None
-    content: str | None = None
-    """The member of a structured result that is its text, if not the whole."""
-
-
-class HostTool(Struct, frozen=True, kw_only=True):
-    """A tool with its hints."""
-
-    tool: Tool
-    hints: Hints
-
-    @property
-    def definition(self) -> types.Tool:
-        """The tool as a host lists it."""
-        hints = self.hints
-        return types.Tool(
-            name=self.tool.name,
-            title=hints.title,
-            description=self.tool.description,
-            input_schema=self.tool.parameters,
-            output_schema=hints.output,
-            annotations=types.ToolAnnotations(
-                read_only_hint=hints.read_only,
-                destructive_hint=hints.destructive,
-                idempotent_hint=hints.idempotent,
-                open_world_hint=False,
-            ),
-        )
 
 
 _TEXT: Final = {"type": "string"}
@@ -219,7 +190,6 @@ HINTS: Final[dict[str, Hints]] = {
     ),
 }
 _READ_ONLY_FILES: Final = Hints(title="Read notes", read_only=True)
-_LISTED_FIRST: Final = ("results", "entries", "versions", "entities")
 
 
 class SearchNotes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -260,48 +230,71 @@ class HostTools:
     def call(self, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
         """Run a listed tool; a mistake of the model is a result with the error flag."""
         host_tool = self.by_name[name]
-        structured = host_tool.hints.output is not None
         try:
-            if len(msgspec.json.encode(arguments)) > ARGUMENT_BYTES:
-                raise InvalidInput(
-                    "arguments",
-                    "must be at most 1 MiB as JSON",
-                    limit=ARGUMENT_BYTES,
-                    next="Send less in one call.",
-                )
+            _check_size(arguments)
             answer = self._answer(host_tool.tool, dict(arguments))
         except ToolRefused as refused:
             return failed(str(refused))
+        except EngineFault:
+            raise
         except HoldfastError as error:
-            return failed(encoded(told(error)) if structured else str(error))
-        except (UnicodeError, RecursionError, ValueError):
-            return failed("The arguments must be text of whole characters, not nested too deep.")
-        if not structured:
-            return types.CallToolResult(content=[_block(_shortened_view(str(answer)))])
+            return host_tool.refused(error)
+        if host_tool.hints.output is None:
+            return types.CallToolResult(content=[block(shortened_view(str(answer)))])
         if is_error(answer):
+            _raise_fault(answer)
             return failed(encoded(answer))
-        shown = _fitting(cast("dict[str, JSON]", answer))
+        shown = fitting(cast("dict[str, JSON]", answer))
         text = shown if host_tool.hints.content is None else shown[host_tool.hints.content]
         return types.CallToolResult(
-            content=[_block(text if isinstance(text, str) else encoded(text))],
+            content=[block(text if isinstance(text, str) else encoded(text))],
             structured_content=shown,
         )
 
     def _answer(self, tool: Tool, arguments: dict[str, Any]) -> JSON:
+        """Return the result of *tool*; one of several pages ends early to fit."""
         store = self._memories.store
         try:
-            return tool.call(arguments)
+            answer = tool.call(arguments)
         except NotFound as error:
             if store is None or not store.forget_missing(error):
                 raise
-        return tool.call(arguments)
+            answer = tool.call(arguments)
+        if isinstance(answer, dict) and "next_page" in answer:
+            members = cast("list[JSON]", answer["entries"])
+            count = fitting_count(answer, "entries")
+            if 0 < count < len(members):
+                return tool.work({**arguments, "limit": count})
+        return answer
+
+
+def _raise_fault(answer: JSON) -> None:
+    """Raise EngineFault for an error that is no mistake of the model."""
+    if cast("Any", answer)["error"]["type"] == _FAULT:
+        raise EngineFault("a tool has failed")
+
+
+def _check_size(arguments: Mapping[str, Any]) -> None:
+    try:
+        size = len(msgspec.json.encode(arguments))
+    except (UnicodeError, RecursionError):
+        raise InvalidInput(
+            "arguments",
+            "must be text of whole characters, not nested too deep",
+            next="Correct the arguments, and call again.",
+        ) from None
+    if size > ARGUMENT_BYTES:
+        raise InvalidInput(
+            "arguments",
+            "must be at most 1 MiB as JSON",
+            limit=ARGUMENT_BYTES,
+            next="Send less in one call.",
+        )
 
 
 def _offered(memories: HostMemories, *, read_only: bool, touch: bool) -> list[HostTool]:
     owners = memories.owners
     if owners.profile == "graph":
-        from holdfast.doors.mcp.graph import graph_tools
-
         return graph_tools(memories)
     found: list[Tool] = []
     if owners.profile != "files":
@@ -441,102 +434,3 @@ def _memory_id(memories: HostMemories, store: str, path: str) -> str | None:
         return memory.id
     deleted = stores.memory_versions.list(store, operation="deleted", limit=100).all()
     return next((each.memory_id for each in deleted if each.path == path), None)
-
-
-# Characters that a terminal or a browser acts on, and those that are not drawn, are escaped in the
-# text of a JSON result. In JSON they occur only within strings.
-_UNSAFE: Final = re.compile(rf"[{CONTROLS}{INVISIBLE}]")
-
-
-def encoded(answer: object) -> str:
-    """Return *answer* as compact JSON, its control and format characters escaped."""
-    return _UNSAFE.sub(_escape, msgspec.json.encode(answer).decode())
-
-
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    if code <= 0xFFFF:  # noqa: PLR2004 - the basic plane
-        return f"\\u{code:04x}"
-    high, low = divmod(code - 0x10000, 0x400)
-    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
-
-
-def _size(answer: object) -> int:
-    return len(encoded(answer).encode())
-
-
-def _fitting(answer: dict[str, JSON]) -> dict[str, JSON]:
-    """Return *answer* cut to the size of a result, with the number of `omitted` list members.
-
-    An entry that is too long by itself loses the end of its content; `omitted` are its bytes.
-    """
-    if _size(answer) <= RESULT_BYTES:
-        return answer
-    name = next((each for each in _LISTED_FIRST if each in answer), None)
-    if name is None:
-        return _cut_entry(answer)
-    members = cast("list[JSON]", answer[name])
-
-    def cut(number: int) -> dict[str, JSON]:
-        shown: dict[str, JSON] = {**answer, name: members[:number]}
-        shown["omitted"] = len(members) - number
-        if "count" in answer:
-            shown["count"] = number
-        return shown
-
-    return cut(_most(len(members), cut))
-
-
-def _cut_entry(answer: dict[str, JSON]) -> dict[str, JSON]:
-    entry = cast("dict[str, JSON]", answer["entry"])
-    content = str(entry["content"])
-
-    def cut(number: int) -> dict[str, JSON]:
-        shown: dict[str, JSON] = {**answer, "entry": {**entry, "content": content[:number]}}
-        shown["omitted"] = len(content[number:].encode())
-        return shown
-
-    return cut(_most(len(content), cut))
-
-
-def _most(count: int, cut: Callable[[int], dict[str, JSON]]) -> int:
-    """Return how many of *count* parts fit into a result."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if _size(cut(middle)) <= RESULT_BYTES else (low, middle - 1)
-    return low
-
-
-def _shortened_view(text: str) -> str:
-    """Return *text* cut to the size of a result after a whole line, and say how much is left."""
-    if len(text.encode()) <= RESULT_BYTES:
-        return text
-    lines = text.split("\n")
-    room, shown = RESULT_BYTES - 200, 0
-    for line in lines:
-        room -= len(line.encode()) + 1
-        if room < 0:
-            break
-        shown += 1
-    left = len(lines) - shown
-    first = shown
-    if shown <= 1:
-        # One line fills the result: its beginning is all that can be shown.
-        head = lines[shown].encode()[: RESULT_BYTES - 400].decode("utf-8", "ignore")
-        rest = len(lines[shown].encode()) - len(head.encode())
-        lines[shown] = f"{head} [{rest} more bytes of this line]"
-        shown, left = shown + 1, left - 1
-        first = shown
-    last = min(len(lines) - 1, first + max(first - 1, 1) - 1)
-    more = f"[{left} more lines. View a part: view_range [{first}, {last}], or a directory below.]"
-    return "\n".join([*lines[:shown], more]) if left else "\n".join(lines[:shown])
-
-
-def _block(text: str) -> types.TextContent:
-    return types.TextContent(type="text", text=text)
-
-
-def failed(text: str) -> types.CallToolResult:
-    """Return *text* as a result with the error flag."""
-    return types.CallToolResult(content=[_block(text)], is_error=True)
