@@ -378,11 +378,15 @@ class FindStore(Protocol):
 
 
 def files(
-    hf: "library.Holdfast", store: str | FindStore, *, prefix: str = "/", read_only: bool = False
+    hf: "library.Holdfast",
+    store_id: str | FindStore,
+    *,
+    prefix: str = "/",
+    read_only: bool = False,
 ) -> list[Tool]:
     """Return the tool `memory` on the paths below *prefix* in a store.
 
-    *store* is its id, or finds it; one that does not exist is empty until a file is created.
+    *store_id* is an id, or finds it; a store that does not exist is empty until a file is created.
     A model sees them as the directory `/memories`. Results are text. A call raises ToolRefused,
     with a text for the model, for an error of the model. Raise InvalidInput if *prefix* does not
     start and end with a slash.
@@ -396,7 +400,7 @@ def files(
             name="memory",
             description=words.description,
             parameters=_schema(words.parameters, commands),
-            work=partial(run, hf, store, prefix, read_only=read_only),
+            work=partial(run, hf, store_id, prefix, read_only=read_only),
             commands=tuple(COMMANDS),
         )
     ]

@@ -56,7 +56,7 @@ class HoldfastMemoryStore(MemoryStore):
             options=options,
         )
         self.name, self.writable, self.extraction = name, writable, extraction
-        self.description: str | None = "What this user told in earlier conversations."
+        self.description: str | None = "What this user said in earlier conversations."
         self.max_search_results = max_search_results
 
     @property

@@ -187,9 +187,10 @@ class App:
             async def sent(message: Message) -> None:
                 nonlocal status
                 if message["type"] == "http.response.start":
-                    status, own = (
-                        message["status"],
-                        _headers_of_all(facts.request_id, facts.workspace),
+                    status = message["status"]
+                    own = (
+                        (b"request-id", facts.request_id.encode()),
+                        (WORKSPACE, (facts.workspace or "default").encode()),
                     )
                     if (b"content-type", b"text/event-stream") in message["headers"]:
                         counted.close()
@@ -348,17 +349,10 @@ def _headers(answer: Response | LiveAnswer, request_id: str, workspace: str) -> 
     )
     return (
         (b"content-type", answer.type),
-        *_headers_of_all(request_id, workspace),
-        *answer.headers,
-        *length,
-    )
-
-
-def _headers_of_all(request_id: str, workspace: str) -> Headers:
-    """Return the headers of every response."""
-    return (
         (b"request-id", request_id.encode()),
         (WORKSPACE, (workspace or "default").encode()),
+        *answer.headers,
+        *length,
     )
 
 
