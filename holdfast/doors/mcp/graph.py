@@ -390,7 +390,9 @@ class KnowledgeGraph:
             return None
         entity = _read(memory)
         if entity is None:
-            raise ToolRefused(f"The file {memory.path} is not an entity. Correct or delete it first.")
+            raise ToolRefused(
+                f"The file {memory.path} is not an entity. Correct or delete it first."
+            )
         return _Node(memory, entity)
 
     def _nodes(self, store: str) -> list[_Node]:
