@@ -579,8 +579,11 @@ class ForeignTurnsContract:
     def test_turns_of_one_call_stand_together(self, hf: Holdfast) -> None:
         calls = [[f"{call} {number}" for number in range(5)] for call in range(8)]
 
+        def append(call: list[str]) -> None:
+            hf.threads.append(THREAD, foreign(*call))
+
         with ThreadPoolExecutor(8) as threads:
-            list(threads.map(lambda call: hf.threads.append(THREAD, foreign(*call)), calls))
+            list(threads.map(append, calls))
 
         found = values_of(hf)
         assert sorted(found[at : at + 5] for at in range(0, 40, 5)) == sorted(calls)
