@@ -108,7 +108,8 @@ class HttpHosts:
     """Answers requests to `/mcp` of one server process.
 
     With several *workers* clients of the handshake era are served without sessions. A session ends
-    after *idle* seconds without a request; there are *sessions_most* at a time.
+    after *idle* seconds without a request; there are *sessions_most* at a time. The credential of an
+    open stream is checked every *checks_every* seconds.
     """
 
     path = b"/mcp"
@@ -123,12 +124,13 @@ class HttpHosts:
         workers: int = 1,
         sessions_most: int = SESSIONS_MOST,
         idle: float = IDLE,
+        checks_every: float = CHECKS_EVERY,
     ) -> None:
-        self._run = run
+        self._run, self._checks_every = run, checks_every
         self._hub = ChangeHub(feed_of(hf), run)
         self._limits: dict[str, CallLimit] = {}
         self._hosts: dict[object, HostMemories] = {}
-        sessions = workers == 1
+        sessions = self._sessions = workers == 1
         served = MemoryServer(_host_of, run, self._hub, sessions=sessions)
         self._manager = StreamableHTTPSessionManager(
             served.server,
@@ -165,6 +167,12 @@ class HttpHosts:
         *admitted* raises once the credential is no longer valid, which ends a stream.
         """
         requested = _requested(dict(scope["headers"]), scope["query_string"])
+        if scope["method"] == "GET" and not self._sessions:
+            # The SDK would open a stream on which nothing is ever sent.
+            headers = [(b"allow", b"POST"), (b"content-length", b"0")]
+            await send({"type": "http.response.start", "status": 405, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
+            return
 
         async def still() -> bool:
             try:
@@ -190,7 +198,7 @@ class HttpHosts:
         serving = asyncio.ensure_future(work)
         try:
             while not serving.done():
-                await asyncio.wait({serving}, timeout=CHECKS_EVERY)
+                await asyncio.wait({serving}, timeout=self._checks_every)
                 if not serving.done() and not await still():
                     break
         finally:

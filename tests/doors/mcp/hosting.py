@@ -19,6 +19,18 @@ from holdfast.doors.mcp.stdio import Calls
 from holdfast.library.holdfast import Holdfast
 
 NOTES = Owners(user="ada", store="Notes")
+GRAPH = [
+    "create_entities",
+    "create_relations",
+    "add_observations",
+    "delete_entities",
+    "delete_observations",
+    "delete_relations",
+    "read_graph",
+    "search_nodes",
+    "open_nodes",
+]
+"""The tools of profile `graph`."""
 
 
 @asynccontextmanager

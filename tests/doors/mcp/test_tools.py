@@ -8,7 +8,7 @@ import jsonschema
 import mcp_types as types
 import msgspec
 import pytest
-from doors.mcp.hosting import NOTES, done, hosted, parsed, refused, said, text_of
+from doors.mcp.hosting import GRAPH, NOTES, done, hosted, parsed, refused, said, text_of
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
@@ -20,17 +20,6 @@ pytestmark = pytest.mark.anyio
 STANDARD = ["ltm_recall", "ltm_remember", "ltm_forget", "memory"]
 DURABLE = ["memory_store", "memory_recall", "memory_list", "memory_forget"]
 FULL = ["memory_search", "memory_history", "memory_restore"]
-GRAPH = [
-    "create_entities",
-    "create_relations",
-    "add_observations",
-    "delete_entities",
-    "delete_observations",
-    "delete_relations",
-    "read_graph",
-    "search_nodes",
-    "open_nodes",
-]
 EVERY = {
     "standard": Owners(user="ada", store="Notes"),
     "agent": Owners(user="ada", agent="scout", store="Notes"),
