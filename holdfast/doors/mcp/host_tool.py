@@ -91,24 +91,16 @@ def fitting(answer: dict[str, JSON]) -> dict[str, JSON]:
     name = next((each for each in _LISTED_FIRST if each in answer), None)
     if name is None:
         return _cut_entry(answer)
-    return _cut_list(answer, name, fitting_count(answer, name))
-
-
-def fitting_count(answer: dict[str, JSON], name: str) -> int:
-    """Return how many members of the list *name* fit into a result."""
     members = cast("list[JSON]", answer[name])
-    if _size(answer) <= RESULT_BYTES:
-        return len(members)
-    return _most(len(members), lambda number: _cut_list(answer, name, number))
 
+    def cut(number: int) -> dict[str, JSON]:
+        shown: dict[str, JSON] = {**answer, name: members[:number]}
+        shown["omitted"] = len(members) - number
+        if "count" in answer:
+            shown["count"] = number
+        return shown
 
-def _cut_list(answer: dict[str, JSON], name: str, number: int) -> dict[str, JSON]:
-    members = cast("list[JSON]", answer[name])
-    shown: dict[str, JSON] = {**answer, name: members[:number]}
-    shown["omitted"] = len(members) - number
-    if "count" in answer:
-        shown["count"] = number
-    return shown
+    return cut(_most(len(members), cut))
 
 
 def _cut_entry(answer: dict[str, JSON]) -> dict[str, JSON]:

@@ -22,7 +22,6 @@ from holdfast.doors.mcp.host_tool import (
     encoded,
     failed,
     fitting,
-    fitting_count,
     shortened_view,
 )
 from holdfast.doors.mcp.owners import HostMemories
@@ -33,6 +32,7 @@ from holdfast.tools.base import JSON, Schema, Tool, is_error
 from holdfast.tools.durable import read
 
 ARGUMENT_BYTES: Final = 1_048_576
+QUERY_CHARACTERS: Final = 2_048
 ROOT: Final = "/memories"
 _FAULT: Final = "engine_fault"
 
@@ -252,20 +252,13 @@ class HostTools:
         )
 
     def _answer(self, tool: Tool, arguments: dict[str, Any]) -> JSON:
-        """Return the result of *tool*; one of several pages ends early to fit."""
         store = self._memories.store
         try:
-            answer = tool.call(arguments)
+            return tool.call(arguments)
         except NotFound as error:
             if store is None or not store.forget_missing(error):
                 raise
-            answer = tool.call(arguments)
-        if isinstance(answer, dict) and "next_page" in answer:
-            members = cast("list[JSON]", answer["entries"])
-            count = fitting_count(answer, "entries")
-            if 0 < count < len(members):
-                return tool.work({**arguments, "limit": count})
-        return answer
+        return tool.call(arguments)
 
 
 def _raise_fault(answer: JSON) -> None:
@@ -315,7 +308,10 @@ def _note_tools(memories: HostMemories) -> list[Tool]:
     acts: dict[str, tuple[Callable[[HostMemories, object], JSON], Schema, tuple[str, ...]]] = {
         "search": (
             _search,
-            {"query": _bounded_text("search.query", 2_048), "limit": _bounded("search.limit", 20)},
+            {
+                "query": _bounded_text("search.query", QUERY_CHARACTERS),
+                "limit": _bounded("search.limit", 20),
+            },
             ("query",),
         ),
         "history": (
@@ -359,6 +355,9 @@ def _search(memories: HostMemories, arguments: object) -> JSON:
     params = read(SearchNotes, arguments)
     if not 1 <= params.limit <= 20:  # noqa: PLR2004 - as the schema says
         raise InvalidInput("limit", "must be 1 to 20", given=params.limit, next="Give 1 to 20.")
+    if not 1 <= len(params.query) <= QUERY_CHARACTERS:
+        reason = f"must be 1 to {QUERY_CHARACTERS:,} characters"
+        raise InvalidInput("query", reason, next="Search for fewer words.")
     store = _store_id(memories)
     found = (
         memories.hf.memory_stores.memories.search(store, params.query, limit=params.limit)

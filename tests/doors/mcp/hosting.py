@@ -14,7 +14,7 @@ from mcp.client.subscriptions import ResourceUpdated
 
 from holdfast.doors.mcp.changes import ChangeHub, feed_of
 from holdfast.doors.mcp.owners import HostMemories, Owners
-from holdfast.doors.mcp.server import MemoryServer, host_of
+from holdfast.doors.mcp.server import Host, MemoryServer, host_of
 from holdfast.doors.mcp.stdio import Calls
 from holdfast.library.holdfast import Holdfast
 
@@ -38,12 +38,18 @@ async def hosted(
     hf: Holdfast, owners: Owners = NOTES, mode: str = "auto", **options: Any
 ) -> AsyncGenerator[Client]:
     """Connect a client to what *owners* reach in *hf*."""
+    async with served(hf, host_of(HostMemories(hf, owners)), mode, **options) as client:
+        yield client
+
+
+@asynccontextmanager
+async def served(hf: Holdfast, host: Host, mode: str, **options: Any) -> AsyncGenerator[Client]:
+    """Connect a client to *host*."""
     calls = Calls()
     hub = ChangeHub(feed_of(hf), calls.run)
-    host = host_of(HostMemories(hf, owners))
-    served = MemoryServer(lambda _: host, calls.run, hub)
+    server = MemoryServer(lambda _: host, calls.run, hub).server
     try:
-        async with Client(served.server, mode=cast("Any", mode), **options) as client:
+        async with Client(server, mode=cast("Any", mode), **options) as client:
             yield client
     finally:
         hub.close()

@@ -297,6 +297,8 @@ class Told:
 
     def __init__(self) -> None:
         self.receive: Callable[[Event | None], None] = lambda _: None
+        self.followed = threading.Semaphore(0)
+        self.left = threading.Semaphore(0)
 
     def __call__(
         self,
@@ -306,7 +308,9 @@ class Told:
     ) -> None:
         self.receive = receive
         opened()
+        self.followed.release()
         stop.wait(60)
+        self.left.release()
 
 
 class Subscriber:
@@ -409,3 +413,20 @@ async def test_missed_events_may_have_changed_everything(hf: Holdfast) -> None:
         source.receive(None)
         assert await subscriber.next() == ResourcesListChanged()
         assert await subscriber.next() == ResourceUpdated(uri=LTM)
+
+
+async def test_changes_are_followed_while_there_is_a_subscriber(hf: Holdfast) -> None:
+    source, one, two = Told(), Subscriber(hf), Subscriber(hf)
+    async with hub_of(source) as hub:
+        for _ in range(2):
+            await hub.add(one.watch)
+            await hub.add(two.watch)
+            assert source.followed.acquire(timeout=60)
+            hub.drop(one.watch)
+            source.receive(change())
+            assert await two.next() == ResourceUpdated(uri=LTM)
+            assert not source.left.acquire(blocking=False)
+
+            hub.drop(two.watch)
+            assert await asyncio.to_thread(source.left.acquire, timeout=60)
+            assert not source.followed.acquire(blocking=False)

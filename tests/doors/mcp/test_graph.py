@@ -197,6 +197,30 @@ async def test_an_entity_that_is_too_large_is_refused_in_words(graph: Client) ->
     assert "more than 102,400" in await refused(graph, "create_entities", entities=[big])
 
 
+async def test_a_call_that_would_change_more_than_one_transaction_holds_changes_nothing(
+    graph: Client,
+) -> None:
+    many = [BOB | {"name": f"{n}"} for n in range(1_001)]
+
+    assert "at most" in await refused(graph, "create_entities", entities=many)
+    assert (await done(graph, "read_graph"))["entities"] == []
+    created = await done(graph, "create_entities", entities=many[:1_000])
+    assert len(created["entities"]) == 1_000
+
+
+async def test_a_large_import_is_reported_as_it_goes_on(hf: Holdfast) -> None:
+    lines = [
+        json.dumps({"type": "entity", "name": f"{n}", "entityType": "t", "observations": ["x"]})
+        for n in range(1_100)
+    ]
+    seen = list[tuple[int, int]]()
+
+    report = import_lines(of(hf), lines, lambda done, count: seen.append((done, count)))
+
+    assert (report.entities, report.observations) == (1_100, 1_100)
+    assert seen == [(500, 1_100), (1_000, 1_100), (1_100, 1_100)]
+
+
 async def test_an_entity_is_a_file_with_versions(hf: Holdfast, filled: Client) -> None:
     await done(
         filled, "add_observations", observations=[{"entityName": "Ada", "contents": ["Dances"]}]

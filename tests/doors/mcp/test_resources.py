@@ -11,7 +11,9 @@ from mcp.shared.exceptions import MCPError
 
 import holdfast
 from holdfast.doors.mcp.owners import Owners
+from holdfast.ground.clock import to_rfc3339
 from holdfast.library.holdfast import Holdfast
+from holdfast.testing.fakes import FrozenClock
 
 pytestmark = pytest.mark.anyio
 
@@ -103,6 +105,57 @@ async def test_a_note_is_listed_with_its_size_and_the_time_of_its_change(
     assert listed.annotations is not None
     assert listed.annotations.last_modified == memory.updated_at.isoformat().replace("+00:00", "Z")
     assert listed.description == "A note."
+
+
+async def test_the_resources_of_owners_have_a_size_and_the_time_of_their_last_change(
+    tmp_path: Path, mode: str
+) -> None:
+    clock = FrozenClock()
+    with holdfast.open(tmp_path / "holdfast.db", clock=clock) as hf:
+        store = note(hf, "/a.md", "zoë")
+        hf.durable("scout").set("target", "zoë", category="core")
+        remember(hf, "Ada drinks tea with Zoë.")
+        async with hosted(hf, EVERY_OWNER, mode) as client:
+            for change in (
+                lambda: note(hf, "/b.md"),
+                lambda: hf.durable("scout").set("target", "paris", category="core"),
+                lambda: remember(hf, "Ada has a dog."),
+            ):
+                before = await listing(client)
+                now = to_rfc3339(clock.tick(60))
+                change()
+                after = await listing(client)
+                (changed,) = (uri for uri in before if before[uri] != after[uri])
+                assert after[changed][1] == now
+            for uri, (size, _) in (await listing(client)).items():
+                assert size == len((await text(client, uri)).text.encode())
+            now = to_rfc3339(clock.tick(60))
+            memory = hf.memory_stores.memories.at(store, "/a.md")
+            assert memory is not None
+            hf.memory_stores.memories.delete(memory.id, memory_store_id=store)
+            assert (await listing(client))[f"holdfast://stores/{store}"][1] == now
+
+
+async def listing(client: Client) -> dict[str, tuple[int | None, str | None]]:
+    """Return size and time of the last change of the owners' resources, by URI."""
+    owned = (await client.list_resources(cache_mode="bypass")).resources[:3]
+    return {
+        each.uri: (each.size, each.annotations.last_modified if each.annotations else None)
+        for each in owned
+    }
+
+
+async def test_the_graph_has_a_size_and_a_time_once_it_exists(hf: Holdfast) -> None:
+    async with hosted(hf, Owners(store="Graph", profile="graph")) as client:
+        (empty,) = (await client.list_resources()).resources
+        assert (empty.size, empty.annotations) == (len('{"entities":[],"relations":[]}'), None)
+        entity = {"name": "Ada", "entityType": "person", "observations": ["writes"]}
+        await client.call_tool("create_entities", {"entities": [entity]})
+        (filled,) = (await client.list_resources(cache_mode="bypass")).resources
+        found = await text(client, "memory://knowledge-graph")
+    assert filled.size == len(found.text.encode())
+    assert filled.annotations is not None
+    assert filled.annotations.last_modified
 
 
 async def test_notes_come_in_pages_of_a_hundred(hf: Holdfast, mode: str) -> None:

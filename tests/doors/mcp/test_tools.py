@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 
 from holdfast.doors.mcp.owners import Owners, Profile
 from holdfast.library.holdfast import Holdfast
+from holdfast.tools.base import CALLS
 
 pytestmark = pytest.mark.anyio
 
@@ -29,6 +30,8 @@ EVERY = {
 }
 BYTES = {"standard": 6_000, "agent": 9_000, "full": 12_000, "files": 3_000, "graph": 7_000}
 """The greatest size of names, descriptions and input schemas."""
+MOST = {"standard": 8, "agent": 8, "full": 11, "files": 1, "graph": 9}
+"""The greatest number of tools."""
 
 
 async def listed(client: Client) -> dict[str, types.Tool]:
@@ -62,8 +65,10 @@ async def test_definitions_are_small(
         [tool.output_schema, tool.title, msgspec.json.encode(_annotations(tool)).decode()]
         for tool in tools
     ]
+    print(f"{owners}: {len(tools)} tools, {said:,} of at most {BYTES[owners]:,} bytes")  # noqa: T201
     record_property("bytes", said)
     assert said <= BYTES[owners]
+    assert len(tools) <= MOST[owners]
     assert sum(map(_size, shown)) <= BYTES[owners]
 
 
@@ -126,9 +131,34 @@ async def test_definitions_hold_no_stored_text(hf: Holdfast, owners: str) -> Non
     assert mark not in after.model_dump_json() + prompts.model_dump_json()
 
 
-async def test_instructions_are_short(client: Client) -> None:
-    assert client.instructions is not None
-    assert len(client.instructions) <= 700
+@pytest.mark.parametrize("owners", [*EVERY.values(), Owners()])
+@pytest.mark.parametrize("enabled", ["0", "1"])
+async def test_instructions_are_short(
+    hf: Holdfast, owners: Owners, enabled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_LTM_ENABLED", enabled)
+    async with hosted(hf, owners) as client:
+        assert client.instructions is not None
+        assert 0 < len(client.instructions) <= 700
+
+
+async def test_definitions_and_prompts_may_be_cached_and_what_memory_changes_may_not(
+    hf: Holdfast,
+) -> None:
+    store = hf.memory_stores.create(name="Notes").id
+    async with hosted(hf, EVERY["full"]) as client:
+        constant = [
+            await client.list_tools(),
+            await client.list_prompts(),
+            await client.list_resource_templates(),
+        ]
+        changing = [
+            await client.list_resources(),
+            await client.read_resource(f"holdfast://stores/{store}"),
+        ]
+
+    assert [(each.ttl_ms, each.cache_scope) for each in constant] == [(60_000, "private")] * 3
+    assert [(each.ttl_ms, each.cache_scope) for each in changing] == [(0, "private")] * 2
 
 
 async def test_a_reader_is_offered_tools_that_read(hf: Holdfast) -> None:
@@ -341,6 +371,91 @@ async def test_a_long_entry_says_how_many_bytes_are_left_out(hf: Holdfast) -> No
     assert len(shown) + answer["omitted"] == 60_000
 
 
+async def test_a_page_of_entries_ends_where_the_result_is_full(hf: Holdfast) -> None:
+    for number in range(50):
+        hf.durable("scout").set(f"key{number}", f"{number} " + "x" * 2_000, category="core")
+
+    async with hosted(hf, EVERY["agent"]) as client:
+        keys, page, pages = list[str](), None, 0
+        while page is not None or not pages:
+            more = {} if page is None else {"page": page}
+            result = await client.call_tool("memory_list", {"limit": 50, **more})
+            assert isinstance(result, types.CallToolResult)
+            assert result.structured_content is not None
+            assert len(text_of(result).encode()) <= 60_000
+            assert "omitted" not in result.structured_content
+            keys += [each["key"] for each in result.structured_content["entries"]]
+            page, pages = result.structured_content["next_page"], pages + 1
+
+    assert pages > 1
+    assert keys == [f"key{number}" for number in reversed(range(50))]
+
+
+async def test_an_entry_that_fills_a_page_by_itself_is_counted_as_omitted(hf: Holdfast) -> None:
+    scout = hf.durable("scout")
+    scout.set_limits(content_bytes=65_536)
+    scout.set("small", "x", category="core")
+    scout.set("long", "x" * 62_000, category="core")
+
+    async with hosted(hf, EVERY["agent"]) as client:
+        first = await done(client, "memory_list", limit=1)
+        second = await done(client, "memory_list", limit=1, page=first["next_page"])
+
+    assert (first["entries"], first["omitted"]) == ([], 1)
+    assert [each["key"] for each in second["entries"]] == ["small"]
+
+
+async def test_a_redacted_version_is_marked_and_cannot_be_restored(hf: Holdfast) -> None:
+    async with hosted(hf, EVERY["full"]) as client:
+        await said(client, command="create", path="/memories/a.md", file_text="secret")
+        await said(
+            client, command="str_replace", path="/memories/a.md", old_str="secret", new_str="x"
+        )
+        history = await done(client, "memory_history", path="/memories/a.md")
+        oldest = history["versions"][-1]["version_id"]
+        store = hf.memory_stores.list().data[0].id
+        hf.memory_stores.memory_versions.redact(oldest, memory_store_id=store)
+
+        after = await done(client, "memory_history", path="/memories/a.md")
+        error = parsed(await refused(client, "memory_restore", version_id=oldest))["error"]
+        assert "secret" not in await said(client, command="view", path="/memories/a.md")
+
+    assert [each.get("redacted", False) for each in after["versions"]] == [False, True]
+    assert error["type"] == "content_gone"
+    assert error["next"]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("query", ["", "x" * 2_049])
+async def test_a_search_is_of_one_to_2048_characters(
+    hf: Holdfast, query: str, *, stored: bool
+) -> None:
+    if stored:
+        hf.memory_stores.create(name="Notes")
+    async with hosted(hf, EVERY["full"]) as client:
+        error = parsed(await refused(client, "memory_search", query=query))["error"]
+        assert (await done(client, "memory_search", query="x" * 2_048))["count"] == 0
+    assert error["field"] == "query"
+    assert error["next"]
+
+
+async def test_calls_are_counted_with_those_of_other_interfaces(hf: Holdfast) -> None:
+    def counts() -> list[float]:
+        return [
+            CALLS.value("ltm_recall", "", "ok"),
+            CALLS.value("memory", "view", "ok"),
+            CALLS.value("memory", "view", "refused"),
+        ]
+
+    before = counts()
+    async with hosted(hf) as client:
+        await done(client, "ltm_recall", query="tea")
+        await said(client, command="view", path="/memories")
+        await refused(client, "memory", command="view", path="/memories/none.md")
+
+    assert counts() == [each + 1 for each in before]
+
+
 async def test_characters_that_act_are_escaped_in_the_text(hf: Holdfast) -> None:
     ltm = hf.longterm("ada", enabled=True)
     assert ltm is not None
@@ -379,3 +494,5 @@ async def test_hints_are_true(hf: Holdfast, profile: Profile) -> None:
         assert hints.destructive_hint is (
             name in {"memory", "memory_store"} or "forget" in name or name.startswith("delete_")
         )
+        adds = name in {"memory", "create_entities", "create_relations", "add_observations"}
+        assert hints.idempotent_hint is not adds
