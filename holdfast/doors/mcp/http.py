@@ -108,8 +108,8 @@ class HttpHosts:
     """Answers requests to `/mcp` of one server process.
 
     With several *workers* clients of the handshake era are served without sessions. A session ends
-    after *idle* seconds without a request; there are *sessions_most* at a time. The credential of an
-    open stream is checked every *checks_every* seconds.
+    after *idle* seconds without a request; there are *sessions_most* at a time. The credential of
+    an open stream is checked every *checks_every* seconds.
     """
 
     path = b"/mcp"
