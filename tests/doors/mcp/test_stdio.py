@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
-from doors.mcp.hosting import Notices, done, parsed
-from doors.mcp.process import INITIALIZE, HostProcess, ended, parameters, started
+from doors.mcp.hosting import Notices, done
+from doors.mcp.process import HostProcess, ended, parameters, started
 from mcp import Client
 
 import holdfast
-from holdfast.doors.mcp.http import HttpHosts
 from holdfast.ground.clock import SystemClock
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory
@@ -294,33 +292,30 @@ def test_fifty_calls_at_once_are_all_answered(host: HostProcess) -> None:
     assert sum(each["name"].endswith(".md") for each in found) == 50
 
 
-WRITES: dict[str, dict[str, Any]] = {
-    "ltm_remember": {"text": "Ada drinks coffee."},
-    "ltm_forget": {"id": "item_none"},
-    "memory_store": {"key": "target", "category": "core", "content": "fly.io"},
-    "memory_forget": {"key": "other"},
-    "memory_restore": {"version_id": "memver_none"},
-    "memory": {"command": "create", "path": "/memories/a.md", "file_text": "tabs\n" * 1_000},
-}
-
-
-@pytest.mark.parametrize("name", WRITES)
-def test_a_cancelled_write_is_whole_or_absent_and_the_server_goes_on(
-    tmp_path: Path, target: str, name: str
+def test_cancelled_writes_are_whole_or_absent_and_the_process_goes_on(
+    tmp_path: Path, target: str
 ) -> None:
-    with started(tmp_path, ["--db", target, "--profile", "full", "--agent", "scout"]) as host:
-        for _ in range(5):
-            id = host.begin_call(name, **WRITES[name])
+    text = "tabs\n" * 1_000
+    with started(tmp_path, ["--db", target]) as host:
+        for number in range(20):
+            path = f"/memories/{number}.md"
+            id = host.begin_call("memory", command="create", path=path, file_text=text)
             params = {"requestId": id, "reason": "test"}
             host.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
         assert pong(host)
         assert host.end() == 0
-    with started(tmp_path, ["--db", target, "--profile", "full", "--agent", "scout"]) as host:
-        found = host.call("memory", command="view", path="/memories/a.md")
-        assert found.get("isError") or text_of(found).count("tabs") == 1_000
-        assert host.call("ltm_recall", query="coffee")["structuredContent"]["count"] <= 1
-        entries = host.call("memory_list")["structuredContent"]["entries"]
-        assert [each["content"] for each in entries] in ([], ["fly.io"])
+    assert sizes(target) <= {5_000}
+
+
+def sizes(target: str) -> set[int]:
+    """Return the sizes of all notes."""
+    with holdfast.open(target) as hf:
+        return {
+            each.content_size_bytes
+            for store in hf.memory_stores.list().data
+            for each in hf.memory_stores.memories.list(store.id).all()
+            if isinstance(each, Memory)
+        }
 
 
 def test_a_client_that_dies_in_a_call_leaves_a_whole_write(tmp_path: Path, target: str) -> None:
@@ -333,51 +328,4 @@ def test_a_client_that_dies_in_a_call_leaves_a_whole_write(tmp_path: Path, targe
         assert host.end() == 0
         assert host.process.stderr is not None
         assert b"Traceback" not in host.process.stderr.read()
-    with holdfast.open(target) as hf:
-        for store in hf.memory_stores.list().data:
-            for memory in hf.memory_stores.memories.list(store.id).all():
-                assert isinstance(memory, Memory)
-                assert memory.content_size_bytes == 5_000
-
-
-def test_stdio_and_http_give_the_same_bytes_for_the_same_call(
-    tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOLDFAST_LTM_ENABLED", "1")
-    requests: list[tuple[str, dict[str, Any]]] = [
-        ("tools/list", {}),
-        ("prompts/list", {}),
-        ("resources/templates/list", {}),
-        ("resources/list", {}),
-        ("tools/call", {"name": "ltm_recall", "arguments": {"query": "bicycle"}}),
-        ("tools/call", {"name": "ltm_remember", "arguments": {"text": "Ada drinks tea."}}),
-        ("tools/call", {"name": "ltm_recall", "arguments": {"query": 5}}),
-        ("tools/call", {"name": "memory", "arguments": {"command": "view", "path": "/memories"}}),
-        ("tools/call", {"name": "unknown", "arguments": {}}),
-        ("resources/read", {"uri": "holdfast://longterm/ada"}),
-        ("resources/read", {"uri": "holdfast://longterm/eve"}),
-    ]
-    with holdfast.open(target) as hf:
-        ltm = hf.longterm("ada")
-        assert ltm is not None
-        ltm.remember("Ada drinks tea.")
-        hf.memory_stores.create(name="Notes")
-        with (
-            started(tmp_path, ["--db", target]) as host,
-            serving(hf, clock=SystemClock(), make_subapp=HttpHosts) as url,
-        ):
-            address, kinds = (
-                f"{url}/mcp?user=ada&store=Notes",
-                "application/json, text/event-stream",
-            )
-            headers = {"accept": kinds}
-            opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": INITIALIZE}
-            answer = httpx2.post(address, json=opening, headers=headers, timeout=60)
-            headers["mcp-session-id"] = answer.headers["mcp-session-id"]
-            for method, params in requests:
-                id = host.begin(method, params)
-                request = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
-                answer = httpx2.post(address, json=request, headers=headers, timeout=60)
-                line = host.receive_line().decode().strip()
-                assert answer.text == line
-                assert parsed(line)["id"] == id
+    assert sizes(target) <= {5_000}
