@@ -396,7 +396,7 @@ def _version(version: Version) -> JSON:
         "version_id": version.id,
         "operation": version.operation,
         "at": to_rfc3339(version.created_at),
-        "by": str(version.created_by),
+        "by": version.created_by.id,
         "size_bytes": version.content_size_bytes,
     }
     return shown | {"redacted": True} if version.redacted_at is not None else shown

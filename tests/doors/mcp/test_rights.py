@@ -296,6 +296,25 @@ async def test_a_session_of_several_stores_names_one(hf: Holdfast, url: str, sto
         await refused(client, "memory", **ARGUMENTS["memory"])
 
 
+async def test_a_change_names_the_key_or_the_session_that_made_it(
+    hf: Holdfast, url: str, store: str
+) -> None:
+    attached = [{"type": "memory_store", "memory_store_id": store, "access": "read_write"}]
+    session = hf.sessions.create(agent="a", environment_id="e", resources=attached).id
+    made = hf.keys.create("k", scope="write")
+    secrets = {
+        made.id: str(made.secret),
+        session: str(hf.sessions.create_token(session).token),
+    }
+    for id, secret in secrets.items():
+        query = "store=Notes&profile=full" if id == made.id else "profile=full"
+        async with connected(url, query, secret=secret) as client:
+            path = f"/memories/{id}.md"
+            await client.call_tool("memory", {"command": "create", "path": path, "file_text": ""})
+            (version,) = (await done(client, "memory_history", path=path))["versions"]
+            assert version["by"] == id
+
+
 async def test_a_session_without_a_store_has_no_tools(hf: Holdfast, url: str) -> None:
     async with connected(url, secret=token(hf)) as client:
         assert await tools(client) == []

@@ -127,6 +127,7 @@ def as_ascii(line: str) -> str:
     return json.dumps(json.loads(line), separators=(",", ":"))
 
 
+NOTE = {"path": "/memories/a.md"}
 GRAPH_CALLS: dict[str, dict[str, Any]] = {
     "create_entities": {
         "entities": [{"name": "Ada", "entityType": "person", "observations": ["writes"]}]
@@ -152,6 +153,7 @@ async def test_each_tool_resource_and_prompt_is_reached_over_stdio(
         version = hf.memory_stores.memory_versions.list(store).data[0].id
     more = ["--agent", "scout"] if profile == "full" else []
     calls = {**ARGUMENTS, "memory_restore": {"version_id": version}}
+    calls["memory"] = {"command": "insert", "insert_line": 0, "insert_text": "x", **NOTE}
     calls = calls if profile == "full" else GRAPH_CALLS
     server = parameters(tmp_path, "--db", target, "--profile", profile, *more)
 
@@ -161,6 +163,9 @@ async def test_each_tool_resource_and_prompt_is_reached_over_stdio(
             result = await client.call_tool(name, arguments)
             assert isinstance(result, types.CallToolResult)
             assert not result.is_error, text_of(result)
+            if name == "memory_restore":
+                history = await client.call_tool("memory_history", NOTE)
+                assert '"by":"user_ada"' in text_of(history)
         resources = (await client.list_resources()).resources
         for each in resources:
             assert (await client.read_resource(each.uri)).contents
