@@ -158,16 +158,21 @@ class UserMemories:
             _log.warning("a message was not remembered: %s", skipped.reason)
 
     def tools(
-        self, context: Callable[[], Any] = lambda: None, *, store: str | None = None
+        self,
+        context: Callable[[], Any] = lambda: None,
+        *,
+        of_user: bool = True,
+        store: str | None = None,
     ) -> list[list[Tool]]:
         """Return the tools of long-term memory, of the agent's memory and of *store*.
 
         Each call is for the user and the agent of *context*() at that time. *store* is an id, or a
-        name that the first file gives to a new store.
+        name that the first file gives to a new store. Without *of_user* those of long-term memory
+        are left out.
         """
         unbound = cast("Any", _Unbound())
         toolsets: list[list[Tool]] = []
-        if self.enabled:
+        if of_user and self.enabled:
             found = partial(self._longterm_tools, context)
             toolsets.append(_for_each_call(longterm(unbound), found))
         if self._agent is not None:

@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from holdfast.doors.adapters.tools import blocking_handle, required
-from holdfast.ground.errors import NotFound
+from holdfast.ground.errors import Conflict, NotFound, ResultDiffers
 from holdfast.ground.ids import base62
 from holdfast.library.aio import AsyncHoldfast
 from holdfast.library.holdfast import Holdfast
@@ -69,6 +69,31 @@ class HostConversation:
             turns = [ForeignTurn(value, self._source) for value in values]
             self._hf.threads.append(self.thread, turns, user=self._user)
 
+    def extend(self, values: Sequence[Any]) -> None:
+        """Append what is new in *values*, the whole conversation; all or none, and twice is once.
+
+        Raise Conflict if *values* does not begin with what is stored.
+        """
+        stored = self.values()
+        if list(values[: len(stored)]) != stored:
+            raise _diverged()
+        if len(values) == len(stored):
+            return
+        # By ids of their places two callers that append at once store the same, or one conflicts.
+        # The last stored value is given again, and shows whether the thread was deleted meanwhile.
+        first = max(len(stored) - 1, 0)
+        turns = [
+            ForeignTurn(value, self._source, id=f"{self._source}-{place}")
+            for place, value in enumerate(values[first:], first)
+        ]
+        try:
+            appended = self._hf.threads.append(self.thread, turns, user=self._user)
+        except ResultDiffers as error:
+            raise _diverged() from error
+        if stored and turns[0].id in appended.stored:
+            self.delete()
+            raise _diverged()
+
     def pop(self) -> Any:
         """Take the last value away and return it; None if there is none."""
         turn = self._hf.threads.pop(self.thread, user=self._user)
@@ -81,3 +106,11 @@ class HostConversation:
         except NotFound:
             return
         self._hf.threads.delete(self.thread)
+
+
+def _diverged() -> Conflict:
+    return Conflict(
+        "The messages do not begin with those that are stored.",
+        reason="diverged",
+        next="Load the conversation, and go on from its messages.",
+    )

@@ -1,22 +1,25 @@
-"""Memory as a capability of pydantic-ai's agents."""
+"""Memory as a capability of pydantic-ai's agents, and their conversations in threads."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
-from holdfast import tools
 from holdfast.doors.adapters.blocks import BUDGET, User, UserMemories, latest
-from holdfast.doors.adapters.conversation import HostConversation
-from holdfast.doors.adapters.tools import blocking_handle, finished, offered, required
-from holdfast.ground.errors import Conflict, HoldfastError, MissingExtra
-from holdfast.library.bridges import NamedStore
-from holdfast.tools.base import JSON, Tool
+from holdfast.doors.adapters.conversation import HostConversation, thread_id
+from holdfast.doors.adapters.tools import finished, offered, required, result_of
+from holdfast.ground.errors import MissingExtra, ToolRefused
+from holdfast.library.aio import AsyncHoldfast
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.longterm.records import LongTermOptions
+from holdfast.tools.base import Tool
 
 try:
-    from pydantic_ai import ModelRetry, RunContext
+    from pydantic_ai import ModelRetry, RunContext, ToolFailed
     from pydantic_ai import Tool as ModelTool
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.messages import (
+        InstructionPart,
         ModelMessage,
         ModelMessagesTypeAdapter,
         ModelRequest,
@@ -28,114 +31,140 @@ try:
     from pydantic_ai.run import AgentRunResult
     from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 except ImportError as error:
-    raise MissingExtra("agents") from error
-
+    raise MissingExtra("pydantic-ai", command="pip install pydantic-ai-slim") from error
 
 SOURCE = "pydantic-ai"
 
 
-@dataclass(kw_only=True)
-class HoldfastMemory(AbstractCapability[Any]):
-    """Long-term memory of a user, durable memory of an agent and a store of notes, for an agent.
+@dataclass
+class _Run:
+    """What is known in one run: its context, the hydration, and the blocks by prompt."""
 
-    `user` and `agent` are names, or functions of the RunContext. What is recalled stands in each
-    request just before the latest prompt, and in no history. Two of these on one agent need an `id`
-    each.
+    context: Any = None
+    hydration: str | None = None
+    blocks: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass
+class HoldfastMemory(AbstractCapability[Any]):
+    """Long-term memory of a user, durable memory of an agent and a store of files, for an agent.
+
+    `user` and `agent` are names, or functions of the RunContext. What the agent knows is an
+    instruction, and what is recalled stands just before the latest prompt; both are in requests
+    alone, and in no history. After a run its prompt and answer are remembered. Two of these on one
+    agent need an `id` each, and names of tools that differ.
     """
 
-    hf: Any
+    hf: Holdfast | AsyncHoldfast
+    _: KW_ONLY
     user: User | None = None
-    agent: str | Callable[[Any], str] | None = None
+    agent: User | None = None
     store: str | None = None
     namespace: str = "chat"
     k: int = 5
     budget: int = BUDGET
     remember: bool = True
     tools: bool = True
-    thread_id: str | Callable[[Any], str] | None = None
-    _memories: UserMemories | None = field(default=None, init=False, repr=False)
-    _names: tuple[str | None, str | None] = field(default=(None, None), init=False, repr=False)
-    _blocks: dict[str, str] = field(default_factory=dict[str, str], init=False, repr=False)
+    embedder: Any = None
+    extractor: Any = None
+    options: LongTermOptions | None = None
+    _memories: UserMemories = field(init=False, repr=False)
+    _run: _Run = field(default_factory=_Run, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the names, and open the memories."""
-        if isinstance(self.agent, str):
-            required("agent", self.agent)
-        if self.user is not None:
-            self._memories = UserMemories(
-                self.hf, user=self.user, namespace=self.namespace, k=self.k, budget=self.budget
-            )
-        self._names = (
-            self.user if isinstance(self.user, str) else None,
-            self.agent if isinstance(self.agent, str) else None,
+        """Check the options; InvalidInput for a wrong one."""
+        self._memories = UserMemories(
+            self.hf,
+            user=_unnamed if self.user is None else self.user,
+            agent=self.agent,
+            namespace=self.namespace,
+            k=self.k,
+            budget=self.budget,
+            embedder=self.embedder,
+            extractor=self.extractor,
+            options=self.options,
         )
 
+    @classmethod
+    def get_serialization_name(cls) -> None:
+        """Return None: a handle stands in no specification of an agent."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether long-term memory is enabled, as far as is known."""
+        return self.user is not None and self._memories.enabled
+
     async def for_run(self, ctx: RunContext[Any]) -> "HoldfastMemory":
-        """Return the capability for one run, with the names that *ctx* gives."""
-        user = self._memories.user(ctx) if self._memories is not None else None
-        agent = required("agent", self.agent(ctx)) if callable(self.agent) else self.agent
-        return replace(self, user=user, agent=agent)
+        """Return the capability for one run; InvalidInput if *ctx* names no user or agent."""
+        if self.user is not None:
+            self._memories.user(ctx)
+        self._memories.agent(ctx)
+        run = copy(self)
+        run._run = _Run(ctx)  # noqa: SLF001 - a copy of this object
+        return run
 
     def get_toolset(self) -> AbstractToolset[Any] | None:
         """Return the tools of the memories that are named."""
-        return FunctionToolset(tools_for(*self._toolsets())) if self.tools else None
-
-    def get_instructions(self) -> Callable[..., Any] | None:
-        """Return what the agent knows, for the instructions of each request."""
-        agent = self._names[1]
-        if agent is None:
+        if not self.tools:
             return None
-
-        async def hydration() -> str:
-            memory = blocking_handle(self.hf).durable(agent)
-            return await finished(lambda: memory.hydrate().render())
-
-        return hydration
+        run, named = self._run, self.user is not None
+        offers = self._memories.tools(lambda: run.context, of_user=named, store=self.store)
+        return FunctionToolset(tools_for(*offers), id=self.id)
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Put what is recalled before the latest prompt of this request."""
-        del ctx
-        user = self._names[0]
-        place, prompt = _latest_prompt(request_context.messages)
-        if user is None or self._memories is None or not prompt:
+        """Put what is recalled just before the latest prompt of this request."""
+        found = _latest_prompt(request_context.messages)
+        if self.user is None or found is None:
             return request_context
-        if prompt not in self._blocks:
-            self._blocks[prompt] = await self._memories.ablock(user, prompt)
-        if not (block := self._blocks[prompt]):
+        place, message, part, prompt = found
+        blocks = self._run.blocks
+        if prompt not in blocks:
+            blocks[prompt] = await self._memories.ablock(self._memories.user(ctx), prompt)
+        if not blocks[prompt]:
             return request_context
-        messages = list(request_context.messages)
-        messages.insert(place, ModelRequest(parts=[UserPromptPart(content=block)]))
+        block, messages = UserPromptPart(blocks[prompt]), list(request_context.messages)
+        parts = [*message.parts[:part], block, *message.parts[part:]]
+        messages[place] = replace(message, parts=parts)
         return replace(request_context, messages=messages)
+
+    async def prepare_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Put what the agent knows after the instructions of this request."""
+        # Instructions that are given earlier than here are written into the history.
+        run = self._run
+        if run.hydration is None:
+            run.hydration = await finished(lambda: self._memories.hydration(ctx))
+        if not run.hydration:
+            return request_context
+        params = request_context.model_request_parameters
+        known = InstructionPart(run.hydration, dynamic=True)
+        params = replace(params, instruction_parts=[*(params.instruction_parts or ()), known])
+        return replace(request_context, model_request_parameters=params)
 
     async def after_run(
         self, ctx: RunContext[Any], *, result: AgentRunResult[Any]
     ) -> AgentRunResult[Any]:
-        """Remember what was said in the run."""
-        user, memories = self._names[0], self._memories
-        if user is not None and memories is not None and self.remember:
-            said = _said(result.new_messages())
-            thread = self.thread_id(ctx) if callable(self.thread_id) else self.thread_id
-            await finished(lambda: memories.remember(user, said, thread))
+        """Remember what was said in the run, in the thread of its conversation."""
+        if self.user is not None and self.remember:
+            user, said = self._memories.user(ctx), _said(result.new_messages())
+            thread = thread_id(SOURCE, ctx.conversation_id) if ctx.conversation_id else None
+            await finished(lambda: self._memories.remember(user, said, thread))
         return result
 
-    def _toolsets(self) -> list[list[Tool]]:
-        hf, (user, agent) = blocking_handle(self.hf), self._names
-        found: list[list[Tool]] = []
-        if user is not None and self._memories is not None:
-            found.append(tools.longterm(self._memories.longterm(user)))
-        if agent is not None:
-            found.append(tools.durable(hf.durable(agent)))
-        if self.store is not None:
-            found.append(tools.files(hf, NamedStore(hf.memory_stores, self.store).id))
-        return found
+
+def _unnamed(_: Any) -> str:
+    return ""
 
 
 class Conversations:
-    """Message histories of pydantic-ai's agents, by id, as threads of *user* or of nobody."""
+    """Message histories of pydantic-ai's agents, by id, as threads of *user* if one is named."""
 
-    def __init__(self, hf: Any, *, user: str | None = None) -> None:
+    def __init__(self, hf: Holdfast | AsyncHoldfast, *, user: str | None = None) -> None:
+        if user is not None:
+            required("user", user)
         self._hf, self._user = hf, user
 
     async def load(self, id: str) -> list[ModelMessage]:
@@ -144,24 +173,13 @@ class Conversations:
         return ModelMessagesTypeAdapter.validate_python(await finished(conversation.values))
 
     async def save(self, id: str, messages: Sequence[ModelMessage]) -> None:
-        """Store what is new in *messages*, the whole history; twice is once.
+        """Store what is new in *messages*, the whole history, all or none; twice is once.
 
         Raise Conflict if *messages* does not begin with what is stored.
         """
-        given = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")
         conversation = self._conversation(id)
-
-        def work() -> None:
-            stored = conversation.values()
-            if given[: len(stored)] != stored:
-                raise Conflict(
-                    f"The messages do not begin with those of the conversation {id}.",
-                    reason="diverged",
-                    next="Load the conversation, and go on from its messages.",
-                )
-            conversation.append(given[len(stored) :])
-
-        await finished(work)
+        values = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")
+        await finished(lambda: conversation.extend(values))
 
     async def delete(self, id: str) -> None:
         """Delete a conversation for good."""
@@ -177,24 +195,29 @@ def tools_for(*toolsets: Iterable[Tool]) -> list[ModelTool[Any]]:
 
 
 def _tool(tool: Tool) -> ModelTool[Any]:
-    async def call(**arguments: Any) -> JSON:
+    async def call(ctx: RunContext[Any], /, **arguments: Any) -> str:
         try:
-            return await finished(lambda: tool.call(arguments))
-        except HoldfastError as error:
-            raise ModelRetry(str(error)) from error
+            return await finished(lambda: result_of(tool, arguments))
+        except ToolRefused as refused:
+            # One retry too many would end the run.
+            failed = ToolFailed if ctx.last_attempt else ModelRetry
+            raise failed(str(refused)) from refused
 
-    return ModelTool[Any].from_schema(call, tool.name, tool.description, tool.parameters)
+    return ModelTool[Any].from_schema(
+        call, tool.name, tool.description, tool.parameters, takes_ctx=True
+    )
 
 
-def _latest_prompt(messages: Sequence[ModelMessage]) -> tuple[int, str]:
-    """Return the place of the latest message with a prompt of the user, and its text."""
-    for place in range(len(messages) - 1, -1, -1):
-        message = messages[place]
+def _latest_prompt(
+    messages: Sequence[ModelMessage],
+) -> tuple[int, ModelRequest, int, str] | None:
+    """Return the latest prompt that has a text: its message, its part there, and the text."""
+    for place, message in reversed(list(enumerate(messages))):
         if isinstance(message, ModelRequest):
-            texts = [each for each in map(_prompt, message.parts) if each]
-            if texts:
-                return place, latest(texts)
-    return 0, ""
+            texts = [_prompt(part) for part in message.parts]
+            if text := latest(texts):
+                return place, message, len(texts) - 1 - texts[::-1].index(text), text
+    return None
 
 
 def _prompt(part: Any) -> str:
