@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.doors.adapters.conversation import HostConversation
-from holdfast.doors.adapters.tools import finished, offered
-from holdfast.ground.errors import HoldfastError, InvalidInput, MissingExtra
+from holdfast.doors.adapters.tools import finished, offered, result_of
+from holdfast.ground.errors import InvalidInput, MissingExtra, ToolRefused
 from holdfast.library.aio import AsyncHoldfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.tools.base import Tool
@@ -68,14 +68,7 @@ def tools_for(*toolsets: Iterable[Tool]) -> list[FunctionTool]:
 def _tool(tool: Tool) -> FunctionTool:
     async def invoke(context: RunContextWrapper[Any], arguments: str) -> str:
         del context
-        try:
-            given = json.loads(arguments or "{}")
-            answer = await finished(lambda: tool.call(given))
-        except HoldfastError as error:
-            return str(error)
-        except ValueError:
-            return str(InvalidInput("arguments", "must be JSON", next="Send an object as JSON."))
-        return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+        return await finished(lambda: _result(tool, arguments))
 
     return FunctionTool(
         name=tool.name,
@@ -84,3 +77,13 @@ def _tool(tool: Tool) -> FunctionTool:
         on_invoke_tool=invoke,
         strict_json_schema=False,
     )
+
+
+def _result(tool: Tool, arguments: str) -> str:
+    """Return the result of a call as text; an exception would end the run."""
+    try:
+        return result_of(tool, json.loads(arguments or "{}"))
+    except ToolRefused as refused:
+        return str(refused)
+    except (ValueError, RecursionError):
+        return str(InvalidInput("arguments", "must be JSON", next="Send an object as JSON."))
