@@ -448,6 +448,5 @@ def test_the_import_of_the_adapter_imports_no_other_host() -> None:
 def test_a_missing_host_is_named() -> None:
     shown = output(MISSING)
 
-    assert shown == (
-        "MissingExtra 'pydantic-ai' is not installed. Install it: pip install pydantic-ai-slim"
-    )
+    package = "pydantic-ai-slim"
+    assert shown == f"MissingExtra '{package}' is not installed. Install it: pip install {package}"

@@ -23,7 +23,7 @@ try:
     )
     from pydantic import BaseModel, ConfigDict, create_model
 except ImportError as error:
-    raise MissingExtra("agent-framework", command="pip install agent-framework-core") from error
+    raise MissingExtra("agent-framework-core", command="pip install agent-framework-core") from error
 
 SOURCE = "agent-framework"
 _BLOCK = "holdfast_block"

@@ -10,7 +10,6 @@ from holdfast.ground.errors import Conflict, NotFound, ResultDiffers
 from holdfast.ground.ids import base62
 from holdfast.library.aio import AsyncHoldfast
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.state.thread import ForeignTurn
 
 _PLAIN: Final = frozenset(f"{string.ascii_letters}{string.digits}_-".encode())
 _ID_CHARACTERS: Final = 128
@@ -66,7 +65,7 @@ class HostConversation:
     def append(self, values: Sequence[Any]) -> None:
         """Append *values*, all or none, one after another."""
         if values:
-            turns = [ForeignTurn(value, self._source) for value in values]
+            turns = [self._turn(value) for value in values]
             self._hf.threads.append(self.thread, turns, user=self._user)
 
     def extend(self, values: Sequence[Any]) -> None:
@@ -83,14 +82,14 @@ class HostConversation:
         # The last stored value is given again, and shows whether the thread was deleted meanwhile.
         first = max(len(stored) - 1, 0)
         turns = [
-            ForeignTurn(value, self._source, id=f"{self._source}-{place}")
+            self._turn(value) | {"id": f"{self._source}-{place}"}
             for place, value in enumerate(values[first:], first)
         ]
         try:
             appended = self._hf.threads.append(self.thread, turns, user=self._user)
         except ResultDiffers as error:
             raise _diverged() from error
-        if stored and turns[0].id in appended.stored:
+        if stored and turns[0]["id"] in appended.stored:
             self.delete()
             raise _diverged()
 
@@ -98,6 +97,9 @@ class HostConversation:
         """Take the last value away and return it; None if there is none."""
         turn = self._hf.threads.pop(self.thread, user=self._user)
         return None if turn is None else turn.value
+
+    def _turn(self, value: Any) -> dict[str, Any]:
+        return {"kind": "foreign", "value": value, "source": self._source}
 
     def delete(self) -> None:
         """Delete the conversation for good; it may begin anew."""

@@ -31,7 +31,7 @@ try:
     from pydantic_ai.run import AgentRunResult
     from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 except ImportError as error:
-    raise MissingExtra("pydantic-ai", command="pip install pydantic-ai-slim") from error
+    raise MissingExtra("pydantic-ai-slim", command="pip install pydantic-ai-slim") from error
 
 SOURCE = "pydantic-ai"
 
