@@ -23,7 +23,9 @@ try:
     )
     from pydantic import BaseModel, ConfigDict, create_model
 except ImportError as error:
-    raise MissingExtra("agent-framework-core", command="pip install agent-framework-core") from error
+    raise MissingExtra(
+        "agent-framework-core", command="pip install agent-framework-core"
+    ) from error
 
 SOURCE = "agent-framework"
 _BLOCK = "holdfast_block"
@@ -178,7 +180,7 @@ def _identity(value: dict[str, Any]) -> object:
 
 
 def tools_for(*toolsets: Iterable[Tool]) -> list[FunctionTool]:
-    """Return tools of ours as the framework takes them; ToolNameTaken if a name repeats."""
+    """Return our tools as the framework's; ToolNameTaken if a name repeats."""
     return [_tool(each) for each in offered(toolsets)]
 
 
@@ -200,7 +202,7 @@ def _tool(tool: Tool) -> FunctionTool:
 
 
 def _arguments(tool: Tool) -> type[BaseModel]:
-    """Return a model with the schema of *tool* that takes any arguments: the tool checks them."""
+    """Return a model with the schema of *tool*; it takes any arguments."""
 
     def as_ours(schema: dict[str, Any]) -> None:
         schema.clear()

@@ -69,9 +69,9 @@ class HostConversation:
             self._hf.threads.append(self.thread, turns, user=self._user)
 
     def extend(self, values: Sequence[Any]) -> None:
-        """Append what is new in *values*, the whole conversation; all or none, and twice is once.
+        """Append what is new in *values*, the whole conversation, all or none.
 
-        Raise Conflict if *values* does not begin with what is stored.
+        Twice is once. Raise Conflict if *values* does not begin with what is stored.
         """
         stored = self.values()
         if list(values[: len(stored)]) != stored:

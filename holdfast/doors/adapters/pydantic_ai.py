@@ -1,4 +1,4 @@
-"""Memory as a capability of pydantic-ai's agents, and their conversations in threads."""
+"""Memory and conversations of pydantic-ai's agents."""
 
 from collections.abc import Iterable, Sequence
 from copy import copy
@@ -47,7 +47,7 @@ class _Run:
 
 @dataclass
 class HoldfastMemory(AbstractCapability[Any]):
-    """Long-term memory of a user, durable memory of an agent and a store of files, for an agent.
+    """Memory of a user, of an agent and of files, as a capability of an agent.
 
     `user` and `agent` are names, or functions of the RunContext. What the agent knows is an
     instruction, and what is recalled stands just before the latest prompt; both are in requests
@@ -160,7 +160,7 @@ def _unnamed(_: Any) -> str:
 
 
 class Conversations:
-    """Message histories of pydantic-ai's agents, by id, as threads of *user* if one is named."""
+    """Message histories of agents by id, as threads of *user* if one is named."""
 
     def __init__(self, hf: Holdfast | AsyncHoldfast, *, user: str | None = None) -> None:
         if user is not None:
@@ -190,7 +190,7 @@ class Conversations:
 
 
 def tools_for(*toolsets: Iterable[Tool]) -> list[ModelTool[Any]]:
-    """Return tools of ours as pydantic-ai takes them; ToolNameTaken if a name repeats."""
+    """Return our tools as pydantic-ai's; ToolNameTaken if a name repeats."""
     return [_tool(each) for each in offered(toolsets)]
 
 
@@ -211,7 +211,7 @@ def _tool(tool: Tool) -> ModelTool[Any]:
 def _latest_prompt(
     messages: Sequence[ModelMessage],
 ) -> tuple[int, ModelRequest, int, str] | None:
-    """Return the latest prompt that has a text: its message, its part there, and the text."""
+    """Return the latest prompt with a text: place, message, part and text."""
     for place, message in reversed(list(enumerate(messages))):
         if isinstance(message, ModelRequest):
             texts = [_prompt(part) for part in message.parts]
@@ -229,7 +229,7 @@ def _prompt(part: Any) -> str:
 
 
 def _said(messages: Iterable[ModelMessage]) -> list[dict[str, str]]:
-    """Return the prompts of the user and the texts of the model, without tools and thoughts."""
+    """Return the prompts and the texts of the model, without tools and thoughts."""
     said: list[dict[str, str]] = []
     for message in messages:
         if isinstance(message, ModelResponse):
