@@ -32,19 +32,6 @@ def parameters(home: Path, *arguments: str, **more: str) -> StdioServerParameter
     )
 
 
-def ended(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run the command with an empty standard input to its end."""
-    return subprocess.run(
-        [sys.executable, *MODULE, *arguments],
-        input="",
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env=environment(home, **more),
-        check=False,
-    )
-
-
 class HostProcess:
     """A server process, and the messages that its host exchanges with it."""
 

@@ -2,16 +2,18 @@
 
 import json
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from doors.mcp.hosting import Notices, done
-from doors.mcp.process import HostProcess, ended, parameters, started
+from doors.mcp.process import HostProcess, parameters, started
 from mcp import Client
 
 import holdfast
+from holdfast.doors.cli.main import main
 from holdfast.ground.clock import SystemClock
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory
@@ -27,10 +29,43 @@ def target(tmp_path: Path) -> str:
     return str(tmp_path / "holdfast.db")
 
 
-@pytest.fixture
-def host(tmp_path: Path, target: str) -> Iterator[HostProcess]:
-    with started(tmp_path, ["--db", target]) as host:
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
+    home = tmp_path_factory.mktemp("home")
+    with started(home, ["--db", str(home / "holdfast.db")]) as host:
         yield host
+        assert host.end() == 0
+
+
+@pytest.fixture
+def host(shared: HostProcess) -> HostProcess:
+    """Return a process that many tests share, as a host of one process after the other."""
+    assert pong(shared)
+    return shared
+
+
+class Ran(NamedTuple):
+    """What a command line ended with."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def line(
+    target: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., Ran]:
+    """Run `holdfast mcp` with arguments that serve nothing, in this process."""
+    for name in ("HOLDFAST_DB", "HOLDFAST_API_KEY", "HOLDFAST_LTM_ENABLED"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: str) -> Ran:
+        code = main(["mcp", "--db", target, *arguments])
+        shown = capfd.readouterr()
+        return Ran(code, shown.out, shown.err)
+
+    return run
 
 
 def listed(host: HostProcess) -> list[str]:
@@ -69,19 +104,11 @@ def test_the_start_line_names_owners_store_and_database(tmp_path: Path, target: 
         assert listed(host) == ["memory"]
 
 
-def test_the_end_of_standard_input_ends_the_process_with_0(host: HostProcess) -> None:
-    host.begin_call("memory", command="create", path="/memories/a.md", file_text="tabs")
-    assert host.end() == 0
-
-
-def test_the_end_of_standard_input_waits_for_a_write(tmp_path: Path, target: str) -> None:
+def test_the_end_of_standard_input_ends_the_process_with_0(tmp_path: Path, target: str) -> None:
     with started(tmp_path, ["--db", target]) as host:
         for number in range(5):
             host.begin_call("ltm_remember", text=f"Ada has read book {number}.")
         assert host.end() == 0
-    result = ended(tmp_path, "--db", target)
-    assert result.returncode == 0
-    assert result.stdout == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -114,18 +141,32 @@ def test_a_signal_ends_the_process_with_0(
     ],
 )
 def test_what_cannot_be_served_ends_the_process(
-    tmp_path: Path, target: str, arguments: list[str], code: int, words: str
+    line: Callable[..., Ran], target: str, arguments: list[str], code: int, words: str
 ) -> None:
     with holdfast.open(target) as hf:
         hf.memory_stores.create(name="Twice")
         hf.memory_stores.create(name="Twice")
 
-    result = ended(tmp_path, "--db", target, *arguments)
+    ran = line(*arguments)
 
-    assert result.returncode == code, result.stderr
-    assert words in result.stderr
-    assert "Traceback" not in result.stderr
-    assert result.stdout == ""
+    assert ran.code == code, ran.err
+    assert words in ran.err
+    assert "Traceback" not in ran.err
+    assert ran.out == ""
+
+
+def test_without_the_extra_the_command_names_how_to_install_it(
+    line: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [each for each in sys.modules if each.startswith("holdfast.doors.mcp")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "holdfast.doors.cli.mcp", raising=False)
+    monkeypatch.setitem(sys.modules, "mcp", None)
+
+    ran = line()
+
+    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert "pip install 'holdfast[mcp]'" in ran.err
 
 
 def test_read_only_lists_what_reads(tmp_path: Path, target: str) -> None:
@@ -142,23 +183,40 @@ GRAPH = [
 ]
 
 
-def test_an_export_of_an_imported_graph_is_the_same(tmp_path: Path, target: str) -> None:
+def test_an_export_of_an_imported_graph_is_the_same(
+    line: Callable[..., Ran], tmp_path: Path
+) -> None:
     given, made = tmp_path / "memory.jsonl", tmp_path / "export.jsonl"
     given.write_text("\n".join([*GRAPH, "garbage"]))
-    graph = ["--db", target, "--profile", "graph"]
 
-    imported = ended(tmp_path, *graph, "--import", str(given))
-    assert imported.returncode == 0, imported.stderr
-    counts = json.loads(imported.stdout)
+    imported = line(*GRAPHS, "--import", str(given))
+    assert imported.code == 0, imported.err
+    counts = json.loads(imported.out)
     assert (counts["entities"], counts["observations"], counts["relations"]) == (2, 1, 1)
     assert [each["line"] for each in counts["skipped"]] == [4]
-    again = json.loads(ended(tmp_path, *graph, "--import", str(given)).stdout)
+    again = json.loads(line(*GRAPHS, "--import", str(given)).out)
     assert (again["entities"], again["observations"], again["relations"]) == (0, 0, 0)
 
-    exported = ended(tmp_path, *graph, "--export", str(made))
-    assert exported.returncode == 0, exported.stderr
+    exported = line(*GRAPHS, "--export", str(made))
+    assert exported.code == 0, exported.err
     lines = [json.loads(line) for line in made.read_text().splitlines()]
     assert lines == [json.loads(line) for line in GRAPH]
+
+
+def test_the_progress_of_a_large_import_is_on_standard_error(
+    line: Callable[..., Ran], tmp_path: Path
+) -> None:
+    given = tmp_path / "memory.jsonl"
+    entity = {"type": "entity", "entityType": "person", "observations": ["writes"]}
+    given.write_text("\n".join(json.dumps({**entity, "name": f"{n}"}) for n in range(1_100)))
+
+    ran = line(*GRAPHS, "--import", str(given))
+
+    assert json.loads(ran.out)["entities"] == 1_100
+    assert "500 of 1,100 entities" in ran.err
+
+
+GRAPHS = ("--profile", "graph")
 
 
 def test_the_reference_servers_file_is_imported_once(tmp_path: Path, target: str) -> None:
@@ -235,7 +293,6 @@ def test_a_line_that_is_no_message_leaves_the_server_running(
 ) -> None:
     host.write(line)
     assert pong(host)
-    assert host.end() == 0
 
 
 def test_a_message_may_come_in_pieces(host: HostProcess) -> None:
