@@ -15,6 +15,7 @@ from time import perf_counter, sleep
 
 from machine import connected
 from measure import Bench, Timing, main, paired
+from served import HOLDFAST, said_url
 
 import holdfast
 
@@ -54,7 +55,6 @@ raw.execute("insert into filler values (zeroblob({size}))").fetchall()
 os._exit(0)
 """
 MIB = 1 << 20
-HOLDFAST = (sys.executable, "-m", "holdfast.doors.cli.main")
 
 
 def run(bench: Bench) -> None:
@@ -204,14 +204,6 @@ def _until_ready(bench: Bench, number: int, log: int) -> float:
     finally:
         server.terminate()
         server.communicate()
-
-
-def said_url(server: "subprocess.Popen[str]") -> str:
-    """Return the address that *server* says it listens on."""
-    while server.stderr is not None and (line := server.stderr.readline()):
-        if found := re.search(r"http://[\d.]+:\d+", line):
-            return found[0]
-    raise RuntimeError("the server did not start")
 
 
 def _ready(url: str) -> bool:
