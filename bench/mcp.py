@@ -25,6 +25,8 @@ import holdfast
 ITEMS = 500
 TEXT_BYTES = 170
 MIB = 1 << 20
+REST = 0.1
+"""Seconds before a write, in which a server ends what the notices before it left to do."""
 QUESTIONS = 40
 ASKED = 5
 """Words of a question."""
@@ -411,8 +413,9 @@ async def _written(
         found = list[Round]()
         for round in range(bench.rounds + 1):
             took: dict[int, list[int]] = {0: [], 1: []}
-            for write in range(bench.size(20, 4)):
+            for write in range(bench.size(8, 4)):
                 for side in (0, 1) if (round + write) % 2 else (1, 0):
+                    await asyncio.sleep(REST)
                     took[side].append(await notes[side].write(writers[side]))
             found.append((_median(took[0]), _median(took[1])))
     return found[1:]

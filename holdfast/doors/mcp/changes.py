@@ -191,6 +191,7 @@ class ChangeHub:
     def __init__(self, source: Source, run: Run, *, sending: float = SENDING_MOST) -> None:
         self._source, self._run, self._sending = source, run, sending
         self._pending: dict[Watch, _Pending] = {}
+        self._events = list[Event | None]()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = threading.Event()
@@ -207,6 +208,7 @@ class ChangeHub:
 
     async def add(self, watch: Watch) -> None:
         """Notify *watch* of every change from now on, until it is dropped."""
+        self._match()
         self._pending[watch] = _Pending()
         SUBSCRIPTIONS.set(len(self._pending))
         await self.read(watch, watch.uris)
@@ -263,16 +265,24 @@ class ChangeHub:
             self._opened = None
 
     def _receive(self, event: Event | None) -> None:
-        for watch, pending in self._pending.items():
-            if event is None:
-                pending.add_all(watch)
-            elif event.workspace in {watch.workspace, "*"}:
-                pending.add(event, watch)
-        if self._timer is None and any(self._pending.values()):
+        # Whom it concerns is found out later: the write waits for its answer on this thread.
+        self._events.append(event)
+        if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(MERGED, self._flush)
+
+    def _match(self) -> None:
+        """Find out which subscribers the events since the last time concern."""
+        events, self._events = self._events, []
+        for watch, pending in self._pending.items():
+            for event in events:
+                if event is None:
+                    pending.add_all(watch)
+                elif event.workspace in {watch.workspace, "*"}:
+                    pending.add(event, watch)
 
     def _flush(self) -> None:
         self._timer = None
+        self._match()
         for watch, pending in self._pending.items():
             if pending:
                 self._pending[watch] = _Pending()
