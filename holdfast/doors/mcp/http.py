@@ -14,6 +14,7 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.doors.mcp.changes import ChangeHub, Run, feed_of
 from holdfast.doors.mcp.owners import GRAPH, HostMemories, Owners, Profile
@@ -129,7 +130,7 @@ class HttpHosts:
         self._run, self._checks_every = run, checks_every
         self._hub = ChangeHub(feed_of(hf), run)
         self._limits: dict[str, CallLimit] = {}
-        self._hosts: dict[object, HostMemories] = {}
+        self._hosts: dict[object, Host] = {}
         sessions = self._sessions = workers == 1
         served = MemoryServer(_host_of, run, self._hub, sessions=sessions)
         self._manager = StreamableHTTPSessionManager(
@@ -181,14 +182,9 @@ class HttpHosts:
                 return False
             return True
 
-        memories = await self._run(lambda: self._memories(principal, hf, requested))
+        shared = await self._run(lambda: self._shared_host(principal, hf, requested))
         credential = str(principal.actor) if principal.keyed else ""
-        host = host_of(
-            memories,
-            may_write=principal.scope != "read",
-            limit=self._limit(credential),
-            allowed=still,
-        )
+        host = replace(shared, limit=self._limit(credential), allowed=still)
         inner: Message = {**scope, _HOST: host}
         if credential:
             token = AccessToken(token="", client_id=credential, scopes=[])
@@ -213,17 +209,18 @@ class HttpHosts:
             self._limits = {}
         return self._limits.setdefault(credential, CallLimit())
 
-    def _memories(
-        self, principal: Principal, hf: Holdfast, requested: RequestedOwners
-    ) -> HostMemories:
+    def _shared_host(self, principal: Principal, hf: Holdfast, requested: RequestedOwners) -> Host:
+        """Return what all requests of one kind share: a session holds its last one."""
+        may_write = principal.scope != "read"
         # What is attached to a session may change, so its owners are read for each request.
         owners = _owners(principal, hf, requested)
-        key = (hf.workspace, str(principal.actor), owners)
+        key = (hf.workspace, str(principal.actor), owners, may_write)
         known = self._hosts.get(key)
         if known is None:
             if len(self._hosts) >= HOSTS_CACHED:
                 self._hosts = {}
-            known = self._hosts[key] = HostMemories(hf, owners, enabled=None)
+            memories = HostMemories(hf, owners, enabled=None)
+            known = self._hosts[key] = host_of(memories, may_write=may_write)
         return known
 
 

@@ -163,7 +163,7 @@ def host_of(
 
 
 class MemoryServer:
-    """Answers the requests of hosts; *find* returns the host of a request.
+    """Answers the requests of hosts; *find* returns the host of a request, at once.
 
     Work that may block goes through *run*.
     """
@@ -218,7 +218,7 @@ class MemoryServer:
             REQUESTS.add(method, outcome)
         if method in {"initialize", "server/discover"} and isinstance(result, dict):
             capabilities = {**result["capabilities"], **self._capabilities(method)}
-            host = await self._host(ctx)
+            host = self._find(ctx)
             return {**result, "instructions": host.instructions, "capabilities": capabilities}
         return result
 
@@ -231,19 +231,16 @@ class MemoryServer:
             "resources": {"subscribe": notified, "listChanged": notified},
         }
 
-    async def _host(self, ctx: Context) -> Host:
-        return await self._run(lambda: self._find(ctx))
-
     async def _list_tools(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         _refuse_cursor(params)
-        return types.ListToolsResult(tools=(await self._host(ctx)).tools.listed())
+        return types.ListToolsResult(tools=self._find(ctx).tools.listed())
 
     async def _call_tool(
         self, ctx: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        host = await self._host(ctx)
+        host = self._find(ctx)
         if params.name not in host.tools.by_name:
             there = ", ".join(host.tools.by_name) or "none"
             raise MCPError(types.INVALID_PARAMS, f"There is no such tool here. There are: {there}.")
@@ -259,7 +256,7 @@ class MemoryServer:
     async def _list_resources(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        host, cursor = await self._host(ctx), params.cursor if params else None
+        host, cursor = self._find(ctx), params.cursor if params else None
         if self._sessions and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
             # A client of this era is told of new and deleted resources without asking for it.
             await self._session_watch(ctx, host)
@@ -269,12 +266,12 @@ class MemoryServer:
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
         _refuse_cursor(params)
-        return (await self._host(ctx)).resources.templates()
+        return self._find(ctx).resources.templates()
 
     async def _read_resource(
         self, ctx: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        host, uri = await self._host(ctx), str(params.uri)
+        host, uri = self._find(ctx), str(params.uri)
         contents = await self._answered(ctx, lambda: host.resources.read(uri))
         return types.ReadResourceResult(contents=[contents])
 
@@ -282,12 +279,12 @@ class MemoryServer:
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
         _refuse_cursor(params)
-        return (await self._host(ctx)).prompts.listed()
+        return self._find(ctx).prompts.listed()
 
     async def _get_prompt(
         self, ctx: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
-        host = await self._host(ctx)
+        host = self._find(ctx)
         return await self._answered(
             ctx, lambda: host.prompts.get(params.name, params.arguments or {})
         )
@@ -311,7 +308,7 @@ class MemoryServer:
     async def _subscribe(
         self, ctx: Context, params: types.SubscribeRequestParams
     ) -> types.EmptyResult:
-        host, uri = await self._host(ctx), str(params.uri)
+        host, uri = self._find(ctx), str(params.uri)
         if not await self._answered(ctx, lambda: host.resources.readable(uri)):
             raise MCPError(_RESOURCE_UNKNOWN, f"There is no resource {uri}. List them first.")
         watch = await self._session_watch(ctx, host)
@@ -369,7 +366,7 @@ class MemoryServer:
     async def _listen(
         self, ctx: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        host, wanted = await self._host(ctx), params.notifications
+        host, wanted = self._find(ctx), params.notifications
         uris = [str(each) for each in wanted.resource_subscriptions or ()]
         if len(uris) > URIS_MOST:
             raise MCPError(
