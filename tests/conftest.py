@@ -17,7 +17,7 @@ from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import Server, new_workspace, serving
 
 pytest.register_assert_rewrite("holdfast.testing.contracts")
-pytest_plugins = ["holdfast.testing.postgres", "fuse_needs"]
+pytest_plugins = ["holdfast.testing.postgres", "waivers", "fuse_needs"]
 
 # Without deadlines, and with the same examples in every run of CI.
 _BASE = settings(deadline=None, derandomize=bool(os.environ.get("CI")))
