@@ -26,8 +26,10 @@ _TITLES = {
     "durable": "What agents keep",
     "growth": "As agents grow in number",
     "postgres": "On PostgreSQL",
+    "runtime": "As agents work",
     "mount": "As a directory",
     "http": "As a server",
+    "mcp": "For hosts of the Model Context Protocol",
     "startup": "Starting",
 }
 _INTRODUCTION = """\
@@ -39,10 +41,10 @@ machine, absolute figures do not. *At least* is a ratio of rates, *at most* a ra
 What is closer to 1 than 1.15 is noise and told as "the same".
 
 Measured: memory stores, durable memory and long-term memory on SQLite, as a library; memory \
-stores through the server and as a directory; durable memory on PostgreSQL, and how it and \
-long-term memory grow; and how all of it starts. **Not measured**: other products beside ours, \
-how cost grows with the number of \
-stores and versions, the way of a change to its listeners, and latency while a backup runs.
+stores through the server and as a directory; the server for hosts; durable memory on \
+PostgreSQL, and how it and long-term memory grow; and how all of it starts. **Not measured**: \
+other products beside ours, how cost grows with the number of stores and versions, \
+the way of a change to its listeners, and latency while a backup runs.
 """
 _BASELINES = """\
 The raw baseline is the same driver with the same durability (`synchronous=FULL`): one table of \
@@ -50,7 +52,8 @@ six columns with one more index, one upsert, one commit, on one thread. A create
 that upsert: it writes the memory, a version with its place in the hash chain, the words for \
 searching, the store's counts and a row of the change feed. The bare server is a Starlette app \
 on the same uvicorn settings that encodes a memory of the same size, or decodes the same body; \
-its cost and ours are processor time of the server's process. On PostgreSQL it is that server's \
+its cost and ours are processor time of the server's process. The bare server for hosts is the \
+SDK's own with one tool that returns its argument. On PostgreSQL it is that server's \
 own `pgbench`, with prepared statements on a table of the same rows.
 """
 _REPEAT = """\
@@ -64,8 +67,10 @@ $ .venv/bin/python bench/durable.py
 $ .venv/bin/python bench/longterm.py --full  # to 10,000 users: an hour, and 6 GB
 $ .venv/bin/python bench/growth.py --full    # to 100,000 agents: hours, and 20 GB
 $ .venv/bin/python bench/postgres.py
+$ .venv/bin/python bench/runtime.py
 $ .venv/bin/python bench/mount.py
 $ .venv/bin/python bench/http.py --json http.json
+$ .venv/bin/python bench/mcp.py
 $ .venv/bin/python bench/startup.py
 ```
 

@@ -19,7 +19,7 @@ from measure import Report
 HERE = Path(__file__).parent
 BENCHES = (
     *("embedded", "stores", "durable", "longterm", "state", "run_memory", "growth", "postgres"),
-    *("runtime", "mount", "http", "startup"),
+    *("runtime", "mount", "http", "mcp", "startup"),
 )
 
 

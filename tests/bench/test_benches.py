@@ -26,6 +26,7 @@ BENCHES = [
     "runtime",
     pytest.param("mount", marks=pytest.mark.fuse),
     "http",
+    "mcp",
     "startup",
 ]
 ALL = os.environ.get("HOLDFAST_BENCHES") == "all"
@@ -50,6 +51,22 @@ def test_a_quick_run_prints_its_table_and_keeps_its_results(name: str, tmp_path:
     assert report["rows"]
     for row in report["rows"]:
         assert f"{row['what']} / {row['of']}: " in ran.stdout
+
+
+def test_each_benchmark_is_run_tested_and_has_a_section_of_the_page() -> None:
+    code = f"""
+import sys
+sys.path.insert(0, {str(BENCH)!r})
+import run, render
+print(*sorted(run.BENCHES), "|", *sorted(render._TITLES))
+"""
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+
+    ran, _, titled = shown.strip().partition(" | ")
+    tested = sorted(str(getattr(each, "values", [each])[0]) for each in BENCHES)
+    assert ran.split() == titled.split() == tested
 
 
 def test_a_page_is_rendered_from_kept_results(tmp_path: Path) -> None:
