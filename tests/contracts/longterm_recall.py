@@ -146,6 +146,40 @@ class LongTermConversationContract(GivenAUser):
 
         assert [turn.text for turn in grown.turns] == ["Number 599"]
 
+    @pytest.mark.surface("http", "ids of messages cross the wire")
+    def test_messages_with_ids_are_known_in_whatever_parts_they_come(
+        self, ltm: LongTermMemory
+    ) -> None:
+        whole = [{**user("Yes"), "event_id": f"e{number}"} for number in range(5)]
+        ltm.remember_conversation(whole[:2], "t1")
+        ltm.remember_conversation([whole[4], whole[4]], "t1")
+
+        again = ltm.remember_conversation(whole, "t1")
+
+        assert len(turns(ltm)) == 5
+        assert [each.index for each in again.skipped] == [0, 1, 4]
+        assert reasons(again) == ["seen"] * 3
+        assert len(ltm.remember_conversation(whole, "t2").turns) == 5
+
+    def test_what_was_forgotten_stays_so_under_its_id_and_its_text(
+        self, ltm: LongTermMemory
+    ) -> None:
+        message = {**user("I like tabs"), "event_id": "e1"}
+        turn = ltm.remember_conversation([message], "t1").turns[0]
+        ltm.forget(turn.id)
+
+        assert reasons(ltm.remember_conversation([message], "t1")) == ["seen"]
+        assert reasons(ltm.remember_conversation([message], "t2")) == ["forgotten"]
+
+    @pytest.mark.surface("http", "the client has a branch for it")
+    @pytest.mark.parametrize("id", ["", 7, "x" * 257])
+    def test_an_id_of_a_message_is_a_name(self, ltm: LongTermMemory, id: Any) -> None:
+        with bad("messages") as refused:
+            ltm.remember_conversation([user("Hi"), {**user("Ho"), "event_id": id}])
+
+        assert refused.value.index == 1
+        assert turns(ltm) == []
+
     @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_recalled_block_is_cut_out(self, ltm: LongTermMemory) -> None:
         block = "<recalled-memories>\n- [fact] Old news\n</recalled-memories>"

@@ -24,7 +24,7 @@ from holdfast.memories.longterm.records import (
     to_wire,
 )
 from holdfast.memories.longterm.remember import ItemUpdate
-from holdfast.memories.longterm.turns import read_messages
+from holdfast.memories.longterm.turns import event_ids, read_messages
 from holdfast.memories.longterm.validation import checked_kinds, checked_turns, is_id
 from holdfast.memories.longterm.write import ItemRequest
 
@@ -121,10 +121,23 @@ def _messages(given: Any) -> list[Wire]:
     """Encode messages; those with a role that is not recorded have no text."""
     whole = isinstance(given, str | bytes | Mapping)
     messages = cast("Any", given if whole else list(given))
+    read = read_messages(messages)
+    named = event_ids(messages)
     return [
-        {"role": cast("Wire", each)["role"]} if turn is None else _sendable(turn)
-        for each, turn in zip(messages, read_messages(messages), strict=True)
+        {"role": cast("Wire", each)["role"]}
+        if turn is None
+        else _named(turn, named[index])
+        if index in named
+        else _sendable(turn)
+        for index, (each, turn) in enumerate(zip(messages, read, strict=True))
     ]
+
+
+def _named(turn: Turn, event_id: str) -> Wire:
+    """Encode the message that *turn* was read from, with its id."""
+    wire = _sendable(turn)
+    about = {"name": wire["speaker"], "at": wire["at"], "event_id": event_id}
+    return {"role": turn.role, "content": turn.text, **about}
 
 
 def _decoded_messages(given: list[Any]) -> list[object]:

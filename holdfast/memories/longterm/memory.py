@@ -169,7 +169,8 @@ class LongTermMemory(LongTermData):
         """Record the new turns of *messages*, and queue them if there is an extractor.
 
         Each is a Turn, or an object with `role`, `content`, and perhaps `name` and `at`. The
-        whole conversation may be given each time, or only what is new.
+        whole conversation may be given each time, or only what is new. Objects with an `event_id`
+        are known by it in their thread, in whatever parts they are given.
         """
         return conversing.remember_conversation(self.context, messages, thread_id)
 

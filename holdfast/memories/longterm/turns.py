@@ -17,12 +17,18 @@ from holdfast.memories.longterm.records import (
     Recorded,
     Skipped,
     Turn,
+    hashed,
     in_order,
 )
 from holdfast.memories.longterm.remember import graves
 from holdfast.memories.longterm.removal import evict_turns
 from holdfast.memories.longterm.transaction import CollectionTransaction
-from holdfast.memories.longterm.validation import checked_thread, checked_turn, checked_turns
+from holdfast.memories.longterm.validation import (
+    checked_name,
+    checked_thread,
+    checked_turn,
+    checked_turns,
+)
 from holdfast.memories.longterm.write import PreparedTurn, print_of, put_turns, ready_turns
 
 CHUNK: Final = 256
@@ -150,9 +156,9 @@ NOT_SAID: Final = frozenset(("system", "developer", "tool", "function"))
 def read_messages(given: object) -> list[Turn | None]:
     """Return the turns of *given*'s messages, None for a role that is not recorded.
 
-    Each is a Turn, or an object with `role`, `content`, and perhaps `name` and `at`; a content
-    is text, or parts of which those of the type `text` are joined. InvalidInput names the index
-    of the first that is neither.
+    Each is a Turn, or an object with `role`, `content`, and perhaps `name`, `at` and `event_id`; a
+    content is text, or parts of which those of the type `text` are joined. InvalidInput names the
+    index of the first that is neither.
     """
     if not is_list(given):
         raise InvalidInput("messages", "must be a list of messages")
@@ -163,6 +169,21 @@ def read_messages(given: object) -> list[Turn | None]:
         except InvalidInput as error:
             raise nested(error, f"messages[{index}]", index=index) from None
     return turns
+
+
+def event_ids(given: Iterable[object]) -> dict[int, str]:
+    """Return the `event_id` of those messages of *given* that have one, by index."""
+    found: dict[int, str] = {}
+    for index, each in enumerate(given):
+        message = cast("Mapping[str, object]", each) if isinstance(each, Mapping) else {}
+        id = message.get("event_id")
+        if id is None:
+            continue
+        try:
+            found[index] = checked_name("event_id", id)
+        except InvalidInput as error:
+            raise nested(error, f"messages[{index}]", index=index) from None
+    return found
 
 
 def _read(given: object) -> Turn | None:
@@ -227,7 +248,9 @@ def remember_conversation(
     are recognised. Turns and job are written in one transaction.
     """
     thread = checked_thread(thread_id)
-    read = read_messages(messages)
+    given = list(messages) if is_list(messages) else messages
+    read = read_messages(given)
+    named = event_ids(given)
     skipped = [Skipped(index, "role") for index, turn in enumerate(read) if turn is None]
     said = [
         (index, replace(turn, thread_id=thread or turn.thread_id))
@@ -241,7 +264,7 @@ def remember_conversation(
         if not fit:
             return Recorded(turns=(), skipped=_in_order(skipped))
         unit = CollectionTransaction(context, tx)
-        new, passed = _new_of(unit, fit)
+        new, passed = _new_of(unit, fit, named)
         numbers, stored = put_turns(unit, new)
         queued = bool(numbers) and context.mines
         if queued:
@@ -275,29 +298,50 @@ def queue(unit: CollectionTransaction, kind: str, numbers: Sequence[int]) -> Non
 
 
 def _new_of(
-    unit: CollectionTransaction, turns: Sequence[PreparedTurn]
+    unit: CollectionTransaction, turns: Sequence[PreparedTurn], named: Mapping[int, str]
 ) -> tuple[list[PreparedTurn], list[Skipped]]:
-    """Return the turns that are new to their threads; add all of them to the cursors."""
+    """Return the turns that are new to their threads; add all of them to the cursors.
+
+    Those of *named* are recognised by that id alone, the others by their order.
+    """
     buried = graves(unit) if unit.there.buried else []
     dead = {grave.fingerprint for grave in buried}
     threads: dict[str, list[tuple[PreparedTurn, bytes]]] = {}
     for each in turns:
-        printed = each, print_of(unit, each.turn)
-        threads.setdefault(each.turn.thread_id or "", []).append(printed)
+        id = named.get(each.index)
+        own = print_of(unit, each.turn) if id is None else hashed(unit.secret, f"event\0{id}")
+        threads.setdefault(each.turn.thread_id or "", []).append((each, own))
     new: list[PreparedTurn] = []
     passed: list[Skipped] = []
     for thread, printed in threads.items():
-        prints = [each for _, each in printed]
-        first = seen(in_order(cursor_of(unit, thread)), prints)
-        passed += [Skipped(each.index, "seen") for each, _ in printed[:first]]
-        for each, own in printed[first:]:
-            if own in dead:
+        places = _recorded(in_order(cursor_of(unit, thread)), printed, named)
+        passed += [Skipped(place, "seen") for place in places]
+        rest = [(each, own) for each, own in printed if each.index not in places]
+        for each, _ in rest:
+            if print_of(unit, each.turn) in dead:
                 passed.append(Skipped(each.index, "forgotten"))
             else:
                 new.append(each)
-        if prints[first:]:
-            append_to_cursor(unit, thread, b"".join(prints[first:]))
+        if rest:
+            append_to_cursor(unit, thread, b"".join(own for _, own in rest))
     return sorted(new, key=lambda each: each.index), passed
+
+
+def _recorded(
+    cursor: Sequence[bytes], printed: Sequence[tuple[PreparedTurn, bytes]], named: Mapping[int, str]
+) -> set[int]:
+    """Return the places of the turns that the *cursor* of their thread, or the batch, has."""
+    ordered = [(each.index, own) for each, own in printed if each.index not in named]
+    count = seen(cursor, [own for _, own in ordered])
+    places = {index for index, _ in ordered[:count]}
+    known = set(cursor)
+    for each, own in printed:
+        if each.index not in named:
+            continue
+        if own in known:
+            places.add(each.index)
+        known.add(own)
+    return places
 
 
 def _in_order(skipped: Iterable[Skipped]) -> tuple[Skipped, ...]:
