@@ -7,6 +7,8 @@ import pytest
 
 import holdfast
 from holdfast.ground.clock import SystemClock
+from holdfast.library.aio import AsyncHoldfast
+from holdfast.library.async_bridge import Crossing
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.serving import new_workspace, serving
 
@@ -27,7 +29,7 @@ def target(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def hf(request: pytest.FixtureRequest, target: str, tmp_path: Path) -> Iterator[Holdfast]:
     """Give a handle in memory, on PostgreSQL, and through a server."""
-    if target == "memory":
+    if target in ("memory", "aio"):
         with holdfast.open(":memory:") as hf:
             yield hf
     elif target == "postgres":
@@ -41,3 +43,17 @@ def hf(request: pytest.FixtureRequest, target: str, tmp_path: Path) -> Iterator[
             holdfast.open(url) as hf,
         ):
             yield hf
+
+
+@pytest.fixture
+def handle(hf: Holdfast, target: str) -> Holdfast | AsyncHoldfast:
+    """Give the handle `hf`, or for the target `aio` an async one on the same memory."""
+    return AsyncHoldfast(hf, Crossing()) if target == "aio" else hf
+
+
+@pytest.fixture
+def differing(request: pytest.FixtureRequest, target: str) -> None:
+    """Expect the case to fail where its marker `differs` names the target."""
+    for marker in request.node.iter_markers("differs"):
+        if marker.args[0] == target:
+            request.applymarker(pytest.mark.xfail(reason=marker.args[1], strict=True))

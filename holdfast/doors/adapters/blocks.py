@@ -9,18 +9,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
 from threading import Lock
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 from msgspec.structs import replace
 
 from holdfast import LongTermMemory, recalled_block
 from holdfast.doors.adapters.tools import blocking_handle, chosen_user, required
 from holdfast.ground.errors import InvalidInput, LongTermOff
+from holdfast.ground.validation import is_number
 from holdfast.library.aio import AsyncHoldfast
 from holdfast.library.bridges import NamedStore
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import is_disabled_here
-from holdfast.memories.longterm.records import LongTermOptions
+from holdfast.memories.longterm.records import Kind, LongTermOptions, Recalled
 from holdfast.tools import durable, files, longterm
 from holdfast.tools.base import JSON, Tool
 
@@ -30,6 +31,10 @@ BUDGET: Final = 8_192
 K_MOST: Final = 100
 USERS_CACHED: Final = 1_024
 _QUERY_CHARACTERS: Final = 2_048
+_KINDS: Final = frozenset(get_args(Kind))
+_IMPORTANCE: Final = 0.5
+_EXPECTED: Final = frozenset({"role", "blank", "seen"})
+"""Reasons to pass over a message that are no loss."""
 
 _log = logging.getLogger(__name__)
 
@@ -144,18 +149,57 @@ class UserMemories:
         except Exception as error:  # noqa: BLE001 - an embedder is the user's, and raises anything
             return _without(error)
 
+    def recalled(
+        self, user: str, query: str, namespace: str | None = None, *, k: int | None = None
+    ) -> list[Recalled]:
+        """Return what is remembered for *query*, best first; raise what the recall raises."""
+        memory = self.longterm(user, namespace)
+        if memory is None or not query.strip():
+            return []
+        plain = query[:_QUERY_CHARACTERS].encode("utf-8", "replace").decode()
+        return memory.recall(plain, self._k if k is None else k)
+
+    def recalled_block(self, user: str, query: str) -> str:
+        """Return the same as `block`, and raise what the recall raises."""
+        return recalled_block(self.recalled(user, query), self._budget)
+
     def remember(
-        self, user: str, messages: Iterable[Mapping[str, str]], thread: str | None
+        self,
+        user: str,
+        messages: Iterable[Mapping[str, Any]],
+        thread: str | None,
+        namespace: str | None = None,
     ) -> None:
         """Record *messages*, each with `role` and `content`, of the conversation *thread*.
 
         What may not be stored, such as a secret, is logged by the reason.
         """
-        memory, said = self.longterm(user), [each for each in messages if each["content"].strip()]
+        memory = self.longterm(user, namespace)
+        said = [each for each in messages if each["content"].strip()]
         if memory is None or not said:
             return
         for skipped in memory.remember_conversation(said, thread).skipped:
-            _log.warning("a message was not remembered: %s", skipped.reason)
+            if skipped.reason not in _EXPECTED:
+                _log.warning("a message was not remembered: %s", skipped.reason)
+
+    def remember_text(
+        self, user: str, text: str, about: Mapping[str, Any], namespace: str | None = None
+    ) -> None:
+        """Remember one *text*, of the `kind` and `importance` in *about* where they are valid.
+
+        A text that may not be stored is logged by the reason, a secret by its kind.
+        """
+        memory = self.longterm(user, namespace)
+        if memory is None or not text.strip():
+            return
+        kind, importance = about.get("kind"), about.get("importance")
+        done = memory.remember(
+            text,
+            kind if isinstance(kind, str) and kind in _KINDS else "fact",
+            importance if is_number(importance) and 0 <= importance <= 1 else _IMPORTANCE,
+        )
+        if done.outcome == "secret":
+            _log.warning("a secret was not remembered: %s", ", ".join(done.reasons))
 
     def tools(
         self,
@@ -193,11 +237,7 @@ class UserMemories:
         return durable(self.hf.durable(required("agent", self.agent(context()))))
 
     def _block(self, user: str, query: str) -> str:
-        memory = self.longterm(user)
-        if memory is None:
-            return ""
-        plain = query[:_QUERY_CHARACTERS].encode("utf-8", "replace").decode()
-        return recalled_block(memory.recall(plain, self._k), self._budget)
+        return self.recalled_block(user, query)
 
 
 class _Unbound:

@@ -25,15 +25,25 @@ def thread_id(source: str, session: str, user: str | None = None) -> str:
     """
     parts = (session,) if user is None else (user, session)
     whole = ":".join([source, *map(_part, parts)])
-    if len(whole) <= _ID_CHARACTERS:
-        return whole
-    digest = int.from_bytes(sha256(whole.encode()).digest())
-    return f"{source}:.-{base62(digest, 43)}"
+    return whole if len(whole) <= _ID_CHARACTERS else f"{source}:{_hash(whole)}"
+
+
+def plain_name(text: str) -> str:
+    """Return *text* as a name that each memory accepts; different ones differ.
+
+    Text of letters, digits, `_` and `-` is its own name; else it is written as in `thread_id`.
+    """
+    whole = _part(text)
+    return whole if len(whole) <= _ID_CHARACTERS else _hash(whole)
 
 
 def _part(text: str) -> str:
     raw = text.encode("utf-8", "surrogatepass")
     return "".join(chr(byte) if byte in _PLAIN else f".{byte:02x}" for byte in raw) or "."
+
+
+def _hash(whole: str) -> str:
+    return f".-{base62(int.from_bytes(sha256(whole.encode()).digest()), 43)}"
 
 
 class HostConversation:

@@ -1,20 +1,24 @@
-"""Long-term memory behind Google ADK's memory service."""
+"""Long-term memory behind Google ADK's memory service, and our tools for its agents."""
 
-import logging
-from collections.abc import Mapping, Sequence
+import html
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.doors.adapters.tools import blocking_handle, finished, required
+from holdfast.doors.adapters.blocks import UserMemories
+from holdfast.doors.adapters.conversation import plain_name, thread_id
+from holdfast.doors.adapters.tools import finished, offered, required, result_of
 from holdfast.ground.clock import to_rfc3339
-from holdfast.ground.errors import MissingExtra
+from holdfast.ground.errors import MissingExtra, ToolRefused
 from holdfast.library.aio import AsyncHoldfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.records import LongTermOptions, Recalled
+from holdfast.tools.base import Tool
 
 try:
     from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
     from google.adk.memory.memory_entry import MemoryEntry
+    from google.adk.tools.base_tool import BaseTool
     from google.genai import types
 except ImportError as error:
     raise MissingExtra("google-adk", command="pip install google-adk") from error
@@ -22,11 +26,9 @@ except ImportError as error:
 if TYPE_CHECKING:
     from google.adk.events.event import Event
     from google.adk.sessions.session import Session
+    from google.adk.tools.tool_context import ToolContext
 
 RECALLED: Final = 10
-_KINDS: Final = frozenset({"fact", "preference", "decision", "event"})
-
-_log = logging.getLogger(__name__)
 
 
 class HoldfastMemoryService(BaseMemoryService):
@@ -45,8 +47,14 @@ class HoldfastMemoryService(BaseMemoryService):
         extractor: Any = None,
         options: LongTermOptions | None = None,
     ) -> None:
-        self._hf = blocking_handle(hf)
-        self._models = {"embedder": embedder, "extractor": extractor, "options": options}
+        self._memories = UserMemories(
+            hf, user=str, k=RECALLED, embedder=embedder, extractor=extractor, options=options
+        )
+
+    @property
+    def enabled(self) -> bool:
+        """Whether long-term memory is enabled, as far as is known."""
+        return self._memories.enabled
 
     async def add_session_to_memory(self, session: "Session") -> None:
         """Record the events of *session* that are not recorded yet."""
@@ -68,14 +76,10 @@ class HoldfastMemoryService(BaseMemoryService):
     ) -> None:
         """Record *events*; one whose id was recorded in the session is skipped."""
         del custom_metadata
+        user, namespace = _scope(app_name, user_id)
+        thread = None if session_id is None else plain_name(session_id)
         said = [each for each in map(_message, events) if each is not None]
-
-        def work() -> None:
-            memory = self._memory(app_name, user_id)
-            if memory is not None and said:
-                memory.remember_conversation(said, session_id)
-
-        await finished(work)
+        await finished(lambda: self._memories.remember(user, said, thread, namespace))
 
     async def add_memory(
         self,
@@ -87,49 +91,74 @@ class HoldfastMemoryService(BaseMemoryService):
     ) -> None:
         """Remember the text of each entry; a secret is not stored, and logged by its kind."""
         del custom_metadata
+        user, namespace = _scope(app_name, user_id)
 
         def work() -> None:
-            memory = self._memory(app_name, user_id)
-            for entry in memories if memory is not None else ():
-                text = _text(entry.content)
-                if memory is None or not text:
-                    continue
-                done = memory.remember(
-                    text, _kind(entry.custom_metadata), _importance(entry.custom_metadata)
-                )
-                if done.outcome == "secret":
-                    _log.warning("a secret was not remembered: %s", ", ".join(done.reasons))
+            for each in memories:
+                text = _text(each.content)
+                self._memories.remember_text(user, text, each.custom_metadata, namespace)
 
         await finished(work)
 
     async def search_memory(
         self, *, app_name: str, user_id: str, query: str
     ) -> SearchMemoryResponse:
-        """Return what is remembered for *query*, best first; nothing if nothing fits."""
+        """Return what is remembered for *query*, best first; nothing if nothing fits.
 
-        def work() -> list[MemoryEntry]:
-            memory = self._memory(app_name, user_id)
-            found = memory.recall(query, RECALLED) if memory is not None and query.strip() else []
-            return [_entry(each) for each in found]
-
-        return SearchMemoryResponse(memories=await finished(work))
+        ADK writes the texts into prompts as they are, so each is one line without markup.
+        """
+        user, namespace = _scope(app_name, user_id)
+        found = await finished(lambda: self._memories.recalled(user, query, namespace))
+        return SearchMemoryResponse(memories=[_entry(each) for each in found])
 
     async def delete_memory(
         self, *, app_name: str, user_id: str, memory_id: str | None = None
     ) -> None:
         """Forget the entry *memory_id* for good; one that is unknown here is no error."""
+        user, namespace = _scope(app_name, user_id)
 
         def work() -> None:
-            memory = self._memory(app_name, user_id)
+            memory = self._memories.longterm(user, namespace)
             if memory is not None and memory_id:
                 memory.forget(memory_id)
 
         await finished(work)
 
-    def _memory(self, app_name: str, user_id: str) -> Any:
-        required("app_name", app_name)
-        required("user_id", user_id)
-        return self._hf.longterm(user_id, namespace=f"adk:{app_name}", enabled=True, **self._models)
+
+def tools_for(*toolsets: Iterable[Tool]) -> list[BaseTool]:
+    """Return tools of ours as ADK takes them; ToolNameTaken if a name repeats."""
+    return [_HoldfastTool(each) for each in offered(toolsets)]
+
+
+class _HoldfastTool(BaseTool):
+    """One tool of ours; a mistake of the model reaches it as `error`."""
+
+    def __init__(self, tool: Tool) -> None:
+        super().__init__(name=tool.name, description=tool.description)
+        self._tool = tool
+
+    def _get_declaration(self) -> types.FunctionDeclaration:
+        return types.FunctionDeclaration(
+            name=self.name,
+            description=self.description,
+            parameters_json_schema=self._tool.parameters,
+        )
+
+    async def run_async(
+        self, *, args: dict[str, Any], tool_context: "ToolContext"
+    ) -> dict[str, str]:
+        """Return the `result` of a call, or the `error`."""
+        del tool_context
+        try:
+            return {"result": await finished(lambda: result_of(self._tool, args))}
+        except ToolRefused as refused:
+            return {"error": str(refused)}
+
+
+def _scope(app_name: str, user_id: str) -> tuple[str, str]:
+    """Return the user and the namespace; InvalidInput if either is not named."""
+    app = required("app_name", app_name)
+    return required("user_id", user_id), thread_id("adk", app)
 
 
 def _message(event: "Event") -> dict[str, Any] | None:
@@ -138,14 +167,13 @@ def _message(event: "Event") -> dict[str, Any] | None:
     if not text or event.partial:
         return None
     by_user = event.author == "user"
-    message: dict[str, Any] = {
+    return {
         "role": "user" if by_user else "assistant",
         "content": text,
-        "at": to_rfc3339(datetime.fromtimestamp(event.timestamp, UTC)),
+        "name": None if by_user else event.author,
+        "at": datetime.fromtimestamp(event.timestamp, UTC),
+        "event_id": plain_name(event.id) if event.id else None,
     }
-    if not by_user and event.author:
-        message["name"] = event.author
-    return message
 
 
 def _text(content: "types.Content | None") -> str:
@@ -154,24 +182,18 @@ def _text(content: "types.Content | None") -> str:
     return "\n".join(texts).strip()
 
 
-def _kind(metadata: Mapping[str, Any]) -> str:
-    kind = metadata.get("kind")
-    return kind if kind in _KINDS else "fact"
-
-
-def _importance(metadata: Mapping[str, Any]) -> float:
-    given = metadata.get("importance")
-    number = isinstance(given, int | float) and not isinstance(given, bool)
-    return float(given) if number and 0 <= given <= 1 else 0.5
+def _line(text: str) -> str:
+    """Return *text* on one line, and without markup: it can neither end nor begin a block."""
+    return html.escape(" ".join(text.split()), quote=False)
 
 
 def _entry(found: Recalled) -> MemoryEntry:
     item, turn = found.item, found.turn
     at = item.created_at if item else turn and (turn.at or turn.created_at)
     return MemoryEntry(
-        content=types.Content(role="user", parts=[types.Part(text=found.text)]),
+        content=types.Content(role="user", parts=[types.Part(text=_line(found.text))]),
         id=found.id,
-        author=(turn.speaker or turn.role) if turn else "user",
+        author=_line(turn.speaker or turn.role) if turn else "user",
         timestamp=to_rfc3339(at) if at else None,
         custom_metadata={
             "kind": item.kind if item else None,

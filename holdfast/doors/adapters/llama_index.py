@@ -1,105 +1,112 @@
-"""Long-term memory as a block of LlamaIndex's memory."""
+"""Long-term memory as a block of LlamaIndex's memory, and our tools for its agents."""
 
-from collections.abc import Iterable
-from typing import Any
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final, cast
 
-from holdfast.doors.adapters.blocks import BUDGET, User, UserMemories, latest
-from holdfast.doors.adapters.tools import finished, offered
-from holdfast.ground.errors import HoldfastError, MissingExtra
-from holdfast.memories.longterm.block import LEAST_BUDGET
-from holdfast.tools.base import JSON, Tool
+from holdfast.doors.adapters.blocks import BUDGET, UserMemories, latest
+from holdfast.doors.adapters.conversation import plain_name
+from holdfast.doors.adapters.tools import finished, offered, required, result_of
+from holdfast.ground.errors import MissingExtra, ToolRefused
+from holdfast.tools.base import Tool
 
 try:
     from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
-    from llama_index.core.bridge.pydantic import Field, PrivateAttr
+    from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr
     from llama_index.core.memory.memory import BaseMemoryBlock
-    from llama_index.core.tools import FunctionTool, ToolMetadata
+    from llama_index.core.tools.types import AsyncBaseTool, ToolMetadata, ToolOutput
+    from llama_index.core.utils import get_tokenizer  # pyright: ignore[reportUnknownVariableType]
 except ImportError as error:
-    raise MissingExtra("llama-index", command="pip install llama-index-core") from error
+    raise MissingExtra("llama-index-core", command="pip install llama-index-core") from error
 
-_SPEAKERS = {MessageRole.USER: "user", MessageRole.ASSISTANT: "assistant"}
-_TOKEN_BYTES = 4
-"""Bytes of text in a token, about."""
+_SPEAKERS: Final = {
+    MessageRole.USER: "user",
+    MessageRole.ASSISTANT: "assistant",
+    MessageRole.CHATBOT: "assistant",
+    MessageRole.MODEL: "assistant",
+}
+_MODELS: Final = ("embedder", "extractor", "options")
+_LEFT_OUT = re.compile(r"\(([0-9]+) more left out\)")
 
 
 class HoldfastMemoryBlock(BaseMemoryBlock[str]):
     """What is remembered about *user*, by the last message of the conversation.
 
-    What short-term memory lets go of is recorded, by session.
+    What leaves short-term memory is remembered, by session. *fields* are those of the block, and
+    `embedder`, `extractor` and `options` of long-term memory.
     """
 
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
     name: str = "holdfast"
-    priority: int = 0
     namespace: str = Field(default="chat", exclude=True)
     k: int = Field(default=5, exclude=True)
-    budget: int = Field(default=BUDGET, ge=LEAST_BUDGET, exclude=True)
+    budget: int = Field(default=BUDGET, exclude=True)
     _memories: UserMemories = PrivateAttr()
-    _queried: tuple[str, str] = PrivateAttr(default=("", ""))
+    _user: str = PrivateAttr()
 
-    def __init__(self, *, hf: Any, user: User, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, *, hf: Any, user: str, **fields: Any) -> None:
+        models = {name: fields.pop(name, None) for name in _MODELS}
+        super().__init__(**fields)
+        self._user = required("user", user)
         self._memories = UserMemories(
-            hf, user=user, namespace=self.namespace, k=self.k, budget=self.budget
+            hf, user=user, namespace=self.namespace, k=self.k, budget=self.budget, **models
         )
 
     @property
     def enabled(self) -> bool:
-        """Whether long-term memory is enabled."""
-        return self._memories.longterm(self._memories.user()) is not None
+        """Whether long-term memory is enabled, as far as is known."""
+        return self._memories.enabled
 
     async def _aget(self, messages: list[ChatMessage] | None = None, **_: Any) -> str:
-        user = self._memories.user()
-        said = [_text(each) for each in messages or () if each.role == MessageRole.USER]
-        return await self._memories.ablock(user, latest(said))
+        query = latest([_text(each) for each in messages or () if each.role == MessageRole.USER])
+        return await finished(lambda: self._memories.recalled_block(self._user, query))
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
-        user = self._memories.user()
         by_session: dict[str | None, list[dict[str, str]]] = {}
         for each in messages:
             if (role := _SPEAKERS.get(each.role)) is not None:
                 session = each.additional_kwargs.get("session_id")
-                by_session.setdefault(session, []).append({"role": role, "content": _text(each)})
+                thread = plain_name(session) if isinstance(session, str) else None
+                by_session.setdefault(thread, []).append({"role": role, "content": _text(each)})
 
         def work() -> None:
-            for session, said in by_session.items():
-                self._memories.remember(user, said, session)
+            for thread, said in by_session.items():
+                self._memories.remember(self._user, said, thread)
 
         await finished(work)
 
     async def atruncate(self, content: str, tokens_to_truncate: int) -> str | None:
-        """Return *content* with fewer lines, the last ones left out whole; None if none fits."""
-        budget = len(content.encode()) - tokens_to_truncate * _TOKEN_BYTES
-        lines = content.split("\n")
-        opening, closing = lines[:2], lines[-1:]
-        shown = lines[2:-1]
-        while shown and _size([*opening, *shown, *closing]) > budget:
-            shown.pop()
-        return "\n".join([*opening, *shown, *closing]) if shown else None
+        """Return *content* with fewer lines, the last ones left out whole; None if none is left."""
+        if not content:
+            return None
+        tokens = cast("Callable[[str], list[Any]]", get_tokenizer())
+        most = len(tokens(content)) - tokens_to_truncate
+        opening, says, *lines, closing = content.split("\n")
+        out = 0
+        if lines and (found := _LEFT_OUT.fullmatch(lines[-1])) is not None:
+            out = int(found[1])
+            lines.pop()
+        while lines:
+            left = [f"({out} more left out)"] if out else []
+            shown = "\n".join((opening, says, *lines, *left, closing))
+            if len(tokens(shown)) <= most:
+                return shown
+            lines.pop()
+            out += 1
+        return None
 
 
-def tools_for(*toolsets: Iterable[Tool]) -> list[FunctionTool]:
+def tools_for(*toolsets: Iterable[Tool]) -> list[AsyncBaseTool]:
     """Return tools of ours as LlamaIndex takes them; ToolNameTaken if a name repeats."""
-    return [_tool(each) for each in offered(toolsets)]
-
-
-def _tool(tool: Tool) -> FunctionTool:
-    def call(**arguments: Any) -> JSON:
-        try:
-            return tool.call(arguments)
-        except HoldfastError as error:
-            return str(error)
-
-    async def acall(**arguments: Any) -> JSON:
-        return await finished(lambda: call(**arguments))
-
-    return FunctionTool(fn=call, async_fn=acall, metadata=_Metadata(tool))
+    return [_HoldfastTool(each) for each in offered(toolsets)]
 
 
 class _Metadata(ToolMetadata):
     """The metadata of a tool of ours, with its schema as it is."""
 
     def __init__(self, tool: Tool) -> None:
-        super().__init__(description=tool.description, name=tool.name, fn_schema=None)
+        super().__init__(description=tool.description, name=tool.name)
         self._parameters = tool.parameters
 
     def get_parameters_dict(self) -> dict[str, Any]:
@@ -107,9 +114,35 @@ class _Metadata(ToolMetadata):
         return self._parameters
 
 
+class _HoldfastTool(AsyncBaseTool):
+    """One tool of ours; a mistake of the model reaches it as an error of the tool."""
+
+    def __init__(self, tool: Tool) -> None:
+        self._tool, self._metadata = tool, _Metadata(tool)
+
+    @property
+    def metadata(self) -> ToolMetadata:
+        """The name, the description and the schema."""
+        return self._metadata
+
+    def call(self, *_: Any, **arguments: Any) -> ToolOutput:
+        """Return the result of a call, or the error as one."""
+        try:
+            text, is_error = result_of(self._tool, arguments), False
+        except ToolRefused as refused:
+            text, is_error = str(refused), True
+        return ToolOutput(
+            content=text,
+            tool_name=self._tool.name,
+            raw_input=arguments,
+            raw_output=text,
+            is_error=is_error,
+        )
+
+    async def acall(self, *_: Any, **arguments: Any) -> ToolOutput:
+        """Return the same as `call`, from an event loop; cancelling waits for its end."""
+        return await finished(lambda: self.call(**arguments))
+
+
 def _text(message: ChatMessage) -> str:
     return "\n".join(each.text for each in message.blocks if isinstance(each, TextBlock))
-
-
-def _size(lines: list[str]) -> int:
-    return len("\n".join(lines).encode())

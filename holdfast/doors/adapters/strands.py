@@ -1,111 +1,93 @@
-"""Long-term memory behind the memory store of Strands."""
+"""Long-term memory behind the memory store of Strands, and our tools for its agents."""
 
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
-from holdfast import LongTermMemory, tools
-from holdfast.doors.adapters.blocks import User, UserMemories
-from holdfast.doors.adapters.tools import finished, offered
-from holdfast.ground.errors import HoldfastError, MissingExtra, NotPermitted
+from holdfast.doors.adapters.blocks import K_MOST, UserMemories
+from holdfast.doors.adapters.tools import finished, offered, required, result_of
+from holdfast.ground.errors import MissingExtra, NotPermitted, ToolRefused
 from holdfast.library.aio import AsyncHoldfast
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.records import LongTermOptions, Recalled
+from holdfast.memories.longterm.records import Recalled
 from holdfast.tools.base import Tool
 
 try:
     from strands.memory.types import AddMessagesContext, MemoryEntry, MemoryStore, SearchOptions
     from strands.tools.tools import PythonAgentTool
-    from strands.types.tools import AgentTool, ToolResult, ToolUse
+    from strands.types.tools import AgentTool, ToolResult, ToolSpec, ToolUse
 except ImportError as error:
-    raise MissingExtra("strands", command="pip install strands-agents") from error
+    raise MissingExtra("strands-agents", command="pip install strands-agents") from error
 
 if TYPE_CHECKING:
     from strands.memory.extraction.types import ExtractionConfig
     from strands.types.content import Message
 
-FOUND = 5
-KINDS = frozenset({"fact", "preference", "decision", "event"})
-
 
 class HoldfastMemoryStore(MemoryStore):
     """The memory store of Strands on the long-term memory of *user*.
 
-    Without *writable* it only searches. A batch of messages that is retried is stored once.
+    The messages that one object is given are one conversation, and a batch that is retried is
+    stored once. Without *writable* it only searches. *models* are `embedder`, `extractor` and
+    `options` of long-term memory.
     """
 
     def __init__(
         self,
         hf: "Holdfast | AsyncHoldfast",
         *,
-        user: User,
+        user: str,
         name: str = "holdfast",
         namespace: str = "chat",
         writable: bool = True,
         extraction: "ExtractionConfig | bool | None" = None,
-        max_search_results: int | None = FOUND,
-        embedder: Any = None,
-        extractor: Any = None,
-        options: LongTermOptions | None = None,
+        **models: Any,
     ) -> None:
-        self._memories = UserMemories(
-            hf,
-            user=user,
-            namespace=namespace,
-            embedder=embedder,
-            extractor=extractor,
-            options=options,
-        )
+        self._user = required("user", user)
+        self._memories = UserMemories(hf, user=user, namespace=namespace, **models)
+        self._thread = f"strands:{uuid4().hex}"
         self.name, self.writable, self.extraction = name, writable, extraction
         self.description: str | None = "What this user said in earlier conversations."
-        self.max_search_results = max_search_results
+        self.max_search_results: int | None = 5
 
     @property
     def enabled(self) -> bool:
-        """Whether long-term memory is enabled."""
-        return self._memory() is not None
+        """Whether long-term memory is enabled, as far as is known."""
+        return self._memories.enabled
 
     async def search(self, query: str, options: SearchOptions | None = None) -> list[MemoryEntry]:
-        """Return what is remembered for *query*, best first."""
-        most = (options or {}).get("max_search_results") or self.max_search_results or FOUND
-
-        def work() -> list[MemoryEntry]:
-            memory = self._memory()
-            found = memory.recall(query, most) if memory is not None and query.strip() else []
-            return [_entry(each, self.name) for each in found]
-
-        return await finished(work)
+        """Return what is remembered for *query*, best first, at most 100 entries."""
+        most = (options or {}).get("max_search_results", self.max_search_results)
+        k = None if most is None else min(max(most, 0), K_MOST)
+        found = await finished(lambda: self._memories.recalled(self._user, query, k=k))
+        return [_entry(each, self.name) for each in found]
 
     async def add(self, content: str, metadata: Mapping[str, Any] | None = None) -> None:
         """Remember one text; the same text again is stored once."""
         self._refuse_read_only()
         about = metadata or {}
-        kind = about.get("kind")
-
-        def work() -> None:
-            memory = self._memory()
-            if memory is not None and content.strip():
-                memory.remember(content, kind if kind in KINDS else "fact")
-
-        await finished(work)
+        await finished(lambda: self._memories.remember_text(self._user, content, about))
 
     async def add_messages(
         self, messages: "list[Message]", context: AddMessagesContext | None = None
     ) -> None:
         """Record the texts of *messages*, with their roles; blocks of tools are left out."""
-        del context
         self._refuse_read_only()
-        said = [{"role": each["role"], "content": _text(each)} for each in messages]
-        await finished(lambda: self._memories.remember(self._memories.user(), said, None))
+        said: list[dict[str, Any]] = [
+            {"role": each["role"], "content": _text(each)} for each in messages
+        ]
+        numbers = context.sequence_numbers if context is not None else None
+        for number, each in zip(numbers or (), said, strict=False):
+            each["event_id"] = _event_id(number, each)
+        await finished(lambda: self._memories.remember(self._user, said, self._thread))
 
     def get_tools(self) -> list[AgentTool]:
         """Return the tool with which a model forgets."""
-        memory = self._memory()
-        if memory is None or not self.writable:
+        if not self.writable:
             return []
-        return tools_for([each for each in tools.longterm(memory) if each.name == "ltm_forget"])
-
-    def _memory(self) -> LongTermMemory | None:
-        return self._memories.longterm(self._memories.user())
+        found = [each for tools in self._memories.tools() for each in tools]
+        return tools_for([each for each in found if each.name == "ltm_forget"])
 
     def _refuse_read_only(self) -> None:
         if not self.writable:
@@ -122,20 +104,26 @@ def tools_for(*toolsets: Iterable[Tool]) -> list[AgentTool]:
 
 
 def _tool(tool: Tool) -> AgentTool:
-    def call(use: ToolUse, **_: Any) -> ToolResult:
+    async def call(use: ToolUse, **_: Any) -> ToolResult:
+        id = use["toolUseId"]
         try:
-            answer, status = tool.call(use["input"]), "success"
-        except HoldfastError as error:
-            answer, status = str(error), "error"
-        content = {"text": answer} if isinstance(answer, str) else {"json": answer}
-        return {"toolUseId": use["toolUseId"], "status": status, "content": [content]}  # pyright: ignore[reportReturnType]
+            text = await finished(lambda: result_of(tool, use["input"]))
+        except ToolRefused as refused:
+            return {"toolUseId": id, "status": "error", "content": [{"text": str(refused)}]}
+        return {"toolUseId": id, "status": "success", "content": [{"text": text}]}
 
-    spec = {
+    spec: ToolSpec = {
         "name": tool.name,
         "description": tool.description,
         "inputSchema": {"json": tool.parameters},
     }
-    return PythonAgentTool(tool.name, spec, call)  # pyright: ignore[reportArgumentType]
+    return PythonAgentTool(tool.name, spec, call)
+
+
+def _event_id(number: int, message: Mapping[str, Any]) -> str:
+    """Return the id of a message: agents that share a store number their own from 0."""
+    said = f"{message['role']}\0{message['content']}".encode("utf-8", "surrogatepass")
+    return f"{number}-{sha256(said).hexdigest()}"
 
 
 def _text(message: "Message") -> str:

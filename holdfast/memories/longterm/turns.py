@@ -175,8 +175,9 @@ def event_ids(given: Iterable[object]) -> dict[int, str]:
     """Return the `event_id` of those messages of *given* that have one, by index."""
     found: dict[int, str] = {}
     for index, each in enumerate(given):
-        message = cast("Mapping[str, object]", each) if isinstance(each, Mapping) else {}
-        id = message.get("event_id")
+        if not isinstance(each, Mapping):
+            continue
+        id = cast("Mapping[str, object]", each).get("event_id")
         if id is None:
             continue
         try:
