@@ -564,12 +564,12 @@ async def test_what_one_conversation_says_the_next_one_knows_after_a_restart(
         assert [each.text for each in reversed(turns)] == [
             *(ROME, "Noted.", "That is all.", "Bye.", "Where have I sailed?", "To Rome.")
         ]
-    told = [*shown(model.requests[-1]), *map(str, answers(model.requests[-1]))]
-    assert [each for each in told if ROME in each] != []
+    seen = [*shown(model.requests[-1]), *map(str, answers(model.requests[-1]))]
+    assert [each for each in seen if ROME in each] != []
 
 
 @in_memory
-async def test_another_user_of_the_app_is_told_nothing(service: BaseMemoryService) -> None:
+async def test_another_user_of_the_app_is_shown_nothing(service: BaseMemoryService) -> None:
     await said(service, ScriptedLlm.of("Noted."), ROME)
     model = ScriptedLlm.of("No idea.")
 

@@ -376,7 +376,7 @@ async def test_what_one_conversation_says_the_next_one_knows_after_a_restart(
 
 
 @in_memory
-async def test_another_user_is_told_nothing(hf: Holdfast) -> None:
+async def test_another_user_is_shown_nothing(hf: Holdfast) -> None:
     remember(hf, "Ada prefers tabs over spaces")
     llm = ScriptedLLM("No idea.")
 

@@ -423,7 +423,7 @@ def test_what_one_conversation_says_the_next_one_knows_after_a_restart(tmp_path:
 
 
 @in_memory
-def test_another_user_is_told_nothing(hf: Holdfast) -> None:
+def test_another_user_is_shown_nothing(hf: Holdfast) -> None:
     agent_of(ScriptedModel("Noted."), remembering(hf))("I prefer tabs over spaces.")
     model = ScriptedModel("No idea.")
 
