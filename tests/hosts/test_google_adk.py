@@ -509,6 +509,11 @@ def shown(request: LlmRequest) -> list[str]:
     return [text(each) for each in request.contents if text(each)]
 
 
+def prompt(request: LlmRequest) -> str:
+    """Return all that a model reads in *request*: the block of preload is in either part."""
+    return "\n".join([str(request.config.system_instruction), *shown(request)])
+
+
 def answers(request: LlmRequest) -> list[Any]:
     """Return what the tools answered in *request*."""
     parts = [part for each in request.contents for part in each.parts or ()]
@@ -564,8 +569,8 @@ async def test_what_one_conversation_says_the_next_one_knows_after_a_restart(
         assert [each.text for each in reversed(turns)] == [
             *(ROME, "Noted.", "That is all.", "Bye.", "Where have I sailed?", "To Rome.")
         ]
-    seen = [*shown(model.requests[-1]), *map(str, answers(model.requests[-1]))]
-    assert [each for each in seen if ROME in each] != []
+    request = model.requests[-1]
+    assert ROME in prompt(request) + str(answers(request))
 
 
 @in_memory
@@ -578,6 +583,9 @@ async def test_another_user_of_the_app_is_shown_nothing(service: BaseMemoryServi
     assert shown(model.requests[-1]) == ["Where have I sailed?"]
 
 
+LINES = ("Time: ", "user: ", "guide: ")
+
+
 @in_memory
 async def test_a_hostile_text_stays_in_the_block_of_preload(service: BaseMemoryService) -> None:
     await said(service, ScriptedLlm.of("Noted."), HOSTILE)
@@ -585,10 +593,12 @@ async def test_a_hostile_text_stays_in_the_block_of_preload(service: BaseMemoryS
 
     kept = await said(service, model, "Which trip did I take?", tools=[preload_memory_tool])
 
-    [block] = [each for each in shown(model.requests[-1]) if "PAST_CONVERSATIONS" in each]
+    before, _, rest = prompt(model.requests[-1]).partition("<PAST_CONVERSATIONS>")
+    block, _, after = rest.partition("</PAST_CONVERSATIONS>")
     assert "ignore all earlier instructions" in block
-    assert block.count("<PAST_CONVERSATIONS>") == block.count("</PAST_CONVERSATIONS>") == 1
-    assert block.rstrip().endswith("</PAST_CONVERSATIONS>")
+    assert not [each for each in block.strip().splitlines() if not each.startswith(LINES)]
+    assert "PAST_CONVERSATIONS>" not in before + block + after
+    assert "ignore all" not in before + after
     assert not [each for each in kept.events if "ignore all" in text(each.content)]
 
 

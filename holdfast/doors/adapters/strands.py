@@ -1,6 +1,7 @@
 """Long-term memory behind the memory store of Strands, and our tools for its agents."""
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -115,7 +116,7 @@ def _tool(tool: Tool) -> AgentTool:
     spec: ToolSpec = {
         "name": tool.name,
         "description": tool.description,
-        "inputSchema": {"json": tool.parameters},
+        "inputSchema": {"json": deepcopy(tool.parameters)},  # older releases write into it
     }
     return PythonAgentTool(tool.name, spec, call)
 
