@@ -1,4 +1,4 @@
-"""Long-term memory behind Google ADK's memory service, and our tools for its agents."""
+"""Long-term memory behind Google ADK's memory service; tools for its agents."""
 
 import html
 from collections.abc import Iterable, Mapping, Sequence

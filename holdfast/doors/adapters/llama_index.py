@@ -1,4 +1,4 @@
-"""Long-term memory as a block of LlamaIndex's memory, and our tools for its agents."""
+"""Long-term memory as a block of LlamaIndex's memory; tools for its agents."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -77,7 +77,7 @@ class HoldfastMemoryBlock(BaseMemoryBlock[str]):
         await finished(work)
 
     async def atruncate(self, content: str, tokens_to_truncate: int) -> str | None:
-        """Return *content* with fewer lines, the last ones left out whole; None if none is left."""
+        """Return *content* without its last lines; None if no line is left."""
         if not content:
             return None
         tokens = cast("Callable[[str], list[Any]]", get_tokenizer())

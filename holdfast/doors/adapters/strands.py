@@ -1,4 +1,4 @@
-"""Long-term memory behind the memory store of Strands, and our tools for its agents."""
+"""Long-term memory behind Strands' memory store; tools for its agents."""
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
@@ -43,6 +43,7 @@ class HoldfastMemoryStore(MemoryStore):
         namespace: str = "chat",
         writable: bool = True,
         extraction: "ExtractionConfig | bool | None" = None,
+        max_search_results: int | None = 5,
         **models: Any,
     ) -> None:
         self._user = required("user", user)
@@ -50,7 +51,7 @@ class HoldfastMemoryStore(MemoryStore):
         self._thread = f"strands:{uuid4().hex}"
         self.name, self.writable, self.extraction = name, writable, extraction
         self.description: str | None = "What this user said in earlier conversations."
-        self.max_search_results: int | None = 5
+        self.max_search_results = max_search_results
 
     @property
     def enabled(self) -> bool:

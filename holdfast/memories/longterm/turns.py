@@ -331,7 +331,7 @@ def _new_of(
 def _recorded(
     cursor: Sequence[bytes], printed: Sequence[tuple[PreparedTurn, bytes]], named: Mapping[int, str]
 ) -> set[int]:
-    """Return the places of the turns that the *cursor* of their thread, or the batch, has."""
+    """Return the places of the turns that their thread's *cursor* or batch has."""
     ordered = [(each.index, own) for each, own in printed if each.index not in named]
     count = seen(cursor, [own for _, own in ordered])
     places = {index for index, _ in ordered[:count]}
