@@ -185,8 +185,9 @@ class UserMemories:
     def remember_text(
         self, user: str, text: str, about: Mapping[str, Any], namespace: str | None = None
     ) -> None:
-        """Remember one *text*, of the `kind` and `importance` in *about* where they are valid.
+        """Remember one *text*, with the `kind` and the `importance` in *about*.
 
+        A kind and an importance that are not valid are those of a plain fact.
         A text that may not be stored is logged by the reason, a secret by its kind.
         """
         memory = self.longterm(user, namespace)

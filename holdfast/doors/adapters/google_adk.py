@@ -183,7 +183,7 @@ def _text(content: "types.Content | None") -> str:
 
 
 def _line(text: str) -> str:
-    """Return *text* on one line, and without markup: it can neither end nor begin a block."""
+    """Return *text* on one line and without markup, so that it stays in its block."""
     return html.escape(" ".join(text.split()), quote=False)
 
 
