@@ -70,12 +70,18 @@ clean:
 	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[all]'
 	touch $@
 
-.venv/.tested: .venv/.installed .venv/sdk-0.97/.installed
+.venv/.tested: .venv/.installed .venv/sdk-0.97/.installed .venv/mcp-1/.installed
 	$(BIN)/pip install --quiet --constraint requirements.lock --group test --group lint
 	touch $@
 
 # The oldest release of the anthropic SDK that we promise to serve, for tests/wire.
 .venv/sdk-0.97/.installed: requirements-sdk-oldest.lock | .venv/bin/pip
+	$(BIN)/python -m venv --clear --without-pip $(@D)
+	$(BIN)/pip --python $(@D) install --quiet --requirement $<
+	touch $@
+
+# The oldest client of release 1 of the Model Context Protocol's SDK that speaks HTTP, for tests/doors/mcp.
+.venv/mcp-1/.installed: requirements-mcp-oldest.lock | .venv/bin/pip
 	$(BIN)/python -m venv --clear --without-pip $(@D)
 	$(BIN)/pip --python $(@D) install --quiet --requirement $<
 	touch $@
