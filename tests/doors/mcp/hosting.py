@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -175,3 +176,22 @@ class Fence:
             await asyncio.to_thread(self._write, str(self._number))
             found += await notices.until(self.uri)
         return found
+
+
+@contextmanager
+def writes_held(hf: Holdfast) -> Generator[Callable[[], None]]:
+    """Let every write wait until the function that is yielded is called, or the block ends."""
+    held, go_on = threading.Event(), threading.Event()
+
+    def wait(_: object) -> None:
+        held.set()
+        assert go_on.wait(60)
+
+    holding = threading.Thread(target=hf.engine.write, args=(wait,))
+    holding.start()
+    assert held.wait(60)
+    try:
+        yield go_on.set
+    finally:
+        go_on.set()
+        holding.join()

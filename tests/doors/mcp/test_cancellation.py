@@ -2,14 +2,15 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import mcp_types as types
 import msgspec
 import pytest
-from doors.mcp.hosting import GRAPH, done, hosted, said, served, text_of
+from doors.mcp.hosting import GRAPH, done, hosted, said, served, text_of, writes_held
+from doors.mcp.process import started
 from doors.mcp.web import META, MODERN
 from mcp import Client
 
@@ -134,25 +135,6 @@ class Filled:
         )
 
 
-@contextmanager
-def writes_held(hf: Holdfast) -> Generator[Callable[[], None]]:
-    """Let every write wait until the function that is yielded is called, or the block ends."""
-    held, go_on = threading.Event(), threading.Event()
-
-    def wait(_: object) -> None:
-        held.set()
-        assert go_on.wait(60)
-
-    holding = threading.Thread(target=hf.engine.write, args=(wait,))
-    holding.start()
-    assert held.wait(60)
-    try:
-        yield go_on.set
-    finally:
-        go_on.set()
-        holding.join()
-
-
 class Announced(HostTools):
     """Tools that announce that a call has begun."""
 
@@ -204,6 +186,31 @@ async def test_a_write_that_is_cancelled_in_the_middle_is_whole_or_absent(
             else:
                 await said(client, command="view", path="/memories")
         assert cancelled.state() in (before, whole.state())
+
+
+def test_a_cancelled_call_has_no_answer_and_delays_no_other(tmp_path: Path, mode: str) -> None:
+    target, meta = str(tmp_path / "holdfast.db"), {} if mode == "legacy" else {"_meta": META}
+    with (
+        holdfast.open(target) as hf,
+        started(tmp_path, ["--db", target], shaken=mode == "legacy") as host,
+    ):
+        store = hf.memory_stores.create(name="Notes").id
+        arguments = {"command": "create", "path": "/memories/a.md", "file_text": "tabs"}
+        with writes_held(hf) as go_on:
+            call = {"name": "memory", "arguments": arguments, **meta}
+            cancelled = host.begin("tools/call", call)
+            assert host.request("tools/list", meta)["result"]["tools"]
+            params = {"requestId": cancelled, "reason": "test", **meta}
+            host.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+            listed = host.begin("tools/list", meta)
+            assert host.receive()["id"] == listed
+            go_on()
+        view = {"name": "memory", "arguments": {"command": "view", "path": "/memories"}, **meta}
+        viewed = host.begin("tools/call", view)
+        assert host.receive()["id"] == viewed
+        assert host.end() == 0
+        memory = hf.memory_stores.memories.at(store, "/a.md")
+        assert memory is None or memory.content == "tabs"
 
 
 async def test_a_client_over_http_that_disconnects_in_a_call_leaves_a_whole_write(

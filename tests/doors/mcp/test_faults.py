@@ -19,7 +19,7 @@ from holdfast.doors.mcp.host_tool import HostTool
 from holdfast.doors.mcp.owners import HostMemories, Owners
 from holdfast.doors.mcp.prompts import HostPrompts
 from holdfast.doors.mcp.resources import HostResources
-from holdfast.doors.mcp.server import REQUESTS, Host, host_of
+from holdfast.doors.mcp.server import CALLS_MOST, REQUESTS, Host, host_of
 from holdfast.doors.mcp.tools import HINTS
 from holdfast.ground.errors import EngineFault
 from holdfast.library.holdfast import Holdfast
@@ -154,6 +154,36 @@ async def test_a_slow_call_delays_no_ping_and_no_other_call(hf: Holdfast) -> Non
         finally:
             go_on.set()
         assert text_of(await slow)
+
+
+async def test_a_credential_has_64_calls_in_flight_and_more_are_refused(
+    hf: Holdfast, mode: str
+) -> None:
+    go_on, more = threading.Event(), 8
+
+    def wait(_: object) -> JSON:
+        assert go_on.wait(60)
+        return {"results": [], "count": 0, "mode": "words"}
+
+    host = with_work(host_of(HostMemories(hf, NOTES)), wait)
+    async with served(hf, host, mode) as client:
+        calls = [
+            asyncio.ensure_future(client.call_tool("ltm_recall", {"query": "tea"}))
+            for _ in range(CALLS_MOST + more)
+        ]
+        try:
+            answered = asyncio.as_completed(calls, timeout=60)
+            refusals = [text_of(await next(answered)) for _ in range(more)]
+            assert (await client.list_tools(cache_mode="bypass")).tools
+        finally:
+            go_on.set()
+        results = await asyncio.gather(*calls)
+
+    assert CALLS_MOST == 64
+    for each in refusals:
+        error = parsed(each)["error"]
+        assert (error["type"], error["next"]) == ("unavailable", "Try again in a moment.")
+    assert sum(not each.is_error for each in results) == CALLS_MOST
 
 
 WRONG: list[Any] = [None, True, 3, 2.5, "text", '{"a": 1}', [], [3], {}, {"a": {"b": 1}}]
