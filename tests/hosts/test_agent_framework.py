@@ -556,6 +556,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.parametrize("target", ["memory"], indirect=True)
 @pytest.mark.parametrize(("call", "named"), MISTAKES)
 async def test_the_model_reads_what_was_wrong_and_the_run_goes_on(
     hf: Holdfast, call: Content, named: str

@@ -13,7 +13,7 @@ from agents.memory import Session, SessionSettings
 import holdfast
 from holdfast import tools
 from holdfast.doors.adapters.openai_agents import HoldfastSession, tools_for
-from holdfast.ground.errors import InvalidInput, ScopeDenied, ToolNameTaken
+from holdfast.ground.errors import InvalidInput, ToolNameTaken
 from holdfast.library.holdfast import Holdfast
 
 pytestmark = pytest.mark.anyio
@@ -126,8 +126,7 @@ async def test_a_session_of_a_user_is_no_other_users(hf: Holdfast) -> None:
     await ada.add_items([HI])
 
     assert await bob.get_items() == []
-    with pytest.raises(ScopeDenied):
-        hf.threads.turns(ada._conversation.thread, user="bob")
+    assert await HoldfastSession("s1", hf).get_items() == []
 
 
 async def test_no_name_is_refused_at_once(hf: Holdfast) -> None:
@@ -149,18 +148,6 @@ async def test_two_objects_on_one_session_lose_nothing(hf: Holdfast) -> None:
     found = [cast("Any", each)["content"] for each in await one.get_items()]
     assert len(found) == 80
     assert found[::2] == found[1::2]
-
-
-async def test_a_write_that_is_cancelled_is_done(hf: Holdfast) -> None:
-    session = HoldfastSession("s1", hf)
-    adding = asyncio.ensure_future(session.add_items([HI]))
-    await asyncio.sleep(0)
-
-    adding.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await adding
-
-    assert await session.get_items() == [HI]
 
 
 async def test_a_forgotten_user_takes_the_sessions_along(hf: Holdfast) -> None:

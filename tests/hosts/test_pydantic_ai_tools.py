@@ -66,6 +66,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.parametrize("target", ["memory"], indirect=True)
 @pytest.mark.parametrize("call", MISTAKES)
 async def test_a_mistake_of_the_model_asks_it_to_try_again_and_never_ends_the_run(
     hf: Holdfast, call: ToolCallPart
