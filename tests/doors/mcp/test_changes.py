@@ -16,7 +16,7 @@ from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated, Serv
 from mcp.shared.exceptions import MCPError
 
 import holdfast
-from holdfast.doors.mcp.changes import SUBSCRIPTIONS, ChangeHub, Watch
+from holdfast.doors.mcp.changes import NOTICES, SUBSCRIPTIONS, ChangeHub, Watch
 from holdfast.doors.mcp.owners import HostMemories, Owners
 from holdfast.doors.mcp.resources import HostResources
 from holdfast.doors.mcp.stdio import Calls
@@ -366,7 +366,7 @@ async def dropped(hub: ChangeHub, watch: Watch) -> None:
 
 
 async def test_several_changes_are_one_notice(hf: Holdfast) -> None:
-    source, subscriber = Told(), Subscriber(hf)
+    source, subscriber, before = Told(), Subscriber(hf), NOTICES.value()
     async with hub_of(source) as hub:
         await hub.add(subscriber.watch)
         for _ in range(50):
@@ -375,6 +375,7 @@ async def test_several_changes_are_one_notice(hf: Holdfast) -> None:
         source.receive(change())
         assert await subscriber.next() == ResourceUpdated(uri=LTM)
         assert subscriber.sent.empty()
+    assert NOTICES.value() == before + 2
 
 
 async def test_a_client_that_does_not_read_is_dropped_and_holds_up_no_other(hf: Holdfast) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from functools import partial
 
 import httpx2
@@ -13,6 +14,7 @@ from doors.mcp.web import (
     EVERY,
     INITIALIZE,
     JSON_OR_STREAM,
+    MODERN,
     PING,
     READ,
     STORES,
@@ -23,6 +25,7 @@ from doors.mcp.web import (
     post,
     tools,
 )
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from holdfast.library.holdfast import Holdfast
 
@@ -142,6 +145,59 @@ def test_a_body_that_is_not_json_is_refused(url: str) -> None:
     assert post(url, b"{").status_code == 400
     assert post(url, b"\xff\xfe").status_code == 400
     assert post(url, [INITIALIZE]).status_code == 400
+
+
+@pytest.mark.parametrize("depth", [1_000, 100_000])
+def test_a_deep_body_is_refused_and_the_server_goes_on(url: str, depth: int) -> None:
+    deep = b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":' + b'{"a":' * depth
+    body = deep + b"1" + b"}" * (depth + 1)
+
+    assert post(url, body).status_code == 400
+    headers = {"mcp_protocol_version": MODERN, "mcp_method": "tools/list"}
+    assert post(url, body, **headers).status_code in {200, 400}
+    assert modern(url, "tools/list").status_code == 200
+
+
+@pytest.mark.parametrize("version", HANDSHAKE_PROTOCOL_VERSIONS)
+def test_each_revision_with_a_handshake_is_spoken(url: str, version: str) -> None:
+    params = {**INITIALIZE["params"], "protocolVersion": version}
+    opened = post(url, {**INITIALIZE, "params": params})
+    result = opened.json()["result"]
+    assert result["protocolVersion"] == version
+
+    headers = {
+        "mcp_session_id": opened.headers["mcp-session-id"],
+        "mcp_protocol_version": version,
+    }
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    answer = post(f"{url}?store=Notes", listing, **headers)
+    assert [each["name"] for each in answer.json()["result"]["tools"]] == ["memory"]
+
+
+async def test_a_server_offers_tools_prompts_and_resources_and_nothing_else(
+    url: str, mode: str
+) -> None:
+    async with connected(url, EVERY, mode) as client:
+        offered = client.server_capabilities.model_dump(exclude_none=True, exclude_unset=True)
+    assert set(offered) - {"experimental"} == {"tools", "prompts", "resources"}
+    assert not offered.get("experimental")
+    assert offered["tools"] == offered["prompts"] == {"list_changed": False}
+    assert offered["resources"] == {"subscribe": True, "list_changed": True}
+
+
+def test_the_access_log_has_no_owner_and_no_argument(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    mark = "xyzzy"
+    with caplog.at_level(logging.INFO, logger="holdfast"):
+        session = post(f"{url}?user={mark}").headers["mcp-session-id"]
+        call = {"name": "ltm_remember", "arguments": {"text": mark}}
+        body = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}
+        answer = post(f"{url}?user={mark}", body, mcp_session_id=session)
+    assert not answer.json()["result"]["isError"]
+    logged = [each.getMessage() for each in caplog.records if each.name == "holdfast.access"]
+    assert [each.rsplit(" ", 2)[0] for each in logged] == ["POST /mcp 200", "POST /mcp 200"]
+    assert mark not in caplog.text
 
 
 def test_a_body_of_more_than_a_mebibyte_is_refused(url: str) -> None:

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 import pytest
@@ -311,6 +312,58 @@ def test_an_unknown_method_is_an_error(host: HostProcess) -> None:
     assert host.request("tools/destroy", {})["error"]["code"] == -32_601
     assert host.request("completion/complete", {})["error"]["code"] in {-32_601, -32_602}
     assert pong(host)
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tools/call", {}),
+        ("tools/call", {"name": 5}),
+        ("tools/call", {"name": "memory", "arguments": [1]}),
+        ("tools/call", {"name": "memory", "arguments": "{}"}),
+        ("tools/list", {"cursor": 5}),
+        ("resources/read", {}),
+        ("resources/read", {"uri": 5}),
+        ("resources/read", {"uri": "a" * 100_000}),
+        ("resources/subscribe", {"uri": {}}),
+        ("prompts/get", {"name": "recall", "arguments": {"topic": 5}}),
+        ("prompts/get", {"name": "recall", "arguments": []}),
+        ("initialize", {"protocolVersion": 5}),
+    ],
+)
+def test_parameters_of_another_form_are_an_error_of_the_protocol(
+    host: HostProcess, method: str, params: dict[str, Any]
+) -> None:
+    error = host.request(method, params)["error"]
+    assert error["code"] in {-32_600, -32_602, -32_002}
+    assert pong(host)
+
+
+def test_random_messages_leave_the_server_running(host: HostProcess) -> None:
+    random = Random(0)
+    methods: list[Any] = [
+        "tools/call",
+        "tools/list",
+        "resources/read",
+        "prompts/get",
+        "notifications/x",
+        5,
+    ]
+    members: list[Any] = [None, 1, "text", [], {}, {"name": "memory"}, {"uri": "x"}, {"_meta": []}]
+    versions: list[Any] = ["2.0", "2.0", "2.0", "1.0", 2]
+    ids: list[Any] = [-1, "id", 1.5, None, {}, []]
+    for _ in range(300):
+        message: dict[str, Any] = {
+            "jsonrpc": random.choice(versions),
+            "id": random.choice(ids),
+            "method": random.choice(methods),
+            "params": random.choice(members),
+        }
+        for name in random.sample(list(message), random.randrange(2)):
+            del message[name]
+        host.send(message)
+    assert pong(host)
+    assert listed(host) == STANDARD
 
 
 def test_an_argument_of_ten_megabytes_is_refused_and_written_nowhere(host: HostProcess) -> None:
