@@ -14,7 +14,7 @@ from holdfast.library.holdfast import Holdfast
 
 JSON_OR_STREAM = {"accept": "application/json, text/event-stream"}
 MODERN = "2026-07-28"
-INITIALIZE = {
+INITIALIZE: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
