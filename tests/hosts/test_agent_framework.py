@@ -475,11 +475,15 @@ class Held(UserMemories):
         self.begun, self.release = threading.Event(), threading.Event()
 
     def remember(
-        self, user: str, messages: Iterable[Mapping[str, str]], thread: str | None
+        self,
+        user: str,
+        messages: Iterable[Mapping[str, Any]],
+        thread: str | None,
+        namespace: str | None = None,
     ) -> None:
         self.begun.set()
         assert self.release.wait(WAIT)
-        super().remember(user, messages, thread)
+        super().remember(user, messages, thread, namespace)
 
 
 async def test_remembering_that_has_begun_is_done_before_its_cancellation_goes_on(

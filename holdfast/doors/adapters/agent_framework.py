@@ -29,7 +29,6 @@ except ImportError as error:
 
 SOURCE = "agent-framework"
 _BLOCK = "holdfast_block"
-_ROLES = ("user", "assistant")
 
 
 class HoldfastContextProvider(ContextProvider):
@@ -106,7 +105,6 @@ class HoldfastContextProvider(ContextProvider):
         said = [
             {"role": each.role, "content": each.text}
             for each in (*context.input_messages, *answers)
-            if each.role in _ROLES
         ]
         await finished(lambda: self._memories.remember(user, said, thread))
 
