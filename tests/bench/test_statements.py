@@ -1,13 +1,19 @@
 """Cheap by design: how many statements a call may run, counted and not timed."""
 
+import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 import holdfast
+from holdfast.doors.mcp.changes import ChangeHub, Watch
+from holdfast.doors.mcp.owners import HostMemories, Owners
+from holdfast.doors.mcp.resources import HostResources
 from holdfast.engines.sqlite import SQLiteEngine
+from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.longterm.memory import LongTermMemory
@@ -168,3 +174,81 @@ def test_recording_costs_no_more_statements_for_more_turns(
     one = statements(hf, lambda: ltm.record(turns[:1], thread_id="t1"))
 
     assert statements(hf, lambda: ltm.record(turns, thread_id="t2")) == one <= 7
+
+
+class Subscribed:
+    """A hub with subscribers to one note, and what a change of it has the engine run."""
+
+    def __init__(self, hf: Holdfast, store: str, number: int) -> None:
+        self._hf, self._engine = hf, cast("SQLiteEngine", hf.engine)
+        self._resources = HostResources(HostMemories(hf, Owners(store=store)))
+        self._uri, self._number = f"holdfast://stores/{store}/a.md", number
+        self._statements, self._noticed = 0, asyncio.Semaphore(0)
+        self._receive: Callable[[Event | None], None] = print
+
+    async def count(self, event: Event) -> int:
+        """Return how many statements run until every subscriber has its notice of *event*."""
+        hub = ChangeHub(self._source, self._run)
+        try:
+            for _ in range(self._number):
+                uris = [self._uri]
+                await hub.add(
+                    Watch(
+                        self._resources,
+                        "default",
+                        uris,
+                        listed=True,
+                        send=self._send,
+                        allowed=self._allowed,
+                    )
+                )
+            self._hf.memory_stores.memories.update(
+                event.ids["memory_id"],
+                memory_store_id=event.ids["memory_store_id"],
+                content=f"Tabs for {self._number}.",
+            )
+            self._statements = 0
+            self._receive(event)
+            async with asyncio.timeout(60):
+                for _ in range(self._number):
+                    await self._noticed.acquire()
+            return self._statements
+        finally:
+            hub.close()
+
+    def _source(
+        self,
+        receive: Callable[[Event | None], None],
+        opened: Callable[[], None],
+        stop: threading.Event,
+    ) -> None:
+        self._receive = receive
+        opened()
+        stop.wait()
+
+    async def _run(self, work: Callable[[], Any]) -> Any:
+        before = self._engine.statements
+        result = work()
+        self._statements += self._engine.statements - before
+        return result
+
+    async def _send(self, notice: object) -> None:
+        del notice
+        self._noticed.release()
+
+    async def _allowed(self) -> bool:
+        return True
+
+
+@pytest.mark.anyio
+async def test_the_notices_of_many_subscribers_cost_no_more_statements_than_that_of_one(
+    hf: Holdfast, store: str, memory: Memory
+) -> None:
+    events = list[Event]()
+    hf.events.subscribe(events.append, ["memory.modified"])
+    hf.memory_stores.memories.update(memory.id, memory_store_id=store, content="Spaces.")
+
+    one = await Subscribed(hf, store, 1).count(events[0])
+    many = await Subscribed(hf, store, 40).count(events[0])
+
+    assert one == many <= 6

@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, Protocol
 
 from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
@@ -26,6 +26,8 @@ MERGED: Final = 0.1
 SENDING_MOST: Final = 5.0
 """Seconds to send the notices of one moment to one subscriber."""
 WATCHES_MOST: Final = 2_000
+TOGETHER: Final = 50
+"""Subscribers for whom is read at a time: what they share is read once."""
 _NO_CHANGES: Final = frozenset({"hydrated", "recalled", "refused", "run_opened"})
 """Events of an owner that leave the owner's resource as it was."""
 _POLL: Final = 1.0
@@ -59,11 +61,20 @@ class Watch:
         self.stores = set[str]()
         self.send, self.allowed = send, allowed
 
-    def read_states(self, uris: Iterable[str]) -> dict[str, object]:
+    def read_states(self, uris: Iterable[str], reads: "_Reads") -> dict[str, object]:
         """Return the states of *uris*, and record which store is read."""
-        store = self.resources.store_id()
+        store = reads.store_id(self.resources)
         self.stores |= set() if store is None else {store}
-        return {uri: self.resources.state(uri) for uri in uris}
+        return {uri: reads.state(self.resources, uri) for uri in uris}
+
+
+class _Reads:
+    """Reads of one moment: what subscribers share is read once for all of them."""
+
+    def __init__(self) -> None:
+        self.store_id = cache(HostResources.store_id)
+        self.state = cache(HostResources.state)
+        self.moved = cache(HostResources.moved)
 
 
 class _Pending:
@@ -98,12 +109,12 @@ class _Pending:
         if watch.listed:
             self.stores.add(None)
 
-    def read(self, watch: Watch) -> list[ServerEvent]:
+    def read(self, watch: Watch, reads: _Reads) -> list[ServerEvent]:
         """Return the notices for *watch* of what differs from what it knows."""
-        states = watch.read_states({uri for uri, _ in self.uris} & watch.uris)
+        states = watch.read_states({uri for uri, _ in self.uris} & watch.uris, reads)
         own = {uri for uri, store in self.uris if store is None or store in watch.stores}
         notices = list[ServerEvent]()
-        if self._list_changed(watch):
+        if self._list_changed(watch, reads):
             notices.append(ResourcesListChanged())
         for uri, state in sorted(states.items()):
             if uri in own and (state is None or state != watch.states.get(uri)):
@@ -111,9 +122,9 @@ class _Pending:
         watch.states |= states
         return notices
 
-    def _list_changed(self, watch: Watch) -> bool:
+    def _list_changed(self, watch: Watch, reads: _Reads) -> bool:
         return bool(self.stores & {*watch.stores, None}) or any(
-            store in watch.stores and watch.resources.moved(store, memory_id, ids)
+            store in watch.stores and reads.moved(watch.resources, store, memory_id, frozenset(ids))
             for (store, memory_id), ids in self.versions.items()
         )
 
@@ -231,7 +242,7 @@ class ChangeHub:
             self._opened = self._follow()
         await self._opened.wait()
         chosen = list(uris)
-        watch.states |= await self._run(lambda: watch.read_states(chosen))
+        watch.states |= await self._run(lambda: watch.read_states(chosen, _Reads()))
 
     def close(self) -> None:
         """Send no more notices."""
@@ -283,19 +294,29 @@ class ChangeHub:
     def _flush(self) -> None:
         self._timer = None
         self._match()
-        for watch, pending in self._pending.items():
-            if pending:
-                self._pending[watch] = _Pending()
-                task = asyncio.ensure_future(self._notify(watch, pending))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+        due = [(watch, pending) for watch, pending in self._pending.items() if pending]
+        for watch, _ in due:
+            self._pending[watch] = _Pending()
+        for first in range(0, len(due), TOGETHER):
+            task = asyncio.ensure_future(self._notify(due[first : first + TOGETHER]))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    async def _notify(self, watch: Watch, pending: _Pending) -> None:
-        try:
-            if not await watch.allowed():
+    async def _notify(self, due: list[tuple[Watch, _Pending]]) -> None:
+        allowed = await asyncio.gather(*(watch.allowed() for watch, _ in due))
+        for (watch, _), may_read in zip(due, allowed, strict=True):
+            if not may_read:
                 self.drop(watch)
-                return
-            notices = await self._run(lambda: pending.read(watch))
+        due = [each for each, may_read in zip(due, allowed, strict=True) if may_read]
+        notices = await self._run(lambda: _read_all(due))
+        await asyncio.gather(
+            *(self._send(watch, each) for (watch, _), each in zip(due, notices, strict=True))
+        )
+
+    async def _send(self, watch: Watch, notices: list[ServerEvent] | HoldfastError) -> None:
+        try:
+            if isinstance(notices, HoldfastError):
+                raise notices
             async with asyncio.timeout(self._sending):
                 for notice in notices:
                     await watch.send(notice)
@@ -303,6 +324,17 @@ class ChangeHub:
         except (HoldfastError, TimeoutError) as error:
             _log.debug("a subscriber is dropped: %s", type(error).__name__)
             self.drop(watch)
+
+
+def _read_all(due: list[tuple[Watch, _Pending]]) -> list[list[ServerEvent] | HoldfastError]:
+    """Return the notices of each subscriber, or why it cannot be notified."""
+    reads, found = _Reads(), list[list[ServerEvent] | HoldfastError]()
+    for watch, pending in due:
+        try:
+            found.append(pending.read(watch, reads))
+        except HoldfastError as error:
+            found.append(error)
+    return found
 
 
 def _touched(event: Event, uris: set[str]) -> Iterator[str]:
