@@ -18,8 +18,8 @@ WAIT = 60
 class HeldMemories(UserMemories):
     """Memories that wait, each time one is opened, until they are released."""
 
-    def __init__(self, hf: Holdfast, user: str = "ada") -> None:
-        super().__init__(hf, user=user)
+    def __init__(self, hf: Holdfast, namespace: str = "chat") -> None:
+        super().__init__(hf, user="ada", namespace=namespace)
         self._begun, self._released = threading.Event(), threading.Event()
 
     def longterm(self, user: str, namespace: str | None = None) -> LongTermMemory | None:

@@ -391,18 +391,23 @@ async def written(service: HoldfastMemoryService, name: str, found: Sequence[Mem
         await service.add_events_to_memory(**SCOPE, events=[event("e9", PARIS)])
     elif name == "memory":
         await service.add_memory(**SCOPE, memories=[memory(PARIS)])
+    elif name == "tool":
+        held = service._memories  # pyright: ignore[reportPrivateUsage] - the seam of a test
+        [tool] = [each for each in tools_for(*held.tools()) if each.name == "ltm_remember"]
+        unused: Any = None
+        await tool.run_async(args={"text": PARIS}, tool_context=unused)
     else:
         await service.delete_memory(**SCOPE, memory_id=found[0].id)
 
 
-@pytest.mark.parametrize("name", ["session", "events", "memory", "delete"])
+@pytest.mark.parametrize("name", ["session", "events", "memory", "delete", "tool"])
 @pytest.mark.parametrize("target", ["memory", "http"], indirect=True)
 async def test_a_write_that_is_cancelled_is_done(
     hf: Holdfast, service: HoldfastMemoryService, name: str
 ) -> None:
     await service.add_session_to_memory(session(event("e1", ROME)))
     found = await search(service, "Rome")
-    held = HeldMemories(hf)
+    held = HeldMemories(hf, namespace="adk:travel")
     service._memories = held  # pyright: ignore[reportPrivateUsage] - the seam of a test
 
     await held.cancel(written(service, name, found))
@@ -442,6 +447,8 @@ def test_off_means_off_and_says_so_once(
             service = HoldfastMemoryService(hf)
             assert len(caplog.messages) == 1
             assert asyncio.run(use(service)) == []
+        with pytest.raises(InvalidInput):
+            asyncio.run(search(service, "Rome", user=""))
 
         assert service.enabled is False
         assert len(caplog.messages) == 1

@@ -258,6 +258,17 @@ async def test_a_put_that_is_cancelled_is_done(hf: Holdfast, block: HoldfastMemo
 
 
 @in_memory
+async def test_a_tool_that_is_cancelled_is_done(hf: Holdfast) -> None:
+    held = HeldMemories(hf)
+    theirs = tools_for(*held.tools())
+    [tool] = [cast("Any", each) for each in theirs if each.metadata.name == "ltm_remember"]
+
+    await held.cancel(tool.acall(text="Ada prefers tabs"))
+
+    assert [each.text for each in hf.longterm_data("ada").list().data] == ["Ada prefers tabs"]
+
+
+@in_memory
 async def test_a_secret_is_not_kept_and_logged_by_its_reason(
     hf: Holdfast, block: HoldfastMemoryBlock, caplog: pytest.LogCaptureFixture
 ) -> None:

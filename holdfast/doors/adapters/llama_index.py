@@ -8,6 +8,8 @@ from holdfast.doors.adapters.blocks import BUDGET, UserMemories, latest
 from holdfast.doors.adapters.conversation import plain_name
 from holdfast.doors.adapters.tools import finished, offered, required, result_of
 from holdfast.ground.errors import MissingExtra, ToolRefused
+from holdfast.library.aio import AsyncHoldfast
+from holdfast.library.holdfast import Holdfast
 from holdfast.tools.base import Tool
 
 try:
@@ -45,7 +47,7 @@ class HoldfastMemoryBlock(BaseMemoryBlock[str]):
     _memories: UserMemories = PrivateAttr()
     _user: str = PrivateAttr()
 
-    def __init__(self, *, hf: Any, user: str, **fields: Any) -> None:
+    def __init__(self, *, hf: "Holdfast | AsyncHoldfast", user: str, **fields: Any) -> None:
         models = {name: fields.pop(name, None) for name in _MODELS}
         super().__init__(**fields)
         self._user = required("user", user)
