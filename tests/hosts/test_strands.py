@@ -1,6 +1,6 @@
 """Strands on long-term memory: its memory store, its agents, and our tools for them.
 
-Strands has no store of its own in its package to run the cases on.
+The cases of the contract run on a store of Strands' own too, which agrees.
 """
 
 import asyncio
@@ -20,11 +20,13 @@ from strands.memory import (
     InvocationTrigger,
     MemoryEntry,
     MemoryManager,
+    MemoryStore,
 )
 from strands.models.model import Model
 from strands.types.content import ContentBlock, Message, Messages
 from strands.types.streaming import StreamEvent
 from strands.types.tools import ToolSpec, ToolUse
+from strands.vended_memory_stores.test_memory_store import TestMemoryStore
 
 import holdfast
 from holdfast import tools
@@ -37,9 +39,13 @@ from holdfast.memories.longterm.records import Recalled
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["memory", "postgres", "http", "aio"])
+OURS = ("memory", "postgres", "http", "aio")
+STRANDS = "TestMemoryStore"
+
+
+@pytest.fixture(params=OURS)
 def target(request: pytest.FixtureRequest) -> str:
-    """Name what the store is on."""
+    """Name what the store is on: our handles, or a store of Strands' own, which must agree."""
     return request.param
 
 
@@ -48,6 +54,14 @@ def store(handle: Any) -> HoldfastMemoryStore:
     return HoldfastMemoryStore(handle, user="ada")
 
 
+@pytest.fixture
+def any_store(request: pytest.FixtureRequest, target: str) -> MemoryStore:
+    if target == STRANDS:
+        return TestMemoryStore(name="holdfast", persist=False)
+    return request.getfixturevalue("store")
+
+
+theirs_too = pytest.mark.parametrize("target", [*OURS, STRANDS], indirect=True)
 in_memory = pytest.mark.parametrize("target", ["memory"], indirect=True)
 
 TABS = "Ada prefers tabs over spaces"
@@ -78,8 +92,62 @@ def numbered(*numbers: int) -> AddMessagesContext:
 # The contract.
 
 
-async def test_what_was_added_is_found(store: HoldfastMemoryStore) -> None:
+@theirs_too
+async def test_what_was_added_is_found_by_a_manager(any_store: MemoryStore) -> None:
+    manager = MemoryManager(stores=[any_store])
+    await manager.add(TABS, {"metadata": {"kind": "preference"}})
+
+    [entry] = await manager.search("tabs or spaces?")
+
+    assert (entry.content, entry.store_name) == (TABS, "holdfast")
+    assert (entry.metadata or {})["kind"] == "preference"
+
+
+@theirs_too
+async def test_nothing_fitting_is_nothing(any_store: MemoryStore) -> None:
+    assert await any_store.search("tabs") == []
+    await any_store.add(TABS)
+
+    assert await any_store.search("quantum chromodynamics") == []
+    assert await any_store.search(" ") == []
+
+
+@theirs_too
+async def test_the_same_text_again_is_kept_once(any_store: MemoryStore) -> None:
+    for _ in range(2):
+        await any_store.add(TABS)
+
+    assert texts(await any_store.search("tabs")) == [TABS]
+
+
+@theirs_too
+async def test_the_best_are_found_first(any_store: MemoryStore) -> None:
+    for text in (TABS, "Ada sailed to Rome", "Ada sailed to Rome in spring", "Rome is old"):
+        await any_store.add(text)
+
+    found = await any_store.search("sailed to Rome in spring", {"max_search_results": 2})
+
+    assert [each.content for each in found] == [
+        *("Ada sailed to Rome in spring", "Ada sailed to Rome")
+    ]
+
+
+@theirs_too
+async def test_what_a_model_is_shown_enters_no_transcript(any_store: MemoryStore) -> None:
+    await any_store.add(TABS)
+    model = ScriptedModel("Tabs.")
+    agent = agent_of(model, any_store)
+
+    await agent.invoke_async("Tabs or spaces?")
+
+    [block] = model.blocks()
+    assert TABS in block
+    assert "prefers" not in json.dumps(agent.messages)
+
+
+async def test_an_entry_has_its_id_and_why_it_matches(store: HoldfastMemoryStore) -> None:
     await store.add(TABS, {"kind": "preference", "importance": 0.9})
+    await store.add(" ")
 
     [entry] = await store.search("tabs or spaces?")
 
@@ -90,22 +158,6 @@ async def test_what_was_added_is_found(store: HoldfastMemoryStore) -> None:
     assert 0 < about["score"] <= 1
     assert "tab" in about["why"]
     json.dumps(about)
-
-
-async def test_nothing_fitting_is_nothing(store: HoldfastMemoryStore) -> None:
-    assert await store.search("tabs") == []
-    await store.add(TABS)
-
-    assert await store.search("quantum chromodynamics") == []
-    assert await store.search(" ") == []
-
-
-async def test_the_same_text_again_is_kept_once(store: HoldfastMemoryStore) -> None:
-    for _ in range(2):
-        await store.add(TABS)
-    await store.add(" ")
-
-    assert texts(await store.search("tabs")) == [TABS]
 
 
 @pytest.mark.parametrize(("most", "count"), [(None, 5), (3, 3), (0, 0), (-1, 0), (1_000, 8)])
@@ -396,7 +448,7 @@ class ScriptedModel(Model):
         return [(each["status"], str(each["content"])) for each in results]
 
 
-def agent_of(model: ScriptedModel, *stores: HoldfastMemoryStore, **more: Any) -> Agent:
+def agent_of(model: ScriptedModel, *stores: MemoryStore, **more: Any) -> Agent:
     manager = MemoryManager(stores=[*stores]) if stores else None
     return Agent(model=model, memory_manager=manager, callback_handler=None, **more)
 
