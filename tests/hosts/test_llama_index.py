@@ -1,6 +1,7 @@
 """LlamaIndex on long-term memory: a block of its memory, its agents, and our tools for them.
 
-Its own block that searches needs a model for embeddings, so no case can run on both.
+The cases that need no search run on LlamaIndex's own block of facts too. Its block that searches
+needs a vector store with texts, and its package has none.
 """
 
 import json
@@ -14,8 +15,8 @@ from hosts.holding import HeldMemories, holding
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.base.llms.types import ChatMessage, TextBlock, ThinkingBlock, ToolCallBlock
 from llama_index.core.llms.mock import MockFunctionCallingLLM
-from llama_index.core.memory import Memory
-from llama_index.core.memory.memory import InsertMethod
+from llama_index.core.memory import FactExtractionMemoryBlock, Memory
+from llama_index.core.memory.memory import BaseMemoryBlock, InsertMethod
 from pydantic import PrivateAttr
 
 import holdfast
@@ -31,9 +32,14 @@ pytestmark = pytest.mark.anyio
 OPENING, CLOSING = "<recalled-memories>", "</recalled-memories>"
 
 
-@pytest.fixture(params=["memory", "postgres", "http", "aio"])
+OURS = ("memory", "postgres", "http", "aio")
+FACTS = "FactExtractionMemoryBlock"
+TABS = "I prefer tabs over spaces."
+
+
+@pytest.fixture(params=OURS)
 def target(request: pytest.FixtureRequest) -> str:
-    """Name what the block is on."""
+    """Name what the block is on: our handles, or LlamaIndex's own block, which must agree."""
     return request.param
 
 
@@ -42,6 +48,15 @@ def block(handle: Any) -> HoldfastMemoryBlock:
     return HoldfastMemoryBlock(hf=handle, user="ada")
 
 
+@pytest.fixture
+def any_block(request: pytest.FixtureRequest, target: str) -> BaseMemoryBlock[str]:
+    """Return the block of the target; the model of LlamaIndex's own finds one fact."""
+    if target == FACTS:
+        return FactExtractionMemoryBlock(llm=ScriptedLLM(*[f"<fact>{TABS}</fact>"] * 9))
+    return request.getfixturevalue("block")
+
+
+theirs_too = pytest.mark.parametrize("target", [*OURS, FACTS], indirect=True)
 in_memory = pytest.mark.parametrize("target", ["memory"], indirect=True)
 
 
@@ -67,6 +82,49 @@ def remember(hf: Holdfast, *texts: str, user: str = "ada") -> None:
 
 
 # The contract.
+
+
+async def shown_by(memory: Memory, text: str) -> list[str]:
+    """Return the texts of a request with the message *text*."""
+    await memory.aput(user(text))
+    return [each.content or "" for each in await memory.aget()]
+
+
+LONG = [user("Tell me a long story about the harbour, please."), bot("Once upon a time. " * 9)]
+
+
+@theirs_too
+async def test_what_leaves_short_term_memory_is_in_the_next_request(
+    any_block: BaseMemoryBlock[str],
+) -> None:
+    memory = memory_of(any_block, token_limit=60, token_flush_size=10)
+    await memory.aput_messages([user(TABS), bot("Noted."), *LONG])
+
+    system, *rest = await shown_by(memory, "Tabs or spaces?")
+
+    assert TABS in system
+    assert TABS not in str(rest)
+    assert f"<{any_block.name}>" not in str(await memory.aget_all())
+
+
+@theirs_too
+async def test_an_empty_block_is_not_in_a_request(any_block: BaseMemoryBlock[str]) -> None:
+    assert await any_block.aget([user("Tabs?")]) == ""
+    assert await shown_by(memory_of(any_block), "Tabs?") == ["Tabs?"]
+
+
+@theirs_too
+async def test_what_leaves_short_term_memory_is_ignored_where_the_block_says_so(
+    any_block: BaseMemoryBlock[str],
+) -> None:
+    any_block.accept_short_term_memory = False
+    memory = memory_of(any_block, token_limit=60, token_flush_size=10)
+    await memory.aput_messages([user(TABS), bot("Noted."), *LONG])
+    assert await any_block.aget([user("Tabs or spaces?")]) == ""
+
+    await any_block.aput([user(TABS)])
+
+    assert TABS in await any_block.aget([user("Tabs or spaces?")])
 
 
 async def test_what_was_put_is_got_for_the_last_message_of_the_user(
@@ -122,18 +180,6 @@ async def test_a_conversation_that_is_put_again_is_kept_once(
     await block.aput(said, session_id="s1")
 
     assert len(turns(hf)) == 4
-
-
-@in_memory
-async def test_what_short_term_memory_drops_is_ignored_where_the_block_says_so(
-    hf: Holdfast,
-) -> None:
-    block = HoldfastMemoryBlock(hf=hf, user="ada", accept_short_term_memory=False)
-
-    await block.aput([user("I prefer tabs.")], from_short_term_memory=True)
-    await block.aput([user("I prefer Rome.")])
-
-    assert [text for _, text, _ in turns(hf)] == ["I prefer Rome."]
 
 
 CITIES = ("Rome", "Paris", "Vienna", "Madrid", "Lisbon")
@@ -345,7 +391,7 @@ class ScriptedLLM(MockFunctionCallingLLM):
         return [each.content or "" for each in self.requests[request]]
 
 
-def memory_of(*blocks: HoldfastMemoryBlock, session: str = "s2", **options: Any) -> Memory:
+def memory_of(*blocks: BaseMemoryBlock[str], session: str = "s2", **options: Any) -> Memory:
     """Return a memory; the host's types of its options are incomplete."""
     return cast("Any", Memory).from_defaults(session_id=session, memory_blocks=[*blocks], **options)
 
