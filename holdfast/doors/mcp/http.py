@@ -4,7 +4,7 @@ The owners of a request follow from its credential, and from what its headers or
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Protocol, cast, get_args
 from urllib.parse import parse_qsl
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from holdfast.doors.mcp.changes import ChangeHub, Run, feed_of
 from holdfast.doors.mcp.owners import GRAPH, HostMemories, Owners, Profile
 from holdfast.doors.mcp.server import CallLimit, Context, Host, MemoryServer, host_of
-from holdfast.ground.errors import HoldfastError, InvalidInput, ScopeDenied
+from holdfast.ground.errors import HoldfastError, InvalidInput, NotFound, ScopeDenied
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import Actor, checked_name
 from holdfast.library.holdfast import Holdfast
@@ -301,7 +301,7 @@ def _of_session(session_id: str, hf: Holdfast, requested: RequestedOwners) -> Ow
     _refuse_other("user", requested.user, None)
     _refuse_other("agent", requested.agent, None)
     attached = {each.memory_store_id: each for each in hf.sessions.resources(session_id)}
-    names = {id: hf.memory_stores.retrieve(id).name for id in attached}
+    names = _names_of(attached, hf)
     chosen = [id for id, name in names.items() if requested.store in {None, id, name}]
     if requested.store is not None and not chosen:
         _refuse_other("store", requested.store, None)
@@ -315,3 +315,12 @@ def _of_session(session_id: str, hf: Holdfast, requested: RequestedOwners) -> Ow
     id = chosen[0] if chosen else None
     read_only = id is not None and attached[id].access == "read_only"
     return Owners(store=id, profile=requested.profile, read_only=requested.read_only or read_only)
+
+
+def _names_of(ids: Iterable[str], hf: Holdfast) -> dict[str, str]:
+    """Return the names of stores by id; those that were deleted are left out."""
+    names = dict[str, str]()
+    for id in ids:
+        with suppress(NotFound):
+            names[id] = hf.memory_stores.retrieve(id).name
+    return names

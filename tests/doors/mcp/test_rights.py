@@ -315,6 +315,21 @@ async def test_a_change_names_the_key_or_the_session_that_made_it(
             assert version["by"] == id
 
 
+async def test_a_session_reaches_what_is_left_of_its_stores(
+    hf: Holdfast, url: str, store: str, mode: str
+) -> None:
+    other = hf.memory_stores.create(name="Other").id
+    secret = token(hf, store, other)
+    hf.memory_stores.delete(other)
+    async with connected(url, "", mode, secret=secret) as client:
+        assert (await client.read_resource(f"holdfast://stores/{store}/a.md")).contents
+
+    hf.memory_stores.delete(store)
+    async with connected(url, "", mode, secret=secret) as client:
+        assert await tools(client) == []
+        assert (await client.list_resources()).resources == []
+
+
 async def test_a_session_without_a_store_has_no_tools(hf: Holdfast, url: str) -> None:
     async with connected(url, secret=token(hf)) as client:
         assert await tools(client) == []
