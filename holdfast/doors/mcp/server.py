@@ -300,10 +300,6 @@ class MemoryServer:
             ) from None
         except InvalidInput as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
-        except EngineFault:
-            raise
-        except HoldfastError as error:
-            raise MCPError(types.INTERNAL_ERROR, str(error)) from None
 
     async def _subscribe(
         self, ctx: Context, params: types.SubscribeRequestParams
@@ -419,10 +415,12 @@ def _is_tool_error(result: HandlerResult) -> bool:
 
 
 def _fault(error: Exception) -> MCPError:
-    """Log the class and place of *error*; return an error without its text.
+    """Return *error* as one of the protocol.
 
-    The text may repeat what a client sent.
+    Of a fault of ours, class and place are logged; its text may repeat what a client sent.
     """
+    if isinstance(error, HoldfastError) and not isinstance(error, EngineFault):
+        return MCPError(types.INTERNAL_ERROR, str(error))
     frames = traceback.extract_tb(error.__traceback__)
     where = " < ".join(f"{each.name}:{each.lineno}" for each in reversed(frames[-4:]))
     _log.error("a request failed: %s at %s", type(error).__name__, where)

@@ -367,3 +367,16 @@ async def test_a_store_that_was_deleted_is_no_longer_listed_or_found(
             f"holdfast://stores/{again}",
             f"holdfast://stores/{again}/b.md",
         ]
+
+
+async def test_a_name_of_several_stores_is_answered_with_their_ids(hf: Holdfast, mode: str) -> None:
+    ids = [hf.memory_stores.create(name="Notes").id for _ in range(2)]
+    async with hosted(hf, NOTES, mode) as client:
+        for request in (
+            client.list_resources(),
+            client.read_resource(f"holdfast://stores/{ids[0]}"),
+            client.get_prompt("briefing"),
+        ):
+            with pytest.raises(MCPError) as caught:
+                await request
+            assert all(each in caught.value.error.message for each in ids)
