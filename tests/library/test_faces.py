@@ -12,18 +12,18 @@ from holdfast.library.bridges import Saved
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open as open_here
 from holdfast.library.remote.durable import RemoteDurable, RemoteDurableRun, RemoteEntries
-from holdfast.library.remote.handle import RemoteHoldfast
-from holdfast.library.remote.longterm import RemoteLongTermData, RemoteLongTermMemory
-from holdfast.library.remote.runs import RemoteNetworkRuns, RemoteRuns, RemoteThreads
-from holdfast.library.remote.stores import (
+from holdfast.library.remote.handle import (
     RemoteAgents,
     RemoteEnvironments,
+    RemoteHoldfast,
     RemoteKeys,
     RemoteMemories,
     RemoteMemoryStores,
     RemoteSessions,
     RemoteVersions,
 )
+from holdfast.library.remote.longterm import RemoteLongTermData, RemoteLongTermMemory
+from holdfast.library.remote.runs import RemoteNetworkRuns, RemoteRuns, RemoteThreads
 from holdfast.library.remote.streams import RemoteEvents
 from holdfast.memories.durable.markdown.transfer import Mode
 from holdfast.memories.durable.memory import DurableEntries, DurableMemory, DurableRun

@@ -1,45 +1,111 @@
-"""Remote handle: the methods of Holdfast, over HTTP."""
+"""Remote handle: the methods of Holdfast, and its memory stores and sessions, over HTTP."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self, cast
+from typing import Any, Final, NoReturn, Self, cast
 
 from msgspec.structs import replace
 
 from holdfast import library, memories
 from holdfast.engines.base import Engine
 from holdfast.ground.clock import SystemClock
-from holdfast.ground.errors import HoldfastError, InvalidInput, NotAuthenticated, Unsupported
+from holdfast.ground.errors import (
+    HoldfastError,
+    InvalidInput,
+    NotAuthenticated,
+    NotFound,
+    PathTaken,
+    Unsupported,
+)
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import LongTermSpec
 from holdfast.library.operations.durable import FORGET
-from holdfast.library.remote.calls import MemoryRequests, decoded, identity
+from holdfast.library.operations.sessions import AGENTS, ENVIRONMENTS, KEYS, SESSIONS
+from holdfast.library.operations.stores import MEMORIES, MEMORY_STORES, VERSIONS
+from holdfast.library.remote.calls import (
+    MemoryRequests,
+    RemoteMemory,
+    Settle,
+    decoded,
+    identity,
+    perform,
+    remote_memory,
+    requests_of,
+)
 from holdfast.library.remote.client import Connections, WireClient
 from holdfast.library.remote.durable import remote_durable, remote_workspace
 from holdfast.library.remote.longterm import longterm, longterm_data
 from holdfast.library.remote.runs import RemoteNetworkRuns, RemoteRuns, RemoteThreads
-from holdfast.library.remote.stores import (
-    RemoteAgents,
-    RemoteEnvironments,
-    RemoteKeys,
-    RemoteMemoryStores,
-    RemoteSessions,
-)
 from holdfast.library.remote.streams import RemoteEvents
 from holdfast.library.spans import DURABLE, traced
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import AgentSummary, DurableLimits, LimitsChanged, Swept
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions
-from holdfast.memories.stores.records import Identity
+from holdfast.memories.stores.memories import Memories
+from holdfast.memories.stores.records import Deleted, Identity, Memory
+from holdfast.memories.stores.sessions import Sessions
 
 _log = logging.getLogger(__name__)
+
+# After a broken connection a write may have been done. A create and a delete are safe to repeat:
+# the second response shows the result of the first. The outcome of any other write stays unknown.
+
+
+def _created(memories: Memories, arguments: Mapping[str, Any]) -> Memory:
+    """Create the memory again, or return an equal one of ours at its path."""
+    try:
+        return perform(memories, "create", arguments)
+    except PathTaken as taken:
+        place, id = {"memory_store_id": arguments["memory_store_id"]}, taken.conflicting_memory_id
+        requests = requests_of(memories)
+        found = memories.retrieve(id, **place)
+        head = RemoteVersions(requests).retrieve(found.memory_version_id, **place, view="basic")
+        same = (found.path, found.content) == (arguments["path"], arguments["content"])
+        if not same or head.created_by != identity(requests.client).actor:
+            raise
+        return memories.retrieve(id, **place, view=arguments["view"] or "basic")
+
+
+def _deleted(kind: Any) -> Mapping[str, Settle]:
+    """Return how to repeat a delete: an object that is not found was deleted before."""
+
+    def settle(memory: object, arguments: Mapping[str, Any]) -> Deleted:
+        try:
+            return perform(memory, "delete", arguments)
+        except NotFound:
+            return Deleted(id=next(iter(arguments.values())), type=kind)
+
+    return {"delete": settle}
+
+
+RemoteMemories: Final = remote_memory(
+    MEMORIES, settle={"create": _created, **_deleted("memory_deleted")}
+)
+RemoteVersions: Final = remote_memory(VERSIONS)
+
+
+class _StoresParts(RemoteMemory):
+    def __init__(self, requests: MemoryRequests) -> None:
+        super().__init__(requests)
+        self.memories, self.memory_versions = RemoteMemories(requests), RemoteVersions(requests)
+
+
+RemoteMemoryStores: Final = remote_memory(
+    MEMORY_STORES, _StoresParts, settle=_deleted("memory_store_deleted")
+)
+RemoteSessions: Final = remote_memory(
+    SESSIONS, settle=_deleted("session_deleted"), note=Sessions.note
+)
+RemoteAgents: Final = remote_memory(AGENTS)
+RemoteEnvironments: Final = remote_memory(ENVIRONMENTS)
+RemoteKeys: Final = remote_memory(KEYS)
 
 
 class RemoteHoldfast:
