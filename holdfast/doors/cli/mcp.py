@@ -49,7 +49,11 @@ def mcp(
         ),
     ] = None,
 ) -> None:
-    """Serve memory to one host of the Model Context Protocol, over stdio."""
+    """Serve memory to one host of the Model Context Protocol, over stdio.
+
+    Without options: your long-term memory, and notes in the store `Notes`. With --import or
+    --export a knowledge graph is moved, and nothing is served.
+    """
     chosen = _profile(profile)
     _check_name("--user", user)
     _check_name("--agent", agent)
