@@ -344,6 +344,16 @@ async def test_runs_at_once_are_each_for_their_user(hf: Holdfast) -> None:
         assert [text for _, text, _ in texts(hf, name)] == [f"I am {name}.", "Done."]
 
 
+async def test_sessions_of_any_name_are_threads_of_their_own(hf: Holdfast) -> None:
+    names = ["a:b", "a", "A", "é", "e\u0301", "%", "a/b", "a.b", "..", "\n", "x" * 300, "x" * 301]
+    agent = agent_of(ScriptedClient(), HoldfastContextProvider(hf, user="ada"))
+
+    for name in names:
+        await agent.run("Hi.", session=AgentSession(session_id=name))
+
+    assert len({thread for _, _, thread in texts(hf, "ada")}) == len(names)
+
+
 async def test_two_providers_of_one_agent_have_names_that_differ(hf: Holdfast) -> None:
     remembered(hf, "Ada prefers tabs")
     remembered(hf, "The team prefers spaces over tabs", user="team")

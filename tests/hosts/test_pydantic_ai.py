@@ -352,6 +352,16 @@ async def test_users_that_look_alike_are_apart(hf: Holdfast) -> None:
     assert found == [f"My number is {number}." for number in range(len(LOOK_ALIKES))]
 
 
+async def test_conversations_of_any_name_are_threads_of_their_own(hf: Holdfast) -> None:
+    names = ["a:b", "a", "A", "é", "e\u0301", "%", "a/b", "a.b", "..", "\n", "x" * 300, "x" * 301]
+    agent = agent_of(Script(), HoldfastMemory(hf, user="ada"))
+
+    for name in names:
+        await agent.run("Hi.", conversation_id=name)
+
+    assert len({thread for _, _, thread in texts(hf, "ada")}) == len(names)
+
+
 async def test_two_memories_of_one_agent_have_an_id_each(hf: Holdfast) -> None:
     remembered(hf, "Ada prefers tabs")
     remembered(hf, "The team prefers spaces over tabs", user="team")

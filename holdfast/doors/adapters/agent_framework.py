@@ -78,8 +78,9 @@ class HoldfastContextProvider(ContextProvider):
         """Add what the agent knows, what is recalled, and the tools."""
         del agent, state
         memories, user = self._memories, self._memories.user(session)
-        if hydration := await finished(lambda: memories.hydration(session)):
-            context.extend_instructions(self.source_id, hydration)
+        if memories.agent(session) is not None:
+            hydration = await finished(lambda: memories.hydration(session))
+            context.extend_instructions(self.source_id, hydration or ())
         said = [each.text for each in context.input_messages if each.role == "user"]
         if block := await memories.ablock(user, latest(said)):
             shown = Message("user", [block], additional_properties={_BLOCK: True})

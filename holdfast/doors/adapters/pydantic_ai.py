@@ -135,7 +135,7 @@ class HoldfastMemory(AbstractCapability[Any]):
         """Put what the agent knows after the instructions of this request."""
         # Instructions that are given earlier than here are written into the history.
         run = self._run
-        if run.hydration is None:
+        if run.hydration is None and self.agent is not None:
             run.hydration = await finished(lambda: self._memories.hydration(ctx))
         if not run.hydration:
             return request_context
