@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import threading
 from functools import partial
 
 import httpx2
@@ -185,7 +186,7 @@ async def test_a_server_offers_tools_prompts_and_resources_and_nothing_else(
     assert offered["resources"] == {"subscribe": True, "list_changed": True}
 
 
-def test_the_access_log_has_no_owner_and_no_argument(
+async def test_the_access_log_has_no_owner_and_no_argument(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     mark = "xyzzy"
@@ -194,10 +195,17 @@ def test_the_access_log_has_no_owner_and_no_argument(
         call = {"name": "ltm_remember", "arguments": {"text": mark}}
         body = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}
         answer = post(f"{url}?user={mark}", body, mcp_session_id=session)
+        # A request is logged once its response has been sent.
+        async with asyncio.timeout(60):
+            while len(logged := access_log(caplog)) < 2:
+                await asyncio.to_thread(threading.Event().wait, 0.01)
     assert not answer.json()["result"]["isError"]
-    logged = [each.getMessage() for each in caplog.records if each.name == "holdfast.access"]
     assert [each.rsplit(" ", 2)[0] for each in logged] == ["POST /mcp 200", "POST /mcp 200"]
     assert mark not in caplog.text
+
+
+def access_log(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.name == "holdfast.access"]
 
 
 def test_a_body_of_more_than_a_mebibyte_is_refused(url: str) -> None:
