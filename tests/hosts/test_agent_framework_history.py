@@ -26,7 +26,7 @@ from holdfast.doors.adapters.agent_framework import HoldfastHistoryProvider, too
 from holdfast.errors import InvalidInput, ScopeDenied
 from holdfast.library.holdfast import Holdfast
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:.*FILE_HISTORY")]
 
 WAIT = 60
 OURS = ("memory", "postgres", "http")
