@@ -16,7 +16,7 @@ from statistics import median
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
-from measure import Bench, Round, Side, Timing, main, one_by_one, paired
+from measure import Bench, Round, Side, Timing, main, paired
 from served import CONNECTIONS, HOLDFAST, Served, serving
 from texts import Texts
 
@@ -232,23 +232,29 @@ def _stdio(bench: Bench, path: Path, asked: list[str]) -> None:
         ltm = hf.longterm(USER, enabled=True)
         assert ltm is not None
 
-        def floor() -> Timing:
-            call = one_by_one(number, lambda n: ltm.recall(asked[n % len(asked)], RESULTS))
-            echo = one_by_one(number, lambda n: bare.call("echo", text=asked[n % len(asked)]))
-            return Timing(each=call.each + 1.5 * echo.each)
+        sides: list[Callable[[str], object]] = [
+            lambda question: ours.call("ltm_recall", query=question),
+            lambda question: ltm.recall(question, RESULTS),
+            lambda question: bare.call("echo", text=question),
+        ]
+        rounds = [_in_turn(sides, asked, number) for _ in range(bench.rounds + 1)]
+    bench.cost(
+        "ltm_recall over stdio",
+        "the library's recall and 1.5 calls of the bare server's tool",
+        1.0,
+        [(mine, Timing(each=call.each + 1.5 * echo.each)) for mine, call, echo in rounds[1:]],
+    )
 
-        bench.cost(
-            "ltm_recall over stdio",
-            "the library's recall and 1.5 calls of the bare server's tool",
-            1.0,
-            paired(
-                lambda: one_by_one(
-                    number, lambda n: ours.call("ltm_recall", query=asked[n % len(asked)])
-                ),
-                floor,
-                bench.rounds,
-            ),
-        )
+
+def _in_turn(sides: list[Callable[[str], object]], asked: list[str], number: int) -> list[Timing]:
+    """Return the median of *number* calls of each side; each question is put to all in turn."""
+    took: list[list[int]] = [[] for _ in sides]
+    for call in range(number):
+        for side, taken in zip(sides, took, strict=True):
+            begun = perf_counter_ns()
+            side(asked[call % len(asked)])
+            taken.append(perf_counter_ns() - begun)
+    return [_median(each) for each in took]
 
 
 @contextmanager
