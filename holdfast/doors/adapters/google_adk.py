@@ -109,7 +109,8 @@ class HoldfastMemoryService(BaseMemoryService):
         """
         user, namespace = _scope(app_name, user_id)
         found = await finished(lambda: self._memories.recalled(user, query, namespace))
-        return SearchMemoryResponse(memories=[_entry(each) for each in found])
+        # One validation of the whole takes half the time of a model for each part.
+        return SearchMemoryResponse.model_validate({"memories": [_entry(each) for each in found]})
 
     async def delete_memory(
         self, *, app_name: str, user_id: str, memory_id: str | None = None
@@ -187,17 +188,18 @@ def _line(text: str) -> str:
     return html.escape(" ".join(text.split()), quote=False)
 
 
-def _entry(found: Recalled) -> MemoryEntry:
+def _entry(found: Recalled) -> dict[str, Any]:
+    """Return *found* as the fields of a MemoryEntry."""
     item, turn = found.item, found.turn
     at = item.created_at if item else turn and (turn.at or turn.created_at)
-    return MemoryEntry(
-        content=types.Content(role="user", parts=[types.Part(text=_line(found.text))]),
-        id=found.id,
-        author=_line(turn.speaker or turn.role) if turn else "user",
-        timestamp=to_rfc3339(at) if at else None,
-        custom_metadata={
+    return {
+        "content": {"role": "user", "parts": [{"text": _line(found.text)}]},
+        "id": found.id,
+        "author": _line(turn.speaker or turn.role) if turn else "user",
+        "timestamp": to_rfc3339(at) if at else None,
+        "custom_metadata": {
             "kind": item.kind if item else None,
             "score": found.score,
             "why": str(found.why["text"]),
         },
-    )
+    }
