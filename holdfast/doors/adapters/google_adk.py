@@ -109,8 +109,7 @@ class HoldfastMemoryService(BaseMemoryService):
         """
         user, namespace = _scope(app_name, user_id)
         found = await finished(lambda: self._memories.recalled(user, query, namespace))
-        # One validation of the whole takes half the time of a model for each part.
-        return SearchMemoryResponse.model_validate({"memories": [_entry(each) for each in found]})
+        return SearchMemoryResponse(memories=[_entry(each) for each in found])
 
     async def delete_memory(
         self, *, app_name: str, user_id: str, memory_id: str | None = None
@@ -188,18 +187,26 @@ def _line(text: str) -> str:
     return html.escape(" ".join(text.split()), quote=False)
 
 
-def _entry(found: Recalled) -> dict[str, Any]:
-    """Return *found* as the fields of a MemoryEntry."""
+_PART: Final = types.Part(text="")
+_CONTENT: Final = types.Content(role="user", parts=[])
+
+
+def _content(text: str) -> types.Content:
+    """Return *text* as a content; a copy takes a quarter of the time of a new one."""
+    return _CONTENT.model_copy(update={"parts": [_PART.model_copy(update={"text": text})]})
+
+
+def _entry(found: Recalled) -> MemoryEntry:
     item, turn = found.item, found.turn
     at = item.created_at if item else turn and (turn.at or turn.created_at)
-    return {
-        "content": {"role": "user", "parts": [{"text": _line(found.text)}]},
-        "id": found.id,
-        "author": _line(turn.speaker or turn.role) if turn else "user",
-        "timestamp": to_rfc3339(at) if at else None,
-        "custom_metadata": {
+    return MemoryEntry(
+        content=_content(_line(found.text)),
+        id=found.id,
+        author=_line(turn.speaker or turn.role) if turn else "user",
+        timestamp=to_rfc3339(at) if at else None,
+        custom_metadata={
             "kind": item.kind if item else None,
             "score": found.score,
             "why": str(found.why["text"]),
         },
-    }
+    )
