@@ -58,6 +58,7 @@ torture: .venv/.tested
 	HOLDFAST_EXAMPLES=full $(BIN)/pytest -n 2 --timeout 7200 tests/memories/durable/test_faults.py
 	HOLDFAST_ALL_SURFACES=1 $(BIN)/pytest -n 2 tests/contracts tests/servers tests/tools tests/doors/adapters
 	HOLDFAST_BENCHES=all $(BIN)/pytest tests/bench
+	$(BIN)/pytest --timeout 600 tests/torture/wheel_install.py
 
 # Write down the versions that the tests ran with; they are what a clean clone installs.
 lock: .venv/.tested
