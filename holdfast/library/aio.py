@@ -219,9 +219,10 @@ class AsyncMemories:
     ) -> list[Match]:
         """Return the memories that best match the words of *query*.
 
-        At most *limit*, 1 to 100. The query is plain text without operators; a part within double
-        quotes must occur as a phrase. Memories with more of the distinct words come first, then by
-        BM25, then by path. Case and accents are ignored. Raises InvalidInput, NotFound.
+        At most *limit*, 1 to 10,000. The query is plain text without operators; a part within
+        double quotes must occur as a phrase. Memories with more of the distinct words come first,
+        then by BM25, then by path. Case and accents are ignored; in JSON an escape counts as the
+        character that it stands for. Raises InvalidInput, NotFound.
         """
         return await self._cross(
             self._of.search, memory_store_id, query, limit=limit, path_prefix=path_prefix

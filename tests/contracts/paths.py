@@ -1,5 +1,6 @@
 """Contract of paths: which are valid, exclusive, renamed, deleted and found."""
 
+import json
 from typing import Any
 
 import pytest
@@ -474,6 +475,50 @@ class SearchContract(GivenAStore):
         assert self.found(hf, store, '"before tabs"') == ["/b"]
 
     @pytest.mark.parametrize(
+        "query", ["world", "spaces", "quoted", "été", "été 漢", '"hello world"', "tabs", "new"]
+    )
+    def test_words_of_json_stay_apart_at_its_escapes(
+        self, hf: Holdfast, store: Store, query: str
+    ) -> None:
+        value = {"a": 'hello\nworld\ttabs\rspaces "quoted" é\bt\fé C:\\new été', "漢\n": 1}
+        written(hf, store, "/raw.json", content=json.dumps(value, ensure_ascii=False))
+        written(hf, store, "/ascii.json", content=json.dumps(value, indent=2))
+        written(hf, store, "/list", content=json.dumps([value]))
+
+        assert sorted(self.found(hf, store, query)) == ["/ascii.json", "/list", "/raw.json"]
+        assert self.found(hf, store, "nworld") == []
+
+    def test_a_backslash_in_text_that_is_no_json_is_no_escape(
+        self, hf: Holdfast, store: Store
+    ) -> None:
+        written(hf, store, "/a.md", content='C:\\new\\tests and "\\u0041da"')
+
+        for query in ("new", "tests", "u0041da"):
+            assert self.found(hf, store, query) == ["/a.md"]
+        assert self.found(hf, store, "ada") == []
+
+    def test_json_that_is_replaced_is_found_by_no_word_of_its_escapes(
+        self, hf: Holdfast, store: Store
+    ) -> None:
+        (memory,) = written(hf, store, "/a.json", content='"hello\\nworld"')
+        update = hf.memory_stores.memories.update
+
+        update(memory.id, memory_store_id=store.id, content='hello\\nworld, "')
+
+        assert self.found(hf, store, "world") == []
+        assert self.found(hf, store, "nworld") == ["/a.json"]
+
+    def test_a_snippet_of_json_is_around_the_hit_after_an_escape(
+        self, hf: Holdfast, store: Store
+    ) -> None:
+        text = "filler " * 100 + "\nneedle \x1b" + "straw " * 100
+        written(hf, store, "/a.json", content=json.dumps({"text": text}))
+
+        (match,) = hf.memory_stores.memories.search(store.id, "needle")
+
+        assert "filler needle straw" in match.snippet
+
+    @pytest.mark.parametrize(
         "query",
         [
             "tabs AND",
@@ -560,10 +605,20 @@ class SearchContract(GivenAStore):
         assert len(search(store.id, "tabs", limit=3)) == 3
         assert len(search(store.id, "tabs", limit=12)) == 12
 
+    def test_more_than_a_hundred_matches_come_if_told(self, hf: Holdfast, store: Store) -> None:
+        written(hf, store, *(f"/{n:03}" for n in range(130)), content="tabs")
+        search = hf.memory_stores.memories.search
+
+        assert len(search(store.id, "tabs", limit=10_000)) == 130
+        assert len(search(store.id, "tabs", limit=101)) == 101
+
     @pytest.mark.surface("http", "error fields cross the wire")
-    def test_a_limit_below_1_is_refused(self, hf: Holdfast, store: Store) -> None:
+    @pytest.mark.parametrize("limit", [0, 10_001])
+    def test_a_limit_outside_1_to_10_000_is_refused(
+        self, hf: Holdfast, store: Store, limit: int
+    ) -> None:
         with pytest.raises(InvalidInput):
-            hf.memory_stores.memories.search(store.id, "tabs", limit=0)
+            hf.memory_stores.memories.search(store.id, "tabs", limit=limit)
 
     def test_a_snippet_is_short_and_around_the_hit(self, hf: Holdfast, store: Store) -> None:
         content = "filler " * 500 + "the needle is here " + "straw " * 500

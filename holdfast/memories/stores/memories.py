@@ -41,7 +41,8 @@ from holdfast.memories.stores.text_index import (
     phrases_of,
     query_words,
     snippet,
-    words_of,
+    unescaped,
+    words_of_memory,
 )
 from holdfast.memories.stores.transaction import (
     MemoryLocation,
@@ -69,6 +70,9 @@ from holdfast.memories.stores.validation import (
 
 EVERY = 2**31 - 1
 
+MATCHES_MAX = 10_000
+"""Matches of one search: as many as a store holds, unless it is configured otherwise."""
+
 BATCH = 20
 """Contents read at a time: a phrase may be searched in every memory of a store."""
 
@@ -88,7 +92,8 @@ def search(
         encoded("q", query)
         if not query.strip():
             raise InvalidInput("q", "must not be blank", next="Send at least one word.")
-        rows, prefix = check_limit(limit, default=10), checked_prefix(path_prefix)
+        rows = check_limit(limit, default=10, most=MATCHES_MAX)
+        prefix = checked_prefix(path_prefix)
     words, phrases = query_words(query), phrases_of(query)
     sql = context.sql
 
@@ -129,14 +134,14 @@ def _with_phrases(
     found: Iterator[tuple[Memory, _Hit]], phrases: list[list[str]]
 ) -> Iterator[tuple[Memory, _Hit]]:
     for memory, hit in found:
-        words = words_of(memory.path) + words_of(memory.content or "") if phrases else []
+        words = words_of_memory(memory.path, memory.content or "") if phrases else []
         if all(holds_phrase(words, phrase) for phrase in phrases):
             yield memory, hit
 
 
 def _match(memory: Memory, score: float, words: list[str]) -> Match:
     basic = msgspec.structs.replace(memory, content=None)
-    return Match(memory=basic, score=score, snippet=snippet(memory.content or "", words))
+    return Match(memory=basic, score=score, snippet=snippet(unescaped(memory.content or ""), words))
 
 
 HEADS_AT_ONCE = 100
@@ -438,9 +443,10 @@ class Memories:
     ) -> "list[Match]":
         """Return the memories that best match the words of *query*.
 
-        At most *limit*, 1 to 100. The query is plain text without operators; a part within double
-        quotes must occur as a phrase. Memories with more of the distinct words come first, then by
-        BM25, then by path. Case and accents are ignored. Raises InvalidInput, NotFound.
+        At most *limit*, 1 to 10,000. The query is plain text without operators; a part within
+        double quotes must occur as a phrase. Memories with more of the distinct words come first,
+        then by BM25, then by path. Case and accents are ignored; in JSON an escape counts as the
+        character that it stands for. Raises InvalidInput, NotFound.
         """
         return search(self._context, memory_store_id, query, limit=limit, path_prefix=path_prefix)
 

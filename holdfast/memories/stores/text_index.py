@@ -1,8 +1,9 @@
 """Words of a text for the full-text index.
 
 A word is a run of letters and digits; an ideograph or a kana is a word by itself, as these
-scripts set no spaces. Each word carries its store's number (`12_tabs`), so that looking one up
-touches the postings of that store alone.
+scripts set no spaces. In JSON an escape is the character that it stands for, so that the words
+around a line break stay apart. Each word carries its store's number (`12_tabs`), so that looking
+one up touches the postings of that store alone.
 """
 
 import re
@@ -10,6 +11,9 @@ import unicodedata
 from collections.abc import Iterator
 from heapq import merge
 from itertools import islice
+from typing import Final
+
+import msgspec
 
 _ALONE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _JOINED = re.compile(f"[^\\W_{_ALONE}]")
@@ -17,6 +21,8 @@ _WORD = re.compile(f"[{_ALONE}]|[^\\W_{_ALONE}]+")
 _ASCII_WORD = re.compile("[a-z0-9]+")
 _WIDE = re.compile("[^\\x00-\\x7f]+")
 _PHRASE = re.compile(r'"([^"]*)"')
+_ESCAPES = re.compile(r"(?:\\(?:u[0-9a-fA-F]{4}|[^u]))+")
+_decode: Final = msgspec.json.Decoder(str).decode
 
 WORD_MAX = 64
 """Characters of a word that are indexed and compared."""
@@ -48,6 +54,34 @@ def words_of(text: str) -> list[str]:
     if max(map(len, words), default=0) <= WORD_MAX:
         return words
     return [word[:WORD_MAX] for word in words]
+
+
+def words_of_memory(path: str, content: str) -> list[str]:
+    """Return the words of a memory: those of its path, then those of its content."""
+    return words_of(path) + words_of(unescaped(content))
+
+
+def unescaped(content: str) -> str:
+    """Return *content*, if it is JSON, with the characters that its escapes stand for.
+
+    A character that cannot be printed, such as a line break, is a space.
+    """
+    if "\\" not in content or not _is_json(content):
+        return content
+    return _ESCAPES.sub(_printable, content)
+
+
+def _is_json(content: str) -> bool:
+    try:
+        msgspec.json.decode(content)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _printable(escapes: re.Match[str]) -> str:
+    plain = _decode(f'"{escapes[0]}"')
+    return "".join(each if each.isprintable() else " " for each in plain)
 
 
 def phrases_of(query: str) -> list[list[str]]:
