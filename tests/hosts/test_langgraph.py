@@ -419,6 +419,46 @@ def test_a_query_and_a_filter_hold_together(store: BaseStore) -> None:
     assert all(each.value["n"] > 20 for each in found)
 
 
+WORDS = 'one\ntwo\tthree\r\n"four" five\\six\x1bseven\u2028eight café\nété'
+
+
+@ours_alone
+def test_words_are_found_after_any_character_that_json_escapes(store: BaseStore) -> None:
+    value = {"text": WORDS, "list\nnine": ["\nten", {"deep": "\n\nzwölf"}]}
+    store.put(NS, "k", value)
+
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "cafe", "ete", "nine"]
+    words += ["ten", "zwolf", "deep"]
+    assert [word for word in words if not store.search(NS, query=word)] == []
+    assert keys(store.search(NS, query='"one two three"')) == ["k"]
+    assert [store.search(NS, query=word) for word in ("ntwo", "tthree", "nten")] == [[], [], []]
+    [found] = store.search(NS, query="ten")
+    assert found.value == value
+
+
+@ours_alone
+def test_a_query_with_many_matches_gives_all_of_them_page_by_page(store: BaseStore) -> None:
+    numbers = range(230)
+    store.batch([PutOp(NS, f"k{n}", {"text": "tabs", "n": n}) for n in numbers])
+
+    whole = store.search(NS, query="tabs", limit=1_000)
+    pages = [store.search(NS, query="tabs", limit=100, offset=at) for at in (0, 100, 200, 300)]
+
+    assert {each.value["n"] for each in whole} == set(numbers)
+    assert [len(page) for page in pages] == [100, 100, 30, 0]
+    assert [each.key for page in pages for each in page] == [each.key for each in whole]
+    assert len({each.key for each in whole}) == len(whole)
+
+
+@ours_alone
+def test_a_filter_finds_what_is_not_among_the_best_matches(store: BaseStore) -> None:
+    store.batch([PutOp(NS, f"k{n}", {"text": "tabs tabs", "n": n}) for n in range(130)])
+    store.put(NS, "last", {"text": "tabs " + "and many other words " * 50, "n": -1})
+
+    assert keys(store.search(NS, query="tabs", filter={"n": -1})) == ["last"]
+    assert len(store.search(NS, query="tabs", filter={"n": {"$gte": 0}}, limit=1_000)) == 130
+
+
 # Filters.
 
 VALUES = {

@@ -103,6 +103,7 @@ def test_a_file_that_is_no_item_is_neither_found_nor_listed(hf: Holdfast) -> Non
         ("/users/ada/%FF.json", '{"text": "tabs"}'),
         ("/users/ada/list.json", '["tabs"]'),
         ("/users/ada/cut.json", '{"text": "tabs'),
+        ("/users/ada/deep.json", '{"tabs":' * 10_000),
         ("/other/a.md", "tabs"),
     ]:
         hf.memory_stores.memories.create(store_id(hf), path=path, content=content)
@@ -112,6 +113,16 @@ def test_a_file_that_is_no_item_is_neither_found_nor_listed(hf: Holdfast) -> Non
     assert store.list_namespaces() == [NS]
     assert store.get(NS, "list") is None
     assert store.get(NS, "cut") is None
+
+
+def test_files_that_are_no_items_leave_no_gap_in_a_page(hf: Holdfast) -> None:
+    store = HoldfastStore(hf)
+    store.put(NS, "k", {"text": "tabs " + "and other words " * 50})
+    for n in range(3):
+        path, content = f"/users/ada/{n}.md", "tabs tabs"
+        hf.memory_stores.memories.create(store_id(hf), path=path, content=content)
+
+    assert [each.key for each in store.search((), query="tabs", limit=1)] == ["k"]
 
 
 def test_an_item_that_was_changed_as_a_file_is_found_changed(hf: Holdfast) -> None:

@@ -2,19 +2,29 @@
 
 import secrets
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from operator import attrgetter, ge, gt, le, lt
+from operator import attrgetter
 from typing import Any, Final, cast
-from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.doors.adapters.langgraph_items import (
+    ENDING,
+    Condition,
+    Namespace,
+    decoded,
+    directory_of,
+    encoded,
+    members_filter,
+    names_of,
+    segment_of,
+)
 from holdfast.doors.adapters.tools import finished, plain_handle
-from holdfast.ground import json_values
+from holdfast.edits import Edit, Remove, Save
 from holdfast.ground.errors import (
     CursorExpired,
     HeadVersion,
@@ -25,7 +35,6 @@ from holdfast.ground.errors import (
 )
 from holdfast.library.bridges import NamedStore
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.edits import Edit, Remove, Save
 from holdfast.memories.stores.records import Memory, Version
 
 try:
@@ -49,22 +58,18 @@ except ImportError as error:
 LABELS_MOST: Final = 19
 PATH_BYTES: Final = 1_024
 VALUE_BYTES: Final = 102_400
-VALUE_DEPTH: Final = 64
 PUTS_MOST: Final = 1_000
 """Puts of one batch, which are one transaction."""
-MATCHES_MOST: Final = 100
+MATCHES_MOST: Final = 10_000
 """Matches of a query that a search considers, the best ones."""
-_ENDING: Final = ".json"
-_SAFE: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) not in "/%.")
 _CACHE_BYTES: Final = 67_108_864
 _FETCHED_ONE_BY_ONE: Final = 20
 _CHANGES_AT_ONCE: Final = 1_000
 _DIRECTORIES_SORTED: Final = 256
 _VALUES_AT_ONCE: Final = 100
+_MATCHES_FIRST: Final = 100
+"""Matches that a search with a filter considers before it considers ten times as many."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-_sorted: Final = msgspec.json.Encoder(order="sorted").encode
-Namespace = tuple[str, ...]
 
 
 class HoldfastStore(BaseStore):
@@ -73,7 +78,8 @@ class HoldfastStore(BaseStore):
     *store* is an id, or a name that the first write gives to a new store. *root* is put before
     every namespace and taken off every answer: nothing outside of it can be reached. Each item is
     one memory, with versions, full text and a file in a mount. `ttl` is not supported, and `index`
-    is ignored: every text can be searched, the names of namespaces and keys too.
+    is ignored: every text can be searched, and the words of namespaces and keys that
+    percent-encoding leaves whole.
     """
 
     __slots__ = ("_hf", "_index", "_root", "_store")
@@ -178,7 +184,7 @@ class HoldfastStore(BaseStore):
         except NotFound:
             path = version.path or ""
         lacks_value = version.operation == "deleted" or version.redacted_at is not None
-        is_item = lacks_value or _decoded(version.content) is not None
+        is_item = lacks_value or decoded(version.content) is not None
         # Of a redacted version of a deleted item there is no path: its restore is ContentGone.
         if not is_item or (path and self._placed(path) is None):
             raise NotFound("version", version.id, next="It is of no item of this store.")
@@ -208,11 +214,30 @@ class HoldfastStore(BaseStore):
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
         _check_page(op)
-        fits = _members({} if op.filter is None else op.filter)
+        fits = members_filter({} if op.filter is None else op.filter)
         directory, store = self._directory(op.namespace_prefix), self._store.id()
         if store is None:
             return []
-        found = self._ranked(store, directory, op)
+        if not (op.query and op.query.strip()):
+            items = [(head, None) for head in self._index.below(store, directory)]
+            return self._page(store, directory, op, fits, items)
+        most = _MATCHES_FIRST if op.filter else min(max(op.offset + op.limit, 1), MATCHES_MOST)
+        while True:
+            ranked, reached = self._ranked(store, directory, op.query, most)
+            found = self._page(store, directory, op, fits, ranked)
+            if len(found) >= op.limit or reached < most or most == MATCHES_MOST:
+                return found
+            most = min(10 * most, MATCHES_MOST)
+
+    def _page(
+        self,
+        store: str,
+        directory: str,
+        op: SearchOp,
+        fits: Condition,
+        found: Sequence[tuple["_Head", float | None]],
+    ) -> list[SearchItem]:
+        """Return the page of a search from all items *found*, in their order."""
         first, last = op.offset, op.offset + op.limit
         if not op.filter:
             found, first, last = found[first:last], 0, op.limit
@@ -230,14 +255,11 @@ class HoldfastStore(BaseStore):
         return chosen[first:last]
 
     def _ranked(
-        self, store: str, directory: str, op: SearchOp
-    ) -> list[tuple["_Head", float | None]]:
-        """Return the items below *directory* in the order of a search, with their scores."""
-        if not (op.query and op.query.strip()):
-            return [(head, None) for head in self._index.below(store, directory)]
-        most = MATCHES_MOST if op.filter else min(max(op.offset + op.limit, 1), MATCHES_MOST)
+        self, store: str, directory: str, query: str, most: int
+    ) -> tuple[list[tuple["_Head", float | None]], int]:
+        """Return the best items below *directory* with their scores, and how many files match."""
         matches = self._hf.memory_stores.memories.search(
-            store, op.query, limit=most, path_prefix=directory
+            store, query, limit=most, path_prefix=directory
         )
         heads = {head.id: head for head in self._index.below(store, directory)}
         found: list[tuple[_Head, float | None]] = []
@@ -247,7 +269,7 @@ class HoldfastStore(BaseStore):
             score = min(score, each.score)
             if (head := heads.get(each.memory.id)) is not None:
                 found.append((head, score / best if best else 1.0))
-        return found
+        return found, len(matches)
 
     def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
         _check_page(op)
@@ -269,7 +291,7 @@ class HoldfastStore(BaseStore):
             return path, None
         if not isinstance(op.value, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - of a caller
             raise TypeError(f"value must be a mapping, is {type(op.value).__name__}")
-        content = _encoded(op.value)
+        content = encoded(op.value)
         size = len(content.encode())
         if size > VALUE_BYTES:
             raise ValueError(f"value is {size:,} bytes as JSON, more than {VALUE_BYTES:,}")
@@ -301,8 +323,8 @@ class HoldfastStore(BaseStore):
             raise InvalidNamespaceError(
                 f"the namespace has {len(labels)} labels, more than {LABELS_MOST}"
             )
-        directory = _directory(labels)
-        size = len(directory) + len(_ENDING)
+        directory = directory_of(labels)
+        size = len(directory) + len(ENDING)
         if size > PATH_BYTES:
             raise InvalidNamespaceError(
                 f"the namespace is {size:,} bytes as a path, more than {PATH_BYTES:,}"
@@ -312,7 +334,7 @@ class HoldfastStore(BaseStore):
     def _path(self, namespace: Namespace, key: str) -> str:
         if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance] - of a caller
             raise TypeError(f"key must be text, is {type(key).__name__}")
-        path = f"{self._directory(namespace)}{_segment(key)}{_ENDING}"
+        path = f"{self._directory(namespace)}{segment_of(key)}{ENDING}"
         if len(path) > PATH_BYTES:
             raise ValueError(
                 f"namespace and key are {len(path):,} bytes as a path, more than {PATH_BYTES:,}"
@@ -321,13 +343,13 @@ class HoldfastStore(BaseStore):
 
     def _placed(self, path: str) -> tuple[Namespace, str] | None:
         """Return the namespace below the root and the key of *path*; None if it is no item's."""
-        place, depth = _place(path), len(self._root)
+        place, depth = names_of(path), len(self._root)
         if place is None or place[0][:depth] != self._root:
             return None
         return place[0][depth:], place[1]
 
     def _item(self, memory: Memory) -> Item | None:
-        place, value = self._placed(memory.path), _decoded(memory.content)
+        place, value = self._placed(memory.path), decoded(memory.content)
         if place is None or value is None:
             return None
         return Item(
@@ -408,7 +430,7 @@ class _Index:
             missing = {head.id for head in heads if not self._is_cached(head)}
             found: dict[str, dict[str, Any]] = {}
             for memory in self._fetched(store, directory, missing):
-                value = _decoded(memory.content)
+                value = decoded(memory.content)
                 self._cache(memory, value)
                 if value is not None:
                     found[memory.id] = value
@@ -477,49 +499,8 @@ class _Index:
         self._below.clear()
         if memory is None:
             self._drop(id)
-        elif (place := _place(memory.path)) is not None:
+        elif (place := names_of(memory.path)) is not None:
             self._heads[id] = _Head(id, memory, *place)
-
-
-# Names and values.
-
-
-def _directory(labels: Namespace) -> str:
-    return "/" + "".join(f"{_segment(label)}/" for label in labels)
-
-
-def _segment(text: str) -> str:
-    """Return *text* as a segment of a path; two texts never have the same one."""
-    return quote(text.encode("utf-8", "surrogatepass"), safe=_SAFE).replace(".", "%2E")
-
-
-def _place(path: str) -> tuple[Namespace, str] | None:
-    """Return the labels and the key of *path*; None for a path that no item has."""
-    *labels, name = path[1:].split("/")
-    try:
-        key = unquote(name.removesuffix(_ENDING), errors="surrogatepass")
-        namespace = tuple(unquote(label, errors="surrogatepass") for label in labels)
-    except UnicodeDecodeError:
-        return None
-    if not all(namespace) or f"{_directory(namespace)}{_segment(key)}{_ENDING}" != path:
-        return None
-    return namespace, key
-
-
-def _encoded(value: Mapping[str, Any]) -> str:
-    try:
-        raw = json_values.encode(dict(value), root="$", depth=VALUE_DEPTH, field="value")
-    except InvalidInput as error:
-        raise TypeError(str(error)) from error
-    return msgspec.json.format(_sorted(json_values.decode(raw)), indent=2).decode()
-
-
-def _decoded(content: str | None) -> dict[str, Any] | None:
-    try:
-        value = msgspec.json.decode(content or "")
-    except msgspec.DecodeError:
-        return None
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def _check_page(op: SearchOp | ListNamespacesOp) -> None:
@@ -535,65 +516,3 @@ def _fits(namespace: Namespace, condition: MatchCondition) -> bool:
     if condition.match_type == "suffix":
         part = namespace[len(namespace) - len(wanted) :]
     return all(sought in {"*", label} for sought, label in zip(wanted, part, strict=True))
-
-
-# Filters.
-
-_ORDERS: Final = {"$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
-_KNOWN: Final = ("$eq", "$ne", *_ORDERS)
-Condition = Callable[[Any], bool]
-
-
-def _members(wanted: Mapping[str, Any]) -> Condition:
-    """Return whether a mapping has the members of a filter; only those count.
-
-    Raise ValueError for an operator that is not known, wherever it stands.
-    """
-    conditions = {str(name): _condition(each) for name, each in wanted.items()}
-    if unknown := next((name for name in conditions if name.startswith("$")), None):
-        raise ValueError(f"{unknown} is not known as a filter; filters are by the name of a field")
-    return lambda given: (
-        isinstance(given, Mapping)
-        and all(
-            fits(cast("Mapping[str, Any]", given).get(name)) for name, fits in conditions.items()
-        )
-    )
-
-
-def _condition(wanted: Any) -> Condition:
-    if isinstance(wanted, Mapping):
-        members = cast("Mapping[str, Any]", wanted)
-        if not any(str(each).startswith("$") for each in members):
-            return _members(members)
-        tests = [_operator(str(name), against) for name, against in members.items()]
-        return lambda given: all(test(given) for test in tests)
-    if isinstance(wanted, list | tuple):
-        elements = [_condition(each) for each in cast("Sequence[Any]", wanted)]
-        return lambda given: (
-            isinstance(given, list)
-            and len(cast("list[Any]", given)) == len(elements)
-            and all(
-                fits(each) for fits, each in zip(elements, cast("list[Any]", given), strict=True)
-            )
-        )
-    if isinstance(wanted, bool):
-        return lambda given: given is wanted
-    return lambda given: not isinstance(given, bool) and given == wanted
-
-
-def _operator(operator: str, against: Any) -> Condition:
-    if operator not in _KNOWN:
-        raise ValueError(f"{operator} is not known as an operator; there are {', '.join(_KNOWN)}")
-    compare = _ORDERS.get(operator)
-    if compare is None:
-        equal = _condition(against)
-        return equal if operator == "$eq" else lambda given: not equal(given)
-    kind = _kind(against)
-    return lambda given: kind is not None and _kind(given) is kind and compare(given, against)
-
-
-def _kind(value: object) -> type | None:
-    """Return the kind of *value* that has an order, float for any number; None for others."""
-    if isinstance(value, bool):
-        return None
-    return float if isinstance(value, int | float) else str if isinstance(value, str) else None
