@@ -6,11 +6,11 @@ import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import pytest
 from langgraph.graph import END, START, StateGraph
-from langgraph.store.base import BaseStore, Op, Result
+from langgraph.store.base import BaseStore, GetOp, Op, PutOp, Result
 
 import holdfast
 from holdfast.doors.adapters.langgraph import HoldfastStore
@@ -79,6 +79,69 @@ async def test_a_write_that_has_begun_is_done_before_its_cancellation_goes_on(
     item = HoldfastStore(hf).get(NS, "k")
     assert item is not None
     assert item.value == {"n": 1}
+
+
+async def waiting(store: Held, *batches: list[Op]) -> list[asyncio.Task[list[Result]]]:
+    """Return a task for each of *batches*; they wait for one more, which has begun."""
+    tasks = [asyncio.create_task(store.abatch([PutOp(NS, "first", {"n": 0})]))]
+    assert await asyncio.to_thread(store.begun.wait, WAIT)
+    tasks += [asyncio.create_task(store.abatch(each)) for each in batches]
+    await asyncio.sleep(0)
+    return tasks
+
+
+def transactions(hf: Holdfast) -> int:
+    """Return in how many transactions the store was written."""
+    [own] = hf.memory_stores.list().data
+    versions = hf.memory_stores.memory_versions.list(own.id, limit=100)
+    return len({each.created_at for each in versions.all()})
+
+
+async def test_puts_that_wait_are_written_in_one_transaction(hf: Holdfast) -> None:
+    store = Held(hf)
+    puts: list[list[Op]] = [[PutOp(NS, f"k{n}", {"n": n}), GetOp(NS, "first")] for n in range(40)]
+    tasks = await waiting(store, *puts)
+    tasks[7].cancel()
+    await asyncio.sleep(0)
+    assert not tasks[7].done()
+
+    store.release.set()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert isinstance(results.pop(7), asyncio.CancelledError)
+    assert all(isinstance(each, list) for each in results)
+    assert [getattr(each, "key", None) for each in cast("list[Result]", results[-1])] == [
+        None,
+        "first",
+    ]
+    assert len(store.search(NS, limit=100)) == 41
+    assert transactions(hf) == 2
+
+
+async def test_a_put_that_is_refused_fails_alone(hf: Holdfast) -> None:
+    store = Held(hf)
+    good: list[Op] = [PutOp(NS, "good", {"n": 1})]
+    bad: list[Op] = [PutOp(NS, "half", {"n": 1}), PutOp(NS, "bad", {"n": {1}})]
+    tasks = await waiting(store, good, bad, [PutOp(NS, "better", {"n": 2})])
+
+    store.release.set()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert [type(each) for each in results] == [list, list, TypeError, list]
+    assert {each.key for each in store.search(NS)} == {"first", "good", "better"}
+
+
+async def test_each_of_two_puts_of_a_key_that_wait_is_a_version(hf: Holdfast) -> None:
+    store = Held(hf)
+    tasks = await waiting(store, [PutOp(NS, "k", {"n": 1})], [PutOp(NS, "k", {"n": 2})])
+
+    store.release.set()
+    await asyncio.gather(*tasks)
+
+    assert len(store.history(NS, "k")) == 2
+    item = store.get(NS, "k")
+    assert item is not None
+    assert item.value == {"n": 2}
 
 
 async def test_a_cancelled_write_that_fails_is_logged_without_its_text(

@@ -2,11 +2,13 @@
 
 import secrets
 import threading
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
-from typing import Any, Final, cast
+from typing import Any, Final, TypeGuard, cast
 
 import msgspec
 from msgspec import Struct
@@ -32,6 +34,7 @@ from holdfast.ground.errors import (
     MissingExtra,
     NotFound,
     TooLarge,
+    Unavailable,
 )
 from holdfast.library.bridges import NamedStore
 from holdfast.library.holdfast import Holdfast
@@ -60,6 +63,10 @@ PATH_BYTES: Final = 1_024
 VALUE_BYTES: Final = 102_400
 PUTS_MOST: Final = 1_000
 """Puts of one batch, which are one transaction."""
+JOINED_MOST: Final = 128
+"""Batches of async callers that are written in one transaction."""
+JOINED_CHARACTERS: Final = 1_048_576
+"""Characters of all values that are written in one transaction of several batches."""
 MATCHES_MOST: Final = 10_000
 """Matches of a query that a search considers, the best ones."""
 _CACHE_BYTES: Final = 67_108_864
@@ -82,7 +89,7 @@ class HoldfastStore(BaseStore):
     percent-encoding leaves whole.
     """
 
-    __slots__ = ("_hf", "_index", "_root", "_store")
+    __slots__ = ("_hf", "_index", "_joining", "_root", "_store", "_waiting")
 
     def __init__(self, hf: Holdfast, store: str = "langgraph", *, root: Namespace = ()) -> None:
         if isinstance(root, str):  # pyright: ignore[reportUnnecessaryIsInstance] - of a caller
@@ -91,13 +98,15 @@ class HoldfastStore(BaseStore):
         self._root = tuple(root)
         self._store = NamedStore(self._hf.memory_stores, store)
         self._index = _Index(self._hf)
+        self._waiting: deque[_Waiting] = deque()
+        self._joining = threading.Lock()
         self._directory(())
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Run *ops*: reads see the state before the batch, and all puts are one transaction."""
         given = list(ops)
         with _host_errors():
-            puts = dict(self._prepared(op) for op in given if isinstance(op, PutOp))
+            puts = dict(self._prepared(op) for op in given if _is_put(op))
             try:
                 return self._run(given, puts)
             except NotFound as error:
@@ -107,9 +116,16 @@ class HoldfastStore(BaseStore):
             return self._run(given, puts)
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Run *ops* as `batch` does, on a thread; a batch that has begun is done whole."""
+        """Run *ops* as `batch` does, on a thread; a batch that has begun is done whole.
+
+        Batches with puts that wait for one another are written in one transaction.
+        """
         given = list(ops)
-        return await finished(lambda: self.batch(given))
+        if not any(map(_is_put, given)):
+            return await finished(lambda: self.batch(given))
+        waiting = _Waiting(given, Future())
+        self._waiting.append(waiting)
+        return await finished(lambda: self._joined(waiting))
 
     def history(self, namespace: Namespace, key: str) -> list[Version]:
         """Return the versions of an item without their values, newest first.
@@ -188,6 +204,50 @@ class HoldfastStore(BaseStore):
         # Of a redacted version of a deleted item there is no path: its restore is ContentGone.
         if not is_item or (path and self._placed(path) is None):
             raise NotFound("version", version.id, next="It is of no item of this store.")
+
+    def _joined(self, own: "_Waiting") -> list[Result]:
+        """Return the results of *own*, once this thread or another has run it."""
+        while not own.results.done():
+            with self._joining:
+                if not own.results.done():
+                    self._run_waiting()
+        return own.results.result()
+
+    def _run_waiting(self) -> None:
+        """Run the batches that wait: together, and if one of them is refused, each by itself."""
+        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), JOINED_MOST))]
+        if len(group) > 1 and self._run_together(group):
+            return
+        for each in group:
+            try:
+                each.results.set_result(self.batch(each.ops))
+            except BaseException as error:  # noqa: BLE001 - raised to its caller
+                each.results.set_exception(error)
+
+    def _run_together(self, group: Sequence["_Waiting"]) -> bool:
+        """Run *group* with one transaction for its puts; return whether its results are set."""
+        try:
+            with _host_errors():
+                puts = [
+                    dict(self._prepared(op) for op in each.ops if _is_put(op)) for each in group
+                ]
+                joined = {path: content for each in puts for path, content in each.items()}
+                size = sum(len(content or "") for content in joined.values())
+                # Each put of a key is a version of its own.
+                repeats = len(joined) < sum(map(len, puts))
+                if repeats or len(joined) > PUTS_MOST or size > JOINED_CHARACTERS:
+                    return False
+                results = [[self._read(op) for op in each.ops] for each in group]
+                self._write(joined)
+        except Unavailable as error:
+            for each in group:
+                each.results.set_exception(error)
+            return True
+        except Exception:  # noqa: BLE001 - each is run by itself then, and raises its own
+            return False
+        for each, result in zip(group, results, strict=True):
+            each.results.set_result(result)
+        return True
 
     def _run(self, ops: Sequence[Op], puts: Mapping[str, str | None]) -> list[Result]:
         results = [self._read(op) for op in ops]
@@ -372,6 +432,10 @@ class HoldfastStore(BaseStore):
         )
 
 
+def _is_put(op: Op) -> TypeGuard[PutOp]:
+    return isinstance(op, PutOp)
+
+
 @contextmanager
 def _host_errors() -> Generator[None]:
     """Raise errors about what was given as ValueError, which LangGraph documents."""
@@ -379,6 +443,13 @@ def _host_errors() -> Generator[None]:
         yield
     except (InvalidInput, TooLarge) as error:
         raise ValueError(str(error)) from error
+
+
+class _Waiting(Struct, frozen=True):
+    """A batch of an async caller, and its results to come."""
+
+    ops: list[Op]
+    results: "Future[list[Result]]"
 
 
 class _Head(Struct, frozen=True):
