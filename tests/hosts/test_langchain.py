@@ -1,7 +1,11 @@
 """LangChain's agents with our middleware: what the model is shown, and what is remembered."""
 
+import asyncio
 import json
 import logging
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +23,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.runtime import Runtime
 from langgraph.types import Command, interrupt
+from msgspec.structs import replace
 from pydantic import Field, PrivateAttr
 
 import holdfast
@@ -218,6 +223,20 @@ def test_a_second_call_of_a_turn_has_the_same_block_recalled_once(hf: Holdfast) 
     assert model.blocks(2) == []
 
 
+def test_a_message_that_is_sent_again_is_recalled_for_again(hf: Holdfast) -> None:
+    model, question = ScriptedModel.of(), HumanMessage("Tabs or spaces?")
+    agent = agent_of(model, HoldfastMiddleware(hf, user="ada", remember=False))
+    agent.invoke({"messages": [question]})
+    memory = hf.longterm("ada", enabled=True)
+    assert memory is not None
+    memory.remember("Ada prefers tabs over spaces")
+
+    agent.invoke({"messages": [question]})
+
+    assert model.blocks(0) == []
+    assert "Ada prefers tabs over spaces" in model.blocks(1)[0]
+
+
 def test_the_block_is_in_no_state_and_no_checkpoint(tmp_path: Path) -> None:
     with (
         holdfast.open(":memory:") as hf,
@@ -354,12 +373,152 @@ def test_without_a_user_nothing_is_called_or_kept(hf: Holdfast, user: Any) -> No
         HoldfastMiddleware(hf, user=user)
 
 
-def test_a_user_whose_name_is_not_valid_is_refused_and_not_gone_without(hf: Holdfast) -> None:
+@pytest.mark.parametrize("user", ["x" * 1_000, "e\u0301", "a\n"])
+def test_a_user_whose_name_is_not_valid_is_refused_and_not_gone_without(
+    hf: Holdfast, user: str
+) -> None:
     model = ScriptedModel.of("Ok.")
 
     with pytest.raises(InvalidInput):
-        agent_of(model, HoldfastMiddleware(hf, user="x" * 1_000)).invoke(said("Tabs?"))
+        agent_of(model, HoldfastMiddleware(hf, user=user)).invoke(said("Tabs?"))
     assert model.requests == []
+
+
+LOOKALIKES = ["ada", "Ada", "ada ", "ad", "ada/b", "ada:b", "a%", "a_a", "é", "e", "..", "b"]
+
+
+def test_users_whose_names_look_alike_know_nothing_of_one_another(hf: Holdfast) -> None:
+    middleware = HoldfastMiddleware(hf, user=user_of)
+    for number, user in enumerate(LOOKALIKES):
+        agent = agent_of(ScriptedModel.of("Noted."), middleware)
+        agent.invoke(said(f"My number is {number}{number}."), in_thread("t"), context=user)
+
+    for number, user in enumerate(LOOKALIKES):
+        model = ScriptedModel.of("Ok.")
+        agent_of(model, middleware).invoke(said("What is my number?"), context=user)
+        [block] = model.blocks()
+        assert f"My number is {number}{number}." in block
+        assert block.count("My number is") == 1
+
+
+def test_a_user_who_is_forgotten_is_unknown_and_the_others_are_not(hf: Holdfast) -> None:
+    middleware = HoldfastMiddleware(hf, user=user_of)
+    for user in ("ada", "bob"):
+        agent_of(ScriptedModel.of("Ok."), middleware).invoke(said("I like tabs."), context=user)
+
+    hf.forget_user("ada")
+
+    for user in ("ada", "bob"):
+        model = ScriptedModel.of("Ok.")
+        agent = agent_of(model, HoldfastMiddleware(hf, user=user, remember=False))
+        agent.invoke(said("What do I like, tabs?"))
+        assert (model.blocks() != []) == (user == "bob")
+    assert texts(hf, "ada") == []
+    assert len(texts(hf, "bob")) == 2
+
+
+def test_no_byte_of_a_user_who_is_forgotten_is_in_the_files(tmp_path: Path) -> None:
+    with holdfast.open(tmp_path / "h.db") as hf:
+        for user, city in (("ada", "Quixotic"), ("bob", "Zanzibar")):
+            agent = agent_of(ScriptedModel.of("Ok."), HoldfastMiddleware(hf, user=user))
+            agent.invoke(said(f"I live in {city}."), in_thread("t"))
+
+        hf.forget_user("ada")
+
+        files = b"".join(each.read_bytes() for each in tmp_path.iterdir() if each.is_file())
+        assert b"zanzibar" in files.lower()
+        assert b"quixotic" not in files.lower()
+
+
+# Cancellation and restarts.
+
+
+class Held(UserMemories):
+    """Memories that remember only once they are released."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        super().__init__(hf, user="ada")
+        self.begun, self.release = threading.Event(), threading.Event()
+
+    def remember(self, *arguments: Any) -> None:
+        self.begun.set()
+        assert self.release.wait(WAIT)
+        super().remember(*arguments)
+
+
+async def test_remembering_that_has_begun_is_done_before_its_cancellation_goes_on(
+    hf: Holdfast,
+) -> None:
+    memories = Held(hf)
+    agent = agent_of(
+        ScriptedModel.of("Ok."), replaced(HoldfastMiddleware(hf, user="ada"), memories)
+    )
+    running = asyncio.create_task(agent.ainvoke(said("I like tabs.")))
+    assert await asyncio.to_thread(memories.begun.wait, WAIT)
+
+    running.cancel()
+    await asyncio.sleep(0)
+    memories.release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    assert await asyncio.to_thread(texts, hf, "ada") == [
+        ("user", "I like tabs.", None),
+        ("assistant", "Ok.", None),
+    ]
+
+
+async def test_a_tool_that_has_begun_is_done_before_its_cancellation_goes_on(hf: Holdfast) -> None:
+    begun, release = threading.Event(), threading.Event()
+    [own, *_] = tools.durable(hf.durable("helper"))
+
+    def work(arguments: object) -> Any:
+        begun.set()
+        assert release.wait(WAIT)
+        return own.work(arguments)
+
+    [tool] = tools_for([replace(own, work=work)])
+    arguments = {"key": "city", "category": "core", "content": "Rome"}
+    running = asyncio.create_task(tool.ainvoke(arguments))
+    assert await asyncio.to_thread(begun.wait, WAIT)
+
+    running.cancel()
+    await asyncio.sleep(0)
+    assert not running.done()
+    release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    entry = hf.durable("helper").get("city")
+    assert entry is not None
+    assert entry.content == "Rome"
+
+
+KILLED = """
+import os, sys
+import holdfast
+from hosts.test_langchain import ScriptedModel, agent_of, in_thread, said
+from holdfast.doors.adapters.langchain import HoldfastMiddleware
+hf = holdfast.open(sys.argv[1])
+agent = agent_of(ScriptedModel.of("Noted."), HoldfastMiddleware(hf, user="ada"))
+agent.invoke(said("I prefer tabs over spaces."), in_thread("one"))
+os._exit(9)
+"""
+
+
+def test_what_was_said_is_known_after_the_process_was_killed(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path / "h.db")],
+        check=False,
+        timeout=WAIT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert ended.returncode == 9
+
+    model = ScriptedModel.of("Tabs.")
+    with holdfast.open(tmp_path / "h.db") as hf:
+        agent_of(model, HoldfastMiddleware(hf, user="ada")).invoke(said("Tabs or spaces?"))
+    assert "I prefer tabs over spaces." in model.blocks()[0]
 
 
 # A memory that fails, is slow, or is disabled.

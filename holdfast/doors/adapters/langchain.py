@@ -34,11 +34,18 @@ except ImportError as error:
 Result = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
 
 
+class _Turn(Struct, frozen=True):
+    """Whose turn a request is of, what is recalled for it, and where the user's message stands."""
+
+    user: str
+    query: str
+    place: int
+    message: HumanMessage | None
+
+
 class _Known(Struct, frozen=True):
     """What is known for one message of a user: the hydration and the recalled block."""
 
-    message: "weakref.ref[HumanMessage]"
-    user: str
     hydration: str
     block: str
 
@@ -72,7 +79,8 @@ class HoldfastMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             hf, user=user, agent=agent, namespace=namespace, k=k, budget=budget, **models
         )
         self._remember = remember
-        self._known: dict[int, _Known] = {}
+        self._hydrates = agent is not None
+        self._known: dict[int, tuple[weakref.ref[HumanMessage], str, _Known]] = {}
         offers = self._memories.tools(get_runtime, store=store) if tools else []
         self.tools = tools_for(*offers)
 
@@ -87,7 +95,12 @@ class HoldfastMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
     ) -> Result:
         """Call the model with what is known."""
-        return handler(self._request(request))
+        turn = self._turn(request)
+        known = self._known_of(turn)
+        if known is None:
+            hydration = self._memories.hydration(request.runtime)
+            known = self._keep(turn, hydration, self._memories.block(turn.user, turn.query))
+        return handler(_informed(request, turn, known))
 
     async def awrap_model_call(
         self,
@@ -95,11 +108,23 @@ class HoldfastMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> Result:
         """Call the model with what is known."""
-        return await handler(await asyncio.to_thread(self._request, request))
+        turn = self._turn(request)
+        known = self._known_of(turn)
+        if known is None:
+            block = self._memories.ablock(turn.user, turn.query)
+            if self._hydrates:
+                hydrating = asyncio.to_thread(self._memories.hydration, request.runtime)
+                known = self._keep(turn, *await asyncio.gather(hydrating, block))
+            else:
+                known = self._keep(turn, "", await block)
+        return await handler(_informed(request, turn, known))
 
     def after_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
         """Remember what was said since the agent ended last."""
-        user = self._memories.user(runtime)
+        user, found = self._memories.user(runtime), _last_human(state["messages"])
+        if found is not None:
+            # The same message may begin another turn, which recalls by itself.
+            self._known.pop(id(found[1]), None)
         if self._remember:
             thread = get_config().get("configurable", {}).get("thread_id")
             said = _said(_exchange(state["messages"]))
@@ -109,36 +134,28 @@ class HoldfastMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """Remember what was said since the agent ended last."""
         await finished(lambda: self.after_agent(state, runtime))
 
-    def _request(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
-        """Return *request* with the hydration and the recalled block."""
-        user, messages = self._memories.user(request.runtime), request.messages
+    def _turn(self, request: ModelRequest[Any]) -> _Turn:
+        messages = request.messages
         found = _last_human(messages)
-        if found is None:
-            return _instructed(request, self._memories.hydration(request.runtime))
-        place, message = found
-        known = self._known_for(message, user)
-        if known is None:
-            query = latest([_text(each) for each in messages if isinstance(each, HumanMessage)])
-            known = _Known(
-                weakref.ref(message, partial(self._drop, id(message))),
-                user,
-                self._memories.hydration(request.runtime),
-                self._memories.block(user, query),
-            )
-            self._known[id(message)] = known
-        request = _instructed(request, known.hydration)
-        if not known.block:
-            return request
-        block = HumanMessage(known.block)
-        return request.override(messages=[*messages[:place], block, *messages[place:]])
+        place, message = (0, None) if found is None else found
+        query = latest([_text(each) for each in messages if isinstance(each, HumanMessage)])
+        return _Turn(self._memories.user(request.runtime), query, place, message)
+
+    def _keep(self, turn: _Turn, hydration: str, block: str) -> _Known:
+        """Return what is known for *turn*, and keep it for its other calls of the model."""
+        known = _Known(hydration, block)
+        if (message := turn.message) is not None:
+            reference = weakref.ref(message, partial(self._drop, id(message)))
+            self._known[id(message)] = reference, turn.user, known
+        return known
 
     def _drop(self, id: int, _: object) -> None:
         self._known.pop(id, None)
 
-    def _known_for(self, message: HumanMessage, user: str) -> _Known | None:
+    def _known_of(self, turn: _Turn) -> _Known | None:
         # By the message itself: all calls of a turn hold it, and no other turn does.
-        known = self._known.get(id(message))
-        if known is None or known.message() is not message or known.user != user:
+        message, user, known = self._known.get(id(turn.message), (None, "", None))
+        if message is None or message() is not turn.message or user != turn.user:
             return None
         return known
 
@@ -170,6 +187,15 @@ class _HoldfastTool(BaseTool):
 
     async def _arun(self, /, **arguments: Any) -> str:
         return await finished(lambda: self._run(**arguments))
+
+
+def _informed(request: ModelRequest[Any], turn: _Turn, known: _Known) -> ModelRequest[Any]:
+    """Return *request* with the hydration and the recalled block."""
+    request = _instructed(request, known.hydration)
+    if not known.block:
+        return request
+    messages, block = request.messages, HumanMessage(known.block)
+    return request.override(messages=[*messages[: turn.place], block, *messages[turn.place :]])
 
 
 def _instructed(request: ModelRequest[Any], hydration: str) -> ModelRequest[Any]:
