@@ -332,6 +332,17 @@ class _Size(Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
+class _ForeignBody(Struct, frozen=True):
+    """The body of a stored foreign turn, which was validated when it was written."""
+
+    value: Any
+    source: str
+    at: datetime
+
+
+_foreign_body: Final = msgspec.json.Decoder(_ForeignBody).decode
+
+
 class ThreadTurnRow(Struct, frozen=True, kw_only=True):
     """A turn as it is stored."""
 
@@ -343,11 +354,20 @@ class ThreadTurnRow(Struct, frozen=True, kw_only=True):
 
     def record(self) -> ThreadTurn:
         """Return the turn."""
+        if self.kind == "foreign":
+            turn = _foreign_body(self.body)
+            return ThreadTurn(
+                seq=self.seq,
+                kind="foreign",
+                id=self.id,
+                run_id=None,
+                at=turn.at,
+                value=turn.value,
+                source=turn.source,
+            )
         body = msgspec.json.decode(self.body)
         if self.kind == "result":
             return ThreadTurn.made(InferenceResult.from_dict(body, verify=False), seq=self.seq)
-        if self.kind == "foreign":
-            return ThreadTurn.from_dict({**body, "kind": "foreign", "id": self.id, "seq": self.seq})
         message = ThreadMessage.from_dict(body)
         return ThreadTurn.said(message, run_id=self.run_id, seq=self.seq)
 
