@@ -73,7 +73,7 @@ _CACHE_BYTES: Final = 67_108_864
 _FETCHED_ONE_BY_ONE: Final = 20
 _CHANGES_AT_ONCE: Final = 1_000
 _DIRECTORIES_SORTED: Final = 256
-_VALUES_AT_ONCE: Final = 100
+_VALUES_AT_ONCE: Final = 50
 _MATCHES_FIRST: Final = 100
 """Matches that a search with a filter considers before it considers ten times as many."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -279,12 +279,11 @@ class HoldfastStore(BaseStore):
         if store is None:
             return []
         if not (op.query and op.query.strip()):
-            items = [(head, None) for head in self._index.below(store, directory)]
-            return self._page(store, directory, op, fits, items)
+            return self._page(store, directory, op, fits, self._index.below(store, directory))
         most = _MATCHES_FIRST if op.filter else min(max(op.offset + op.limit, 1), MATCHES_MOST)
         while True:
-            ranked, reached = self._ranked(store, directory, op.query, most)
-            found = self._page(store, directory, op, fits, ranked)
+            ranked, scores, reached = self._ranked(store, directory, op.query, most)
+            found = self._page(store, directory, op, fits, ranked, scores=scores)
             if len(found) >= op.limit or reached < most or most == MATCHES_MOST:
                 return found
             most = min(10 * most, MATCHES_MOST)
@@ -295,41 +294,48 @@ class HoldfastStore(BaseStore):
         directory: str,
         op: SearchOp,
         fits: Condition,
-        found: Sequence[tuple["_Head", float | None]],
+        items: Sequence["_Head"],
+        *,
+        scores: Mapping[str, float] | None = None,
     ) -> list[SearchItem]:
-        """Return the page of a search from all items *found*, in their order."""
+        """Return the page of a search from all *items*, in their order."""
         first, last = op.offset, op.offset + op.limit
         if not op.filter:
-            found, first, last = found[first:last], 0, op.limit
-        chosen: list[SearchItem] = []
-        for start in range(0, len(found), _VALUES_AT_ONCE):
+            items, first, last = items[first:last], 0, op.limit
+        chosen: list[tuple[_Head, dict[str, Any]]] = []
+        for start in range(0, len(items), _VALUES_AT_ONCE):
             if len(chosen) >= last:
                 break
-            part = found[start : start + _VALUES_AT_ONCE]
-            values = self._index.values(store, directory, [head for head, _ in part])
+            part = items[start : start + _VALUES_AT_ONCE]
+            values = self._index.values(store, directory, part)
             chosen += [
-                self._found(head, values[head.id], score)
-                for head, score in part
+                (head, values[head.id])
+                for head in part
                 if head.id in values and fits(values[head.id])
             ]
-        return chosen[first:last]
+        return [
+            self._found(head, value, None if scores is None else scores[head.id])
+            for head, value in chosen[first:last]
+        ]
 
     def _ranked(
         self, store: str, directory: str, query: str, most: int
-    ) -> tuple[list[tuple["_Head", float | None]], int]:
-        """Return the best items below *directory* with their scores, and how many files match."""
+    ) -> tuple[list["_Head"], dict[str, float], int]:
+        """Return the best items below *directory*, their scores, and how many files match."""
         matches = self._hf.memory_stores.memories.search(
             store, query, limit=most, path_prefix=directory
         )
         heads = {head.id: head for head in self._index.below(store, directory)}
-        found: list[tuple[_Head, float | None]] = []
+        found: list[_Head] = []
+        scores: dict[str, float] = {}
         score = best = matches[0].score if matches else 1.0
         for each in matches:
             # More of the words count before the score: a later match never has a higher one.
             score = min(score, each.score)
             if (head := heads.get(each.memory.id)) is not None:
-                found.append((head, score / best if best else 1.0))
-        return found, len(matches)
+                found.append(head)
+                scores[head.id] = score / best if best else 1.0
+        return found, scores, len(matches)
 
     def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
         _check_page(op)
@@ -498,19 +504,20 @@ class _Index:
     ) -> dict[str, dict[str, Any]]:
         """Return the values of *heads* by their ids; what was deleted meanwhile is left out."""
         with self._lock:
-            missing = {head.id for head in heads if not self._is_cached(head)}
             found: dict[str, dict[str, Any]] = {}
-            for memory in self._fetched(store, directory, missing):
+            missing: set[str] = set()
+            for head in heads:
+                known = self._values.get(head.id)
+                if known is None or known[0].content_sha256 != head.memory.content_sha256:
+                    missing.add(head.id)
+                else:
+                    found[head.id] = known[1]
+            for memory in self._fetched(store, directory, missing) if missing else ():
                 value = decoded(memory.content)
                 self._cache(memory, value)
-                if value is not None:
+                if value is not None and memory.id in missing:
                     found[memory.id] = value
-            cached = (head.id for head in heads if head.id not in missing)
-            return found | {id: self._values[id][1] for id in cached if id in self._values}
-
-    def _is_cached(self, head: _Head) -> bool:
-        known = self._values.get(head.id)
-        return known is not None and known[0].content_sha256 == head.memory.content_sha256
+            return found
 
     def _fetched(self, store: str, directory: str, missing: set[str]) -> Iterator[Memory]:
         """Yield the memories *missing*, and others that were read with them."""
