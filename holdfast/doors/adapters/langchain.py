@@ -17,12 +17,7 @@ from holdfast.tools.base import Tool
 
 try:
     from langchain.agents.middleware import AgentMiddleware
-    from langchain.agents.middleware.types import (
-        AgentState,
-        ExtendedModelResponse,
-        ModelRequest,
-        ModelResponse,
-    )
+    from langchain.agents.middleware.types import AgentState, ModelRequest, ModelResponse
     from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage
     from langchain_core.tools import BaseTool, ToolException
     from langgraph.config import get_config
@@ -30,8 +25,6 @@ try:
     from pydantic import PrivateAttr
 except ImportError as error:
     raise MissingExtra("langchain", command="pip install langchain") from error
-
-Result = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
 
 
 class _Turn(Struct, frozen=True):
@@ -93,7 +86,7 @@ class HoldfastMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self,
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
-    ) -> Result:
+    ) -> ModelResponse[Any]:
         """Call the model with what is known."""
         turn = self._turn(request)
         known = self._known_of(turn)
@@ -106,7 +99,7 @@ class HoldfastMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self,
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
-    ) -> Result:
+    ) -> ModelResponse[Any]:
         """Call the model with what is known."""
         turn = self._turn(request)
         known = self._known_of(turn)
