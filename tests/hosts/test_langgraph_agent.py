@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 import pytest
-from langgraph.graph import END, START, StateGraph
+from langchain_core.messages import AIMessage
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.store.base import BaseStore, GetOp, Op, PutOp, Result
 
 import holdfast
-from holdfast.doors.adapters.langgraph import HoldfastStore
+from holdfast import tools
+from holdfast.doors.adapters.langgraph import HoldfastStore, tools_for
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.library.holdfast import Holdfast
 
@@ -238,6 +241,25 @@ async def test_an_async_graph_knows_after_a_restart_what_it_was_told(tmp_path: P
     assert known == ["", "likes tabs"]
 
 
+def test_tools_of_ours_work_in_a_node_of_tools(hf: Holdfast) -> None:
+    durable = hf.durable("helper")
+    arguments = {"key": "city", "category": "core", "content": "Rome"}
+    calls = [
+        {"name": "memory_store", "args": each, "id": str(number), "type": "tool_call"}
+        for number, each in enumerate([arguments, {"key": ""}])
+    ]
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("tools", ToolNode(tools_for(tools.durable(durable))))
+    graph.add_edge(START, "tools")
+
+    state = graph.compile().invoke({"messages": [AIMessage("", tool_calls=calls)]})
+
+    assert [each.status for each in state["messages"][1:]] == ["success", "error"]
+    entry = durable.get("city")
+    assert entry is not None
+    assert entry.content == "Rome"
+
+
 KILLED = """
 import os, sys
 import holdfast
@@ -287,8 +309,9 @@ def test_the_import_of_an_adapter_imports_no_other_host(name: str, own: list[str
     assert output(OTHERS.format(name=name)) == str(own)
 
 
+@pytest.mark.parametrize("host", ["", "langchain_core"])
 @pytest.mark.parametrize("name", ["langgraph", "langchain"])
-def test_a_missing_host_is_named(name: str) -> None:
-    shown = output(MISSING.format(name=name, host=name))
+def test_a_missing_host_is_named(name: str, host: str) -> None:
+    shown = output(MISSING.format(name=name, host=host or name))
 
     assert shown == f"MissingExtra '{name}' is not installed. Install it: pip install {name}"

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextvars import copy_context
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -37,7 +38,8 @@ def blocking_handle(hf: "Holdfast | AsyncHoldfast") -> Holdfast:
 
 async def finished(work: Callable[[], T]) -> T:
     """Return *work*(), run on a thread; cancelling waits for its end first."""
-    running = asyncio.ensure_future(asyncio.to_thread(work))
+    # As `asyncio.to_thread`, without a task around it.
+    running = asyncio.get_running_loop().run_in_executor(None, copy_context().run, work)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
