@@ -1,15 +1,20 @@
-"""Save a run's entries in a store, and find a store by its name."""
+"""Save a run's entries in a store, find a store by its name, and index a store's memories."""
 
 import json
 import random
 import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from time import sleep
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.ground.errors import (
     Conflict,
+    CursorExpired,
     HoldfastError,
     InvalidInput,
     NotFound,
@@ -151,3 +156,140 @@ class NamedStore:
             if (found := self._found()) is not None:
                 return found
         raise Conflict(f"The store {self.name} is created by others at this moment.", reason="busy")
+
+
+_CACHE_BYTES: Final = 67_108_864
+_FETCHED_ONE_BY_ONE: Final = 20
+_CHANGES_AT_ONCE: Final = 1_000
+_DIRECTORIES_SORTED: Final = 256
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class IndexedMemory(Struct, frozen=True):
+    """A memory in the basic view, with the names that its path stands for."""
+
+    id: str
+    memory: Memory
+    namespace: tuple[str, ...]
+    key: str
+
+    @property
+    def order(self) -> tuple[timedelta, tuple[str, ...], str]:
+        """Sorts newest first, then by names."""
+        return _EPOCH - self.memory.updated_at, self.namespace, self.key
+
+
+class MemoryIndex:
+    """Memories of a store by directory, newest first; its changes are read before each use.
+
+    Only those count of which *names* returns the names for the path, and *decode* the value for
+    the content. Values are cached up to a byte budget.
+    """
+
+    def __init__(
+        self,
+        stores: MemoryStores,
+        names: Callable[[str], tuple[tuple[str, ...], str] | None],
+        decode: Callable[[str | None], dict[str, Any] | None],
+    ) -> None:
+        self._memories, self._lock = stores.memories, threading.Lock()
+        self._names, self._decode = names, decode
+        self._store, self._seq = "", 0
+        self._heads: dict[str, IndexedMemory] = {}
+        self._below: dict[str, list[IndexedMemory]] = {}
+        self._values: dict[str, tuple[Memory, dict[str, Any]]] = {}
+        self._bytes = 0
+
+    def below(self, store: str, directory: str) -> list[IndexedMemory]:
+        """Return the memories of *store* below *directory*, newest first."""
+        with self._lock:
+            self._refresh(store)
+            heads = self._below.get(directory)
+            if heads is None:
+                if len(self._below) >= _DIRECTORIES_SORTED:
+                    self._below.clear()
+                found = self._heads.values()
+                below = (head for head in found if head.memory.path.startswith(directory))
+                heads = self._below[directory] = sorted(below, key=attrgetter("order"))
+            return heads
+
+    def values(
+        self, store: str, directory: str, heads: Sequence[IndexedMemory]
+    ) -> dict[str, dict[str, Any]]:
+        """Return the values of *heads* by their ids; what was deleted meanwhile is left out."""
+        with self._lock:
+            found: dict[str, dict[str, Any]] = {}
+            missing: set[str] = set()
+            for head in heads:
+                known = self._values.get(head.id)
+                if known is None or known[0].content_sha256 != head.memory.content_sha256:
+                    missing.add(head.id)
+                else:
+                    found[head.id] = known[1]
+            for memory in self._fetched(store, directory, missing) if missing else ():
+                value = self._decode(memory.content)
+                self._cache(memory, value)
+                if value is not None and memory.id in missing:
+                    found[memory.id] = value
+            return found
+
+    def _fetched(self, store: str, directory: str, missing: set[str]) -> Iterator[Memory]:
+        """Yield the memories *missing*, and others that were read with them."""
+        memories, awaited = self._memories, set(missing)
+        if len(missing) > _FETCHED_ONE_BY_ONE:
+            page = memories.list(store, path_prefix=directory, limit=100, view="full")
+            for each in page.all():
+                if isinstance(each, Memory):
+                    yield each
+                    awaited.discard(each.id)
+                if not awaited:
+                    return
+        for id in awaited if len(awaited) <= _FETCHED_ONE_BY_ONE else ():
+            try:
+                yield memories.retrieve(id, memory_store_id=store)
+            except NotFound as error:
+                if error.kind == "memory store":
+                    raise
+
+    def _cache(self, memory: Memory, value: dict[str, Any] | None) -> None:
+        self._drop(memory.id)
+        if value is None:
+            return
+        if self._bytes + memory.content_size_bytes > _CACHE_BYTES:
+            self._values, self._bytes = {}, 0
+        self._bytes += memory.content_size_bytes
+        self._values[memory.id] = replace(memory, content=None), value
+
+    def _drop(self, id: str) -> None:
+        known = self._values.pop(id, None)
+        self._bytes -= 0 if known is None else known[0].content_size_bytes
+
+    def _refresh(self, store: str) -> None:
+        memories = self._memories
+        if self._store != store:
+            self._load(store)
+            return
+        try:
+            more = True
+            while more:
+                page = memories.changes(store, self._seq)
+                for change in page.changes:
+                    self._put(change.memory_id, change.memory)
+                more, self._seq = len(page.changes) >= _CHANGES_AT_ONCE, page.seq
+        except CursorExpired:
+            self._load(store)
+
+    def _load(self, store: str) -> None:
+        snapshot = self._memories.snapshot(store)
+        self._heads, self._below, self._values, self._bytes = {}, {}, {}, 0
+        for memory in snapshot.memories:
+            self._put(memory.id, memory)
+        self._store, self._seq = store, snapshot.seq
+
+    def _put(self, id: str, memory: Memory | None) -> None:
+        self._heads.pop(id, None)
+        self._below.clear()
+        if memory is None:
+            self._drop(id)
+        elif (place := self._names(memory.path)) is not None:
+            self._heads[id] = IndexedMemory(id, memory, *place)

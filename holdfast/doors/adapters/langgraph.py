@@ -3,32 +3,19 @@
 import secrets
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from operator import attrgetter
+from operator import ge, gt, le, lt
 from typing import Any, Final, TypeGuard, cast
+from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
-from holdfast.doors.adapters.langgraph_items import (
-    ENDING,
-    Condition,
-    Namespace,
-    decoded,
-    directory_of,
-    encoded,
-    members_filter,
-    names_of,
-    segment_of,
-)
 from holdfast.doors.adapters.tools import finished, plain_handle
-from holdfast.edits import Edit, Remove, Save
+from holdfast.ground import json_values
 from holdfast.ground.errors import (
-    CursorExpired,
     HeadVersion,
     InvalidInput,
     MissingExtra,
@@ -36,8 +23,9 @@ from holdfast.ground.errors import (
     TooLarge,
     Unavailable,
 )
-from holdfast.library.bridges import NamedStore
+from holdfast.library.bridges import IndexedMemory, MemoryIndex, NamedStore
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.edits import Edit, Remove, Save
 from holdfast.memories.stores.records import Memory, Version
 
 try:
@@ -63,6 +51,7 @@ except ImportError as error:
 LABELS_MOST: Final = 19
 PATH_BYTES: Final = 1_024
 VALUE_BYTES: Final = 102_400
+VALUE_DEPTH: Final = 64
 PUTS_MOST: Final = 1_000
 """Puts of one batch, which are one transaction."""
 JOINED_MOST: Final = 128
@@ -71,14 +60,14 @@ JOINED_CHARACTERS: Final = 1_048_576
 """Characters of all values that are written in one transaction of several batches."""
 MATCHES_MOST: Final = 10_000
 """Matches of a query that a search considers, the best ones."""
-_CACHE_BYTES: Final = 67_108_864
-_FETCHED_ONE_BY_ONE: Final = 20
-_CHANGES_AT_ONCE: Final = 1_000
-_DIRECTORIES_SORTED: Final = 256
+_ENDING: Final = ".json"
+_SAFE: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) not in "/%.")
 _VALUES_AT_ONCE: Final = 50
 _MATCHES_FIRST: Final = 100
 """Matches that a search with a filter considers before it considers ten times as many."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_type: Final = cast("Callable[[object], Any]", type)
+_sorted: Final = msgspec.json.Encoder(order="sorted").encode
+Namespace = tuple[str, ...]
 
 
 class HoldfastStore(BaseStore):
@@ -99,7 +88,7 @@ class HoldfastStore(BaseStore):
         self._hf = plain_handle(hf)
         self._root = tuple(root)
         self._store = NamedStore(self._hf.memory_stores, store)
-        self._index = _Index(self._hf)
+        self._index = MemoryIndex(self._hf.memory_stores, _names_of, _decoded)
         self._waiting: deque[_Waiting] = deque()
         self._joining = threading.Lock()
         self._directory(())
@@ -202,7 +191,7 @@ class HoldfastStore(BaseStore):
         except NotFound:
             path = version.path or ""
         lacks_value = version.operation == "deleted" or version.redacted_at is not None
-        is_item = lacks_value or decoded(version.content) is not None
+        is_item = lacks_value or _decoded(version.content) is not None
         # Of a redacted version of a deleted item there is no path: its restore is ContentGone.
         if not is_item or (path and self._placed(path) is None):
             raise NotFound("version", version.id, next="It is of no item of this store.")
@@ -276,7 +265,7 @@ class HoldfastStore(BaseStore):
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
         _check_page(op)
-        fits = members_filter({} if op.filter is None else op.filter)
+        fits = _members_filter({} if op.filter is None else op.filter)
         directory, store = self._directory(op.namespace_prefix), self._store.id()
         if store is None:
             return []
@@ -295,8 +284,8 @@ class HoldfastStore(BaseStore):
         store: str,
         directory: str,
         op: SearchOp,
-        fits: Condition,
-        items: Sequence["_Head"],
+        fits: "Condition",
+        items: Sequence[IndexedMemory],
         *,
         scores: Mapping[str, float] | None = None,
     ) -> list[SearchItem]:
@@ -304,7 +293,7 @@ class HoldfastStore(BaseStore):
         first, last = op.offset, op.offset + op.limit
         if not op.filter:
             items, first, last = items[first:last], 0, op.limit
-        chosen: list[tuple[_Head, dict[str, Any]]] = []
+        chosen: list[tuple[IndexedMemory, dict[str, Any]]] = []
         for start in range(0, len(items), _VALUES_AT_ONCE):
             if len(chosen) >= last:
                 break
@@ -322,13 +311,13 @@ class HoldfastStore(BaseStore):
 
     def _ranked(
         self, store: str, directory: str, query: str, most: int
-    ) -> tuple[list["_Head"], dict[str, float], int]:
+    ) -> tuple[list[IndexedMemory], dict[str, float], int]:
         """Return the best items below *directory*, their scores, and how many files match."""
         matches = self._hf.memory_stores.memories.search(
             store, query, limit=most, path_prefix=directory
         )
         heads = {head.id: head for head in self._index.below(store, directory)}
-        found: list[_Head] = []
+        found: list[IndexedMemory] = []
         scores: dict[str, float] = {}
         score = best = matches[0].score if matches else 1.0
         for each in matches:
@@ -359,7 +348,7 @@ class HoldfastStore(BaseStore):
             return path, None
         if not isinstance(op.value, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - of a caller
             raise TypeError(f"value must be a mapping, is {type(op.value).__name__}")
-        content = encoded(op.value)
+        content = _encoded(op.value)
         size = len(content.encode())
         if size > VALUE_BYTES:
             raise ValueError(f"value is {size:,} bytes as JSON, more than {VALUE_BYTES:,}")
@@ -391,8 +380,8 @@ class HoldfastStore(BaseStore):
             raise InvalidNamespaceError(
                 f"the namespace has {len(labels)} labels, more than {LABELS_MOST}"
             )
-        directory = directory_of(labels)
-        size = len(directory) + len(ENDING)
+        directory = _directory_of(labels)
+        size = len(directory) + len(_ENDING)
         if size > PATH_BYTES:
             raise InvalidNamespaceError(
                 f"the namespace is {size:,} bytes as a path, more than {PATH_BYTES:,}"
@@ -402,7 +391,7 @@ class HoldfastStore(BaseStore):
     def _path(self, namespace: Namespace, key: str) -> str:
         if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance] - of a caller
             raise TypeError(f"key must be text, is {type(key).__name__}")
-        path = f"{self._directory(namespace)}{segment_of(key)}{ENDING}"
+        path = f"{self._directory(namespace)}{_segment(key)}{_ENDING}"
         if len(path) > PATH_BYTES:
             raise ValueError(
                 f"namespace and key are {len(path):,} bytes as a path, more than {PATH_BYTES:,}"
@@ -411,13 +400,13 @@ class HoldfastStore(BaseStore):
 
     def _placed(self, path: str) -> tuple[Namespace, str] | None:
         """Return the namespace below the root and the key of *path*; None if it is no item's."""
-        place, depth = names_of(path), len(self._root)
+        place, depth = _names_of(path), len(self._root)
         if place is None or place[0][:depth] != self._root:
             return None
         return place[0][depth:], place[1]
 
     def _item(self, memory: Memory) -> Item | None:
-        place, value = self._placed(memory.path), decoded(memory.content)
+        place, value = self._placed(memory.path), _decoded(memory.content)
         if place is None or value is None:
             return None
         return Item(
@@ -428,7 +417,7 @@ class HoldfastStore(BaseStore):
             updated_at=memory.updated_at,
         )
 
-    def _found(self, head: "_Head", value: dict[str, Any], score: float | None) -> SearchItem:
+    def _found(self, head: IndexedMemory, value: dict[str, Any], score: float | None) -> SearchItem:
         return SearchItem(
             head.namespace[len(self._root) :],
             head.key,
@@ -460,129 +449,6 @@ class _Waiting(Struct, frozen=True):
     results: "Future[list[Result]]"
 
 
-class _Head(Struct, frozen=True):
-    """The memory of an item, in the basic view, with its names."""
-
-    id: str
-    memory: Memory
-    namespace: Namespace
-    key: str
-
-    @property
-    def order(self) -> tuple[timedelta, Namespace, str]:
-        """Sorts newest first, then by names."""
-        return _EPOCH - self.memory.updated_at, self.namespace, self.key
-
-
-class _Index:
-    """Items of a store, brought up to date by its changes before each use.
-
-    Values are cached up to a byte budget.
-    """
-
-    def __init__(self, hf: Holdfast) -> None:
-        self._hf, self._lock = hf, threading.Lock()
-        self._store, self._seq = "", 0
-        self._heads: dict[str, _Head] = {}
-        self._below: dict[str, list[_Head]] = {}
-        self._values: dict[str, tuple[Memory, dict[str, Any]]] = {}
-        self._bytes = 0
-
-    def below(self, store: str, directory: str) -> list[_Head]:
-        """Return the items of *store* below *directory*, newest first."""
-        with self._lock:
-            self._refresh(store)
-            heads = self._below.get(directory)
-            if heads is None:
-                if len(self._below) >= _DIRECTORIES_SORTED:
-                    self._below.clear()
-                found = self._heads.values()
-                below = (head for head in found if head.memory.path.startswith(directory))
-                heads = self._below[directory] = sorted(below, key=attrgetter("order"))
-            return heads
-
-    def values(
-        self, store: str, directory: str, heads: Sequence[_Head]
-    ) -> dict[str, dict[str, Any]]:
-        """Return the values of *heads* by their ids; what was deleted meanwhile is left out."""
-        with self._lock:
-            found: dict[str, dict[str, Any]] = {}
-            missing: set[str] = set()
-            for head in heads:
-                known = self._values.get(head.id)
-                if known is None or known[0].content_sha256 != head.memory.content_sha256:
-                    missing.add(head.id)
-                else:
-                    found[head.id] = known[1]
-            for memory in self._fetched(store, directory, missing) if missing else ():
-                value = decoded(memory.content)
-                self._cache(memory, value)
-                if value is not None and memory.id in missing:
-                    found[memory.id] = value
-            return found
-
-    def _fetched(self, store: str, directory: str, missing: set[str]) -> Iterator[Memory]:
-        """Yield the memories *missing*, and others that were read with them."""
-        memories, awaited = self._hf.memory_stores.memories, set(missing)
-        if len(missing) > _FETCHED_ONE_BY_ONE:
-            page = memories.list(store, path_prefix=directory, limit=100, view="full")
-            for each in page.all():
-                if isinstance(each, Memory):
-                    yield each
-                    awaited.discard(each.id)
-                if not awaited:
-                    return
-        for id in awaited if len(awaited) <= _FETCHED_ONE_BY_ONE else ():
-            try:
-                yield memories.retrieve(id, memory_store_id=store)
-            except NotFound as error:
-                if error.kind == "memory store":
-                    raise
-
-    def _cache(self, memory: Memory, value: dict[str, Any] | None) -> None:
-        self._drop(memory.id)
-        if value is None:
-            return
-        if self._bytes + memory.content_size_bytes > _CACHE_BYTES:
-            self._values, self._bytes = {}, 0
-        self._bytes += memory.content_size_bytes
-        self._values[memory.id] = replace(memory, content=None), value
-
-    def _drop(self, id: str) -> None:
-        known = self._values.pop(id, None)
-        self._bytes -= 0 if known is None else known[0].content_size_bytes
-
-    def _refresh(self, store: str) -> None:
-        memories = self._hf.memory_stores.memories
-        if self._store != store:
-            self._load(store)
-            return
-        try:
-            more = True
-            while more:
-                page = memories.changes(store, self._seq)
-                for change in page.changes:
-                    self._put(change.memory_id, change.memory)
-                more, self._seq = len(page.changes) >= _CHANGES_AT_ONCE, page.seq
-        except CursorExpired:
-            self._load(store)
-
-    def _load(self, store: str) -> None:
-        snapshot = self._hf.memory_stores.memories.snapshot(store)
-        self._heads, self._below, self._values, self._bytes = {}, {}, {}, 0
-        for memory in snapshot.memories:
-            self._put(memory.id, memory)
-        self._store, self._seq = store, snapshot.seq
-
-    def _put(self, id: str, memory: Memory | None) -> None:
-        self._heads.pop(id, None)
-        self._below.clear()
-        if memory is None:
-            self._drop(id)
-        elif (place := names_of(memory.path)) is not None:
-            self._heads[id] = _Head(id, memory, *place)
-
-
 def _check_page(op: SearchOp | ListNamespacesOp) -> None:
     if op.limit < 0 or op.offset < 0:
         raise ValueError(f"limit and offset must be 0 or more, are {op.limit} and {op.offset}")
@@ -596,3 +462,114 @@ def _fits(namespace: Namespace, condition: MatchCondition) -> bool:
     if condition.match_type == "suffix":
         part = namespace[len(namespace) - len(wanted) :]
     return all(sought in {"*", label} for sought, label in zip(wanted, part, strict=True))
+
+
+# Names and values.
+
+
+def _directory_of(labels: Namespace) -> str:
+    """Return the directory of the items of a namespace, and of those below it."""
+    return "/" + "".join(f"{_segment(label)}/" for label in labels)
+
+
+def _segment(text: str) -> str:
+    """Return *text* as a segment of a path; two texts never have the same one."""
+    return quote(text.encode("utf-8", "surrogatepass"), safe=_SAFE).replace(".", "%2E")
+
+
+def _names_of(path: str) -> tuple[Namespace, str] | None:
+    """Return the labels and the key of *path*; None for a path that no item has."""
+    *labels, name = path[1:].split("/")
+    try:
+        key = unquote(name.removesuffix(_ENDING), errors="surrogatepass")
+        namespace = tuple(unquote(label, errors="surrogatepass") for label in labels)
+    except UnicodeDecodeError:
+        return None
+    if not all(namespace) or f"{_directory_of(namespace)}{_segment(key)}{_ENDING}" != path:
+        return None
+    return namespace, key
+
+
+def _encoded(value: Mapping[str, Any]) -> str:
+    """Return *value* as canonical JSON, indented; TypeError for what is not JSON."""
+    try:
+        raw = json_values.encode(dict(value), root="$", depth=VALUE_DEPTH, field="value")
+    except InvalidInput as error:
+        raise TypeError(str(error)) from error
+    return msgspec.json.format(_sorted(json_values.decode(raw)), indent=2).decode()
+
+
+def _decoded(content: str | None) -> dict[str, Any] | None:
+    """Return the value that is *content*; None if it is no JSON of a mapping."""
+    try:
+        value = msgspec.json.decode(content or "")
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+# Filters.
+
+_ORDERS: Final = {"$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
+_KNOWN: Final = ("$eq", "$ne", *_ORDERS)
+Condition = Callable[[Any], bool]
+
+
+def _members_filter(wanted: Mapping[str, Any]) -> Condition:
+    """Return whether a mapping has the members of a filter; only those count.
+
+    Raise ValueError for an operator that is not known, wherever it stands.
+    """
+    conditions = {str(name): _condition(each) for name, each in wanted.items()}
+    if unknown := next((name for name in conditions if name.startswith("$")), None):
+        raise ValueError(f"{unknown} is not known as a filter; filters are by the name of a field")
+    tests = tuple(conditions.items())
+
+    def fits(given: Any) -> bool:
+        if _type(given) is not dict:
+            return False
+        for name, test in tests:  # noqa: SIM110 - a generator for each value costs more than the tests
+            if not test(given.get(name)):
+                return False
+        return True
+
+    return fits
+
+
+def _condition(wanted: Any) -> Condition:
+    if isinstance(wanted, Mapping):
+        members = cast("Mapping[str, Any]", wanted)
+        if not any(str(each).startswith("$") for each in members):
+            return _members_filter(members)
+        tests = [_operator(str(name), against) for name, against in members.items()]
+        return lambda given: all(test(given) for test in tests)
+    if isinstance(wanted, list | tuple):
+        elements = [_condition(each) for each in cast("Sequence[Any]", wanted)]
+        return lambda given: (
+            isinstance(given, list)
+            and len(cast("list[Any]", given)) == len(elements)
+            and all(
+                fits(each) for fits, each in zip(elements, cast("list[Any]", given), strict=True)
+            )
+        )
+    if isinstance(wanted, bool):
+        return lambda given: given is wanted
+    return lambda given: not isinstance(given, bool) and given == wanted
+
+
+def _operator(operator: str, against: Any) -> Condition:
+    if operator not in _KNOWN:
+        raise ValueError(f"{operator} is not known as an operator; there are {', '.join(_KNOWN)}")
+    compare = _ORDERS.get(operator)
+    if compare is None:
+        equal = _condition(against)
+        return equal if operator == "$eq" else lambda given: not equal(given)
+    kind = _kind(against)
+    return lambda given: kind is not None and _kind(given) is kind and compare(given, against)
+
+
+def _kind(value: object) -> type | None:
+    """Return the kind of *value* that has an order, float for any number; None for others."""
+    if isinstance(value, bool):
+        return None
+    return float if isinstance(value, int | float) else str if isinstance(value, str) else None

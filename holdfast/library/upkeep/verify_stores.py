@@ -11,7 +11,7 @@ from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground.scope import Actor, ActorKind
 from holdfast.ground.text import sha256_hex
 from holdfast.library.upkeep.tables import Finding, in_batches
-from holdfast.memories.stores.text_index import marked, words_of_memory
+from holdfast.memories.stores.text_index import marked, words_of
 from holdfast.memories.stores.transaction import content_seal, first_link, next_link
 
 
@@ -327,7 +327,7 @@ def _heads(reader: Reader, sql: SimpleNamespace, store: str) -> Iterator[_Head]:
 
 
 def _words_in(head: _Head) -> list[str]:
-    return words_of_memory(head.path, (head.content or b"").decode(errors="replace"))
+    return words_of(head.path) + words_of((head.content or b"").decode(errors="replace"))
 
 
 def _words_finding(table: str, memory: str, expected: int, found: int) -> Finding:

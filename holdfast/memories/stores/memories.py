@@ -42,7 +42,7 @@ from holdfast.memories.stores.text_index import (
     query_words,
     snippet,
     unescaped,
-    words_of_memory,
+    words_of,
 )
 from holdfast.memories.stores.transaction import (
     MemoryLocation,
@@ -134,7 +134,7 @@ def _with_phrases(
     found: Iterator[tuple[Memory, _Hit]], phrases: list[list[str]]
 ) -> Iterator[tuple[Memory, _Hit]]:
     for memory, hit in found:
-        words = words_of_memory(memory.path, memory.content or "") if phrases else []
+        words = words_of(memory.path) + words_of(memory.content or "") if phrases else []
         if all(holds_phrase(words, phrase) for phrase in phrases):
             yield memory, hit
 

@@ -49,16 +49,11 @@ def _plain(wide: re.Match[str]) -> str:
 
 def words_of(text: str) -> list[str]:
     """Return the words of *text*, in order, folded."""
-    plain = folded(text)
+    plain = folded(unescaped(text) if "\\" in text else text)
     words: list[str] = (_ASCII_WORD if plain.isascii() else _WORD).findall(plain)
     if max(map(len, words), default=0) <= WORD_MAX:
         return words
     return [word[:WORD_MAX] for word in words]
-
-
-def words_of_memory(path: str, content: str) -> list[str]:
-    """Return the words of a memory: those of its path, then those of its content."""
-    return words_of(path) + words_of(unescaped(content))
 
 
 def unescaped(content: str) -> str:
@@ -66,17 +61,13 @@ def unescaped(content: str) -> str:
 
     A character that cannot be printed, such as a line break, is a space.
     """
-    if "\\" not in content or not _is_json(content):
+    if "\\" not in content:
         return content
-    return _ESCAPES.sub(_printable, content)
-
-
-def _is_json(content: str) -> bool:
     try:
         msgspec.json.decode(content)
     except (msgspec.DecodeError, RecursionError):
-        return False
-    return True
+        return content
+    return _ESCAPES.sub(_printable, content)
 
 
 def _printable(escapes: re.Match[str]) -> str:

@@ -31,7 +31,7 @@ from holdfast.memories.stores.rows import (
     sought,
     store_of,
 )
-from holdfast.memories.stores.text_index import marked, unescaped, words_of, words_of_memory
+from holdfast.memories.stores.text_index import marked, words_of
 from holdfast.memories.stores.validation import lineage, span_below
 
 # `seal` covers a version's path and content under a random salt; `link` covers the previous link
@@ -97,7 +97,7 @@ class Text(Struct, frozen=True):
     @classmethod
     def of(cls, content: bytes) -> "Text":
         """Return *content*, hashed and split into words."""
-        return cls(content, sha256_hex(content), words_of(unescaped(content.decode())))
+        return cls(content, sha256_hex(content), words_of(content.decode()))
 
 
 class StoreTransaction:
@@ -294,7 +294,7 @@ class StoreTransaction:
         """Delete the words of a live memory from the index."""
         self._words -= head.words
         if head.words:
-            words = words_of_memory(head.path, head.content.decode())
+            words = words_of(head.path) + words_of(head.content.decode())
             text = marked(self.store.number, words)
             self._tx.send(self._sql.delete_words, memory=head.id, words=text)
 
