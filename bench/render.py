@@ -31,6 +31,7 @@ _TITLES = {
     "http": "As a server",
     "mcp": "For hosts of the Model Context Protocol",
     "startup": "Starting",
+    "adapters": "Behind other frameworks",
 }
 _INTRODUCTION = """\
 # What was measured

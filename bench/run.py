@@ -19,8 +19,10 @@ from measure import Report
 HERE = Path(__file__).parent
 BENCHES = (
     *("embedded", "stores", "durable", "longterm", "state", "run_memory", "growth", "postgres"),
-    *("runtime", "mount", "http", "mcp", "startup"),
+    *("runtime", "mount", "http", "mcp", "startup", "adapters"),
 )
+HOSTS = HERE.parent / ".venv" / "hosts" / "bin" / "python"
+"""The interpreter that has the frameworks of the adapters: `make hosts`."""
 
 
 def main() -> int:
@@ -34,7 +36,8 @@ def main() -> int:
     with TemporaryDirectory() as folder:
         for name in BENCHES:
             found = Path(folder) / f"{name}.json"
-            command = (sys.executable, str(HERE / f"{name}.py"), *options, "--json", str(found))
+            python = str(HOSTS) if name == "adapters" else sys.executable
+            command = (python, str(HERE / f"{name}.py"), *options, "--json", str(found))
             failed = bool(subprocess.run(command, check=False).returncode) or failed
             reports.append(msgspec.json.decode(found.read_bytes(), type=Report))
     results = HERE / "results"

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
+HOSTS = BENCH.parent / ".venv" / "hosts" / "bin" / "python"
+"""The interpreter that has the frameworks of the adapters: `make hosts`."""
 
 QUICK = ["run_memory", "state"]
 BENCHES = [
@@ -28,13 +30,15 @@ BENCHES = [
     "http",
     "mcp",
     "startup",
+    "adapters",
 ]
 ALL = os.environ.get("HOLDFAST_BENCHES") == "all"
 
 
 def quick(name: str, kept: Path) -> "subprocess.CompletedProcess[str]":
+    python = str(HOSTS) if name == "adapters" else sys.executable
     return subprocess.run(
-        [sys.executable, str(BENCH / f"{name}.py"), "--quick", "--rounds=1", "--json", str(kept)],
+        [python, str(BENCH / f"{name}.py"), "--quick", "--rounds=1", "--json", str(kept)],
         capture_output=True,
         text=True,
         timeout=240,

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -440,12 +440,10 @@ class Held(UserMemories):
         super().__init__(hf, user="ada")
         self.begun, self.release = threading.Event(), threading.Event()
 
-    def remember(
-        self, user: str, messages: Iterable[Mapping[str, str]], thread: str | None
-    ) -> None:
+    def remember(self, *arguments: Any, **options: Any) -> None:
         self.begun.set()
         assert self.release.wait(WAIT)
-        super().remember(user, messages, thread)
+        super().remember(*arguments, **options)
 
 
 async def test_remembering_that_has_begun_is_done_before_its_cancellation_goes_on(

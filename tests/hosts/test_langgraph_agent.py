@@ -16,7 +16,8 @@ from langgraph.store.base import BaseStore, GetOp, Op, PutOp, Result
 
 import holdfast
 from holdfast import tools
-from holdfast.doors.adapters.langgraph import HoldfastStore, tools_for
+from holdfast.doors.adapters.langchain import tools_for
+from holdfast.doors.adapters.langgraph import HoldfastStore
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.library.holdfast import Holdfast
 

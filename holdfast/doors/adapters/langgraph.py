@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from operator import ge, gt, le, lt
-from typing import Any, Final, TypeGuard, cast
+from typing import Any, Final, cast
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -43,8 +43,6 @@ try:
         SearchOp,
         validate_op_namespace,
     )
-
-    from holdfast.doors.adapters.langchain_tools import tools_for as tools_for
 except ImportError as error:
     raise MissingExtra("langgraph", command="pip install langgraph") from error
 
@@ -54,10 +52,8 @@ VALUE_BYTES: Final = 102_400
 VALUE_DEPTH: Final = 64
 PUTS_MOST: Final = 1_000
 """Puts of one batch, which are one transaction."""
-JOINED_MOST: Final = 128
-"""Batches of async callers that are written in one transaction."""
-JOINED_CHARACTERS: Final = 1_048_576
-"""Characters of all values that are written in one transaction of several batches."""
+JOINED_MOST, JOINED_CHARACTERS = 128, 1_048_576
+"""Batches of async callers that are one transaction, and characters of their values."""
 MATCHES_MOST: Final = 10_000
 """Matches of a query that a search considers, the best ones."""
 _ENDING: Final = ".json"
@@ -97,7 +93,7 @@ class HoldfastStore(BaseStore):
         """Run *ops*: reads see the state before the batch, and all puts are one transaction."""
         given = list(ops)
         with _host_errors():
-            puts = dict(self._prepared(op) for op in given if _is_put(op))
+            puts = self._prepared(given)
             try:
                 return self._run(given, puts)
             except NotFound as error:
@@ -112,7 +108,7 @@ class HoldfastStore(BaseStore):
         Batches with puts that wait for one another are written in one transaction.
         """
         given = list(ops)
-        if not any(map(_is_put, given)):
+        if not any(isinstance(op, PutOp) for op in given):
             return await finished(lambda: self.batch(given))
         waiting = _Waiting(given, Future())
         self._waiting.append(waiting)
@@ -125,8 +121,7 @@ class HoldfastStore(BaseStore):
         """
         path = self._path(namespace, key)
         with _host_errors():
-            store = self._store.id()
-            if store is None:
+            if (store := self._store.id()) is None:
                 return []
             versions = self._hf.memory_stores.memory_versions
             if (memory := self._hf.memory_stores.memories.at(store, path)) is not None:
@@ -143,8 +138,7 @@ class HoldfastStore(BaseStore):
         """
         memories, versions = self._hf.memory_stores.memories, self._hf.memory_stores.memory_versions
         with _host_errors():
-            store = self._store.id()
-            if store is None:
+            if (store := self._store.id()) is None:
                 raise NotFound("version", version_id)
             self._check_item(versions.retrieve(version_id, memory_store_id=store))
             memory = versions.restore(version_id, memory_store_id=store)
@@ -161,8 +155,7 @@ class HoldfastStore(BaseStore):
         """
         directory = self._directory(namespace)
         with _host_errors():
-            store = self._store.id()
-            if store is None:
+            if (store := self._store.id()) is None:
                 return 0
             deleted = self._hf.memory_stores.memories.delete_under(store, directory)
             self._redact_below(store, directory)
@@ -219,9 +212,7 @@ class HoldfastStore(BaseStore):
         """Run *group* with one transaction for its puts; return whether its results are set."""
         try:
             with _host_errors():
-                puts = [
-                    dict(self._prepared(op) for op in each.ops if _is_put(op)) for each in group
-                ]
+                puts = [self._prepared(each.ops) for each in group]
                 joined = {path: content for each in puts for path, content in each.items()}
                 size = sum(len(content or "") for content in joined.values())
                 # Each put of a key is a version of its own.
@@ -333,26 +324,28 @@ class HoldfastStore(BaseStore):
         validate_op_namespace(op)
         store, depth = self._store.id(), len(self._root)
         heads = [] if store is None else self._index.below(store, self._directory(()))
-        conditions = op.match_conditions or ()
         found = {
             each[: op.max_depth]
             for each in {head.namespace[depth:] for head in heads}
-            if all(_fits(each, condition) for condition in conditions)
+            if all(_fits(each, condition) for condition in op.match_conditions or ())
         }
         return sorted(found)[op.offset : op.offset + op.limit]
 
-    def _prepared(self, op: PutOp) -> tuple[str, str | None]:
-        """Return the path of a put and its content; None deletes."""
-        path = self._path(op.namespace, op.key)
+    def _prepared(self, ops: Iterable[Op]) -> dict[str, str | None]:
+        """Return the contents of the puts of *ops* by path; None deletes, and the last wins."""
+        puts = (op for op in ops if isinstance(op, PutOp))
+        return {self._path(op.namespace, op.key): self._content(op) for op in puts}
+
+    def _content(self, op: PutOp) -> str | None:
         if op.value is None:
-            return path, None
+            return None
         if not isinstance(op.value, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - of a caller
             raise TypeError(f"value must be a mapping, is {type(op.value).__name__}")
         content = _encoded(op.value)
         size = len(content.encode())
         if size > VALUE_BYTES:
             raise ValueError(f"value is {size:,} bytes as JSON, more than {VALUE_BYTES:,}")
-        return path, content
+        return content
 
     def _write(self, puts: Mapping[str, str | None]) -> None:
         if not puts:
@@ -427,10 +420,6 @@ class HoldfastStore(BaseStore):
             head.memory.updated_at,
             score,
         )
-
-
-def _is_put(op: Op) -> TypeGuard[PutOp]:
-    return isinstance(op, PutOp)
 
 
 @contextmanager
