@@ -1,4 +1,4 @@
-"""Save a run's entries in a store, find a store by its name, and index a store's memories."""
+"""Save a run's entries in a store, find a store by name, index its memories."""
 
 import json
 import random

@@ -28,7 +28,7 @@ except ImportError as error:
 
 
 class _Turn(Struct, frozen=True):
-    """Whose turn a request is of, what is recalled for it, and where the user's message stands."""
+    """The user of a request, the query, and the place of the user's message."""
 
     user: str
     query: str

@@ -198,7 +198,7 @@ class HoldfastStore(BaseStore):
         return own.results.result()
 
     def _run_waiting(self) -> None:
-        """Run the batches that wait: together, and if one of them is refused, each by itself."""
+        """Run the batches that wait, together unless one of them is refused."""
         group = [self._waiting.popleft() for _ in range(min(len(self._waiting), JOINED_MOST))]
         if len(group) > 1 and self._run_together(group):
             return
