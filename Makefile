@@ -42,7 +42,7 @@ types: .venv/.tested
 docs: .venv/.tested
 	$(BIN)/pytest -n $(JOBS) tests/docs
 
-bench: .venv/.tested .venv/bench/.installed
+bench: .venv/.tested .venv/bench/.installed .venv/hosts/.installed
 	$(BIN)/python bench/run.py
 
 # What others' stores need, apart from what is tested, whose versions it must not change.
@@ -52,7 +52,7 @@ bench: .venv/.tested .venv/bench/.installed
 
 # The long form of tests: random input with many examples, killed processes with many lives, each
 # contract on every surface, every benchmark once.
-torture: .venv/.tested
+torture: .venv/.tested .venv/hosts/.installed
 	HOLDFAST_TORTURE_LIVES=1000 $(BIN)/pytest -n 2 --timeout 7200 tests/torture
 	HOLDFAST_EXAMPLES=full $(BIN)/pytest -n 2 --timeout 7200 -m hypothesis
 	HOLDFAST_EXAMPLES=full $(BIN)/pytest -n 2 --timeout 7200 tests/memories/durable/test_faults.py

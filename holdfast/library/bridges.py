@@ -180,7 +180,7 @@ class IndexedMemory(Struct, frozen=True):
 
 
 class MemoryIndex:
-    """Memories of a store by directory, newest first; its changes are read before each use.
+    """Memories of a store by directory, newest first, up to date at each use.
 
     Only those count of which *names* returns the names for the path, and *decode* the value for
     the content. Values are cached up to a byte budget.
@@ -216,7 +216,7 @@ class MemoryIndex:
     def values(
         self, store: str, directory: str, heads: Sequence[IndexedMemory]
     ) -> dict[str, dict[str, Any]]:
-        """Return the values of *heads* by their ids; what was deleted meanwhile is left out."""
+        """Return the values of *heads* by id, without what was deleted meanwhile."""
         with self._lock:
             found: dict[str, dict[str, Any]] = {}
             missing: set[str] = set()

@@ -32,7 +32,7 @@ CEILINGS = {
     "own imports below TYPE_CHECKING": 0,  # 0
     "public class names in more than one file": 0,  # 0
     "files named by a gerund or participle": 0,  # 0
-    "long first lines of docstrings": 12,  # 0
+    "long first lines of docstrings": 0,  # 0
 }
 
 WORDS = {

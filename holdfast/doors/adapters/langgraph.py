@@ -90,7 +90,7 @@ class HoldfastStore(BaseStore):
         self._directory(())
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Run *ops*: reads see the state before the batch, and all puts are one transaction."""
+        """Run *ops*: reads see the state before them, and all puts are one transaction."""
         given = list(ops)
         with _host_errors():
             puts = self._prepared(given)
@@ -148,7 +148,7 @@ class HoldfastStore(BaseStore):
             return found
 
     def forget(self, namespace: Namespace) -> int:
-        """Delete everything below *namespace* for good, with all versions; return how much.
+        """Delete all below *namespace* for good, with its versions; return how much.
 
         Nothing of it can be restored, and no byte of it stays. Items that others put meanwhile
         stay.
@@ -162,7 +162,7 @@ class HoldfastStore(BaseStore):
             return deleted
 
     def _redact_below(self, store: str, directory: str) -> None:
-        """Redact all versions below *directory*, and those elsewhere of what was deleted there."""
+        """Redact all versions below *directory*, and of what was deleted there."""
         versions = self._hf.memory_stores.memory_versions
         known = [each for each in versions.list(store, limit=100).all() if each.redacted_at is None]
         below = [each for each in known if (each.path or "").startswith(directory)]
@@ -209,7 +209,7 @@ class HoldfastStore(BaseStore):
                 each.results.set_exception(error)
 
     def _run_together(self, group: Sequence["_Waiting"]) -> bool:
-        """Run *group* with one transaction for its puts; return whether its results are set."""
+        """Run *group*, its puts in one transaction; return whether results are set."""
         try:
             with _host_errors():
                 puts = [self._prepared(each.ops) for each in group]
@@ -332,7 +332,7 @@ class HoldfastStore(BaseStore):
         return sorted(found)[op.offset : op.offset + op.limit]
 
     def _prepared(self, ops: Iterable[Op]) -> dict[str, str | None]:
-        """Return the contents of the puts of *ops* by path; None deletes, and the last wins."""
+        """Return the contents that *ops* put, by path; None deletes, the last wins."""
         puts = (op for op in ops if isinstance(op, PutOp))
         return {self._path(op.namespace, op.key): self._content(op) for op in puts}
 
@@ -392,7 +392,7 @@ class HoldfastStore(BaseStore):
         return path
 
     def _placed(self, path: str) -> tuple[Namespace, str] | None:
-        """Return the namespace below the root and the key of *path*; None if it is no item's."""
+        """Return the namespace below the root and the key of *path*, or None."""
         place, depth = _names_of(path), len(self._root)
         if place is None or place[0][:depth] != self._root:
             return None
@@ -558,7 +558,7 @@ def _operator(operator: str, against: Any) -> Condition:
 
 
 def _kind(value: object) -> type | None:
-    """Return the kind of *value* that has an order, float for any number; None for others."""
+    """Return the type by which *value* is ordered, float for any number, or None."""
     if isinstance(value, bool):
         return None
     return float if isinstance(value, int | float) else str if isinstance(value, str) else None

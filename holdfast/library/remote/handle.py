@@ -1,4 +1,4 @@
-"""Remote handle: the methods of Holdfast, and its memory stores and sessions, over HTTP."""
+"""Remote handle: the methods of Holdfast, its stores and sessions, over HTTP."""
 
 import logging
 from collections.abc import Callable, Mapping
