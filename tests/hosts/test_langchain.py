@@ -31,6 +31,7 @@ from holdfast import tools
 from holdfast.doors.adapters.blocks import UserMemories
 from holdfast.doors.adapters.langchain import HoldfastMiddleware, tools_for
 from holdfast.errors import InvalidInput, ToolNameTaken, Unavailable
+from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 
 pytestmark = pytest.mark.anyio
@@ -556,14 +557,20 @@ def test_a_request_goes_on_without_a_recall_that_fails(
     hf: Holdfast, work: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     model = ScriptedModel.of("Ok.")
+    events: list[Event] = []
     middleware = replaced(HoldfastMiddleware(hf, user="ada"), Unrecalled(hf, work))
+    off = hf.events.subscribe(events.append, types=("longterm.degraded",))
 
     agent_of(model, middleware).invoke(said("I prefer tabs."))
 
+    off()
     assert model.shown() == ["I prefer tabs."]
     assert len(texts(hf, "ada")) == 2
     [line] = [each for each in caplog.messages if "goes on without" in each]
     assert "words" not in line
+    [event] = events
+    assert (event.owner, list(event.data)) == ("ada", ["reason"])
+    assert "words" not in str(event)
 
 
 async def test_a_request_goes_on_without_a_recall_that_is_slow(

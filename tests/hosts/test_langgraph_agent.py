@@ -16,8 +16,7 @@ from langgraph.store.base import BaseStore, GetOp, Op, PutOp, Result
 
 import holdfast
 from holdfast import tools
-from holdfast.doors.adapters.langchain import tools_for
-from holdfast.doors.adapters.langgraph import HoldfastStore
+from holdfast.doors.adapters.langgraph import HoldfastStore, tools_for
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.library.holdfast import Holdfast
 
@@ -264,7 +263,7 @@ def test_tools_of_ours_work_in_a_node_of_tools(hf: Holdfast) -> None:
 KILLED = """
 import os, sys
 import holdfast
-from holdfast.doors.adapters.langgraph import HoldfastStore
+from holdfast.doors.adapters.langgraph import HoldfastStore, tools_for
 HoldfastStore(holdfast.open(sys.argv[1])).put(("users", "ada"), "k", {"n": 1})
 os._exit(9)
 """

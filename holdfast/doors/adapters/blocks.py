@@ -15,7 +15,9 @@ from msgspec.structs import replace
 
 from holdfast import LongTermMemory, recalled_block
 from holdfast.doors.adapters.tools import blocking_handle, chosen_user, required
+from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import InvalidInput, LongTermOff
+from holdfast.ground.events import Event
 from holdfast.ground.validation import is_number
 from holdfast.library.aio import AsyncHoldfast
 from holdfast.library.bridges import NamedStore
@@ -135,7 +137,7 @@ class UserMemories:
             raise
         except Exception as error:  # noqa: BLE001 - an embedder is the user's, and raises anything
             recalled.cancel()
-            return _without(error)
+            return self._without(user, error)
 
     async def ablock(self, user: str, query: str) -> str:
         """Return the same as `block`, from an event loop."""
@@ -147,7 +149,21 @@ class UserMemories:
         except InvalidInput:
             raise
         except Exception as error:  # noqa: BLE001 - an embedder is the user's, and raises anything
-            return _without(error)
+            return self._without(user, error)
+
+    def _without(self, user: str, error: Exception) -> str:
+        """Log and publish that a request goes on without a recall, and return no block."""
+        reason = type(error).__name__
+        _log.warning("a request goes on without what is remembered: %s", reason)
+        event = Event(
+            type="longterm.degraded",
+            at=SystemClock().now(),
+            workspace="",
+            owner=user,
+            data={"reason": reason},
+        )
+        self.hf.events.publish(event)
+        return ""
 
     def recalled(
         self, user: str, query: str, namespace: str | None = None, *, k: int | None = None
@@ -261,11 +277,6 @@ def _for_each_call(defined: Sequence[Tool], found: Callable[[], list[Tool]]) -> 
 @cache
 def _recalls() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(16, thread_name_prefix="holdfast-recall")
-
-
-def _without(error: Exception) -> str:
-    _log.warning("a request goes on without what is remembered: %s", type(error).__name__)
-    return ""
 
 
 def latest(texts: Sequence[str]) -> str:

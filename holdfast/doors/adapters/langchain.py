@@ -9,20 +9,19 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.doors.adapters.blocks import BUDGET, User, UserMemories, latest
-from holdfast.doors.adapters.tools import finished, offered, result_of
-from holdfast.ground.errors import MissingExtra, ToolRefused
+from holdfast.doors.adapters.tools import finished
+from holdfast.ground.errors import MissingExtra
 from holdfast.library.aio import AsyncHoldfast
 from holdfast.library.holdfast import Holdfast
-from holdfast.tools.base import Tool
 
 try:
     from langchain.agents.middleware import AgentMiddleware
     from langchain.agents.middleware.types import AgentState, ModelRequest, ModelResponse
     from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage
-    from langchain_core.tools import BaseTool, ToolException
     from langgraph.config import get_config
     from langgraph.runtime import Runtime, get_runtime
-    from pydantic import PrivateAttr
+
+    from holdfast.doors.adapters.langchain_tools import tools_for
 except ImportError as error:
     raise MissingExtra("langchain", command="pip install langchain") from error
 
@@ -151,35 +150,6 @@ class HoldfastMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         if message is None or message() is not turn.message or user != turn.user:
             return None
         return known
-
-
-def tools_for(*toolsets: Iterable[Tool]) -> list[BaseTool]:
-    """Return tools of ours as LangChain takes them; ToolNameTaken if a name repeats."""
-    return [_HoldfastTool(each) for each in offered(toolsets)]
-
-
-class _HoldfastTool(BaseTool):
-    """One tool of ours; a mistake of the model reaches it as an error of the tool."""
-
-    _tool: Tool = PrivateAttr()
-
-    def __init__(self, tool: Tool) -> None:
-        super().__init__(
-            name=tool.name,
-            description=tool.description,
-            args_schema=tool.parameters,
-            handle_tool_error=True,
-        )
-        self._tool = tool
-
-    def _run(self, /, **arguments: Any) -> str:
-        try:
-            return result_of(self._tool, arguments)
-        except ToolRefused as refused:
-            raise ToolException(str(refused)) from refused
-
-    async def _arun(self, /, **arguments: Any) -> str:
-        return await finished(lambda: self._run(**arguments))
 
 
 def _informed(request: ModelRequest[Any], turn: _Turn, known: _Known) -> ModelRequest[Any]:

@@ -43,6 +43,8 @@ try:
         SearchOp,
         validate_op_namespace,
     )
+
+    from holdfast.doors.adapters.langchain_tools import tools_for as tools_for
 except ImportError as error:
     raise MissingExtra("langgraph", command="pip install langgraph") from error
 

@@ -70,6 +70,11 @@ class RemoteEvents:
 
         return off
 
+    def publish(self, event: Event) -> None:
+        """Call the listeners of *event*'s type, for an event of this process alone."""
+        for follower in self._followers:
+            follower.bus.publish(event)
+
     def close(self) -> None:
         """End every subscription."""
         for follower in self._followers:
