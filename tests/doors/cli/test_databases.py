@@ -87,6 +87,7 @@ READS = {
 
 ELSEWHERE = {
     "serve": "creates; tested where it runs",
+    "mcp": "creates; tested where it runs",
     "mount": "creates; tested where it runs",
     "unmount": "takes no database",
     "restore": "creates from a backup",

@@ -93,6 +93,7 @@ CALLS: dict[str, tuple[str, object]] = {
     "DELETE /api/longterm/{user}/turns/{id}": (LTM, None),
     "POST /api/longterm/{user}/conversations": (LTM, {"messages": []}),
     "POST /api/threads/{id}/turns": ("", {"turns": [made(5).export()]}),
+    "POST /api/threads/{id}/pop": ("", {}),
     "POST /api/networks/{name}/runs": ("", {"input": "Hello."}),
     "PUT /api/network_runs/{id}": ("", began("run_2").export()),
     "POST /api/runs/{run}/cancel": ("", {}),

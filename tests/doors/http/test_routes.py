@@ -73,6 +73,7 @@ OURS = {
     "/api/threads": ("GET", "", ""),
     "/api/threads/{id}": ("GET", "DELETE", ""),
     "/api/threads/{id}/turns": ("GET", "POST", ""),
+    "/api/threads/{id}/pop": ("", "POST", ""),
     "/api/networks": ("GET", "", ""),
     "/api/networks/{name}/runs": ("", "POST", ""),
     "/api/network_runs": ("GET", "", ""),
