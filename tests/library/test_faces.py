@@ -66,10 +66,6 @@ ELSEWHERE = {
     # An embedded bus ends with its engine.
     RemoteEvents: {"close"},
 }
-HERE_ALONE = {
-    # Engines publish.
-    EventBus: {"publish"},
-}
 FOR_DOORS = {"acting", "publish", "by_tool"}
 READY = {"durable", "longterm_data"}
 """Methods that do no input or output, so that what they return needs no await."""
@@ -105,7 +101,7 @@ def returned(of: Callable[..., Any]) -> Any:
 
 @pytest.mark.parametrize(("here", "remote", "_"), PAIRS)
 def test_both_have_the_same_methods(here: type, remote: type, _: type) -> None:
-    ours = set(methods(here)) - HERE_ALONE.get(here, set())
+    ours = set(methods(here))
     theirs = set(methods(remote)) - ELSEWHERE.get(remote, set())
 
     assert ours == theirs
