@@ -184,11 +184,14 @@ def test_what_became_of_turns_is_counted(ask: Asker, hf: Holdfast) -> None:
     ask.post("/api/threads/t/turns", {"turns": [made(1, text="Else.").export()]})
 
     rises = {labels: number - before[labels] for labels, number in counted().items()}
-    assert {labels: rise for labels, rise in rises.items() if "foreign" not in labels} == {
+    assert rises == {
         'kind="user",outcome="stored"': 1,
         'kind="user",outcome="duplicate"': 0,
         'kind="user",outcome="differs"': 0,
         'kind="result",outcome="stored"': 2,
         'kind="result",outcome="duplicate"': 1,
         'kind="result",outcome="differs"': 1,
+        'kind="foreign",outcome="stored"': 0,
+        'kind="foreign",outcome="duplicate"': 0,
+        'kind="foreign",outcome="differs"': 0,
     }
