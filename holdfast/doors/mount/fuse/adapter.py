@@ -223,6 +223,7 @@ class Adapter:
             handle = opened.fh = self._core.open(name, opened.flags)
         except FileNotFoundError as missing:
             raise OSError(ESTALE, os.strerror(ESTALE)) from missing
+        request.reached = True
         self.unlinked.opened(handle, name, request)
         if opened.flags & os.O_TRUNC:
             self.touched()

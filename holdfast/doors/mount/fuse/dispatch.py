@@ -15,7 +15,13 @@ from collections.abc import Callable
 from threading import get_ident
 
 from holdfast.doors.mount.fuse import kernel as protocol
-from holdfast.doors.mount.fuse.kernel import BufferAt, CurrentRequest, Request, UnlinkedFiles
+from holdfast.doors.mount.fuse.kernel import (
+    BufferAt,
+    CurrentRequest,
+    Request,
+    StaleOpens,
+    UnlinkedFiles,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +60,7 @@ class FuseDispatcher:
         unlinked: UnlinkedFiles,
     ) -> None:
         self._fd, self._buffer_at, self._present = fd, buffer_at, present
-        self._unlinked = unlinked
+        self._unlinked, self._stale = unlinked, StaleOpens()
         self._token = threading.Lock()
         self._leader = 0
         self._mutex = threading.Lock()
@@ -163,9 +169,14 @@ class FuseDispatcher:
             self._answer_exclusive(request)
             return
         if self._exclusive and opcode not in NAMELESS:
+            if opcode == protocol.OPEN:
+                self._stale.begin(request.pid)
             self.step_aside()
+        request.reached = False
         request.process()
-        if opcode == protocol.INIT:
+        if opcode in (protocol.OPEN, protocol.CREATE):
+            self._stale.end(request.pid, found=request.reached or opcode == protocol.CREATE)
+        elif opcode == protocol.INIT:
             self.begun.set()
 
     def _answer_exclusive(self, request: Request) -> None:
@@ -174,6 +185,7 @@ class FuseDispatcher:
             self._exclusive += 1
         try:
             self.step_aside()
+            self._stale.settle()
             request.process()
         finally:
             with self._mutex:

@@ -61,7 +61,7 @@ class Request:
         self._fd = fd
         self.opcode = self.unique = self.node = self.pid = 0
         self.reached = False
-        """Set when libfuse has called `getattr` of the core."""
+        """Set when libfuse found a name for its node: `getattr` was called, or `open` worked."""
 
     def read(self, size: int) -> None:
         """Parse the header of the *size* bytes in the buffer."""
@@ -192,6 +192,50 @@ def found(request: Request) -> bool:
     request.process()
     unique.pack_into(request.buffer, UNIQUE_AT, request.unique)
     return request.reached
+
+
+# A rename takes the name from the node that it replaces. The kernel answers the ESTALE of an open
+# by looking the name up again, but only once: the second ESTALE goes to the program.
+
+REOPEN_SECONDS = 0.1
+"""Seconds that a rename or removal waits at most for the opens before it."""
+
+
+class StaleOpens:
+    """The threads of programs whose open found no name, until the second open of each.
+
+    An open beside a rename may be one of them, so it is here from its start.
+    """
+
+    def __init__(self) -> None:
+        self._failed: dict[int, bool] = {}
+        """Whether the first open of a thread has failed yet."""
+        self._change = threading.Condition()
+
+    def begin(self, pid: int) -> None:
+        """Record that the thread *pid* opens a file while names change."""
+        with self._change:
+            self._failed.setdefault(pid, False)
+
+    def end(self, pid: int, *, found: bool) -> None:
+        """Record that an open or create of the thread *pid* has ended."""
+        if found and pid not in self._failed:
+            return
+        with self._change:
+            again = self._failed.pop(pid, False)
+            if not found and not again:
+                self._failed[pid] = True
+            self._change.notify_all()
+
+    def settle(self) -> None:
+        """Wait until the opens that are here have succeeded or failed twice."""
+        if not self._failed:
+            return
+        with self._change:
+            waiting = set(self._failed)
+            if not self._change.wait_for(lambda: waiting.isdisjoint(self._failed), REOPEN_SECONDS):
+                for pid in waiting:
+                    self._failed.pop(pid, None)
 
 
 # Notices invalidate what the kernel caches.

@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import termios
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from doors.mount.fuse.conftest import SECONDS, Mounted, eventually, mounting, names, threads
 from doors.mount.fuse.toy import BEGIN, Toy, fault
 
+from holdfast.doors.mount.filesystem.nodes import Attributes
 from holdfast.doors.mount.fuse.dispatch import THREADS
 
 pytestmark = pytest.mark.fuse
@@ -335,6 +337,47 @@ def test_who_waits_for_a_name_stops_nobody_else(
     for each in waits:
         with pytest.raises(FileNotFoundError):
             in_time(each)
+
+
+def test_an_open_is_not_overtaken_by_two_renames(
+    mounted: Mounted, toy: Toy, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.doors.mount.fuse.kernel.REOPEN_SECONDS", SECONDS)
+    path, found = mounted.store / "a.md", toy.getattr
+    looked_up, go_on = threading.Event(), threading.Event()
+    reading: list[Future[bytes]] = []
+
+    def getattr(name: str, fh: int | None = None) -> Attributes:
+        if reading and name == "/s/a.md" and not looked_up.is_set():
+            looked_up.set()
+            toy.kernel.step_aside()
+            go_on.wait(SECONDS)
+        return found(name, fh)
+
+    path.stat()
+    monkeypatch.setattr(toy, "getattr", getattr)
+    while not looked_up.is_set():
+        reading.clear()
+        for name in ("b.tmp", "c.tmp"):
+            (mounted.store / name).write_bytes(b"new")
+        with toy.hanging("rename"):
+            first = pool.submit((mounted.store / "b.tmp").rename, path)
+            assert toy.waiting.acquire(timeout=SECONDS)
+            # The open waits inside libfuse, and then finds its node without a name: the kernel
+            # looks the name up again. If it came too late for that, the next round tries again.
+            reading.append(pool.submit(path.read_bytes))
+            for _ in range(10):
+                (mounted.store / "c.tmp").read_bytes()
+        in_time(first)
+        eventually(lambda: looked_up.is_set() or reading[0].done())
+
+    second = pool.submit((mounted.store / "c.tmp").rename, path)
+    with pytest.raises(TimeoutError):
+        second.result(0.5)
+    go_on.set()
+
+    assert in_time(reading[0]) == b"new"
+    in_time(second)
 
 
 def test_a_directory_is_renamed_once_who_reads_in_it_is_done(
