@@ -1,3 +1,4 @@
+from holdfast.memories.run.records.event import RunEvent as RunEvent
 from holdfast.memories.state.result import InferenceResult as InferenceResult
 from holdfast.runtime.agent import AgentHooks as AgentHooks
 from holdfast.runtime.agent import AgentStart as AgentStart
@@ -43,7 +44,6 @@ from holdfast.runtime.plans.plan import Task as Task
 from holdfast.runtime.plans.plan import TaskPlan as TaskPlan
 from holdfast.runtime.plans.planner import Approval as Approval
 from holdfast.runtime.plans.planner import TaskPlanner as TaskPlanner
-from holdfast.runtime.run_events import RunEvent as RunEvent
 from holdfast.runtime.session import Session as Session
 from holdfast.runtime.steps.executor import StepExecutor as StepExecutor
 from holdfast.runtime.team.board import TaskBoard as TaskBoard

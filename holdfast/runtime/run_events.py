@@ -4,59 +4,19 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import suppress
-from datetime import datetime
 from threading import Lock
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
-from msgspec import Struct
-from msgspec.structs import asdict
-
-from holdfast.ground.clock import Clock
+from holdfast.ground.clock import Clock, to_microseconds
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.state.cells import StateChange
-from holdfast.memories.state.message import to_milliseconds, to_text
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.concurrency import awaited
 
 BUFFER = 1024
 """Events that wait for a slow reader before the run waits too."""
 
-RunEventType = Literal[
-    "run.started",
-    "router.decided",
-    "agent.started",
-    "agent.finished",
-    "agent.skipped",
-    "text.delta",
-    "reasoning.delta",
-    "tool.called",
-    "tool.returned",
-    "value.changed",
-    "history.omitted",
-    "mcp.unavailable",
-    "run.completed",
-    "run.failed",
-    "run.cancelled",
-]
-
 log = logging.getLogger(__name__)
-
-
-class RunEvent(Struct, frozen=True, kw_only=True):
-    """An event of a run; `seq` counts from 0, without gaps."""
-
-    type: RunEventType
-    seq: int
-    at: datetime
-    run_id: str
-    thread_id: str | None = None
-    network: str | None = None
-    agent: str | None = None
-    call_id: str | None = None
-    data: dict[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the event as a JSON object."""
-        return asdict(self) | {"at": to_text(self.at)}
 
 
 OnEvent: TypeAlias = Callable[[RunEvent], object | Awaitable[object]]
@@ -104,7 +64,7 @@ class Telling:
 
     async def tell(
         self,
-        type: RunEventType,
+        type: str,
         data: dict[str, Any],
         *,
         agent: str | None = None,
@@ -128,12 +88,13 @@ class Telling:
                 self._changes.append(change)
 
     async def _send(
-        self, type: RunEventType, data: dict[str, Any], *, agent: str | None, call_id: str | None
+        self, type: str, data: dict[str, Any], *, agent: str | None, call_id: str | None
     ) -> None:
+        self._seq += 1
         event = RunEvent(
             type=type,
             seq=self._seq,
-            at=to_milliseconds("at", self._clock.now()),
+            at=to_microseconds(self._clock.now()) // 1_000,
             run_id=self._run_id,
             thread_id=self.thread_id,
             network=self._network,
@@ -141,7 +102,6 @@ class Telling:
             call_id=call_id,
             data=data,
         )
-        self._seq += 1
         if self._also is not None:
             self._also(event)
         if self._on_event is not None:

@@ -21,6 +21,7 @@ from holdfast.memories import durable as durable_memory
 from holdfast.memories import longterm as longterm_memory
 from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.longterm.block import BUDGET, recalled_block, without_blocks
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
@@ -30,7 +31,6 @@ from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.events import SessionEvent, SessionEventType
 from holdfast.runtime.history import Discreet, EngineHistory, History
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.run_events import RunEvent
 
 # A conversation without memory is worth more than none. So only a mistake in the arguments stops
 # one here.

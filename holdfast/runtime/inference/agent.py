@@ -15,6 +15,7 @@ from pydantic_ai.usage import UsageLimits
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import HoldfastError, InvalidInput, NoAgentEnabled
 from holdfast.ground.ids import Ids
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.state.history import View
 from holdfast.memories.state.result import NO_USAGE, InferenceResult, result_id
 from holdfast.memories.state.run_records import RunRecord
@@ -36,7 +37,7 @@ from holdfast.runtime.inference.run_types import (
     no_model,
 )
 from holdfast.runtime.mcp import close, connect, kept
-from holdfast.runtime.run_events import OnEvent, RunEvent, Sink, Telling, followed
+from holdfast.runtime.run_events import OnEvent, Sink, Telling, followed
 from holdfast.runtime.tools import equipped
 
 

@@ -15,7 +15,7 @@ from holdfast.memories.state.result import InferenceResult, Usage
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.inference.messages import whole
-from holdfast.runtime.run_events import RunEventType, Telling
+from holdfast.runtime.run_events import Telling
 
 MAX_ITER = 20
 """Default limit of requests in one call."""
@@ -45,7 +45,7 @@ StopReason = Literal[
     "cancelled",
 ]
 Status = Literal["completed", "failed", "cancelled"]
-_TERMINAL: Final[dict[Status, RunEventType]] = {
+_TERMINAL: Final[dict[Status, str]] = {
     "completed": "run.completed",
     "failed": "run.failed",
     "cancelled": "run.cancelled",
@@ -128,7 +128,7 @@ class Run:
 
     async def tell(
         self,
-        type: RunEventType,
+        type: str,
         data: dict[str, Any],
         *,
         agent: str | None,

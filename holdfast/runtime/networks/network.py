@@ -9,9 +9,11 @@ from typing import Any, Final, Self, TypedDict, Unpack, cast
 from msgspec.json import encode
 from pydantic_ai.usage import UsageLimits
 
+from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event, EventBus
 from holdfast.ground.validation import check_whole
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.state.history import View
 from holdfast.memories.state.run_records import checked_name
 from holdfast.memories.state.state import NetworkState
@@ -30,7 +32,7 @@ from holdfast.runtime.networks.run import (
     NetworkRun,
     NetworkSpec,
 )
-from holdfast.runtime.run_events import OnEvent, RunEvent, Sink, followed
+from holdfast.runtime.run_events import OnEvent, Sink, followed
 
 FACTS: Final[Mapping[str, tuple[str, ...]]] = {
     "run.started": (),
@@ -75,7 +77,7 @@ def _publish(bus: EventBus, event: RunEvent, workspace: str) -> None:
     bus.publish(
         Event(
             type=f"network.{event.type.replace('.', '_')}",
-            at=event.at,
+            at=from_microseconds(event.at * 1_000),
             workspace=workspace,
             ids={name: each for name, each in ids.items() if each is not None},
             data={"seq": event.seq, **facts},

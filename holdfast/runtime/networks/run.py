@@ -14,6 +14,7 @@ from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput, RunFailed
 from holdfast.ground.ids import Ids
 from holdfast.ground.validation import is_number
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.message import to_milliseconds, to_text
 from holdfast.memories.state.result import InferenceResult, Usage
@@ -34,7 +35,7 @@ from holdfast.runtime.metrics import (
     TOOL_ERRORS,
 )
 from holdfast.runtime.networks.route import AgentOrName, AgentQueue, AgentRoster, Interrupting
-from holdfast.runtime.run_events import OnEvent, RunEvent, Sink, Telling
+from holdfast.runtime.run_events import OnEvent, Sink, Telling
 
 MAX_ITER = 25
 """Default limit of agent calls in one run."""

@@ -437,7 +437,7 @@ async def test_each_way_to_end_is_told_once_and_last(reason: str) -> None:
     assert (run.stop_reason, run.status) == (reason, STATUS.get(reason, "failed"))
     assert [each for each in heard.types if each in TERMINAL] == [f"run.{run.status}"]
     assert heard.types[-1] == f"run.{run.status}"
-    assert [each.seq for each in heard.events] == list(range(len(heard.events)))
+    assert [each.seq for each in heard.events] == list(range(1, len(heard.events) + 1))
     assert heard.events[-1].data["stop_reason"] == reason
     assert run.ended_at is not None
 

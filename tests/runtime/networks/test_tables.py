@@ -3,12 +3,12 @@
 import re
 from functools import cache
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from holdfast.ground import errors
-from holdfast.runtime.run_events import RunEventType
+from holdfast.memories.run.records.event import LIVE
+from holdfast.runtime.networks.network import FACTS
 
 ROOT = Path(__file__).parents[3]
 RAISED = (
@@ -42,7 +42,7 @@ def all_tests() -> str:
     return "\n".join(each.read_text() for each in files if each != Path(__file__))
 
 
-@pytest.mark.parametrize("type", get_args(RunEventType))
+@pytest.mark.parametrize("type", [*FACTS, *sorted(LIVE)])
 def test_every_event_is_told_in_some_test(type: str) -> None:
     assert f'"{type}"' in all_tests()
 
