@@ -38,6 +38,7 @@ from holdfast.ground.errors import ResultDiffers as ResultDiffers
 from holdfast.ground.errors import RunCancelled as RunCancelled
 from holdfast.ground.errors import RunFailed as RunFailed
 from holdfast.ground.errors import RunRequired as RunRequired
+from holdfast.ground.errors import RunTaken as RunTaken
 from holdfast.ground.errors import ScopeDenied as ScopeDenied
 from holdfast.ground.errors import SecretRefused as SecretRefused
 from holdfast.ground.errors import StaleRun as StaleRun

@@ -30,6 +30,7 @@ HoldfastError
 │   ├── CursorExpired           the change feed no longer holds this position
 │   ├── MemoryFull              an agent has reached its cap, and no entry may be evicted
 │   ├── StaleRun                the run was superseded, ended, or lapsed
+│   ├── RunTaken                another process or executor has the run
 │   ├── Forgotten               the key was forgotten after this run began
 │   ├── IdempotencyMismatch     another request used this request id
 │   ├── ResultDiffers           the thread holds another result under this id
@@ -502,6 +503,38 @@ class StaleRun(Conflict):
             next="Open a new run, which sees what was stored meanwhile.",
         )
         self.token, self.live_token = token, live_token
+
+
+class RunTaken(Conflict):
+    """Another process or executor has the run; nothing was run.
+
+    `holder` has its lease until `until`, in `place`. `ids` are those of the steps, tasks or nodes
+    that another executor of the same context has.
+    """
+
+    facts = ("run_id", "holder", "place", "until", "ids")
+
+    def __init__(
+        self,
+        run_id: str,
+        *,
+        holder: str = "",
+        place: str = "",
+        until: datetime | None = None,
+        ids: Sequence[str] = (),
+    ) -> None:
+        parts = ", ".join(map(shortened, ids))
+        where = f", in {shortened(place)}" if place else ""
+        super().__init__(
+            f"Another executor in this context has {parts}."
+            if parts
+            else f"The run {shortened(run_id)} has an owner{where}.",
+            next="Give the parts other ids, or run them in context.copy()."
+            if parts
+            else 'Wait for its end, take another run_id, or take it over with take_over="always".',
+        )
+        self.run_id, self.holder, self.place = run_id, holder, place
+        self.until, self.ids = until, tuple(ids)
 
 
 class Forgotten(Conflict):

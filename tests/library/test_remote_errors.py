@@ -36,6 +36,13 @@ SAMPLES: list[HoldfastError] = [
     errors.MemoryFull(cap=3, entries=9, core_entries=3, would_evict=6),
     errors.StaleRun("superseded", token=3, live_token=4),
     errors.StaleRun("ended", token=3, live_token=None),
+    errors.RunTaken(
+        "run_1",
+        holder="a",
+        place="host:1",
+        until=datetime(2026, 1, 1, 2, 3, 4, 567000, tzinfo=UTC),
+    ),
+    errors.RunTaken("run_1", ids=["read", "write"]),
     errors.Forgotten(datetime(2026, 1, 1, 2, 3, 4, 567000, tzinfo=UTC), "agent:agent_7"),
     errors.IdempotencyMismatch("one"),
     errors.ToolNameTaken("memory", "run.list", "files.view"),

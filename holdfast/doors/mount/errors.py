@@ -60,6 +60,7 @@ ERRNOS: dict[type[HoldfastError], int] = {
     errors.CursorExpired: EIO,
     errors.MemoryFull: EIO,
     errors.StaleRun: EIO,
+    errors.RunTaken: EIO,
     errors.Forgotten: EIO,
     errors.IdempotencyMismatch: EIO,
     errors.ResultDiffers: EIO,

@@ -152,7 +152,7 @@ def _fact(kind: type[HoldfastError], name: str, facts: Mapping[str, object]) -> 
         return next((v for k, n, v in _INHERITED if n == name and issubclass(kind, k)), None)
     hint = get_type_hints(kind.__init__).get(name)
     value = facts[name]
-    if hint is datetime and isinstance(value, str):
+    if hint in (datetime, datetime | None) and isinstance(value, str):
         return msgspec.convert(value, datetime)
     return tuple(cast("list[object]", value)) if isinstance(value, list) else value
 

@@ -65,6 +65,7 @@ ALL: list[tuple[HoldfastError, int]] = [
     (errors.CursorExpired(7), errno.EIO),
     (errors.MemoryFull(cap=9, entries=9, core_entries=9), errno.EIO),
     (errors.StaleRun("ended", token=3, live_token=None), errno.EIO),
+    (errors.RunTaken("run_1"), errno.EIO),
     (errors.Forgotten(FrozenClock().now(), "user:ada"), errno.EIO),
     (errors.IdempotencyMismatch("edit_1"), errno.EIO),
     (errors.ResultDiffers("res_1", stored="a", given="b"), errno.EIO),
