@@ -5,6 +5,7 @@ value that is not JSON is refused with its path; it is never converted by guessi
 """
 
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from json import dumps
 from math import isfinite
 from re import compile
@@ -18,6 +19,10 @@ JSON: TypeAlias = "str | int | float | bool | list[JSON] | dict[str, JSON] | Non
 
 LEAST_INT: Final = -(2**63)
 MOST_INT: Final = 2**64 - 1
+DEEPEST: Final = 200
+"""Greatest nesting of a value that a model, a tool or a person may hand in."""
+AROUND: Final = 10
+"""Levels of our own around such a value, at most, where a whole state or thread is written."""
 PLACE: Final = 200
 """Characters of a path in a message; a longer one loses its middle."""
 
@@ -41,6 +46,40 @@ _type: Final = cast("Callable[[object], Any]", type)
 _encode: Final = msgspec.json.Encoder().encode
 decode: Final = cast("Callable[[bytes], JSON]", msgspec.json.Decoder().decode)
 """Return a fresh copy of the value that `encode` gave these bytes for."""
+
+_BRACKETS: Final = b'[]{}"'
+_OTHERS: Final = bytes(set(range(256)) - set(_BRACKETS))
+_STRING: Final = compile(rb'"[^"]*"?')
+_STEPS: Final = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")
+
+
+def is_nested_over(text: bytes | str, depth: int = DEEPEST + AROUND) -> bool:
+    """Return whether *text*, foreign JSON, is nested over *depth*; nothing is decoded.
+
+    A decoder recurses as deep as its text, so this comes before it. Text that is no JSON may be
+    either: the decoder refuses it.
+    """
+    raw = text.encode(errors="replace") if isinstance(text, str) else text
+    if raw.count(b"[") + raw.count(b"{") <= depth:
+        return False
+    if b"\\" in raw:
+        raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    brackets = _STRING.sub(b"", raw.translate(None, _OTHERS))
+    steps = memoryview(brackets.translate(_STEPS)).cast("b")
+    return max(accumulate(steps), default=0) > depth
+
+
+def read(text: bytes | str, field: str) -> JSON:
+    """Return the value of *text*, foreign JSON.
+
+    Raise `InvalidInput` about *field* if it is not JSON, or nested too deeply to be decoded.
+    """
+    if is_nested_over(text):
+        raise InvalidInput(field, f"is nested over {DEEPEST} deep", limit=DEEPEST)
+    try:
+        return cast("JSON", msgspec.json.decode(text))
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise InvalidInput(field, "is not JSON") from error
 
 
 def encode(

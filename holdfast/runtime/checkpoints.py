@@ -20,6 +20,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import asdict
 
 from holdfast.ground.errors import CheckpointUnreadable
+from holdfast.ground.json_values import DEEPEST, is_nested_over
 from holdfast.ground.permissions import create_folders, sync_folder
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run import keys
@@ -131,6 +132,8 @@ def encoded(checkpoint: Checkpoint) -> bytes:
 def decoded(content: bytes) -> Checkpoint:
     """Return the checkpoint in *content*; raise Unreadable if it is not intact."""
     first, _, body = content.partition(b"\n")
+    if is_nested_over(content):
+        raise Unreadable(f"it holds a value that is nested over {DEEPEST} deep")
     try:
         header = msgspec.json.decode(first, type=_Header)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

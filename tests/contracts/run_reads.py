@@ -200,7 +200,8 @@ class RunRestoringContract(_Filled):
         ]
 
     @pytest.mark.parametrize(
-        "text", ["", "{}", "[]", '{"run_id":"run_1"}', '{"run_id":1,"entries":[]}', 7]
+        "text",
+        ["", "{}", "[]", '{"run_id":"run_1"}', '{"run_id":1,"entries":[]}', 7, "[" * 100_000],
     )
     def test_what_is_no_memory_is_refused(self, text: Any) -> None:
         refusal(lambda: RunMemory.from_json(text))

@@ -4,14 +4,15 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import Enum, IntEnum, StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.json_values import MOST_INT, decode, encode
+from holdfast.ground.json_values import MOST_INT, decode, encode, is_nested_over, read
 
 SCALARS = st.one_of(
     st.none(),
@@ -164,3 +165,41 @@ def test_a_value_that_holds_one_list_twice_is_no_cycle() -> None:
     twice = [1]
 
     assert take({"a": twice, "b": twice, "c": Place(1)}) == b'{"a":[1],"b":[1],"c":[1]}'
+
+
+def depth_of(value: object) -> int:
+    """Return how deep *value* is nested."""
+    if isinstance(value, dict):
+        return 1 + max(map(depth_of, cast("dict[str, object]", value).values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(depth_of, cast("list[object]", value)), default=0)
+    return 0
+
+
+BRACKETED = st.recursive(
+    st.text('[]{}"\\a', max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text('[{"\\'), inner, max_size=2)
+    ),
+)
+"""Values with the characters of JSON in their texts and names."""
+
+
+@given(BRACKETED, st.integers(0, 5))
+def test_the_depth_of_a_text_is_known_before_it_is_decoded(value: object, depth: int) -> None:
+    assert is_nested_over(msgspec.json.encode(value), depth) is (depth_of(value) > depth)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+@pytest.mark.parametrize("levels", [211, 100_000])
+def test_text_nested_too_deeply_is_refused_without_decoding_it(opening: str, levels: int) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read(opening * levels, "body")
+
+    assert (caught.value.field, caught.value.limit) == ("body", 200)
+
+
+@pytest.mark.parametrize("text", ["", "[", "{]", b"\xff", "nul"])
+def test_text_that_is_no_json_is_refused_as_such(text: str | bytes) -> None:
+    with pytest.raises(InvalidInput, match="is not JSON"):
+        read(text, "body")

@@ -19,9 +19,9 @@ from msgspec import Struct
 
 from holdfast.doors.http.response import RequestTimeout
 from holdfast.ground.errors import InvalidInput, TooLarge, Unavailable, shortened
+from holdfast.ground.json_values import DEEPEST
 from holdfast.ground.text import encoded
 from holdfast.ground.validation import check_no_nul
-from holdfast.memories.state.frozen import DEEPEST
 from holdfast.memories.stores.records import JSONObject
 
 _DIGITS = re.compile(r"-?[0-9]+")

@@ -21,6 +21,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import UNSET
 
+from holdfast.ground import json_values
 from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
 from holdfast.ground.text import encoded
 from holdfast.library.remote.errors import from_answer
@@ -411,8 +412,8 @@ class WireClient:
 
 def _decoded(content: bytes, *, writes: bool) -> JSONObject:
     try:
-        return msgspec.json.decode(content, type=JSONObject)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return msgspec.convert(json_values.read(content, "answer"), JSONObject)
+    except (msgspec.ValidationError, InvalidInput) as error:
         raise Unavailable(
             "The answer is not one of a Holdfast server.",
             reason="io",

@@ -10,8 +10,8 @@ from typing import Any, cast, get_type_hints
 
 import msgspec
 
-from holdfast.ground import errors
-from holdfast.ground.errors import HoldfastError
+from holdfast.ground import errors, json_values
+from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.memories.durable.records import CODES
 
 HEADER = "holdfast-error"
@@ -159,8 +159,8 @@ def _fact(kind: type[HoldfastError], name: str, facts: Mapping[str, object]) -> 
 
 def _error_of(body: bytes) -> dict[str, Any]:
     try:
-        wire = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        wire = json_values.read(body, "body")
+    except InvalidInput:
         return {}
     error = cast("dict[str, object]", wire).get("error") if isinstance(wire, dict) else None
     return cast("dict[str, Any]", error) if isinstance(error, dict) else {}

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Final
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.engines.base import Reader
+from holdfast.ground import json_values
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.upkeep.tables import Finding, in_batches, miscounted, strays
 from holdfast.library.upkeep.verify_durable import (
@@ -75,10 +75,7 @@ class _Turn(Struct, frozen=True, kw_only=True):
 
     def decoded(self) -> ThreadTurn:
         """Decode the turn in its body; InvalidInput if it is invalid."""
-        try:
-            body = msgspec.json.decode(self.body)
-        except msgspec.DecodeError as error:
-            raise InvalidInput("body", "is not JSON") from error
+        body = json_values.read(self.body, "body")
         if self.kind == "user":
             return ThreadTurn.said(ThreadMessage.from_dict(body))
         if self.kind == "foreign":

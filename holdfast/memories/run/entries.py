@@ -12,6 +12,7 @@ from typing import Final, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from holdfast.ground import json_values
 from holdfast.ground.clock import Clock, milliseconds_of, nanoseconds_of
 from holdfast.ground.errors import InvalidInput, LimitExceeded, PreconditionFailed, shortened
 from holdfast.ground.metrics import REGISTRY
@@ -271,9 +272,9 @@ def parsed(text: object) -> tuple[object, object]:
     if not isinstance(text, str | bytes):
         raise _no_memory(f"must be text, is {type(text).__name__}")
     try:
-        decoded = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise _no_memory("is not JSON") from None
+        decoded = json_values.read(text, "entries")
+    except InvalidInput as error:
+        raise _no_memory(error.reason) from None
     if not isinstance(decoded, dict):
         raise _no_memory("must be an object")
     members = cast("dict[str, object]", decoded)

@@ -9,15 +9,12 @@ from math import isfinite
 from typing import Any, Final, NoReturn, TypeVar, cast
 
 from holdfast.ground import json_values
-from holdfast.ground.json_values import JSON
+from holdfast.ground.json_values import DEEPEST, JSON
 
 T = TypeVar("T")
 
 KEPT: Final = "messages and results are read-only: replace(...) gives a changed copy"
 """Message of the error for a change of a value within a message or result."""
-
-DEEPEST: Final = 256
-"""Deepest nesting of JSON from a model or a tool."""
 
 
 def _refuse(self: Any, *_: object, **__: object) -> NoReturn:

@@ -15,12 +15,9 @@ from msgspec.structs import force_setattr
 
 from holdfast.ground import json_values
 from holdfast.ground.errors import InvalidInput, LimitExceeded, shortened
-from holdfast.ground.json_values import JSON
+from holdfast.ground.json_values import DEEPEST, JSON
 from holdfast.ground.text import encoded
 from holdfast.memories.state.frozen import ReadOnlyDict, ReadOnlyList, kept
-
-DEEPEST = 500
-"""Largest limit on depth, because reading recurses as deep as the value."""
 
 
 class StateLimits(Struct, frozen=True, kw_only=True):
@@ -41,6 +38,7 @@ class StateLimits(Struct, frozen=True, kw_only=True):
             limit: object = getattr(self, name)
             if type(limit) is not int or limit < 1:
                 raise InvalidInput(name, "must be a whole number from 1", given=limit)
+        # A deeper value could be written, and its state not be read back.
         if self.depth > DEEPEST:
             raise InvalidInput("depth", f"must be at most {DEEPEST}", given=self.depth)
 

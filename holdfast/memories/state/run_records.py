@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, force_setattr
 
 from holdfast.engines.base import Transaction, scalar
+from holdfast.ground import json_values
 from holdfast.ground.errors import Conflict, InvalidInput, LimitExceeded, NotFound
 from holdfast.ground.json_values import JSON
 from holdfast.ground.pages import Page, digest, write_cursor
@@ -258,4 +259,4 @@ def body_of(record: RunRecord) -> str:
 
 def record_of(body: str) -> RunRecord:
     """Decode the record in a row's *body*."""
-    return RunRecord.from_dict(msgspec.json.decode(body))
+    return RunRecord.from_dict(json_values.read(body, "body"))

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from holdfast.ground.errors import InvalidInput, UnknownFormat
+from holdfast.ground.json_values import is_nested_over
 from holdfast.ground.text import encoded
 from holdfast.memories.state import message
 from holdfast.memories.state.cells import (
@@ -64,10 +65,13 @@ def to_json(held: StateContents) -> bytes:
 
 
 def parsed(text: object) -> object:
-    """Parse *text*; raise `UnknownFormat` if it is not JSON."""
+    """Parse *text*; raise `UnknownFormat` if it is not JSON, or nested too deeply."""
+    given = text if isinstance(text, bytes) else encoded("state", text)
+    if is_nested_over(given):
+        raise _unknown(None, None)
     try:
-        return _decode(text if isinstance(text, bytes) else encoded("state", text))
-    except msgspec.DecodeError as error:
+        return _decode(given)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _unknown(None, None) from error
 
 

@@ -365,7 +365,7 @@ class ThreadTurnRow(Struct, frozen=True, kw_only=True):
                 value=turn.value,
                 source=turn.source,
             )
-        body = msgspec.json.decode(self.body)
+        body = json_values.read(self.body, "body")
         if self.kind == "result":
             return ThreadTurn.made(InferenceResult.from_dict(body, verify=False), seq=self.seq)
         message = ThreadMessage.from_dict(body)

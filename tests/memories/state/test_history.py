@@ -470,3 +470,24 @@ def test_limits_hold_for_what_is_read(filled: NetworkState) -> None:
     ):
         with pytest.raises(LimitExceeded):
             NetworkState.from_json(filled.to_json(), limits=limits)
+
+
+@pytest.mark.parametrize("levels", [250, 100_000])
+def test_a_state_nested_over_200_deep_is_of_no_known_format(
+    filled: NetworkState, levels: int
+) -> None:
+    deep = '{"a":' * levels + "1" + "}" * levels
+    text = filled.to_json().replace('"thread_id":', f'"deep":{deep},"thread_id":')
+
+    for given in (text, "[" * levels):
+        with pytest.raises(UnknownFormat):
+            NetworkState.from_json(given)
+
+
+def test_what_is_nested_as_deep_as_may_be_comes_back(filled: NetworkState) -> None:
+    deep: Any = 1
+    for _ in range(200):
+        deep = [deep]
+    filled.append_result({"agent": "a", "tool_calls": [messages.result("c", "t", deep, data=1)]})
+
+    assert NetworkState.from_json(filled.to_json()).to_json() == filled.to_json()

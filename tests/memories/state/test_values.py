@@ -323,7 +323,7 @@ def test_what_is_deleted_or_replaced_makes_room() -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [{"keys": 0}, {"keys": True}, {"value_bytes": "1"}, {"depth": 501}]
+    "limits", [{"keys": 0}, {"keys": True}, {"value_bytes": "1"}, {"depth": 201}]
 )
 def test_a_limit_is_a_whole_number_from_one(limits: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):

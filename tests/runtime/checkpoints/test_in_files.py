@@ -2,8 +2,10 @@
 
 import os
 import stat
+from hashlib import sha256
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.errors import CheckpointUnreadable
@@ -44,6 +46,18 @@ def test_what_is_no_checkpoint_is_unreadable_and_never_empty(
         checkpoints.load("run_1")
 
     assert caught.value.path == str(path)
+
+
+def test_a_checkpoint_with_a_value_nested_too_deeply_is_unreadable(
+    checkpoints: FileCheckpoints,
+) -> None:
+    checkpoints.save(checkpoint())
+    body = b'{"run_id": "run_1", "entries": ' + b"[" * 100_000
+    header = {"format": "holdfast.checkpoint", "version": 1, "sha256": sha256(body).hexdigest()}
+    checkpoints.path("run_1").write_bytes(msgspec.json.encode(header) + b"\n" + body)
+
+    with pytest.raises(CheckpointUnreadable, match="nested over 200"):
+        checkpoints.load("run_1")
 
 
 def test_a_file_cut_short_anywhere_is_unreadable(checkpoints: FileCheckpoints) -> None:
