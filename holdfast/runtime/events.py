@@ -17,14 +17,11 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput, UnknownFormat
+from holdfast.memories.run.records.event import Reason
 from holdfast.memories.state.message import to_text
 
 PART = 65_536
 """Characters of a result's compact JSON that an event in JSON carries."""
-
-Reason: TypeAlias = str
-"""Why a step failed. The runtime's own are `max_iterations token_budget no_answer model_error
-timeout rejected memory hook disabled not_a_list too_many_items items internal`."""
 
 
 class StepError(Struct, frozen=True):

@@ -28,6 +28,7 @@ from holdfast.runtime.plans.schedule import supply, taken
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.team.executor import TeamExecutor
 from holdfast.runtime.team.prompts import Strategy
+from holdfast.runtime.team.result import team_reason
 from holdfast.tools.base import Schema
 
 Design: TypeAlias = list[dict[str, Any]]
@@ -203,9 +204,10 @@ class ModeRun:
             left = part.get_result()
             reasons = "; ".join(f"{each.title}: {each.failure_reason}" for each in left.failed)
             outcome = f"it ended as {left.status}"
-            return StepError("team", f"{outcome} ({reasons})" if reasons else outcome)
-        reason = "planning" if isinstance(part, TaskPlanner) else "plan"
-        return StepError(reason, ending.reason or "it did not end")
+            why = team_reason(left.status) or "steps"
+            return StepError(why, f"{outcome} ({reasons})" if reasons else outcome)
+        why = "no_answer" if isinstance(part, TaskPlanner) else "steps"
+        return StepError(why, ending.reason or "it did not end")
 
     def _parts(self) -> tuple[StepExecutor | TaskPlanner | None, Part | None]:
         """Return the preparation or None, and the work or None while unprepared."""

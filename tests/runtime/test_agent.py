@@ -241,7 +241,7 @@ async def test_a_plan_that_could_not_be_made_is_said() -> None:
 
     assert event.event == "failed"
     assert agent.error is not None
-    assert agent.error.reason == "planning"
+    assert agent.error.reason == "no_answer"
     assert "no line" in agent.error.message
 
 
@@ -254,7 +254,7 @@ async def test_a_plan_that_fails_is_said() -> None:
     assert event.event == "failed"
     assert agent.get_results() is None
     assert agent.error is not None
-    assert agent.error.reason == "plan"
+    assert agent.error.reason == "steps"
 
 
 @pytest.mark.anyio
@@ -301,7 +301,7 @@ async def test_a_team_that_fails_says_how_it_ended() -> None:
 
     assert agent.get_results() is None
     assert agent.error is not None
-    assert agent.error.reason == "team"
+    assert agent.error.reason == "stalled"
 
 
 @pytest.mark.anyio

@@ -32,7 +32,7 @@ from holdfast.runtime.inference.run_types import (
     MAX_TOOL_ERRORS,
     Run,
     RunEnd,
-    check_max_iter,
+    check_most,
     failure,
     no_model,
 )
@@ -51,7 +51,7 @@ class HistoryFailed(Exception):
     @property
     def ending(self) -> RunEnd:
         """The end of a run by this failure."""
-        return RunEnd("history_error", self.method, self.__cause__)
+        return RunEnd("history", self.method, self.__cause__)
 
 
 class Remembering:
@@ -320,7 +320,7 @@ async def run_alone(
     sink: Sink | None = None,
 ) -> InferenceResult:
     """Call *agent* with *input* and return the result."""
-    check_max_iter(options.max_iter)
+    check_most("max_iter", options.max_iter)
     alone = Alone(agent, user_message(input), options, sink)
     result = await alone.made()
     if options.raises and alone.ending.status == "failed":
@@ -477,7 +477,7 @@ class Alone:
         """Return an empty result: a hook or the history failed before anything ran."""
         run = self.run
         if isinstance(error, HookFailed):
-            self.ending = RunEnd("hook_error", error.hook, error.__cause__)
+            self.ending = RunEnd("hook", error.hook, error.__cause__)
         else:
             self.ending = error.ending
         self._telling.thread_id = run.state.thread_id

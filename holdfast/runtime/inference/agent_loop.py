@@ -27,6 +27,7 @@ from pydantic_graph import End
 
 from holdfast.ground.clock import Clock
 from holdfast.ground.json_values import JSON
+from holdfast.memories.run.records.event import Reason
 from holdfast.memories.state.message import Message
 from holdfast.memories.state.result import InferenceResult, result_id, text_of
 from holdfast.runtime.agent import AgentSpec, AgentStart, AnyRun
@@ -44,7 +45,7 @@ from holdfast.runtime.inference.request import (
     started,
     whole,
 )
-from holdfast.runtime.inference.run_types import StopReason, usage_of
+from holdfast.runtime.inference.run_types import usage_of
 from holdfast.tools.base import Schema
 
 NO_LIMITS: Final = UsageLimits(request_limit=None)
@@ -78,7 +79,7 @@ class LoopScope(Struct, frozen=True, kw_only=True):
 class LoopPolicy(Protocol):
     """The rules of one loop: its budget, its end, and the form of its requests."""
 
-    async def may_request(self) -> StopReason | None:
+    async def may_request(self) -> Reason | None:
         """Return the reason to end before the next request, or None. It may raise instead."""
         ...
 
@@ -144,7 +145,7 @@ class AgentLoop:
         steered: Callable[[str], None] | None = None,
         usage_limits: UsageLimits = NO_LIMITS,
         **options: Any,
-    ) -> StopReason:
+    ) -> Reason:
         """Run to the end, by *runner* with *options* of pydantic-ai; return the reason.
 
         *prompt* and *history* are what hooks see of the first request. Texts sent to *inbox* go
@@ -177,7 +178,7 @@ class AgentLoop:
                 # The graph refers to this object, so drop the graph to avoid a reference cycle.
                 self._messages, self._graph = graph.all_messages(), None
 
-    async def _drive(self, graph: AgentRun[Any, Any]) -> StopReason:
+    async def _drive(self, graph: AgentRun[Any, Any]) -> Reason:
         opening, hooks = (self._prompt, self._history), self.scope.agent.hooks
         node = graph.next_node
         while not isinstance(node, End):

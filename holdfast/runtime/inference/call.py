@@ -32,6 +32,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 
 from holdfast.ground.errors import InvalidInput, NotRunnable, ToolNameTaken
+from holdfast.memories.run.records.event import Reason
 from holdfast.memories.state.history import Window
 from holdfast.memories.state.message import ErrorKind, Message, ToolCall
 from holdfast.memories.state.result import InferenceResult
@@ -69,8 +70,7 @@ from holdfast.runtime.inference.run_types import (
     MAX_ITER,
     Run,
     RunEnd,
-    StopReason,
-    check_max_iter,
+    check_most,
     no_model,
 )
 from holdfast.runtime.mcp import connect, is_remote, kept, seen_to
@@ -103,11 +103,11 @@ class CallPolicy:
         """The number of failed tool calls so far."""
         return sum("error" in each.content for each in self.answers.values())
 
-    async def may_request(self) -> StopReason | None:
+    async def may_request(self) -> Reason | None:
         """Return the reason to end before the next request, or None."""
         if self.errors >= self.run.max_tool_errors:
             return "tool_error"
-        return "max_steps" if self._step == self._max_iter else None
+        return "max_iterations" if self._step == self._max_iter else None
 
     def sent(self, prompt: Sequence[Message], history: Sequence[Message]) -> Sent:
         """Return the messages to send for a hook's *prompt* and *history*."""
@@ -118,10 +118,10 @@ class CallPolicy:
         self._step += 1
         self._requested = {each.tool_call_id: tool_call(each) for each in calls(response)}
 
-    def detail(self, reason: StopReason) -> str:
+    def detail(self, reason: Reason) -> str:
         """Return the detail of an end for *reason*."""
         details = {
-            "max_steps": f"{self._step} requests",
+            "max_iterations": f"{self._step} requests",
             "tool_error": f"{self.errors} errors of tools",
         }
         return details.get(reason, "")
@@ -349,7 +349,7 @@ class AgentCall:
         max_iter: int | None = MAX_ITER,
         timeout: float | None = None,
     ) -> None:
-        check_max_iter(max_iter)
+        check_most("max_iter", max_iter)
         self.agent, self.run = agent, run
         self.ending = RunEnd()
         self.result: InferenceResult | None = None
@@ -402,9 +402,7 @@ class AgentCall:
             return False
         return self.ending.status == "completed" or bool(result.output or result.tool_calls)
 
-    def _end(
-        self, reason: StopReason, cause: BaseException | None = None, *, detail: str = ""
-    ) -> None:
+    def _end(self, reason: Reason, cause: BaseException | None = None, *, detail: str = "") -> None:
         self.ending = RunEnd(reason, detail, cause)
 
     async def _work(self) -> None:
@@ -417,7 +415,7 @@ class AgentCall:
             reason = await self._exchange(model)
             self._end(reason, detail=self._policy.detail(reason))
         except HookFailed as error:
-            self._end("hook_error", error.__cause__, detail=error.hook)
+            self._end("hook", error.__cause__, detail=error.hook)
         except UsageLimitExceeded as error:
             self._end("budget", error)
         except (NotRunnable, ToolNameTaken):
@@ -428,7 +426,7 @@ class AgentCall:
             # Providers, their clients and custom models raise what they like.
             self._end("model_error", error)
 
-    async def _exchange(self, model: AnyModel) -> StopReason:
+    async def _exchange(self, model: AnyModel) -> Reason:
         run, policy = self.run, self._policy
         system = await system_text(self.agent, run.handle)
         if run.system_prompt:
@@ -463,10 +461,10 @@ class AgentCall:
     async def _finished(self) -> InferenceResult:
         """Return the result as changed by the agent's hook."""
         result = self._result()
-        if self.ending.reason == "hook_error":
+        if self.ending.reason == "hook":
             return result
         try:
             return await finished(self.agent, result, self.run.handle)
         except HookFailed as error:
-            self._end("hook_error", error.__cause__, detail=error.hook)
+            self._end("hook", error.__cause__, detail=error.hook)
             return self._result()

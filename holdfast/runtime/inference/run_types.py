@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from msgspec import Struct
 from pydantic_ai.usage import RunUsage, UsageLimits
@@ -10,6 +10,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import NoModel, RunFailed
 from holdfast.ground.validation import check_whole
+from holdfast.memories.run.records.event import REASONS, Ending, Reason
 from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.result import InferenceResult, Usage
 from holdfast.memories.state.state import NetworkState
@@ -23,50 +24,31 @@ MAX_TOOL_ERRORS = 20
 """Default limit of tool errors in one call."""
 
 
-def check_max_iter(max_iter: object) -> None:
-    """Raise InvalidInput unless *max_iter* is None or a whole number from 1."""
-    if max_iter is not None:
+def check_most(field: str, most: object) -> None:
+    """Raise InvalidInput unless *most* is None or a whole number from 1."""
+    if most is not None:
         reason = "must be a whole number from 1, or None for no limit"
-        check_whole("max_iter", max_iter, reason, least=1)
+        check_whole(field, most, reason, least=1)
 
 
-StopReason = Literal[
-    "done",
-    "no_agent",
-    "max_steps",
-    "hook_stop",
-    "budget",
-    "timeout",
-    "tool_error",
-    "model_error",
-    "hook_error",
-    "router_error",
-    "history_error",
-    "cancelled",
-]
-Status = Literal["completed", "failed", "cancelled"]
-_TERMINAL: Final[dict[Status, str]] = {
+_TERMINAL: Final[dict[Ending, str]] = {
     "completed": "run.completed",
     "failed": "run.failed",
     "cancelled": "run.cancelled",
 }
 
-COMPLETED: Final[frozenset[str]] = frozenset({"done", "no_agent", "max_steps", "hook_stop"})
-
 
 class RunEnd(Struct, frozen=True):
     """The reason why a call or a run ended; `cause` is the exception, if any."""
 
-    reason: StopReason = "done"
+    reason: Reason = "done"
     detail: str = ""
     cause: BaseException | None = None
 
     @property
-    def status(self) -> Status:
+    def status(self) -> Ending:
         """The status of the end: completed, failed or cancelled."""
-        if self.reason == "cancelled":
-            return "cancelled"
-        return "completed" if self.reason in COMPLETED else "failed"
+        return REASONS[self.reason]
 
     def error(self) -> dict[str, Any] | None:
         """Return the class name and message of the exception, or None."""

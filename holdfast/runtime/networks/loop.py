@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from holdfast.ground.errors import HoldfastError, NoAgentEnabled, NoRouter
+from holdfast.memories.run.records.event import REASONS, Reason
 from holdfast.memories.state.run_records import RunRecord
 from holdfast.runtime.inference.agent import Agent, HistoryFailed, keep
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
-from holdfast.runtime.inference.run_types import RunEnd, StopReason, no_model
+from holdfast.runtime.inference.run_types import RunEnd, no_model
 from holdfast.runtime.mcp import require
 from holdfast.runtime.metrics import ROUTER_CALLS
 from holdfast.runtime.networks.route import BadRoute, Interrupted, known
@@ -107,16 +108,23 @@ async def _over_before(run: NetworkExecution) -> bool:
     if record is None:
         return False
     cause = None if record.error is None else _Before(record.error)
-    reason = record.stop_reason or "done"
     run.started_at, run.ended_at, run.recorded_usage = (
         record.started_at,
         record.ended_at,
         record.usage,
     )
-    run.ending = RunEnd(cast("StopReason", reason), record.stop_detail or "", cause)
+    run.ending = RunEnd(_reason_of(record), record.stop_detail or "", cause)
     run.queue.close()
     await run.tell_end(run.ending, run.used(), run.queue.dropped)
     return True
+
+
+def _reason_of(record: RunRecord) -> Reason:
+    """Return the reason of *record*; one that another program stored follows its status."""
+    if record.stop_reason in REASONS:
+        return cast("Reason", record.stop_reason)
+    ends: dict[str, Reason] = {"completed": "done", "cancelled": "cancelled"}
+    return ends.get(record.status, "internal")
 
 
 class _Before(HoldfastError):
@@ -130,8 +138,8 @@ async def _rounds(run: NetworkExecution, router: AnyRouter) -> None:
     """Call the router and the agents in turn; end by raising Over."""
     idle = 0
     while True:
-        if run.max_iter is not None and run.calls >= run.max_iter:
-            raise Over(RunEnd("max_steps", f"{run.calls} calls of agents"))
+        if run.max_turns is not None and run.calls >= run.max_turns:
+            raise Over(RunEnd("max_turns", f"{run.calls} calls of agents"))
         _heed(run)
         await _route(run, router)
         _heed(run)
@@ -140,7 +148,7 @@ async def _rounds(run: NetworkExecution, router: AnyRouter) -> None:
             idle += 1
             if idle == IDLE_MOST:
                 why = f"{idle} times in a row it chose only agents that are switched off"
-                raise Over(RunEnd("router_error", why))
+                raise Over(RunEnd("router", why))
             continue
         idle = 0
         await _call(run, agent)
@@ -182,9 +190,9 @@ async def _next(run: NetworkExecution) -> Agent | None:
             if await is_enabled(agent, run.handle):
                 return agent
         except BadRoute as error:
-            raise Over(RunEnd("router_error", error.detail, error.__cause__)) from error
+            raise Over(RunEnd("router", error.detail, error.__cause__)) from error
         except HookFailed as error:
-            raise Over(RunEnd("hook_error", error.hook, error.__cause__)) from error
+            raise Over(RunEnd("hook", error.hook, error.__cause__)) from error
         why = "it is switched off"
         run.skipped.append((agent.name, why))
         await run.tell("agent.skipped", {"why": why}, agent=agent.name)

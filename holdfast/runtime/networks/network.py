@@ -20,13 +20,13 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AnyModel, UserMessage, user_message
 from holdfast.runtime.history import EngineHistory, History
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.inference.run_types import MAX_TOOL_ERRORS, check_max_iter
+from holdfast.runtime.inference.run_types import MAX_TOOL_ERRORS, check_most
 from holdfast.runtime.mcp import close
 from holdfast.runtime.networks.loop import made
 from holdfast.runtime.networks.route import AgentRoster
 from holdfast.runtime.networks.router import DEFAULT, AnyRouter, Router, RoutingAgent
 from holdfast.runtime.networks.run import (
-    MAX_ITER,
+    MAX_TURNS,
     NetworkExecution,
     NetworkOptions,
     NetworkRun,
@@ -97,7 +97,7 @@ class NetworkRunArguments(TypedDict, total=False):
     """Options of a run; all may be left out, and override those of the network.
 
     A run works on *state* itself (a state, its JSON text or its dict), or on a copy of the
-    network's; *data* are values to set there first. *model* is used for every agent. *max_iter*
+    network's; *data* are values to set there first. *model* is used for every agent. *max_turns*
     bounds calls of agents (None: no bound), *timeout* seconds. With the *run_id* of a run that was
     begun before, what its thread holds of it is not run again. A failed run raises RunFailed,
     unless *raises* is False.
@@ -109,7 +109,7 @@ class NetworkRunArguments(TypedDict, total=False):
     run_id: str | None
     router: Router | RoutingAgent | None
     model: AnyModel | None
-    max_iter: int | None
+    max_turns: int | None
     history: History | None
     timeout: float | None
     usage_limits: UsageLimits | None
@@ -137,7 +137,7 @@ class Network(NetworkSpec):
         description: str = "",
         router: Router | RoutingAgent | None = None,
         default_model: AnyModel | None = None,
-        max_iter: int | None = MAX_ITER,
+        max_turns: int | None = MAX_TURNS,
         default_state: NetworkState | None = None,
         history: History | None = None,
         view: View | None = None,
@@ -145,7 +145,7 @@ class Network(NetworkSpec):
         max_tool_errors: int = MAX_TOOL_ERRORS,
         usage_limits: UsageLimits | None = None,
     ) -> None:
-        check_max_iter(max_iter)
+        check_most("max_turns", max_turns)
         name, roster = checked_name("name", name), AgentRoster(agents)
         self.router = _checked_router(router)
         super().__init__(
@@ -153,7 +153,7 @@ class Network(NetworkSpec):
             description=description,
             agents=roster,
             default_model=default_model,
-            max_iter=max_iter,
+            max_turns=max_turns,
             history=history,
             state=_checked_state(default_state),
             view=_checked_view("view", view or View()),

@@ -215,12 +215,12 @@ async def routed(run: NetworkExecution, router: AnyRouter) -> Route:
     except Interrupted:
         raise cancelled(run) from None
     except BadRoute as error:
-        raise Over(RunEnd("router_error", error.detail, error.__cause__)) from error
+        raise Over(RunEnd("router", error.detail, error.__cause__)) from error
     except Exception as error:
         if isinstance(error, TimeoutError) and limit.expired():
             raise timed_out(run, error) from error
         # A user's code may raise anything; the run ends with it as the cause.
-        raise Over(RunEnd("router_error", "the router raised", error)) from error
+        raise Over(RunEnd("router", "the router raised", error)) from error
 
 
 async def enabled(run: NetworkExecution) -> AgentRoster:
@@ -230,7 +230,7 @@ async def enabled(run: NetworkExecution) -> AgentRoster:
             [each for each in run.network.agents if await is_enabled(each, run.handle)]
         )
     except HookFailed as error:
-        raise Over(RunEnd("hook_error", error.hook, error.__cause__)) from error
+        raise Over(RunEnd("hook", error.hook, error.__cause__)) from error
 
 
 async def _answer(run: NetworkExecution, router: AnyRouter, ctx: RouterContext) -> object:
@@ -252,7 +252,7 @@ async def _answer(run: NetworkExecution, router: AnyRouter, ctx: RouterContext) 
 
 async def _consulted(run: NetworkExecution, router: RoutingAgent) -> InferenceResult:
     """Call the agent of *router* and return the result; raise Over if it failed."""
-    most = None if run.max_iter is None else 2 * run.max_iter + 2
+    most = None if run.max_turns is None else 2 * run.max_turns + 2
     requests = sum(each.usage.requests for each in run.router_calls)
     if most is not None and requests >= most:
         raise BadRoute(f"it made {requests} requests, the most allowed")
@@ -268,13 +268,13 @@ async def _consulted(run: NetworkExecution, router: RoutingAgent) -> InferenceRe
             return run.router_calls[-1]
         case "budget" | "timeout":
             raise Over(call.ending)
-        case "max_steps" if router.on_route is not None:
+        case "max_iterations" if router.on_route is not None:
             return run.router_calls[-1]
-        case "max_steps":
+        case "max_iterations":
             raise BadRoute(f"it chose no agent in {bound} requests")
         case _:
             detail = f"the router ended with {call.ending.reason}"
-            raise Over(RunEnd("router_error", detail, call.ending.cause))
+            raise Over(RunEnd("router", detail, call.ending.cause))
 
 
 def _recorded(run: NetworkExecution, result: InferenceResult) -> InferenceResult:

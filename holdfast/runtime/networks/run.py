@@ -25,7 +25,7 @@ from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent, Remembering, as_state
 from holdfast.runtime.inference.call import AgentCall, working
-from holdfast.runtime.inference.run_types import Run, RunEnd, check_max_iter, usage_of
+from holdfast.runtime.inference.run_types import Run, RunEnd, check_most, usage_of
 from holdfast.runtime.metrics import (
     AGENT_CALLS,
     EVENT_ERRORS,
@@ -37,7 +37,7 @@ from holdfast.runtime.metrics import (
 from holdfast.runtime.networks.route import AgentOrName, AgentQueue, AgentRoster, Interrupting
 from holdfast.runtime.run_events import OnEvent, Sink, Telling
 
-MAX_ITER = 25
+MAX_TURNS = 25
 """Default limit of agent calls in one run."""
 
 
@@ -50,7 +50,7 @@ class NetworkOptions(Struct, frozen=True, kw_only=True):
     run_id: str | None = None
     router: Any = None
     model: Any = None
-    max_iter: int | UnsetType | None = UNSET
+    max_turns: int | UnsetType | None = UNSET
     history: Any = None
     timeout: float | None = None
     usage_limits: UsageLimits | None = None
@@ -66,7 +66,7 @@ class NetworkSpec:
     description: str
     agents: AgentRoster
     default_model: AnyModel | None
-    max_iter: int | None
+    max_turns: int | None
     history: History | None
     state: NetworkState
     view: View
@@ -197,7 +197,7 @@ class NetworkRun:
     def schedule(self, *agents: AgentOrName) -> None:
         """Run *agents* after the pending ones, before those the router adds next.
 
-        Raise Conflict once the run has ended. An unknown name ends the run as `router_error`.
+        Raise Conflict once the run has ended. An unknown name ends the run as `router`.
         """
         self._run.queue.add(agents)
 
@@ -284,8 +284,8 @@ class NetworkExecution(Run):
         also: Callable[[RunEvent], object] | None = None,
     ) -> None:
         self.network, self.options = network, options
-        self.max_iter = network.max_iter if options.max_iter is UNSET else options.max_iter
-        check_max_iter(self.max_iter)
+        self.max_turns = network.max_turns if options.max_turns is UNSET else options.max_turns
+        check_most("max_turns", self.max_turns)
         if options.timeout is not None and not (is_number(options.timeout) and options.timeout > 0):
             raise InvalidInput("timeout", "must be seconds, more than 0", given=options.timeout)
         self._deadline: float | None = None

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.ground.errors import InvalidInput, LimitExceeded
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
+from holdfast.memories.run.records.event import Reason
 from holdfast.runtime.checkpoints import CheckpointWriter
 from holdfast.runtime.events import StepError, TaskMoment, TaskUpdate
 from holdfast.runtime.plans.plan import State, Step, Task
@@ -151,7 +152,7 @@ class FanOut:
         except (InvalidInput, LimitExceeded) as error:
             return await self._fail("memory", str(error))
 
-    async def _fail(self, reason: str, message: str) -> None:
+    async def _fail(self, reason: Reason, message: str) -> None:
         await self._record.fail(StepError(reason, message))
 
     def _source(self) -> JSON:
@@ -379,7 +380,7 @@ class TaskWork:
         """Return the error of the task, with every failed step."""
         failed = {step.id: step.error for step in self.task.steps if step.error is not None}
         if not failed:
-            return StepError("max_steps", full)
+            return StepError("max_turns", full)
         reasons = {error.reason for error in failed.values()}
         message = "; ".join(f"step {id} failed: {error}" for id, error in failed.items())
         return StepError("internal" if "internal" in reasons else "steps", message)

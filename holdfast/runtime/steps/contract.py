@@ -33,9 +33,10 @@ from holdfast.ground import json_values
 from holdfast.ground.errors import EngineFault, InvalidInput
 from holdfast.memories.run import keys
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.event import Reason
 from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.context import Profile
-from holdfast.runtime.events import Reason, StepError
+from holdfast.runtime.events import StepError
 from holdfast.runtime.plans.plan import BadSchema, Step, Task, schema_of
 from holdfast.tools.base import Schema
 from holdfast.tools.run import run_prompt

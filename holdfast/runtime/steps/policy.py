@@ -12,6 +12,7 @@ from pydantic_ai import RunContext, StructuredDict, ToolOutput
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.tools import ToolDefinition
 
+from holdfast.memories.run.records.event import Reason
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.message import Message
 from holdfast.memories.state.result import text_of
@@ -21,7 +22,6 @@ from holdfast.runtime.events import feed
 from holdfast.runtime.inference.agent_loop import AgentLoop, LoopScope, capabilities, instruments
 from holdfast.runtime.inference.messages import to_model
 from holdfast.runtime.inference.request import Sent
-from holdfast.runtime.inference.run_types import StopReason
 from holdfast.runtime.steps.contract import (
     CONCLUDE,
     CONCLUDE_IN_TEXT,
@@ -133,7 +133,7 @@ class StepPolicy:
             result_schema=self.finish_parameters or None,
         )
 
-    async def may_request(self) -> StopReason | None:
+    async def may_request(self) -> Reason | None:
         """Count one more request; return a reason if none is left and there is a result.
 
         Raise Stopped if there is none.
@@ -146,7 +146,7 @@ class StepPolicy:
             # It was finished, and then steered: its result stands.
             message = "the message to the step came too late for another request"
             await self.record.warn(message)
-            return "max_steps"
+            return "max_iterations"
         self.acceptance.finished = False
         return None
 

@@ -25,6 +25,7 @@ from holdfast.runtime.team.result import (
     mirrored,
     result_of,
     settled_as,
+    team_reason,
     why_undone,
 )
 from holdfast.runtime.team.tools import Seat, member_toolbox, seat_tools
@@ -303,7 +304,7 @@ class TeamExecutor:
         return ExecutionOutcome(
             state="completed" if ended.status == "completed" else "failed",
             result=ended.result,
-            reason=None if ended.status == "completed" else ended.status,
+            reason=team_reason(ended.status),
             completed=tuple(task.id for task in ended.done),
         )
 

@@ -1,12 +1,13 @@
 """`TeamResult`, and the mirror of a board in run memory."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.run import keys
+from holdfast.memories.run.records.event import Reason
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, LogUpdate, TeamMoment, TeamUpdate, feed
 from holdfast.runtime.team.board import TaskBoard, Tasks, undone
@@ -14,6 +15,20 @@ from holdfast.runtime.team.bus import Off
 from holdfast.runtime.team.task import HELD, BoardTask, lacking
 
 TeamStatus = Literal["completed", "failed", "deadlocked", "stalled", "max_turns", "cancelled"]
+
+
+_REASONS: Final[dict[TeamStatus, Reason]] = {
+    "failed": "steps",
+    "deadlocked": "deadlocked",
+    "stalled": "stalled",
+    "max_turns": "max_turns",
+    "cancelled": "cancelled",
+}
+
+
+def team_reason(status: TeamStatus) -> Reason | None:
+    """Return why a team ended as *status*; None if it is completed."""
+    return _REASONS.get(status)
 
 
 class TeamResult(Struct, frozen=True, kw_only=True):

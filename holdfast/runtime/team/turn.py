@@ -17,6 +17,7 @@ from pydantic_ai.messages import (
 )
 
 from holdfast.ground.errors import Conflict
+from holdfast.memories.run.records.event import Reason
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.message import Message
 from holdfast.runtime.agent import AnyModel
@@ -24,7 +25,6 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.agent_loop import AgentLoop, LoopScope, capabilities, instruments
 from holdfast.runtime.inference.request import HookFailed, Sent, is_enabled, system_text
-from holdfast.runtime.inference.run_types import StopReason
 from holdfast.runtime.metrics import TEAM_TURNS
 from holdfast.runtime.steps.contract import CHARACTERS, Stopped, characters
 from holdfast.runtime.steps.policy import with_contract
@@ -219,10 +219,10 @@ class TurnPolicy:
         self._left, self._context = rounds, context
         self._history = member.history.messages()
 
-    async def may_request(self) -> StopReason | None:
+    async def may_request(self) -> Reason | None:
         """Count one more request; return a reason if none is left."""
         if not self._left:
-            return "max_steps"
+            return "max_iterations"
         self._left -= 1
         return None
 
@@ -272,7 +272,7 @@ class TurnPolicy:
             said = _said(loop)
             return Taken(said, _text(said), error)
         # At the limit, the last tool results stand at the head of the next turn.
-        given = [loop.unsent] if reason == "max_steps" and loop.unsent else []
+        given = [loop.unsent] if reason == "max_iterations" and loop.unsent else []
         return Taken([*_said(loop), *given], text, cut=bool(given))
 
 

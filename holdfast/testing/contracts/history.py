@@ -46,7 +46,7 @@ def made(
         raw='[{"kind":"response"}]',
         id=result_id(run_id, index),
         created_at=AT + timedelta(milliseconds=index),
-        stop_reason="max_steps",
+        stop_reason="max_iterations",
         usage=Usage(requests=2, input_tokens=10, output_tokens=3, tool_calls=1, details={"c": 1}),
         run_id=run_id,
         index=index,

@@ -119,7 +119,7 @@ def test_what_is_not_served_is_not_found(ask: Asker) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [{}, {"input": 5}, {"input": "Hi?", "max_iter": 0}, {"input": "Hi?", "run_id": "a b"}],
+    [{}, {"input": 5}, {"input": "Hi?", "max_turns": 0}, {"input": "Hi?", "run_id": "a b"}],
 )
 def test_what_cannot_be_run_is_refused(ask: Asker, body: Any) -> None:
     answer = ask.post("/api/networks/desk/runs", body)

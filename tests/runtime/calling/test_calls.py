@@ -542,9 +542,11 @@ async def test_a_reply_without_a_word_ends_it_too(reply: Any) -> None:
 
 
 async def test_one_request_is_made_and_its_tools_work() -> None:
-    result = await agent([["One.", call("look")]], tools=[look]).run("Go.", max_iter=1)
+    with pytest.raises(RunFailed) as raised:
+        await agent([["One.", call("look")]], tools=[look]).run("Go.", max_iter=1)
 
-    assert (result.stop_reason, result.text) == ("max_steps", "One.")
+    result = of(raised.value)
+    assert (result.stop_reason, result.text) == ("max_iterations", "One.")
     assert [each.content for each in result.tool_calls] == [{"data": "seen"}]
     assert "seen" in result.raw
 
@@ -556,9 +558,9 @@ async def test_one_request_that_asks_for_nothing_is_done() -> None:
 async def test_twenty_requests_are_made_unless_told_otherwise() -> None:
     ada = agent([call("look") for _ in range(30)], tools=[look])
 
-    result = await ada.run("Go.")
+    result = await ada.run("Go.", raises=False)
 
-    assert (result.stop_reason, len(model_of(ada).asked)) == ("max_steps", 20)
+    assert (result.stop_reason, len(model_of(ada).asked)) == ("max_iterations", 20)
 
 
 @pytest.mark.parametrize("most", [0, -1, 1.5, "3", True])

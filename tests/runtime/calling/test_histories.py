@@ -132,7 +132,7 @@ async def test_a_history_that_fails_before_anything_runs_ends_it() -> None:
     with pytest.raises(RunFailed) as raised:
         await ada.run("Go.", thread_id="thread_1", on_event=heard)
 
-    assert raised.value.stop_reason == "history_error"
+    assert raised.value.stop_reason == "history"
     assert isinstance(raised.value.__cause__, OSError)
     assert model_of(ada).asked == []
     assert heard.types == ["run.failed"]
@@ -145,7 +145,7 @@ async def test_a_history_that_fails_later_leaves_the_result_in_the_state() -> No
     with pytest.raises(RunFailed) as raised:
         await ada.run("Go.", state=state)
 
-    assert raised.value.stop_reason == "history_error"
+    assert raised.value.stop_reason == "history"
     assert [each.id for each in state.results] == [of(raised.value).id]
 
 
@@ -382,7 +382,7 @@ async def test_a_wrong_answer_of_a_hook_names_it(name: str, hook: Any) -> None:
         await agent(["Done."], hooks=AgentHooks(**{name: hook})).run("Go.")
 
     cause = raised.value.__cause__
-    assert raised.value.stop_reason == "hook_error"
+    assert raised.value.stop_reason == "hook"
     assert isinstance(cause, InvalidInput)
     assert cause.field == name
 
@@ -392,7 +392,7 @@ async def test_a_hook_that_raises_ends_the_call_with_its_error(name: str) -> Non
     with pytest.raises(RunFailed) as raised:
         await agent(["Done."], hooks=AgentHooks(**{name: fail})).run("Go.")
 
-    assert raised.value.stop_reason == "hook_error"
+    assert raised.value.stop_reason == "hook"
     assert isinstance(raised.value.__cause__, OSError)
     assert of(raised.value).error == {"name": "OSError", "message": "hook broke"}
 
@@ -404,4 +404,4 @@ async def test_what_there_was_before_a_hook_raised_is_kept() -> None:
     with pytest.raises(RunFailed):
         await ada.run("Go.", state=state)
 
-    assert [(each.text, each.stop_reason) for each in state.results] == [("Done.", "hook_error")]
+    assert [(each.text, each.stop_reason) for each in state.results] == [("Done.", "hook")]

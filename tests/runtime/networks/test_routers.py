@@ -133,7 +133,7 @@ async def test_what_is_no_agent_of_the_network_is_an_error_that_names_those_ther
         await network(agent("ada"), agent("bob"), router=first(answer)).run("Go.")
 
     run = run_of(raised.value)
-    assert (run.stop_reason, run.calls) == ("router_error", 0)
+    assert (run.stop_reason, run.calls) == ("router", 0)
     assert isinstance(raised.value.__cause__, InvalidInput)
     if isinstance(answer, Agent | str):
         assert "ada, bob" in str(raised.value)
@@ -172,7 +172,7 @@ async def test_a_scheduled_name_that_is_no_agent_ends_the_run() -> None:
 
     run = await network(ada, agent("bob")).run("Go.", raises=False)
 
-    assert (who(run), run.stop_reason) == (["ada", "bob"], "router_error")
+    assert (who(run), run.stop_reason) == (["ada", "bob"], "router")
     assert "eve" in (run.stop_detail or "")
 
 
@@ -212,7 +212,7 @@ async def test_a_router_that_insists_on_an_agent_that_is_switched_off_comes_to_a
 
     run = await network(agent("ada"), bob, router=lambda _: "bob").run("Go.", raises=False)  # pyright: ignore[reportUnknownLambdaType]
 
-    assert (run.stop_reason, run.calls) == ("router_error", 0)
+    assert (run.stop_reason, run.calls) == ("router", 0)
 
 
 async def test_a_hook_that_cannot_say_whether_its_agent_is_on_ends_the_run() -> None:
@@ -221,7 +221,7 @@ async def test_a_hook_that_cannot_say_whether_its_agent_is_on_ends_the_run() -> 
 
     run = await network(agent("ada", hooks=AgentHooks(enabled=explode))).run("Go.", raises=False)
 
-    assert (run.stop_reason, run.stop_detail) == ("hook_error", "enabled")
+    assert (run.stop_reason, run.stop_detail) == ("hook", "enabled")
 
 
 async def test_the_router_of_a_run_goes_before_the_networks() -> None:
@@ -338,7 +338,7 @@ async def test_a_second_such_name_ends_the_run() -> None:
 
     run = await ours.run("Go.", raises=False)
 
-    assert (run.stop_reason, run.calls) == ("router_error", 0)
+    assert (run.stop_reason, run.calls) == ("router", 0)
     assert "mallory" in (run.stop_detail or "")
 
 
@@ -354,9 +354,9 @@ async def test_its_requests_have_a_bound() -> None:
     model = ScriptedModel(lambda _: call("look"))
     router = RoutingAgent("chief", instructions="Choose.", tools=[look], model=model)
 
-    run = await network(agent("ada"), router=router).run("Go.", max_iter=2, raises=False)
+    run = await network(agent("ada"), router=router).run("Go.", max_turns=2, raises=False)
 
-    assert (run.stop_reason, len(model.asked)) == ("router_error", 6)
+    assert (run.stop_reason, len(model.asked)) == ("router", 6)
 
 
 async def test_a_model_that_fails_it_ends_the_run() -> None:
@@ -364,7 +364,7 @@ async def test_a_model_that_fails_it_ends_the_run() -> None:
 
     run = await ours.run("Go.", raises=False)
 
-    assert run.stop_reason == "router_error"
+    assert run.stop_reason == "router"
     assert run.error == {"name": "OSError", "message": "down"}
 
 

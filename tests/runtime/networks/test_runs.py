@@ -295,7 +295,7 @@ async def test_a_history_that_fails_at_first_lets_nothing_run() -> None:
     run = await network(ada, history=Gone()).run("Go.", thread_id="t", on_event=heard, raises=False)
 
     assert (run.stop_reason, heard.types, model_of(ada).asked) == (
-        "history_error",
+        "history",
         ["run.failed"],
         [],
     )
@@ -412,19 +412,19 @@ def ends() -> dict[str, Network]:
     return {
         "done": network(agent("ada")),
         "no_agent": network(agent("ada"), router=once()),
-        "max_steps": network(agent("ada"), router=in_turn(*["ada"] * 3), max_iter=2),
+        "max_turns": network(agent("ada"), router=in_turn(*["ada"] * 3), max_turns=2),
         "budget": network(agent("ada"), usage_limits=UsageLimits(request_limit=0)),
         "tool_error": network(agent("ada", [call("broken")], **tools), max_tool_errors=1),
         "model_error": network(agent("ada", [OSError("down")])),
-        "hook_error": network(agent("ada", hooks=hooks)),
-        "router_error": network(agent("ada"), router=explode),
-        "history_error": network(agent("ada"), history=Forgetful()),
+        "hook": network(agent("ada", hooks=hooks)),
+        "router": network(agent("ada"), router=explode),
+        "history": network(agent("ada"), history=Forgetful()),
         "cancelled": network(agent("ada", [call("cancelling")], tools=[cancelling])),
         "timeout": network(agent("ada", [stuck])),
     }
 
 
-STATUS = dict.fromkeys(("done", "no_agent", "max_steps"), "completed") | {"cancelled": "cancelled"}
+STATUS = dict.fromkeys(("done", "no_agent"), "completed") | {"cancelled": "cancelled"}
 
 
 @pytest.mark.parametrize("reason", list(ends()))
@@ -487,7 +487,7 @@ async def test_results_that_a_history_could_not_keep_are_in_the_state() -> None:
 
     assert (who(run), run.stop_reason, run.stop_detail) == (
         ["ada"],
-        "history_error",
+        "history",
         "append_results",
     )
 
@@ -650,19 +650,19 @@ async def test_a_wait_that_is_given_up_leaves_the_run_going() -> None:
 
 
 async def test_a_started_run_that_fails_raises_when_waited_for() -> None:
-    run = ends()["router_error"].start("Go.")
+    run = ends()["router"].start("Go.")
 
     with pytest.raises(RunFailed):
         await run.wait()
-    assert (run.status, run.stop_reason) == ("failed", "router_error")
+    assert (run.status, run.stop_reason) == ("failed", "router")
 
 
 @pytest.mark.parametrize("most", [0, -1, 1.5, "3", True])
 async def test_a_bound_is_a_whole_number_from_one_or_none(most: Any) -> None:
-    with pytest.raises(InvalidInput, match="max_iter"):
-        Network("desk", [], max_iter=most)
-    with pytest.raises(InvalidInput, match="max_iter"):
-        await network(agent("ada")).run("Go.", max_iter=most)
+    with pytest.raises(InvalidInput, match="max_turns"):
+        Network("desk", [], max_turns=most)
+    with pytest.raises(InvalidInput, match="max_turns"):
+        await network(agent("ada")).run("Go.", max_turns=most)
 
 
 async def test_as_many_calls_are_made_as_are_allowed_and_the_router_is_asked_no_more() -> None:
@@ -672,14 +672,14 @@ async def test_as_many_calls_are_made_as_are_allowed_and_the_router_is_asked_no_
         asked.append(ctx.call_count)
         return ["ada", "ada"]
 
-    run = await network(agent("ada"), router=choose).run("Go.", max_iter=3)
+    run = await network(agent("ada"), router=choose).run("Go.", max_turns=3, raises=False)
 
-    assert (run.stop_reason, run.calls, asked) == ("max_steps", 3, [0, 1, 2])
+    assert (run.stop_reason, run.calls, asked) == ("max_turns", 3, [0, 1, 2])
     assert run.dropped == ["ada"] * 3
 
 
 async def test_without_a_bound_the_router_decides() -> None:
-    run = await network(agent("ada"), router=in_turn(*["ada"] * 30)).run("Go.", max_iter=None)
+    run = await network(agent("ada"), router=in_turn(*["ada"] * 30)).run("Go.", max_turns=None)
 
     assert (run.stop_reason, run.calls) == ("done", 30)
 

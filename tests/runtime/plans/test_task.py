@@ -172,7 +172,7 @@ async def test_no_more_than_max_steps_are_begun(workers: Workers) -> None:
     (blocked,) = [e for e in events if isinstance(e, TaskUpdate) and e.event == "step_blocked"]
     assert blocked.cause == "max_steps, which is 2, have been begun"
     assert run.error is not None
-    assert run.error.reason == "max_steps"
+    assert run.error.reason == "max_turns"
 
 
 async def test_events_come_in_order_and_say_whose_they_are(workers: Workers) -> None:

@@ -359,7 +359,7 @@ async def test_a_team_with_a_failed_task_has_failed_and_keeps_what_is_done() -> 
     assert [each.failure_reason for each in result.failed] == ["no brush"]
     last = events[-1]
     assert isinstance(last, RunUpdate)
-    assert (last.event, last.reason) == ("failed", "failed")
+    assert (last.event, last.reason) == ("failed", "steps")
 
 
 async def test_the_watch_on_the_board_ends_with_the_run() -> None:

@@ -30,7 +30,7 @@ class Make(Body, frozen=True):
     thread_id: str | None = None
     data: dict[str, Any] | None = None
     run_id: str | None = None
-    max_iter: int | UnsetType | None = UNSET
+    max_turns: int | UnsetType | None = UNSET
     system_prompt: str | None = None
 
 
@@ -123,8 +123,8 @@ def _started(call: Call, network: Any) -> ActiveRun:
         for name in ("thread_id", "data", "run_id")
         if (value := getattr(body, name)) is not None
     }
-    if body.max_iter is not UNSET:
-        options["max_iter"] = body.max_iter
+    if body.max_turns is not UNSET:
+        options["max_turns"] = body.max_turns
     return call.state.registry.start(network, call.handles.plain, message, options)
 
 

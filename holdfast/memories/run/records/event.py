@@ -4,7 +4,7 @@ Steps, tasks, plans, teams, workflows, networks, agents and sessions emit the sa
 `type` is one of those below, and decides what `data` has.
 """
 
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -106,6 +106,47 @@ TYPES: Final = frozenset((*RUN_TYPES, *PART_TYPES, *CALL_TYPES, *MEMORY_TYPES, *
 
 ENDS: Final = frozenset(("run.completed", "run.failed", "run.cancelled"))
 """The types of which a run has exactly one, as its last event."""
+
+Ending: TypeAlias = Literal["completed", "failed", "cancelled"]
+"""The status of a run that is over."""
+
+_Completed: TypeAlias = Literal["done", "no_agent", "stopped", "hook_stop"]
+_Failed: TypeAlias = Literal[
+    "max_turns",
+    "max_iterations",
+    "token_budget",
+    "budget",
+    "timeout",
+    "no_answer",
+    "rejected",
+    "schema",
+    "model_error",
+    "tool_error",
+    "hook",
+    "router",
+    "history",
+    "memory",
+    "disabled",
+    "not_a_list",
+    "too_many_items",
+    "items",
+    "steps",
+    "stalled",
+    "deadlocked",
+    "answer_timeout",
+    "internal",
+    "taken_over",
+]
+
+Reason: TypeAlias = _Completed | _Failed | Literal["cancelled"]
+"""Why a run, or a part of one, ended: the same words for every kind."""
+
+REASONS: Final[dict[str, Ending]] = {
+    **dict.fromkeys(get_args(_Completed), "completed"),
+    **dict.fromkeys(get_args(_Failed), "failed"),
+    "cancelled": "cancelled",
+}
+"""Each reason with the status of a run that ended for it."""
 
 LIVE: Final = frozenset(("text.delta", "reasoning.delta"))
 """The types that are not stored."""

@@ -33,11 +33,11 @@ from holdfast.ground.scope import checked_name
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.event import Ending
 from holdfast.memories.run.records.record import (
     EVENTS_MOST,
     MILLISECOND,
     Controls,
-    Ending,
     ReportedEntry,
     ReportedEvent,
     RunControl,

@@ -31,6 +31,7 @@ from holdfast.memories.run.entry import (
     checked_title,
     checked_version,
 )
+from holdfast.memories.run.records.event import Ending
 
 
 class RunsContext(Struct, frozen=True, kw_only=True):
@@ -130,9 +131,6 @@ def this_process() -> str:
     """Return the name of this process: its host and its process id."""
     return f"{_host()}:{os.getpid()}"
 
-
-Ending = Literal["completed", "failed", "cancelled"]
-"""How a run ends."""
 
 RunState = Literal["running", "completed", "failed", "cancelled", "lost"]
 """State of a run; `lost`: no heartbeat for LOST_AFTER, and no end was reported."""
