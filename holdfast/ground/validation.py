@@ -6,11 +6,14 @@ from typing import Final, TypeGuard, TypeVar
 
 import msgspec
 
-from holdfast.ground.errors import InvalidInput
+from holdfast.ground.errors import InvalidInput, LimitExceeded
 from holdfast.ground.text import encoded
 
 LARGEST: Final = 2**63 - 1
 """The largest integer of a table."""
+
+CHAIN: Final = 100
+"""Largest number of writes that trigger each other through listeners."""
 
 T = TypeVar("T")
 
@@ -112,3 +115,18 @@ def place_of(error: msgspec.ValidationError) -> tuple[str, str]:
     """Return what *error* says, and the path of the value that it is about."""
     reason, _, path = str(error).partition(" - at `$")
     return reason, path.rstrip("`").removeprefix(".")
+
+
+def check_chain(length: int) -> int:
+    """Return *length*, that of a chain of writes with the next one.
+
+    Raise LimitExceeded past 100.
+    """
+    if length > CHAIN:
+        raise LimitExceeded(
+            "chain of writes",
+            allowed=CHAIN,
+            actual=length,
+            next="Let this listener stop writing what makes it write again.",
+        )
+    return length

@@ -19,6 +19,7 @@ from holdfast.ground.errors import HoldfastError, InvalidInput, LimitExceeded, P
 from holdfast.ground.events import Event, Fact
 from holdfast.ground.json_values import JSON
 from holdfast.ground.metrics import REGISTRY
+from holdfast.ground.validation import CHAIN, check_chain
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.keys import Kind
 
@@ -125,9 +126,6 @@ class RunRestored(RunMemoryEvent, frozen=True, kw_only=True):
     count: int
 
 
-CHAIN: Final = 100
-"""Largest number of writes that trigger each other through listeners."""
-
 EntryListener = Callable[[RunEntry], object]
 EventListener = Callable[[RunMemoryEvent], object]
 
@@ -197,15 +195,7 @@ class Listeners:
 
         Raise `LimitExceeded` past 100.
         """
-        depth = self._chain()
-        if depth > CHAIN:
-            raise LimitExceeded(
-                "chain of writes",
-                allowed=CHAIN,
-                actual=depth,
-                next="Let this listener stop writing what makes it write again.",
-            )
-        return depth
+        return check_chain(self._chain())
 
     def _chain(self) -> int:
         return self._depth + 1 if self._deliverer == get_ident() else 1

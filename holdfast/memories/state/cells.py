@@ -6,11 +6,12 @@ change, and during a whole batch: so readers wait for batches alone.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import datetime
-from threading import RLock
+from threading import RLock, local
 from typing import (
     Any,
     Literal,
@@ -32,6 +33,7 @@ from holdfast.ground import json_values
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import InvalidInput, NotFound, PreconditionFailed
 from holdfast.ground.json_values import JSON
+from holdfast.ground.validation import check_chain
 from holdfast.memories.state.message import Message, StateLimits, checked_key, over, to_milliseconds
 from holdfast.memories.state.result import InferenceResult, canonical_of
 
@@ -82,6 +84,9 @@ class ValueInfo(Struct, frozen=True, kw_only=True):
     run_id: str | None
     tool: str | None
     call_id: str | None
+
+    def __repr__(self) -> str:
+        return json_values.repr_with_value(self, "value", msgspec.json.encode(self.value))
 
 
 class StateChange(Struct, frozen=True, kw_only=True):
@@ -285,6 +290,16 @@ def nothing() -> StateContents:
     )
 
 
+class _Delivery(local):
+    """The changes that a thread delivers to subscribers, each with the length of its chain.
+
+    `length` is that of the change at work.
+    """
+
+    queue: "deque[tuple[int, StateChange]] | None" = None
+    length: int = 0
+
+
 class CellTable:
     """The cells, messages and results of one state, shared by all handles to it."""
 
@@ -300,6 +315,7 @@ class CellTable:
         self._before: StateContents | None = None
         self._pending: list[StateChange] = []
         self._listeners: tuple[Listener, ...] = ()
+        self._delivery = _Delivery()
 
     def cell(self, key: str) -> Cell | None:
         """Return the cell under *key*, or None."""
@@ -480,7 +496,11 @@ class CellTable:
         return off
 
     def _begin(self) -> int:
-        """Start a write and return its revision."""
+        """Start a write and return its revision.
+
+        Raise LimitExceeded at the end of a chain of writes made by subscribers.
+        """
+        check_chain(self._delivery.length + 1)
         if self._batches and self._before is None:
             self._before = self._held.copied()
         self._held.revision += 1
@@ -500,15 +520,31 @@ class CellTable:
         return ()
 
     def _publish(self, changes: Sequence[StateChange]) -> None:
-        for change in changes:
-            for listener in self._listeners:
-                try:
-                    listener(change)
-                except Exception:  # noqa: BLE001 - a listener's error is counted
-                    # The write is committed, also if a listener fails.
-                    with self._gate:
-                        self.subscriber_errors += 1
-                    _log.exception("a subscriber to a network state raised")
+        """Deliver *changes*; those of a subscriber's own writes follow when it has returned."""
+        if not changes:
+            return
+        delivery = self._delivery
+        chained = ((delivery.length + 1, change) for change in changes)
+        if delivery.queue is not None:
+            delivery.queue.extend(chained)
+            return
+        queue = delivery.queue = deque(chained)
+        try:
+            while queue:
+                delivery.length, change = queue.popleft()
+                self._notify(change)
+        finally:
+            delivery.queue, delivery.length = None, 0
+
+    def _notify(self, change: StateChange) -> None:
+        for listener in self._listeners:
+            try:
+                listener(change)
+            except Exception:  # noqa: BLE001 - a listener's error is counted
+                # The write is committed, also if a listener fails.
+                with self._gate:
+                    self.subscriber_errors += 1
+                _log.exception("a subscriber to a network state raised")
 
 
 def _check_version(key: str, old: Cell | None, expected: object) -> None:

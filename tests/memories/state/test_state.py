@@ -309,6 +309,52 @@ def test_a_subscriber_that_raises_is_counted_and_breaks_nothing(state: NetworkSt
     assert (state.subscriber_errors, state.kv.get("a"), len(heard)) == (1, 1, 1)
 
 
+def test_a_chain_of_writes_of_subscribers_ends_at_a_hundred(state: NetworkState) -> None:
+    refused = list[LimitExceeded]()
+
+    def again(_: StateChange) -> None:
+        try:
+            state.kv.update("a", lambda old: old + 1)
+        except LimitExceeded as error:
+            refused.append(error)
+            raise
+
+    state.subscribe(again)
+    state.kv.set("a", 1)
+
+    assert (state.kv.get("a"), state.subscriber_errors) == (100, 1)
+    assert [(each.limit, each.allowed, each.actual) for each in refused] == [
+        ("chain of writes", 100, 101)
+    ]
+    state.kv.set("b", 1)
+    assert (state.kv.get("a"), state.subscriber_errors) == (199, 2)
+
+
+def test_a_chain_over_two_states_ends_too(state: NetworkState) -> None:
+    other = NetworkState()
+    state.subscribe(lambda change: other.kv.set("b", change.revision))
+    other.subscribe(lambda change: state.kv.set("a", change.revision))
+
+    state.kv.set("a", 0)
+
+    assert (state.revision, other.revision) == (100, 100)
+    assert (state.subscriber_errors, other.subscriber_errors) == (0, 1)
+
+
+def test_what_a_subscriber_writes_is_told_after_what_made_it_write(state: NetworkState) -> None:
+    heard = list[str | None]()
+
+    def echo(change: StateChange) -> None:
+        if change.key == "a":
+            state.kv.set("b", 1)
+
+    state.subscribe(echo)
+    state.subscribe(lambda change: heard.append(change.key))
+    state.kv.set("a", 1)
+
+    assert heard == ["a", "b"]
+
+
 def test_a_subscriber_may_write_and_ask_other_threads(state: NetworkState) -> None:
     def echo(change: StateChange) -> None:
         if change.key == "a":
