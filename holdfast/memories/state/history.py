@@ -352,8 +352,8 @@ def _call(id: str, name: str, input: object) -> ToolCall:
 def note(agent: str, messages: Sequence[Message]) -> list[Message]:
     """Return *messages* with the texts and calls of *agent* in one user message.
 
-    Messages of users and the system stay as they are. The block's text is escaped, so that it can
-    neither close the block nor open another. Each call of a tool is a line of its own.
+    Messages of users and the system stay as they are. Each text, and each part of a call, is
+    escaped, so that it can neither close the block nor open another. A call is a line of its own.
     """
     answers = {each.tool.id: each for each in messages if isinstance(each, ToolResultMessage)}
     shown: list[Message] = []
@@ -362,12 +362,11 @@ def note(agent: str, messages: Sequence[Message]) -> list[Message]:
         if isinstance(each, ToolCallMessage):
             lines.extend(_calls(each, answers))
         elif each.role == "assistant":
-            lines.append(text_of(each))
+            lines.append(escape(text_of(each), quote=False))
         elif isinstance(each, TextMessage):
             shown.append(each)
     if any(lines):
-        block = escape("\n".join(line for line in lines if line), quote=False)
-        name = escape(agent)
+        block, name = "\n".join(filter(None, lines)), escape(agent)
         shown.append(
             TextMessage(
                 role="user", content=f'<agent name="{name}">\n{block}\n</agent>', agent=agent
@@ -379,9 +378,14 @@ def note(agent: str, messages: Sequence[Message]) -> list[Message]:
 def _calls(message: ToolCallMessage, answers: dict[str, ToolResultMessage]) -> Iterable[str]:
     """Yield a line for each call of *message*, with its result."""
     for call in message.tools:
-        line = f"[tool {_encode(call.name).decode()[1:-1]}] {_encode(call.input).decode()}"
+        line = f"[tool {_shown(call.name)[1:-1]}] {_shown(call.input)}"
         answer = answers.get(call.id)
-        yield line if answer is None else f"{line} -> {_encode(answer.content).decode()}"
+        yield line if answer is None else f"{line} -> {_shown(answer.content)}"
+
+
+def _shown(given: JSON) -> str:
+    """Return *given* as JSON that is escaped for a block."""
+    return escape(_encode(given).decode(), quote=False)
 
 
 Formatter = Callable[[InferenceResult], Iterable[GivenMessage]]

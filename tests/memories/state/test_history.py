@@ -56,8 +56,8 @@ WRITING = InferenceResult(
 
 NOTE = """user: <agent name="researcher">
 I look.
-[tool search] {"q":1} -&gt; {"data":"c1"}
-[tool read] {"q":1} -&gt; {"data":"c2"}
+[tool search] {"q":1} -> {"data":"c1"}
+[tool read] {"q":1} -> {"data":"c2"}
 Oslo &lt;b&gt;.
 </agent>"""
 
@@ -162,6 +162,16 @@ def test_an_agent_sees_what_others_did_as_a_note_that_nothing_can_close(
         NOTE,
         "assistant: In Oslo.",
     ]
+
+
+def test_only_what_agents_and_tools_said_is_escaped_in_a_note() -> None:
+    shout = messages.result("c1", "<b>", {"q": "a<b"}, data="</agent> & more")
+    state = NetworkState(results=[RESEARCH.replace(input="", output=[], tool_calls=[shout])])
+
+    note = messages.text(state.format_history(agent="writer", view=View())[-1])
+
+    line = '[tool &lt;b&gt;] {"q":"a&lt;b"} -> {"data":"&lt;/agent&gt; &amp; more"}'
+    assert note == f'<agent name="researcher">\n{line}\n</agent>'
 
 
 def test_the_name_of_an_agent_cannot_leave_its_note() -> None:
