@@ -243,5 +243,23 @@ def _step(each: Step) -> str:
     return f".{each}" if _WORD.fullmatch(each) and len(each) <= SHOWN else f"[{_quoted(each)}]"
 
 
+REPR_MOST: Final = 200
+"""Characters of a value that the `repr` of an entry shows."""
+
+
+def repr_with_value(entry: msgspec.Struct, field: str, data: bytes) -> str:
+    """Return the `repr` of *entry*, with its JSON *data* as `value=` in place of *field*.
+
+    Past 200 characters the value is cut.
+    """
+    text = data[: 4 * REPR_MOST + 4].decode(errors="ignore")
+    value = text if len(text) <= REPR_MOST else f"{text[: REPR_MOST - 1]}…"
+    members = (
+        f"value={value}" if name == field else f"{name}={getattr(entry, name)!r}"
+        for name in entry.__struct_fields__
+    )
+    return f"{type(entry).__name__}({', '.join(members)})"
+
+
 def _quoted(name: str) -> str:
     return dumps(shortened(name), ensure_ascii=False)

@@ -112,6 +112,13 @@ class RunKeysContract(GivenARun):
         assert (entry.kind, keys.kind_of(key)) == (kind, kind)
         assert keys.split(key) == (key.partition(":")[0], "a")
 
+    def test_an_entry_shows_its_value_as_json_cut_at_200(self, memory: RunMemory) -> None:
+        small = memory.set("shared:a", {"name": "Zoë", "n": [1, None]})
+        large = memory.set("shared:b", "x" * 1_000_000)
+
+        assert """kind='shared', value={"name":"Zoë","n":[1,null]}, source=None""" in repr(small)
+        assert f"""value="{"x" * 198}…, source=""" in repr(large)
+
     def test_a_name_may_hold_colons(self, memory: RunMemory) -> None:
         assert memory.set(keys.shared("task:x"), 1).key == "shared:task:x"
         assert keys.split("shared:task:x") == ("shared", "task:x")

@@ -7,7 +7,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar, cast
 from msgspec import Struct, field
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.json_values import JSON, decode, encode
+from holdfast.ground.json_values import JSON, decode, encode, repr_with_value
 from holdfast.ground.text import encoded, to_nfc
 from holdfast.ground.validation import LARGEST, is_number, is_whole
 from holdfast.memories.run.keys import Kind, checked, checked_kind
@@ -46,6 +46,9 @@ class RunEntry(Struct, frozen=True, kw_only=True, gc=False):
     def value_bytes(self) -> int:
         """The size of the value: bytes of its compact JSON."""
         return len(self.value_json)
+
+    def __repr__(self) -> str:
+        return repr_with_value(self, "value_json", self.value_json)
 
     def to_wire(self) -> dict[str, JSON]:
         """Return it as a JSON object for `restore`."""

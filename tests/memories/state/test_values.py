@@ -322,6 +322,19 @@ def test_what_is_deleted_or_replaced_makes_room() -> None:
     assert list(state.kv) == ["a", "c", "d"]
 
 
+def test_what_is_known_of_a_value_shows_it_as_json_cut_at_200_characters(
+    state: NetworkState,
+) -> None:
+    state.kv.set("small", {"name": "Zoë", "n": [1, None]})
+    state.kv.set("large", "é" * 1_000)
+
+    small, large = repr(state.get("small")), repr(state.get("large"))
+
+    assert "key='small', value={" in small
+    assert """value={"name":"Zoë","n":[1,null]}, kind='value'""" in small
+    assert f"""value="{"é" * 198}…, kind=""" in large
+
+
 @pytest.mark.parametrize(
     "limits", [{"keys": 0}, {"keys": True}, {"value_bytes": "1"}, {"depth": 201}]
 )
