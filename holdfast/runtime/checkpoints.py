@@ -1,18 +1,20 @@
 """Checkpoints of runs: in memory, in files, in an engine.
 
 Saving may take as long as a disk or a database does, so it is done on a thread, and what is
-complete meanwhile is part of the next save.
+complete meanwhile is part of the next save. After the first save of a run only changes are stored,
+so that the time of a save does not grow with the run.
 """
 
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from tempfile import mkstemp
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 from urllib.parse import quote
 
 import msgspec
@@ -26,6 +28,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.keys import Kind
+from holdfast.memories.run.records.write import CheckpointRows
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate
 
@@ -42,6 +45,20 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     parts: Mapping[str, str]
     completed_tasks: tuple[str, ...]
     completed_steps: tuple[str, ...]
+    entries: tuple[RunEntry, ...]
+    saved_at: int
+
+
+class CheckpointChange(Struct, frozen=True, kw_only=True):
+    """The progress of a run since its last save, at *saved_at*, in ms since 1970.
+
+    `removed` are keys that were deleted; an entry may have been written again after that.
+    """
+
+    run_id: str
+    completed_tasks: tuple[str, ...]
+    completed_steps: tuple[str, ...]
+    removed: tuple[str, ...]
     entries: tuple[RunEntry, ...]
     saved_at: int
 
@@ -65,6 +82,48 @@ class Checkpoints(Protocol):
         ...
 
 
+class CheckpointLog(Protocol):
+    """The stored checkpoint of one run, to which changes are appended. Any thread may call it."""
+
+    def append(self, change: CheckpointChange) -> bool:
+        """Store *change*, which is durable when this returns True.
+
+        Return False if something else was stored for the run meanwhile: it is to be saved whole.
+        """
+        ...
+
+
+@runtime_checkable
+class LoggedCheckpoints(Checkpoints, Protocol):
+    """A store that takes changes, so that a save need not write everything again."""
+
+    def begin(self, checkpoint: Checkpoint) -> CheckpointLog:
+        """Store *checkpoint* as `save` does; return the log of its changes."""
+        ...
+
+
+def changed(checkpoint: Checkpoint, changes: Iterable[CheckpointChange]) -> Checkpoint:
+    """Return *checkpoint* after *changes*, in their order."""
+    entries = {entry.key: entry for entry in checkpoint.entries}
+    tasks = dict.fromkeys(checkpoint.completed_tasks)
+    steps = dict.fromkeys(checkpoint.completed_steps)
+    saved_at = checkpoint.saved_at
+    for change in changes:
+        for key in change.removed:
+            entries.pop(key, None)
+        entries |= {entry.key: entry for entry in change.entries}
+        tasks |= dict.fromkeys(change.completed_tasks)
+        steps |= dict.fromkeys(change.completed_steps)
+        saved_at = change.saved_at
+    return msgspec.structs.replace(
+        checkpoint,
+        completed_tasks=tuple(tasks),
+        completed_steps=tuple(steps),
+        entries=tuple(entries.values()),
+        saved_at=saved_at,
+    )
+
+
 def hashed(value: Any) -> str:
     """Return the SHA-256 of *value* as canonical JSON: members sorted, no white space."""
     encoded = msgspec.json.encode(value, order="deterministic")
@@ -86,10 +145,12 @@ class Unreadable(ValueError):
 
 
 class _Header(Struct, frozen=True, kw_only=True):
-    """The first line: the format of the rest, and its hash when it was written."""
+    """The first line: the format and length of the rest, and its hash when it was written."""
 
     format: str
     version: int
+    change: bool = False
+    size: int
     sha256: str
 
 
@@ -120,34 +181,81 @@ class _Body(Struct, frozen=True, kw_only=True):
     entries: tuple[_Entry, ...]
 
 
-def encoded(checkpoint: Checkpoint) -> bytes:
-    """Return *checkpoint* as bytes."""
+class _Change(Struct, frozen=True, kw_only=True):
+    """A change of a checkpoint with its entries as JSON."""
+
+    run_id: str
+    completed_tasks: tuple[str, ...]
+    completed_steps: tuple[str, ...]
+    removed: tuple[str, ...]
+    saved_at: int
+    entries: tuple[_Entry, ...]
+
+
+def encoded(record: Checkpoint | CheckpointChange) -> bytes:
+    """Return *record* as bytes."""
     body = msgspec.json.encode(
-        {**asdict(checkpoint), "entries": [_written(each) for each in checkpoint.entries]}
+        {**asdict(record), "entries": [_written(each) for each in record.entries]}
     )
-    header = _Header(format=FORMAT, version=VERSION, sha256=sha256(body).hexdigest())
+    header = _Header(
+        format=FORMAT,
+        version=VERSION,
+        change=isinstance(record, CheckpointChange),
+        size=len(body),
+        sha256=sha256(body).hexdigest(),
+    )
     return msgspec.json.encode(header) + b"\n" + body
 
 
-def decoded(content: bytes) -> Checkpoint:
-    """Return the checkpoint in *content*; raise Unreadable if it is not intact."""
+def decoded(records: Iterable[bytes], run_id: str) -> Checkpoint:
+    """Return the checkpoint of *run_id* in *records*: the last whole one, and its changes.
+
+    Two saves at once may leave two. Raise Unreadable if it is not intact, or of another run.
+    """
+    first, *rest = records
+    for number, each in enumerate(rest):
+        if not _header(each.partition(b"\n")[0]).change:
+            return decoded(rest[number:], run_id)
+    body = _parsed(first, _Body)
+    if body.run_id != run_id:
+        raise Unreadable(f"it is of the run {body.run_id}")
+    facts = asdict(body)
+    whole = Checkpoint(entries=tuple(map(_read, facts.pop("entries"))), **facts)
+    return changed(whole, map(_changed, rest)) if rest else whole
+
+
+def _changed(content: bytes) -> CheckpointChange:
+    facts = asdict(_parsed(content, _Change))
+    return CheckpointChange(entries=tuple(map(_read, facts.pop("entries"))), **facts)
+
+
+T = TypeVar("T")
+
+
+def _parsed(content: bytes, kind: type[T]) -> T:
+    """Return the *kind* in *content*; raise Unreadable if it is not intact."""
     first, _, body = content.partition(b"\n")
-    if is_nested_over(content):
+    header = _header(first)
+    if len(body) != header.size or sha256(body).hexdigest() != header.sha256:
+        raise Unreadable("it is damaged or cut short")
+    if is_nested_over(body):
         raise Unreadable(f"it holds a value that is nested over {DEEPEST} deep")
     try:
-        header = msgspec.json.decode(first, type=_Header)
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unreadable(f"it has another shape: {error}") from error
+
+
+def _header(line: bytes) -> _Header:
+    if is_nested_over(line):
+        raise Unreadable(f"it holds a value that is nested over {DEEPEST} deep")
+    try:
+        header = msgspec.json.decode(line, type=_Header)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unreadable("it does not begin as a checkpoint does") from error
     if header.format != FORMAT or header.version != VERSION:
         raise Unreadable(f"it is {header.format} version {header.version}, of another release")
-    if sha256(body).hexdigest() != header.sha256:
-        raise Unreadable("it is damaged or cut short")
-    try:
-        found = msgspec.json.decode(body, type=_Body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unreadable(f"it has another shape: {error}") from error
-    facts = asdict(found)
-    return Checkpoint(entries=tuple(map(_read, facts.pop("entries"))), **facts)
+    return header
 
 
 def _written(entry: RunEntry) -> dict[str, Any]:
@@ -171,25 +279,39 @@ class EngineCheckpoints:
 
     def load(self, run_id: str) -> Checkpoint | None:
         """Return the last saved checkpoint of *run_id*, or None."""
-        content = self._rows.load(run_id)
-        if content is None:
+        records = self._rows.load(run_id)
+        if not records:
             return None
-        where = f"checkpoint of {run_id}"
         try:
-            found = decoded(content)
+            return decoded(records, run_id)
         except Unreadable as error:
-            raise CheckpointUnreadable(where, str(error)) from error
-        if found.run_id != run_id:
-            raise CheckpointUnreadable(where, f"it is of the run {found.run_id}")
-        return found
+            raise CheckpointUnreadable(f"checkpoint of {run_id}", str(error)) from error
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Store *checkpoint* in place of an earlier one."""
-        self._rows.save(checkpoint.run_id, encoded(checkpoint))
+        self.begin(checkpoint)
+
+    def begin(self, checkpoint: Checkpoint) -> "EngineLog":
+        """Store *checkpoint* as `save` does; return the log of its changes."""
+        return EngineLog(self._rows, self._rows.save(checkpoint.run_id, encoded(checkpoint)))
 
     def delete(self, run_id: str) -> None:
         """Delete the checkpoint of *run_id*."""
         self._rows.delete(run_id)
+
+
+class EngineLog:
+    """Appends the changes of one checkpoint, of which row *number* was stored last, as rows."""
+
+    def __init__(self, rows: CheckpointRows, number: int) -> None:
+        self._rows, self._number = rows, number
+
+    def append(self, change: CheckpointChange) -> bool:
+        """Store *change*; return False if another row was stored meanwhile."""
+        if not self._rows.append(change.run_id, encoded(change), after=self._number):
+            return False
+        self._number += 1
+        return True
 
 
 BESIDE = ".new"
@@ -220,17 +342,18 @@ class FileCheckpoints:
         """Return the last saved checkpoint of *run_id*, or None."""
         path = self.path(run_id)
         try:
-            found = decoded(path.read_bytes())
+            return decoded(_records(path.read_bytes()), run_id)
         except FileNotFoundError:
             return None
         except (OSError, Unreadable) as error:
             raise CheckpointUnreadable(str(path), str(error)) from error
-        if found.run_id != run_id:
-            raise CheckpointUnreadable(str(path), f"it is of the run {found.run_id}")
-        return found
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Store *checkpoint*: write a new file, sync it, rename it into place."""
+        self.begin(checkpoint)
+
+    def begin(self, checkpoint: Checkpoint) -> "FileLog":
+        """Store *checkpoint* as `save` does; return the log of its changes."""
         path = self.path(checkpoint.run_id)
         if not self._directory.exists():
             create_folders(self._directory)
@@ -240,10 +363,12 @@ class FileCheckpoints:
                 file.write(encoded(checkpoint))
                 file.flush()
                 os.fsync(file.fileno())
+                log = FileLog(path, file.fileno())
             Path(beside).replace(path)
         finally:
             Path(beside).unlink(missing_ok=True)
         sync_folder(self._directory)
+        return log
 
     def delete(self, run_id: str) -> None:
         """Delete the checkpoint of *run_id*."""
@@ -256,7 +381,67 @@ class FileCheckpoints:
             sync_folder(self._directory)
 
 
+def _records(content: bytes) -> Iterator[bytes]:
+    """Yield the records in the *content* of a file, without an incomplete last change.
+
+    The process ended while it appended that one: its save has never returned.
+    """
+    start = 0
+    while True:
+        line = content.find(b"\n", start)
+        if line < 0 and start:
+            return
+        end = line + 1 + _header(content[start : line if line >= 0 else None]).size
+        if end > len(content) and start:
+            return
+        yield content[start:end]
+        if end >= len(content):
+            return
+        start = end + 1
+
+
+class FileLog:
+    """Appends changes to the checkpoint at *path*, which *handle* has open, in the same file."""
+
+    def __init__(self, path: Path, handle: int) -> None:
+        self._path = path
+        self._file, self._size = _identity(handle)
+
+    def append(self, change: CheckpointChange) -> bool:
+        """Store *change* and sync it; return False if the file is another or was changed."""
+        try:
+            file = self._path.open("r+b", buffering=0)
+        except FileNotFoundError:
+            return False
+        with file:
+            if _identity(file.fileno()) != (self._file, self._size):
+                return False
+            content = b"\n" + encoded(change)
+            file.seek(self._size)
+            try:
+                written = file.write(content)
+            except OSError:
+                # Without the part that was written, the next change may follow.
+                file.truncate(self._size)
+                raise
+            os.fsync(file.fileno())
+        self._size += written
+        return written == len(content)
+
+
+def _identity(handle: int) -> tuple[tuple[int, int], int]:
+    """Return what tells the open file *handle* from others, and its size."""
+    status = os.fstat(handle)
+    return (status.st_dev, status.st_ino), status.st_size
+
+
 log = logging.getLogger(__name__)
+
+SPARE: Final = 1_048_576
+"""Bytes of changes, beyond the size of the whole, after which it is stored whole again."""
+
+ROUGH: Final = 256
+"""Bytes of an entry beside its value, and of a name."""
 
 
 class CheckpointWriter:
@@ -270,8 +455,13 @@ class CheckpointWriter:
     ) -> None:
         self._checkpoints, self._context = checkpoints, context
         self._parts, self._plan_hash = parts, hashed(parts)
+        self._changes = context.memory.changes()
         self._tasks: dict[str, None] = {}
         self._steps: dict[str, None] = {}
+        self._new_tasks: list[str] = []
+        self._new_steps: list[str] = []
+        self._log: CheckpointLog | None = None
+        self._whole_bytes = self._changed_bytes = 0
         self._requested = self._begun = self._done = 0
         self._saving: asyncio.Task[None] | None = None
         self.failed: str | None = None
@@ -290,23 +480,40 @@ class CheckpointWriter:
                 self._tasks[task] = None
         self.restored_steps, self.restored_tasks = frozenset(self._steps), frozenset(self._tasks)
 
-    def note(self, step: str, *, task: str | None = None) -> None:
-        """Mark *step* as complete for the next save, and *task* with it."""
+    async def keep(self, step: str, task: str | None = None) -> None:
+        """Mark *step* as complete, and *task* with it; return when that is saved.
+
+        It returns as well when the save has failed. When cancelled meanwhile it ends the save
+        first: it is not known what of it is stored.
+        """
         self._steps[step] = None
+        self._new_steps.append(step)
         if task is not None:
             self._tasks[task] = None
-        self._request()
+            self._new_tasks.append(task)
+        await self._saved()
 
-    async def keep(self) -> None:
-        """Return when everything noted is saved, or its save has failed."""
-        wanted = self._request()
-        while self._done < wanted:
-            await asyncio.shield(self._ensure())
+    async def finish(self) -> None:
+        """Save everything as a whole."""
+        self._log = None
+        await self._saved()
 
     async def close(self) -> None:
         """Return when no save is under way, even when cancelled meanwhile."""
+        try:
+            await self._saved(self._requested)
+        finally:
+            self._changes.close()
+
+    async def _saved(self, wanted: int | None = None) -> None:
+        """Return when the save *wanted*, else a new one, is done, even when cancelled meanwhile."""
         again: asyncio.CancelledError | None = None
-        while self._saving is not None:
+        if wanted is None:
+            self._requested += 1
+            wanted = self._requested
+        while self._done < wanted:
+            if self._saving is None:
+                self._saving = asyncio.create_task(self._save())
             try:
                 await asyncio.shield(self._saving)
             except asyncio.CancelledError as error:
@@ -314,47 +521,75 @@ class CheckpointWriter:
         if again:
             raise again
 
-    def _request(self) -> int:
-        self._requested += 1
-        self._ensure()
-        return self._requested
-
-    def _ensure(self) -> asyncio.Task[None]:
-        if self._saving is None:
-            self._saving = asyncio.create_task(self._save())
-        return self._saving
-
     async def _save(self) -> None:
         try:
-            while self._begun < self._requested:
-                self._begun = self._requested
-                await self._tried(self._checkpoints.save, self._now())
-                self._done = self._begun
+            while self._done < self._requested:
+                wanted = self._requested
+                await self._tried()
+                self._done = wanted
         finally:
             self._saving = None
 
-    def _now(self) -> Checkpoint:
+    async def _tried(self) -> None:
+        # Without a log, the next save is whole.
+        appended, self._log = self._log, None
+        try:
+            if appended is None or not await asyncio.to_thread(appended.append, self._change()):
+                appended = await asyncio.to_thread(self._begin, self._whole())
+        except Exception as error:
+            # A failed save, for any reason, does not fail the run.
+            log.warning("the checkpoint of %s was not saved", self._context.run_id, exc_info=True)
+            self.failed = f"{type(error).__name__}: {error}"
+            message = f"The checkpoint was not saved: {self.failed}"
+            self._context.tell_soon(LogUpdate(severity="error", content=message))
+        else:
+            if self._changed_bytes <= self._whole_bytes + SPARE:
+                self._log = appended
+
+    def _begin(self, checkpoint: Checkpoint) -> CheckpointLog | None:
+        place = self._checkpoints
+        if isinstance(place, LoggedCheckpoints):
+            return place.begin(checkpoint)
+        place.save(checkpoint)
+        return None
+
+    def _change(self) -> CheckpointChange:
         # Names first, entries after: each name that is complete has its entry.
-        steps, tasks = tuple(self._steps), tuple(self._tasks)
+        tasks, steps = tuple(self._new_tasks), tuple(self._new_steps)
+        self._new_tasks, self._new_steps = [], []
+        entries, removed = self._changes.take()
+        self._changed_bytes += _size(entries, tasks, steps, removed)
+        return CheckpointChange(
+            run_id=self._context.run_id,
+            completed_tasks=tasks,
+            completed_steps=steps,
+            removed=tuple(removed),
+            entries=tuple(entries),
+            saved_at=self._context.now(),
+        )
+
+    def _whole(self) -> Checkpoint:
+        tasks, steps = tuple(self._tasks), tuple(self._steps)
+        self._new_tasks, self._new_steps = [], []
+        self._changes.take()
+        # Taken before, so that what is written meanwhile is in the next change as well.
+        entries = self._context.memory.snapshot()
+        self._whole_bytes, self._changed_bytes = _size(entries, tasks, steps), 0
         return Checkpoint(
             run_id=self._context.run_id,
             plan_hash=self._plan_hash,
             parts=self._parts,
             completed_tasks=tasks,
             completed_steps=steps,
-            entries=tuple(self._context.memory.snapshot()),
+            entries=tuple(entries),
             saved_at=self._context.now(),
         )
 
-    async def _tried(self, save: Callable[[Checkpoint], None], checkpoint: Checkpoint) -> None:
-        try:
-            await asyncio.to_thread(save, checkpoint)
-        except Exception as error:
-            # A failed save, for any reason, does not fail the run.
-            log.warning("the checkpoint of %s was not saved", checkpoint.run_id, exc_info=True)
-            self.failed = f"{type(error).__name__}: {error}"
-            message = f"The checkpoint was not saved: {self.failed}"
-            self._context.tell_soon(LogUpdate(severity="error", content=message))
+
+def _size(entries: Iterable[RunEntry], *names: Iterable[str]) -> int:
+    """Return about how many bytes *entries* and *names* take."""
+    values = sum(ROUGH + len(entry.value_json) for entry in entries)
+    return values + sum(ROUGH for _ in chain(*names))
 
 
 class MemoryCheckpoints:
@@ -365,20 +600,54 @@ class MemoryCheckpoints:
     """
 
     def __init__(self) -> None:
-        self._checkpoints: dict[str, Checkpoint] = {}
+        self._logs: dict[str, MemoryLog] = {}
         self._lock = Lock()
 
     def load(self, run_id: str) -> Checkpoint | None:
         """Return the last saved checkpoint of *run_id*, or None."""
         with self._lock:
-            return self._checkpoints.get(run_id)
+            found = self._logs.get(run_id)
+            return found.whole() if found else None
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Store *checkpoint* in place of an earlier one."""
+        self.begin(checkpoint)
+
+    def begin(self, checkpoint: Checkpoint) -> "MemoryLog":
+        """Store *checkpoint* as `save` does; return the log of its changes."""
         with self._lock:
-            self._checkpoints[checkpoint.run_id] = checkpoint
+            log = self._logs[checkpoint.run_id] = MemoryLog(checkpoint, self._lock, self._is_last)
+        return log
 
     def delete(self, run_id: str) -> None:
         """Delete the checkpoint of *run_id*."""
         with self._lock:
-            self._checkpoints.pop(run_id, None)
+            self._logs.pop(run_id, None)
+
+    def _is_last(self, log: "MemoryLog") -> bool:
+        return self._logs.get(log.run_id) is log
+
+
+class MemoryLog:
+    """A checkpoint and its changes, while *is_last* is true of it."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, lock: Lock, is_last: Callable[["MemoryLog"], bool]
+    ) -> None:
+        self.run_id, self._checkpoint = checkpoint.run_id, checkpoint
+        self._changes: list[CheckpointChange] = []
+        self._lock, self._is_last = lock, is_last
+
+    def append(self, change: CheckpointChange) -> bool:
+        """Store *change*; return False if another checkpoint was stored meanwhile."""
+        with self._lock:
+            if not self._is_last(self):
+                return False
+            self._changes.append(change)
+        return True
+
+    def whole(self) -> Checkpoint:
+        """Return the checkpoint with its changes."""
+        if self._changes:
+            self._checkpoint, self._changes = changed(self._checkpoint, self._changes), []
+        return self._checkpoint

@@ -727,9 +727,10 @@ create table holdfast.run_events (
 create table holdfast.run_checkpoints (
   workspace text collate "C" not null,
   run_id text collate "C" not null,
+  number bigint not null,   -- the whole first, then its changes
   saved_at bigint not null,
   content bytea not null,
-  primary key (workspace, run_id)
+  primary key (workspace, run_id, number)
 );
 
 -- Threads: conversations with networks of agents over many runs, and those runs.

@@ -659,9 +659,10 @@ create table run_events (
 create table run_checkpoints (
   workspace text not null,
   run_id text not null,
+  number integer not null,   -- the whole first, then its changes
   saved_at integer not null,
   content blob not null,
-  primary key (workspace, run_id)
+  primary key (workspace, run_id, number)
 ) strict;
 
 -- Threads: conversations with networks of agents over many runs, and those runs.

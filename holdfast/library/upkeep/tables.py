@@ -67,7 +67,7 @@ TABLES = (
     CopiedTable("runs", ("workspace", "id")),
     CopiedTable("run_entries", ("workspace", "run_id", "key")),
     CopiedTable("run_events", ("workspace", "run_id", "seq")),
-    CopiedTable("run_checkpoints", ("workspace", "run_id")),
+    CopiedTable("run_checkpoints", ("workspace", "run_id", "number")),
     CopiedTable("threads", ("workspace", "id")),
     CopiedTable("thread_turns", ("seq",)),
     CopiedTable("network_runs", ("workspace", "id")),

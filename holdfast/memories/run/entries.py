@@ -42,6 +42,27 @@ _WRITES: Final = REGISTRY.counter(
 _count: Final = {kind: _WRITES.ticker(kind) for kind in KINDS.values()}
 
 
+class EntryChanges:
+    """The changes of a table since they were last taken, from its present entries on."""
+
+    def __init__(self, table: "EntryTable") -> None:
+        self._table = table
+        self.written: dict[str, None] = dict.fromkeys(table.entries)
+        self.removed: dict[str, None] = {}
+
+    def take(self) -> tuple[list[RunEntry], list[str]]:
+        """Return the entries written since, and the keys removed since; forget both.
+
+        A key may be in both: it was removed and written again. New entries are in the order of
+        their first write.
+        """
+        return self._table.taken(self)
+
+    def close(self) -> None:
+        """Record no further changes."""
+        self._table.unfollow(self)
+
+
 class EntryTable:
     """The entries by key in order of first write, with the order of last writes.
 
@@ -61,6 +82,26 @@ class EntryTable:
         self._acquire, self._release = self._lock.acquire, self._lock.release
         self._changed = Condition(self._lock)
         self._waiting = 0
+        self._followed: tuple[EntryChanges, ...] = ()
+
+    def follow(self) -> EntryChanges:
+        """Record the changes from now on; all present entries count as written."""
+        with self._lock:
+            changes = EntryChanges(self)
+            self._followed = (*self._followed, changes)
+        return changes
+
+    def unfollow(self, changes: EntryChanges) -> None:
+        """Record no further *changes*."""
+        with self._lock:
+            self._followed = tuple(each for each in self._followed if each is not changes)
+
+    def taken(self, changes: EntryChanges) -> tuple[list[RunEntry], list[str]]:
+        """Return the entries and the removed keys of *changes*, and empty it."""
+        with self._lock:
+            written, removed = changes.written, changes.removed
+            changes.written, changes.removed = {}, {}
+            return [self.entries[key] for key in written], list(removed)
 
     def put(  # noqa: PLR0917 - a call by name costs a tenth of a write
         self,
@@ -104,6 +145,8 @@ class EntryTable:
             self._written[key] = self._number()
             self._in_order = self._in_order and not version and now >= self._latest
             self.entries[key], self.size_bytes, self._latest = entry, total, now
+            for changes in self._followed:
+                changes.written[key] = None
             if depth:
                 listeners.written(depth, entry, before)
             if self._waiting:
@@ -123,6 +166,11 @@ class EntryTable:
             left.update((each.key, each) for each in given)
             self._check_room(left)
             gone = len(self.entries.keys() - left.keys())
+            for changes in self._followed:
+                if replace:
+                    changes.removed |= dict.fromkeys(self.entries)
+                    changes.written = {}
+                changes.written |= dict.fromkeys(each.key for each in given)
             self.entries = left
             self.size_bytes = sum(len(each.value_json) for each in left.values())
             if replace:
@@ -202,6 +250,9 @@ class EntryTable:
         if found is None:
             return False
         del self._written[key]
+        for changes in self._followed:
+            changes.written.pop(key, None)
+            changes.removed[key] = None
         self.size_bytes -= len(found.value_json)
         return True
 

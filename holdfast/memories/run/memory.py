@@ -22,6 +22,7 @@ from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import checked_name
 from holdfast.memories.run import keys as run_keys
 from holdfast.memories.run.entries import (
+    EntryChanges,
     EntryTable,
     checked_entries,
     fitting_kind,
@@ -275,6 +276,10 @@ class RunMemory:
     def by_last_write(self) -> tuple[Entries, Numbers]:
         """Return all entries in order of last write, and the write number of each key."""
         return self._kept.by_last_write()
+
+    def changes(self) -> EntryChanges:
+        """Record the changes from now on; all present entries count as written."""
+        return self._kept.follow()
 
     def restore(self, entries: Iterable[object], *, replace: bool = False) -> int:
         """Restore *entries* with their times and versions; return how many.

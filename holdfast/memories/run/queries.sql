@@ -142,13 +142,24 @@ order by seq
 limit :rows
 
 -- get_checkpoint --
-select content from run_checkpoints where workspace = :workspace and run_id = :run
+select content
+from run_checkpoints
+where workspace = :workspace and run_id = :run
+order by number
+
+-- last_checkpoint --
+select max(number) from run_checkpoints where workspace = :workspace and run_id = :run
 
 -- set_checkpoint --
-insert into run_checkpoints (workspace, run_id, saved_at, content)
-values (:workspace, :run, :now, :content)
-on conflict (workspace, run_id) do update
+insert into run_checkpoints (workspace, run_id, number, saved_at, content)
+values (:workspace, :run, :number, :now, :content)
+on conflict (workspace, run_id, number) do update
 set saved_at = excluded.saved_at, content = excluded.content
+
+-- add_checkpoint --
+insert into run_checkpoints (workspace, run_id, number, saved_at, content)
+values (:workspace, :run, :number, :now, :content)
+on conflict do nothing
 
 -- delete_checkpoint --
 delete from run_checkpoints where workspace = :workspace and run_id = :run

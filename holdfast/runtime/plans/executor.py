@@ -410,7 +410,7 @@ class ParallelTaskExecutor:
         needs = {task.id: task.depends_on for task in self.plan.tasks}
         await walk(needs, perform=self._one, blocked=self._blocked)
         if self._keeper:
-            await self._keeper.keep()
+            await self._keeper.finish()
 
     async def _loaded(self) -> Checkpoint | None:
         """Load the checkpoint of the run, if there is one; restore and return it."""

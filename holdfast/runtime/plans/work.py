@@ -18,7 +18,7 @@ from holdfast.runtime.events import StepError, TaskMoment, TaskUpdate
 from holdfast.runtime.plans.plan import State, Step, Task
 from holdfast.runtime.plans.schedule import Blocked, Crew, Spent, walk
 from holdfast.runtime.steps.executor import StepExecutor
-from holdfast.runtime.steps.record import StepRecord, leave_task_result
+from holdfast.runtime.steps.record import Keep, StepRecord, leave_task_result
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _NAMES = {
@@ -111,7 +111,7 @@ class FanOut:
     def __init__(self, work: "TaskWork", step: Step, *, finish: bool) -> None:
         self._work, self._task, self._step, self._finish = work, work.task, step, finish
         self._context = work.context
-        self._record = StepRecord(work.context, work.task, step)
+        self._record = StepRecord(work.context, work.task, step, keep=work.keep)
         self._failed: dict[int, StepError] = {}
 
     async def perform(self) -> None:
@@ -122,10 +122,11 @@ class FanOut:
         try:
             await self._perform()
         except asyncio.CancelledError:
-            # Its items have emitted their own.
-            self._record.end("cancelled")
-            why = self._context.cancelled or "cancelled"
-            self._context.tell_soon(self._record.update("step_cancelled", cause=why))
+            if not self._step.settled:
+                # Its items have emitted their own.
+                self._record.end("cancelled")
+                why = self._context.cancelled or "cancelled"
+                self._context.tell_soon(self._record.update("step_cancelled", cause=why))
             raise
 
     async def _perform(self) -> None:
@@ -170,8 +171,6 @@ class FanOut:
         work.spent.add(executor)
         if executor.error is not None:
             self._failed[index] = executor.error
-        elif work.keeper is not None:
-            work.keeper.note(step.id)
         return None
 
     def _results(self, items: Sequence[JSON]) -> JSON:
@@ -316,10 +315,6 @@ class TaskWork:
                 executor = self.executor(step, finish=finish)
                 await executor.perform()
                 self.spent.add(executor)
-            if step.completed and self.keeper is not None:
-                self.keeper.note(id, task=self.task.id if finish else None)
-                # Nothing that needs it starts before it is saved.
-                await self.keeper.keep()
         except Exception as error:
             # A fault in our code must not stop unrelated steps.
             log.exception("the step %s of the run %s", id, self.context.run_id)
@@ -332,7 +327,7 @@ class TaskWork:
         self, step: Step, *, finish: bool = False, item_index: int | None = None
     ) -> StepExecutor:
         """Return the executor of *step*."""
-        return replace(
+        made = replace(
             self._first,
             task=self.task,
             step=step,
@@ -340,6 +335,12 @@ class TaskWork:
             finish_task=finish,
             item_index=item_index,
         )
+        return made.kept_by(self.keep)
+
+    @property
+    def keep(self) -> Keep | None:
+        """The function that saves what is complete; None without checkpoints."""
+        return self.keeper.keep if self.keeper else None
 
     async def _restore(self, step: Step) -> None:
         self._end(step, "completed")

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from itertools import count
 from typing import Any, Final
 
+import msgspec
 from opentelemetry.trace import Link, Span
 from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -43,7 +44,7 @@ from holdfast.runtime.steps.contract import (
     wait_after,
 )
 from holdfast.runtime.steps.policy import StepPolicy, check_names
-from holdfast.runtime.steps.record import StepRecord
+from holdfast.runtime.steps.record import Keep, StepRecord
 from holdfast.runtime.steps.tools import Toolbox
 from holdfast.tools.run import run as memory_tools
 from holdfast.tools.run import run_hint
@@ -124,6 +125,11 @@ class StepExecutor:
             budget=min(MEMORY_BUDGET, self.tool_result_limit),
         )
         check_names([*self._agent.tools, *self.tools], self._own)
+
+    def kept_by(self, keep: Keep | None) -> "StepExecutor":
+        """Return this executor, which emits its result after *keep* has saved it."""
+        self._record = msgspec.structs.replace(self._record, keep=keep)
+        return self
 
     @property
     def title(self) -> str:

@@ -1,6 +1,8 @@
 """The record of a step: its state, its entry in run memory, and its events."""
 
-from typing import Any, Final, Literal
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -39,13 +41,21 @@ def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+Keep: TypeAlias = Callable[[str, str | None], Awaitable[None]]
+"""Saves a step as complete, and a task with it, and returns when that is done."""
+
+
 class StepRecord(Struct, frozen=True):
-    """A *step* of *task* in a run; *item_index* is that of its list item, if any."""
+    """A *step* of *task* in a run; *item_index* is that of its list item, if any.
+
+    With *keep* the step is told as completed after that has saved it.
+    """
 
     context: Context
     task: Task
     step: Step
     item_index: int | None = None
+    keep: Keep | None = None
 
     def update(self, event: TaskMoment, **fields: Any) -> TaskUpdate:
         """Return *event* of this step."""
@@ -74,7 +84,7 @@ class StepRecord(Struct, frozen=True):
         await self.context.tell(self.update("step_started"))
 
     async def complete(self, result: Any, *, finish: bool, iterations: int | None = None) -> None:
-        """Store *result*, with *finish* also as that of the task, and emit it.
+        """Store *result*, with *finish* also as that of the task, save and emit it.
 
         Raise InvalidInput or LimitExceeded if the memory does not take it.
         """
@@ -83,9 +93,23 @@ class StepRecord(Struct, frozen=True):
         memory.set(key, result, source=source, title=title, description=None)
         if finish:
             leave_task_result(memory, self.task, result)
+        cancelled = await self._kept(self.task.id if finish else None)
         self.end("completed", iterations=iterations)
         await self.context.tell(self.update("step_completed"))
         await self._tell_result(result, None, of_task=finish)
+        if cancelled is not None:
+            raise cancelled
+
+    async def _kept(self, task: str | None) -> asyncio.CancelledError | None:
+        """Save the step and *task*; return a cancellation that came meanwhile."""
+        if self.keep is None:
+            return None
+        try:
+            await self.keep(self.step.id, task)
+        except asyncio.CancelledError as error:
+            # What is saved is complete, and told as that.
+            return error
+        return None
 
     async def fail(self, error: StepError, *, iterations: int | None = None) -> None:
         """Store *error* as the entry of the step, marked as failed, and emit it."""

@@ -3,7 +3,13 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.memories.run.entry import RunEntry
-from holdfast.runtime.checkpoints import Checkpoint, Checkpoints
+from holdfast.runtime.checkpoints import (
+    Checkpoint,
+    CheckpointChange,
+    Checkpoints,
+    LoggedCheckpoints,
+    changed,
+)
 
 
 def checkpoint(run_id: str = "run_1", *, saved_at: int = 7, steps: int = 2) -> Checkpoint:
@@ -29,6 +35,29 @@ def checkpoint(run_id: str = "run_1", *, saved_at: int = 7, steps: int = 2) -> C
         parts={"inputs": "aa", "plan.tasks[0]": "bb"},
         completed_tasks=("t",),
         completed_steps=tuple(f"s{number}" for number in range(steps)),
+        entries=entries,
+        saved_at=saved_at,
+    )
+
+
+def change(*steps: str, removed: tuple[str, ...] = (), saved_at: int = 8) -> CheckpointChange:
+    """Return a change that completes *steps*, and deletes the keys *removed* first."""
+    entries = tuple(
+        RunEntry(
+            key=f"step:{step}",
+            kind="step_result",
+            value_json=b'{"again":[1.5,"\xc3\xa4\\n"]}',
+            created_at=1,
+            updated_at=saved_at,
+            version=1,
+        )
+        for step in steps
+    )
+    return CheckpointChange(
+        run_id="run_1",
+        completed_tasks=("u",),
+        completed_steps=steps,
+        removed=removed,
         entries=entries,
         saved_at=saved_at,
     )
@@ -108,3 +137,68 @@ class CheckpointsContract:
             loaded = checkpoints.load(f"run_{number}")
             assert loaded in saved
             assert loaded.run_id == f"run_{number}"
+
+
+class LoggedCheckpointsContract(CheckpointsContract):
+    """The contract of a place that takes changes as well."""
+
+    def test_what_a_change_completes_is_loaded(self, checkpoints: LoggedCheckpoints) -> None:
+        saved, later = checkpoint(), change("s7", "s8")
+        log = checkpoints.begin(saved)
+
+        assert log.append(later)
+
+        loaded = checkpoints.load("run_1")
+        assert loaded is not None
+        assert loaded.entries == (*saved.entries, *later.entries)
+        assert loaded.completed_steps == ("s0", "s1", "s7", "s8")
+        assert loaded.completed_tasks == ("t", "u")
+        assert (loaded.saved_at, loaded.parts) == (8, saved.parts)
+
+    def test_changes_count_in_their_order(self, checkpoints: LoggedCheckpoints) -> None:
+        saved = checkpoint(steps=3)
+        changes = [
+            change("s1", saved_at=8),
+            change(removed=("step:s0", "step:s9"), saved_at=9),
+            change("s2", removed=("step:s2",), saved_at=10),
+            change("s0", saved_at=11),
+        ]
+        log = checkpoints.begin(saved)
+
+        assert all(map(log.append, changes))
+
+        loaded = checkpoints.load("run_1")
+        assert loaded is not None
+        assert loaded == changed(saved, changes)
+        assert [each.key for each in loaded.entries] == ["step:s1", "step:s2", "step:s0"]
+
+    def test_a_change_of_what_was_replaced_is_refused(self, checkpoints: LoggedCheckpoints) -> None:
+        log = checkpoints.begin(checkpoint())
+        last = checkpoint(saved_at=9, steps=3)
+        checkpoints.save(last)
+
+        assert not log.append(change("s7"))
+        assert checkpoints.load("run_1") == last
+
+    def test_a_change_beside_another_is_refused(self, checkpoints: LoggedCheckpoints) -> None:
+        older, log = checkpoints.begin(checkpoint()), checkpoints.begin(checkpoint())
+        assert log.append(change("s7"))
+
+        assert not older.append(change("s8"))
+        assert checkpoints.load("run_1") == changed(checkpoint(), [change("s7")])
+
+    def test_a_change_of_what_was_deleted_is_refused(self, checkpoints: LoggedCheckpoints) -> None:
+        log = checkpoints.begin(checkpoint())
+        checkpoints.delete("run_1")
+
+        assert not log.append(change("s7"))
+        assert checkpoints.load("run_1") is None
+
+    def test_a_saved_whole_replaces_its_changes(self, checkpoints: LoggedCheckpoints) -> None:
+        log = checkpoints.begin(checkpoint())
+        log.append(change("s7"))
+        last = checkpoint(saved_at=9, steps=1)
+
+        checkpoints.save(last)
+
+        assert checkpoints.load("run_1") == last

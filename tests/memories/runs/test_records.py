@@ -139,20 +139,23 @@ def test_a_thousand_that_are_over_are_kept() -> None:
 
 def test_a_checkpoint_is_kept_until_it_is_deleted(kept: Holdfast) -> None:
     rows = kept.runs.checkpoints
-    assert rows.load("run_1") is None
+    assert rows.load("run_1") == []
     rows.save("run_1", b"\x00one")
-    rows.save("run_1", b"two")
+    number = rows.save("run_1", b"two")
 
-    assert rows.load("run_1") == b"two"
+    assert rows.load("run_1") == [b"two"]
+    assert rows.append("run_1", b"three", after=number)
+    assert not rows.append("run_1", b"other", after=number)
+    assert rows.load("run_1") == [b"two", b"three"]
     assert rows.delete("run_1")
     assert not rows.delete("run_1")
-    assert rows.load("run_1") is None
+    assert rows.load("run_1") == []
 
 
 def test_a_checkpoint_is_of_one_workspace(kept: Holdfast) -> None:
     kept.runs.checkpoints.save("run_1", b"one")
 
-    assert kept.acting(workspace="elsewhere").runs.checkpoints.load("run_1") is None
+    assert kept.acting(workspace="elsewhere").runs.checkpoints.load("run_1") == []
 
 
 def test_a_deleted_run_takes_its_checkpoint_along(kept: Holdfast) -> None:
@@ -160,7 +163,7 @@ def test_a_deleted_run_takes_its_checkpoint_along(kept: Holdfast) -> None:
     kept.runs.checkpoints.save("run_1", b"one")
     kept.runs.delete("run_1")
 
-    assert kept.runs.checkpoints.load("run_1") is None
+    assert kept.runs.checkpoints.load("run_1") == []
 
 
 def test_a_checkpoint_has_the_name_of_a_run(kept: Holdfast) -> None:

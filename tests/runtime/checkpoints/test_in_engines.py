@@ -9,18 +9,18 @@ import holdfast
 from holdfast.errors import CheckpointUnreadable, Unsupported
 from holdfast.library.holdfast import Holdfast
 from holdfast.runtime import EngineCheckpoints
-from holdfast.testing.contracts.checkpoints import CheckpointsContract, checkpoint
+from holdfast.testing.contracts.checkpoints import LoggedCheckpointsContract, checkpoint
 from holdfast.testing.serving import new_workspace
 
 
-class TestInSQLite(CheckpointsContract):
+class TestInSQLite(LoggedCheckpointsContract):
     @pytest.fixture
     def checkpoints(self, tmp_path: Path) -> Iterator[EngineCheckpoints]:
         with holdfast.open(tmp_path / "h.db") as hf:
             yield EngineCheckpoints(hf)
 
 
-class TestInPostgreSQL(CheckpointsContract):
+class TestInPostgreSQL(LoggedCheckpointsContract):
     @pytest.fixture
     def checkpoints(self, postgres_url: str) -> Iterator[EngineCheckpoints]:
         with holdfast.open(postgres_url) as hf:
@@ -54,8 +54,7 @@ def test_a_row_that_is_no_checkpoint_is_unreadable(content: bytes) -> None:
 def test_a_row_of_another_run_is_not_taken_for_this_ones() -> None:
     with holdfast.open(":memory:") as hf:
         EngineCheckpoints(hf).save(checkpoint("run_1"))
-        content = hf.runs.checkpoints.load("run_1")
-        assert content is not None
+        (content,) = hf.runs.checkpoints.load("run_1")
         hf.runs.checkpoints.save("run_2", content)
 
         with pytest.raises(CheckpointUnreadable, match="run_1"):

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import CheckpointUnreadable
 from holdfast.runtime.checkpoints import FileCheckpoints
-from holdfast.testing.contracts.checkpoints import CheckpointsContract, checkpoint
+from holdfast.testing.contracts.checkpoints import LoggedCheckpointsContract, change, checkpoint
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def checkpoints(tmp_path: Path) -> FileCheckpoints:
     return FileCheckpoints(tmp_path / "kept")
 
 
-class TestInFiles(CheckpointsContract):
+class TestInFiles(LoggedCheckpointsContract):
     @pytest.fixture
     def checkpoints(self, checkpoints: FileCheckpoints) -> FileCheckpoints:
         return checkpoints
@@ -53,7 +53,12 @@ def test_a_checkpoint_with_a_value_nested_too_deeply_is_unreadable(
 ) -> None:
     checkpoints.save(checkpoint())
     body = b'{"run_id": "run_1", "entries": ' + b"[" * 100_000
-    header = {"format": "holdfast.checkpoint", "version": 1, "sha256": sha256(body).hexdigest()}
+    header = {
+        "format": "holdfast.checkpoint",
+        "version": 1,
+        "size": len(body),
+        "sha256": sha256(body).hexdigest(),
+    }
     checkpoints.path("run_1").write_bytes(msgspec.json.encode(header) + b"\n" + body)
 
     with pytest.raises(CheckpointUnreadable, match="nested over 200"):
@@ -167,3 +172,50 @@ def test_what_a_killed_process_left_half_written_goes_with_the_run(
     checkpoints.delete("run_1")
 
     assert list(path.parent.iterdir()) == []
+
+
+def test_a_change_cut_short_anywhere_counts_as_never_saved(checkpoints: FileCheckpoints) -> None:
+    log = checkpoints.begin(checkpoint())
+    path = checkpoints.path("run_1")
+    before = path.stat().st_size
+    log.append(change("s7"))
+    whole = path.read_bytes()
+
+    for length in range(before, len(whole)):
+        path.write_bytes(whole[:length])
+        assert checkpoints.load("run_1") == checkpoint()
+
+
+def test_a_changed_byte_in_a_change_is_noticed(checkpoints: FileCheckpoints) -> None:
+    log = checkpoints.begin(checkpoint())
+    path = checkpoints.path("run_1")
+    before = path.stat().st_size
+    log.append(change("s7"))
+    log.append(change("s8"))
+    whole = path.read_bytes()
+
+    for place in (before + 3, before + 250, len(whole) - 40):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointUnreadable):
+            checkpoints.load("run_1")
+
+
+def test_nothing_is_appended_to_a_file_that_was_cut_short(checkpoints: FileCheckpoints) -> None:
+    log = checkpoints.begin(checkpoint())
+    log.append(change("s7"))
+    path = checkpoints.path("run_1")
+    path.write_bytes(path.read_bytes()[:-5])
+
+    assert not log.append(change("s8"))
+    assert checkpoints.load("run_1") == checkpoint()
+
+
+def test_changes_are_in_the_one_file_of_the_run(checkpoints: FileCheckpoints) -> None:
+    log = checkpoints.begin(checkpoint())
+    log.append(change("s7"))
+
+    assert [each.name for each in checkpoints.path("run_1").parent.iterdir()] == [
+        "run_1.checkpoint"
+    ]

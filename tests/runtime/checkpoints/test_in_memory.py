@@ -3,10 +3,10 @@
 import pytest
 
 from holdfast.runtime.checkpoints import MemoryCheckpoints
-from holdfast.testing.contracts.checkpoints import CheckpointsContract
+from holdfast.testing.contracts.checkpoints import LoggedCheckpointsContract
 
 
-class TestInMemory(CheckpointsContract):
+class TestInMemory(LoggedCheckpointsContract):
     @pytest.fixture
     def checkpoints(self) -> MemoryCheckpoints:
         return MemoryCheckpoints()

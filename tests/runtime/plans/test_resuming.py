@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 import signal
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from holdfast.runtime import (
     TaskExecutor,
     TaskPlan,
 )
+from holdfast.runtime.checkpoints import CheckpointChange, CheckpointLog
 from holdfast.runtime.events import (
     ExecutionEvent,
     LogUpdate,
@@ -201,6 +203,172 @@ async def test_items_that_failed_are_tried_again(workers: Workers, kept: MemoryC
     assert workers.began == ["e1", "end"]
 
 
+class Places:
+    """Checkpoints that record how many entries each save stored."""
+
+    def __init__(self) -> None:
+        self._place = MemoryCheckpoints()
+        self.stored: list[int] = []
+
+    def load(self, run_id: str) -> Checkpoint | None:
+        return self._place.load(run_id)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        self.stored.append(len(checkpoint.entries))
+        self._place.save(checkpoint)
+
+    def begin(self, checkpoint: Checkpoint) -> CheckpointLog:
+        self.stored.append(len(checkpoint.entries))
+        return Appending(self._place.begin(checkpoint), self.stored)
+
+    def delete(self, run_id: str) -> None:
+        self._place.delete(run_id)
+
+
+class Appending:
+    """The log of one checkpoint, whose changes are counted in *stored*."""
+
+    def __init__(self, log: CheckpointLog, stored: list[int]) -> None:
+        self._log, self._stored = log, stored
+
+    def append(self, change: CheckpointChange) -> bool:
+        self._stored.append(len(change.entries))
+        return self._log.append(change)
+
+
+class Slow:
+    """Checkpoints with nothing but load, save and delete; each save waits until it may end."""
+
+    def __init__(self) -> None:
+        self.saved: list[Checkpoint] = []
+        self.begun, self.may_end = threading.Semaphore(0), threading.Semaphore(0)
+
+    def load(self, run_id: str) -> Checkpoint | None:
+        return next((each for each in self.saved if each.run_id == run_id), None)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        self.begun.release()
+        assert self.may_end.acquire(timeout=60)
+        self.saved.append(checkpoint)
+
+    def delete(self, run_id: str) -> None:
+        self.saved = [each for each in self.saved if each.run_id != run_id]
+
+
+@pytest.mark.anyio
+async def test_a_step_or_item_is_told_as_completed_after_its_checkpoint_was_stored(
+    workers: Workers, kept: MemoryCheckpoints
+) -> None:
+    workers.gives["list"] = ["x", "y"]
+    seen = list[str]()
+
+    async for event in executor(workers, fanned(), checkpoint=kept).execute():
+        if isinstance(event, TaskUpdate) and event.event == "step_completed":
+            stored = kept.load("run_1")
+            assert stored is not None
+            assert event.step_id in stored.completed_steps
+            assert f"step:{event.step_id}" in {entry.key for entry in stored.entries}
+            seen.append(event.step_id or "")
+        if isinstance(event, TaskUpdate) and event.event == "task_completed":
+            stored = kept.load("run_1")
+            assert stored is not None
+            assert stored.completed_tasks == ("t",)
+
+    assert sorted(seen) == ["each", "each.0", "each.1", "end", "list"]
+
+
+@pytest.mark.anyio
+async def test_items_that_end_while_a_save_is_under_way_are_in_the_next_one(
+    workers: Workers,
+) -> None:
+    items, place = [f"e{number}" for number in range(4)], Slow()
+    workers.gives["list"] = items
+    workers.wait(*items)
+    run = executor(workers, fanned(), checkpoint=place)
+    work = asyncio.create_task(run.run())
+
+    async def begun() -> None:
+        assert await asyncio.to_thread(place.begun.acquire, timeout=60)
+
+    async def all_there() -> None:
+        async with asyncio.timeout(60):
+            for number in range(4):
+                await run.context.wait_for(f"step:each.{number}")
+
+    await begun()
+    place.may_end.release()
+    workers.let_go("e0")
+    await begun()
+    workers.let_go(*items[1:])
+    await all_there()
+    place.may_end.release(20)
+    await work
+
+    assert [len(each.completed_steps) for each in place.saved][:3] == [1, 2, 5]
+
+
+@pytest.mark.anyio
+async def test_a_save_stores_what_changed_since_the_last_one(workers: Workers) -> None:
+    workers.gives["list"] = list(range(60))
+    place = Places()
+
+    await executor(workers, fanned(), checkpoint=place).run()
+
+    # The first and the last are whole; no item is in more than two saves.
+    assert sum(place.stored) <= 2 * 64 + 2
+
+
+@pytest.mark.anyio
+async def test_what_is_deleted_during_a_run_is_not_restored(
+    workers: Workers, kept: MemoryCheckpoints
+) -> None:
+    context = workers.context(run_id="run_1")
+    context.memory.set("shared:a", 1)
+    context.memory.set("shared:b", 2)
+
+    def change(id: str) -> None:
+        if id == "a2":
+            context.memory.delete("shared:a")
+            context.memory.delete("shared:b")
+            context.memory.set("shared:b", 3)
+
+    workers.on_begin = change
+    run = executor(workers, two_tasks(), checkpoint=kept, context=context)
+    events = run.execute()
+    async for event in events:
+        if moments([event]) == [("step_completed", "b1")]:
+            break
+    await events.aclose()
+    stored = kept.load("run_1")
+
+    assert stored is not None
+    keys = [entry.key for entry in stored.entries]
+    assert keys == [entry.key for entry in context.memory.snapshot()][: len(keys)]
+    assert "shared:a" not in keys
+    assert keys.index("shared:b") > keys.index("step:a1")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("moment", range(0, 40, 3))
+async def test_cancelled_while_it_saves_each_step_is_told_once_as_what_is_stored(
+    workers: Workers, kept: MemoryCheckpoints, moment: int
+) -> None:
+    workers.gives["list"] = ["x", "y", "z"]
+    run = executor(workers, fanned(), checkpoint=kept)
+    events, before = list[ExecutionEvent](), asyncio.all_tasks()
+
+    async for event in run.execute():
+        events.append(event)
+        if len(events) == moment:
+            run.context.cancel("enough")
+
+    assert asyncio.all_tasks() == before
+    check_ends(run, events)
+    stored = kept.load("run_1")
+    told = {id for _, id in moments(events, "step_completed")}
+    assert told == set(stored.completed_steps if stored else ())
+
+
 def other_plan() -> TaskPlan:
     changed = two_tasks()
     changed.tasks[1].steps[0].instructions += " Well."
@@ -280,8 +448,8 @@ async def test_an_unreadable_checkpoint_is_never_taken_for_none(workers: Workers
 
 @pytest.mark.anyio
 async def test_a_save_that_fails_is_told_and_the_run_goes_on(workers: Workers) -> None:
-    class Full(MemoryCheckpoints):
-        def save(self, checkpoint: Checkpoint) -> None:
+    class Full(Places):
+        def begin(self, checkpoint: Checkpoint) -> CheckpointLog:
             raise OSError(28, "No space left on device", checkpoint.run_id)
 
     run = executor(workers, two_tasks(), checkpoint=Full())
@@ -298,10 +466,34 @@ async def test_a_save_that_fails_is_told_and_the_run_goes_on(workers: Workers) -
 
 
 @pytest.mark.anyio
+async def test_what_a_failed_save_left_out_is_in_the_next_one(workers: Workers) -> None:
+    class Flaky(Appending):
+        def append(self, change: CheckpointChange) -> bool:
+            if "a2" in change.completed_steps:
+                raise OSError(28, "No space left on device")
+            return super().append(change)
+
+    class Partly(Places):
+        def begin(self, checkpoint: Checkpoint) -> CheckpointLog:
+            return Flaky(super().begin(checkpoint), self.stored)
+
+    place = Partly()
+    events = executor(workers, two_tasks(), checkpoint=place).execute()
+    async for event in events:
+        if moments([event]) == [("step_completed", "b1")]:
+            break
+    stored = place.load("run_1")
+    await events.aclose()
+
+    assert stored is not None
+    assert stored.completed_steps == ("a1", "a2", "b1")
+    assert {"step:a2", "task:a"} <= {entry.key for entry in stored.entries}
+
+
+@pytest.mark.anyio
 async def test_a_step_is_kept_before_what_needs_it_is_begun(workers: Workers) -> None:
-    class Watched(MemoryCheckpoints):
+    class Watched(Slow):
         def save(self, checkpoint: Checkpoint) -> None:
-            super().save(checkpoint)
             saved.append((set(checkpoint.completed_steps), list(workers.began)))
 
     saved = list[tuple[set[str], list[str]]]()

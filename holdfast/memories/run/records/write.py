@@ -282,25 +282,42 @@ def _relay(context: RunsContext, run_id: str, report: RunReport) -> None:
 
 
 class CheckpointRows:
-    """The checkpoints of a workspace's runs, as bytes."""
+    """The checkpoints of a workspace's runs, as bytes: a row for the whole, one for each change."""
 
     def __init__(self, context: RunsContext) -> None:
         self._caller = context
 
-    def load(self, run_id: str) -> bytes | None:
-        """Return the last checkpoint of the run *run_id*, or None."""
+    def load(self, run_id: str) -> list[bytes]:
+        """Return the checkpoint of the run *run_id* and its changes; an empty list for none."""
         checked_name("run_id", run_id)
-        return self._caller.engine.first(
-            scalar, statements(self._caller).get_checkpoint, run=run_id
-        )
+        return self._caller.engine.all(scalar, statements(self._caller).get_checkpoint, run=run_id)
 
-    def save(self, run_id: str, content: bytes) -> None:
-        """Save *content* as the checkpoint of the run *run_id*, replacing the former one."""
+    def save(self, run_id: str, content: bytes) -> int:
+        """Save *content* as the checkpoint of the run *run_id*; return the number of its row.
+
+        It replaces the former one and its changes.
+        """
         checked_name("run_id", run_id)
-        context, now = self._caller, self._caller.now()
+        context, sql, now = self._caller, statements(self._caller), self._caller.now()
 
-        def work(tx: Transaction) -> None:
-            tx.run(statements(context).set_checkpoint, run=run_id, now=now, content=content)
+        def work(tx: Transaction) -> int:
+            number = (tx.first(scalar, sql.last_checkpoint, run=run_id) or 0) + 1
+            tx.run(sql.delete_checkpoint, run=run_id)
+            tx.run(sql.set_checkpoint, run=run_id, number=number, now=now, content=content)
+            return number
+
+        return context.engine.write(work)
+
+    def append(self, run_id: str, content: bytes, *, after: int) -> bool:
+        """Save *content* as a change, if the last row of the run *run_id* is number *after*."""
+        checked_name("run_id", run_id)
+        context, sql, now = self._caller, statements(self._caller), self._caller.now()
+
+        def work(tx: Transaction) -> bool:
+            if tx.first(scalar, sql.last_checkpoint, run=run_id) != after:
+                return False
+            row = {"run": run_id, "number": after + 1, "now": now, "content": content}
+            return bool(tx.run(sql.add_checkpoint, **row))
 
         return context.engine.write(work)
 
