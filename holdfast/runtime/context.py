@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from itertools import count
 from threading import Lock, RLock
 from typing import Any, Final, Literal, TypeAlias, get_args
 from weakref import WeakSet
@@ -26,9 +25,10 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import watch as watching
 from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.concurrency import Slots
-from holdfast.runtime.events import ExecutionEvent, Spending, feed
+from holdfast.runtime.events import EventFacts, ExecutionEvent, Spending, event_facts
 from holdfast.runtime.mcp import Remote
 from holdfast.runtime.metrics import TOKENS
+from holdfast.runtime.run_events import Audience, RunEvents, audience
 
 
 class Cancelling:
@@ -224,7 +224,7 @@ class Context:
         self._root: Context | None = None
         self._usage = _Usage()
         self._cancelling = Cancelling()
-        self._numbers = count(1)
+        self.events = RunEvents(self.run_id, self.now)
 
     def _new_memory(self, run_id: str | None) -> RunMemory:
         at = to_microseconds(self.clock.now())
@@ -245,7 +245,7 @@ class Context:
         within.run_id = within.memory.run_id
         within.steering, within.spans, within._root = Steering(), {}, self.root
         within._cancelling = Cancelling(self._cancelling)
-        within._numbers = count(1)
+        within.events = RunEvents(within.run_id, within.now)
         return within
 
     @property
@@ -332,21 +332,31 @@ class Context:
         """Return the present instant in milliseconds since 1970."""
         return to_microseconds(self.clock.now()) // 1000
 
-    async def tell(self, event: ExecutionEvent) -> None:
-        """Emit *event* as the run's next one; wait while the reader is behind."""
-        events = feed.get()
-        if events is not None:
-            await events.tell(lambda: self.stamped(event))
+    async def tell(self, update: ExecutionEvent, **more: Any) -> None:
+        """Emit the event that *update* is computed from; wait while the reader is behind.
 
-    def tell_soon(self, event: ExecutionEvent) -> None:
-        """Emit *event* from synchronous code, without waiting."""
-        events = feed.get()
-        if events is not None:
-            events.tell_soon(lambda: self.stamped(event))
+        Its data has *more* fields than *update*.
+        """
+        to = audience.get()
+        if self.events.heard(to):
+            await self.events.emit(event_facts(update, more), update, to=to)
 
-    def stamped(self, event: ExecutionEvent) -> ExecutionEvent:
-        """Return *event* with the run's id, its next number and the present instant."""
-        return event.of(self.run_id, seq=next(self._numbers), at=self.now())
+    def tell_soon(self, update: ExecutionEvent, *, to: Audience | None = None, **more: Any) -> None:
+        """Do as `tell` does from any thread, without waiting; *to* is the audience of another."""
+        to = to or audience.get()
+        if self.events.heard(to):
+            self.events.emit_soon(event_facts(update, more), update, to=to)
+
+    async def emit(self, facts: EventFacts, update: ExecutionEvent | None = None) -> None:
+        """Emit an event of *facts*, from which *update* is computed, if it is given."""
+        to = audience.get()
+        if self.events.heard(to):
+            await self.events.emit(facts, update, to=to)
+
+    @property
+    def watched(self) -> bool:
+        """Whether an event that is emitted here reaches a reader, an observer or a record."""
+        return self.events.heard(audience.get())
 
 
 class _Usage:

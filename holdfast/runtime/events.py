@@ -1,23 +1,20 @@
-"""Typed events of executors and sessions, and the queue that carries them.
+"""What `execute()` yields for the events of a run, and the events of sessions.
 
+Each class is computed from one `RunEvent`, its origin; `event_facts` has the fields of both.
 `from_json` restores an event from `to_json`, except for a result over 64 KiB, of which the JSON
-carries a part and its size.
+carries a part and its size, and for its origin.
 """
 
-import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from threading import Lock
 from typing import Any, ClassVar, Literal, Self, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput, UnknownFormat
-from holdfast.memories.run.records.event import Reason
+from holdfast.memories.run.records.event import Reason, RunEvent
 from holdfast.memories.state.message import to_text
 
 PART = 65_536
@@ -50,22 +47,24 @@ class Spending(Struct, frozen=True, kw_only=True):
 class ExecutionEvent:
     """An event of the run *run_id*.
 
-    *seq* rises within the run, *at* is in ms since 1970. `Context.tell` fills in these three when
-    it emits the event.
+    *seq* rises within the run, *at* is in ms since 1970; both are those of *origin*, the event it
+    was computed from. `Context.tell` fills in these four when it emits the event.
     """
 
     type: ClassVar[str]
     run_id: str = ""
     seq: int = 0
     at: int = 0
+    origin: RunEvent | None = field(default=None, compare=False, repr=False)
 
-    def of(self, run_id: str, *, seq: int, at: int) -> Self:
-        """Return a copy as number *seq* of the run *run_id*, at *at*."""
-        return replace(self, run_id=run_id, seq=seq, at=at)
+    def of(self, origin: RunEvent) -> Self:
+        """Return a copy that was computed from *origin*."""
+        return replace(self, run_id=origin.run_id, seq=origin.seq, at=origin.at, origin=origin)
 
     def to_json(self) -> str:
         """Return the event as one JSON object with its `type`."""
-        payload: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        named = [each.name for each in fields(self) if each.name != "origin"]
+        payload: dict[str, Any] = {name: getattr(self, name) for name in named}
         if "result" in payload:
             payload["result"] = _carried(payload["result"])
         return _encoded({"type": self.type} | payload).decode()
@@ -100,6 +99,7 @@ TaskMoment: TypeAlias = Literal[
     "task_removed",
     "task_created",
     "step_started",
+    "step_retried",
     "entered_conclusion_stage",
     "step_completed",
     "step_failed",
@@ -300,79 +300,165 @@ def _of_whole_characters(value: Any) -> Any:
     return value
 
 
-# One bounded queue for a whole run. Emitters wait in order while the reader is behind, so nothing
-# piles up, and events of parallel parts arrive as they happen.
+class EventFacts(Struct, frozen=True, kw_only=True):
+    """An event of a run before it is numbered: its type and where it happened."""
 
-BOUND = 256
-"""Events that may wait for the reader before those who emit them wait as well."""
-
-Make = Callable[[], ExecutionEvent]
-"""Makes the event when it enters the queue, so that numbers rise in the queue."""
-
-
-class EventFeed:
-    """A queue of events for one reader on one event loop."""
-
-    def __init__(self, bound: int = BOUND) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._space = asyncio.Semaphore(bound)
-        self._events: deque[tuple[ExecutionEvent, bool]] = deque()
-        self._lock = Lock()
-        self._news = asyncio.Event()
-        self._closed = False
-
-    async def tell(self, make: Make) -> None:
-        """Queue an event when there is space; drop it once the feed is closed."""
-        if asyncio.get_running_loop() is not self._loop:
-            # A run nested in a tool's thread has a loop of its own.
-            self.tell_soon(make)
-            return
-        await self._space.acquire()
-        if self._closed:
-            self._space.release()
-            return
-        self._put(make, took_space=True)
-
-    def tell_soon(self, make: Make) -> None:
-        """Queue an event now, from any thread, without waiting for space."""
-        if not self._closed:
-            self._put(make, took_space=False)
-
-    def _put(self, make: Make, *, took_space: bool) -> None:
-        with self._lock:
-            self._events.append((make(), took_space))
-        try:
-            here = asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            here = False
-        if here:
-            self._news.set()
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._news.set)
-
-    async def events(self, work: "asyncio.Task[bool]") -> AsyncGenerator[ExecutionEvent]:
-        """Yield events until *work* is over and the queue is empty."""
-        work.add_done_callback(lambda _: self._news.set())
-        while True:
-            while self._events:
-                event, took_space = self._events.popleft()
-                if took_space:
-                    self._space.release()
-                yield event
-            if work.done() and not self._events:
-                return
-            self._news.clear()
-            if not self._events and not work.done():
-                await self._news.wait()
-
-    def close(self) -> None:
-        """Drop all later events, and release whatever waits for space."""
-        self._closed = True
-        self._space.release()
+    type: str
+    part: str | None = None
+    agent: str | None = None
+    call_id: str | None = None
+    data: dict[str, Any] = {}
 
 
-feed: ContextVar[EventFeed | None] = ContextVar("feed", default=None)
-"""The feed for the events of what runs here; None without a reader."""
+CONTENT_BYTES = 4_096
+"""Bytes of a text, an input or a value in an event; of a larger one it has a part and the size."""
+
+_TASK_TYPES: dict[str, str] = {
+    "task_planned": "task.created",
+    "entered_conclusion_stage": "step.concluding",
+}
+_TEAM_TYPES: dict[str, str] = {
+    **{f"agent_{each}": f"agent.{each}" for each in ("started", "idle", "finished", "benched")},
+    "message_sent": "message.sent",
+    "deadlock_detected": "team.deadlocked",
+    "stalled": "team.stalled",
+    "team_complete": "team.finished",
+}
+_PLAN_TYPES = {("complete", "success"): "plan.ready"}
+
+
+def event_facts(update: ExecutionEvent, more: dict[str, Any] | None = None) -> EventFacts:
+    """Return the facts of the event that *update* is computed from, with *more* data."""
+    facts = _FACTS[type(update)](update)
+    if more:
+        facts = msgspec.structs.replace(facts, data=facts.data | more)
+    return facts
+
+
+def shortened(value: Any) -> Any:
+    """Return *value* as JSON for an event; of more than 4 KiB a part and its size."""
+    encoded = _encoded(value)
+    if len(encoded) > CONTENT_BYTES:
+        part = encoded[:CONTENT_BYTES].decode(errors="ignore")
+        return {"part": part, "value_bytes": len(encoded)}
+    return msgspec.json.decode(encoded)
+
+
+def _of_task(update: TaskUpdate) -> EventFacts:
+    of_step = update.step_id is not None
+    type_ = _TASK_TYPES.get(update.event, update.event.replace("_", ".", 1))
+    data: dict[str, Any] = {"title": update.title}
+    if of_step:
+        data |= {"task": update.task_id, "item_index": update.item_index}
+    elif update.event == "task_planned":
+        data["planned"] = True
+    data |= {"cause": update.cause, "blocked_by": update.blocked_by}
+    data = {name: each for name, each in data.items() if each not in (None, ())}
+    return EventFacts(type=type_, part=update.step_id or update.task_id, data=data)
+
+
+def _of_plan(update: PlanningUpdate) -> EventFacts:
+    usual = "plan.refused" if update.status == "failed" else "plan.drafted"
+    return EventFacts(
+        type=_PLAN_TYPES.get((update.phase, update.status), usual),
+        data={
+            "phase": update.phase,
+            "status": update.status,
+            "content": shortened(update.content),
+        },
+    )
+
+
+def _of_result(update: StepResult) -> EventFacts:
+    error = None
+    if update.error is not None:
+        error = {"reason": update.error.reason, "message": shortened(update.error.message)}
+    return EventFacts(
+        type="step.result",
+        part=update.step_id,
+        data={
+            "task": update.task_id,
+            "item_index": update.item_index,
+            "value": shortened(update.result),
+            "error": error,
+            "is_task_result": update.is_task_result,
+        },
+    )
+
+
+def _of_call(update: ToolCallUpdate) -> EventFacts:
+    data = {"name": update.name, "input": shortened(update.args), "task": update.task_id}
+    return EventFacts(
+        type="tool.called", part=update.step_id, call_id=update.tool_call_id, data=data
+    )
+
+
+def _of_answer(update: ToolResultUpdate) -> EventFacts:
+    data = {
+        "name": update.name,
+        "task": update.task_id,
+        "ok": update.ok,
+        "characters": update.characters,
+        "paged": update.paged,
+    }
+    return EventFacts(
+        type="tool.returned", part=update.step_id, call_id=update.tool_call_id, data=data
+    )
+
+
+def _of_chunk(update: Chunk) -> EventFacts:
+    kind = "reasoning.delta" if update.thinking else "text.delta"
+    return EventFacts(type=kind, part=update.step_id, data={"delta": update.content})
+
+
+def _of_memory(update: MemoryUpdate) -> EventFacts:
+    names = ("key", "kind", "source", "version", "value_bytes")
+    return EventFacts(type="memory.written", data={name: getattr(update, name) for name in names})
+
+
+def _of_team(update: TeamUpdate) -> EventFacts:
+    type_ = _TEAM_TYPES.get(update.event, update.event.replace("task_", "board."))
+    data: dict[str, Any] = {"title": update.title, "message": update.message_id, "to": update.to}
+    if type_.startswith("board."):
+        data |= {"by": update.agent}
+    if type_ == "message.sent":
+        data |= {"from": update.agent, "subject": update.content}
+    elif type_ == "team.finished":
+        data |= {"status": update.content}
+    elif update.content is not None:
+        data |= {"why": shortened(update.content)}
+    data |= {"tasks": list(update.tasks) or None}
+    return EventFacts(
+        type=type_,
+        part=update.task_id,
+        agent=update.agent,
+        data={name: each for name, each in data.items() if each is not None},
+    )
+
+
+def _of_log(update: LogUpdate) -> EventFacts:
+    data = {"severity": update.severity, "content": shortened(update.content)}
+    if update.task_id is not None:
+        data["task"] = update.task_id
+    return EventFacts(type="log", part=update.step_id, data=data)
+
+
+def _of_run(update: RunUpdate) -> EventFacts:
+    return EventFacts(type=f"run.{update.event}", data={"kind": update.executor})
+
+
+_FACTS: dict[type[ExecutionEvent], Callable[[Any], EventFacts]] = {
+    RunUpdate: _of_run,
+    PlanningUpdate: _of_plan,
+    TaskUpdate: _of_task,
+    StepResult: _of_result,
+    ToolCallUpdate: _of_call,
+    ToolResultUpdate: _of_answer,
+    Chunk: _of_chunk,
+    MemoryUpdate: _of_memory,
+    TeamUpdate: _of_team,
+    LogUpdate: _of_log,
+}
 
 
 SessionEventType: TypeAlias = Literal[

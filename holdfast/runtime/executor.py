@@ -5,33 +5,51 @@ outcome. An executor inside another is performed by that one; this module is for
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
-from holdfast.ground.errors import HoldfastError, InvalidInput, RunCancelled
-from holdfast.memories.run.entry import RunEntry
+from holdfast.ground.errors import HoldfastError, InvalidInput, RunCancelled, RunFailed
+from holdfast.memories.run.listeners import RunMemoryEvent
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.record import NAME_MOST
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import EventFeed, ExecutionEvent, MemoryUpdate, RunUpdate, feed
+from holdfast.runtime.events import EventFacts, ExecutionEvent, MemoryUpdate, RunUpdate
+from holdfast.runtime.run_events import (
+    Audience,
+    EventFeed,
+    Observer,
+    audience,
+    followed,
+    leave,
+    unforeseen,
+    updates,
+)
 
 State: TypeAlias = Literal["completed", "failed", "cancelled"]
+
+log = logging.getLogger(__name__)
 
 
 class ExecutionOutcome(Struct, frozen=True, kw_only=True):
     """The outcome of an execution.
 
-    *failure* is the error that `run` raises, *completed* names the finished parts.
+    *reason* is a code, *detail* says it in words. *failure* is the error that `run` raises.
+    *completed* names the finished parts, *blocked* those that never began.
     """
 
     state: Literal["completed", "failed"]
     result: Any = None
     reason: str | None = None
+    detail: str | None = None
     failure: HoldfastError | None = None
     completed: tuple[str, ...] = ()
+    blocked: tuple[str, ...] = ()
 
 
 class Executor(Protocol):
@@ -64,35 +82,25 @@ class Executor(Protocol):
         ...
 
 
-async def events(executor: Executor) -> AsyncGenerator[ExecutionEvent]:
-    """Execute *executor*; yield its events as they happen.
+def events(executor: Executor, observer: Observer | None = None) -> AsyncGenerator[ExecutionEvent]:
+    """Execute *executor*; yield its updates as they happen.
 
     A reader that stops early stops the work: all of it is cancelled and awaited first.
     """
-    queue = EventFeed()
-    token = feed.set(queue)
-    try:
-        work = asyncio.create_task(_performed(executor))
-    finally:
-        feed.reset(token)
-    try:
-        async for event in queue.events(work):
-            yield event
-    finally:
-        queue.close()
-        work.cancel()
-        await asyncio.wait([work])
-        if not work.cancelled():
-            work.exception()
-    await work
+    return updates(lambda feed: _heard(executor, observer, feed))
 
 
-async def run(executor: Executor) -> Any:
+def stream(executor: Executor, observer: Observer | None = None) -> AsyncGenerator[RunEvent]:
+    """Do as `events` does, and yield every event of the run."""
+    return followed(lambda feed: _heard(executor, observer, feed))
+
+
+async def run(executor: Executor, observer: Observer | None = None) -> Any:
     """Execute *executor* and return its result.
 
     Raise the error it failed with, or RunCancelled.
     """
-    whole = await _performed(executor)
+    whole = await _heard(executor, observer)
     ending = executor.ending()
     if not whole:
         reason = executor.context.cancelled or ""
@@ -102,82 +110,169 @@ async def run(executor: Executor) -> Any:
     return ending.result
 
 
-def run_sync(executor: Executor) -> Any:
+def run_sync(executor: Executor, observer: Observer | None = None) -> Any:
     """Do as `run` does, in a script without an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(run(executor))
+        return asyncio.run(run(executor, observer))
     raise InvalidInput("run_sync", "cannot be called on an event loop", next="Await run().")
+
+
+async def _heard(
+    executor: Executor, observer: Observer | None, feed: EventFeed | None = None
+) -> bool:
+    """Perform *executor* for a reader and an *observer*; return False if it was cancelled.
+
+    Without a reader of its own, that of an enclosing run receives its events.
+    """
+    outer = audience.get()
+    observers = () if outer is None else outer.observers
+    if observer is not None and observer.observes:
+        observers = (*observers, observer)
+    if feed is None and outer is not None:
+        feed = outer.feed
+    here = Audience(feed, observers) if feed is not None or observers else None
+    token = audience.set(here)
+    try:
+        return await _performed(executor)
+    finally:
+        audience.reset(token)
 
 
 async def _performed(executor: Executor) -> bool:
     """Perform *executor*; return False if the run was cancelled first."""
     context, inside = executor.context, _inside.get()
-    if inside is not None and inside.root is context.root:
-        with _watched(context, inside):
-            return await _interruptible(executor)
-    with (
-        context.tracer.start_as_current_span("holdfast.run") as span,
-        _shown(executor) as ends,
-        _watched(context, inside),
-    ):
+    if inside is not None and inside.events is context.events:
+        return await _interruptible(executor)
+    stay = _Stay(executor, within=None if inside is None else inside.root)
+    store = _shown(executor)
+    with context.tracer.start_as_current_span("holdfast.run") as span, _watched(context):
         span.set_attribute("holdfast.run_id", context.run_id)
-        await context.tell(RunUpdate(event="started", executor=executor.name))
         try:
+            await stay.begin()
             whole = await _interruptible(executor)
-        except asyncio.CancelledError:
-            span.set_attribute("holdfast.state", "cancelled")
-            ends("cancelled")
-            context.tell_soon(_ended(executor, "cancelled", context.cancelled or "cancelled"))
+        except BaseException as error:
+            stay.failed(error)
             raise
-        except Exception as error:
-            span.set_attribute("holdfast.state", "failed")
-            why = str(error) if isinstance(error, HoldfastError) else f"internal: {error}"
-            await context.tell(_ended(executor, "failed", why))
-            raise
-        state = executor.ending().state if whole else "cancelled"
-        span.set_attribute("holdfast.state", state)
-        ends(state)
-        await context.tell(_ended(executor, state, context.cancelled))
+        else:
+            stay.ended(whole=whole)
+        finally:
+            span.set_attribute("holdfast.state", stay.state)
+            await stay.leave(store)
         return whole
 
 
-def _ended(executor: Executor, state: State, reason: str | None) -> RunUpdate:
-    """Return the last event of *executor*.
+class _Stay:
+    """A run of *executor* in this process, from its first event to its last."""
 
-    Its reason is the outcome's own where there is one for *state*, else *reason*.
-    """
-    ending = executor.ending()
-    return RunUpdate(
-        event=state,
-        executor=executor.name,
-        result=ending.result,
-        reason=ending.reason if state == ending.state and ending.reason else reason,
-        usage=executor.context.usage,
-    )
+    def __init__(self, executor: Executor, *, within: Context | None) -> None:
+        self._executor, self._context = executor, executor.context
+        # A sub-run has events of its own; `execute()` yields an update for the outermost alone.
+        self._outermost = within is not self._context.root
+        self.state: State = "failed"
+        self._error: BaseException | None = None
+        self._reason, self._detail = "internal", ""
+
+    async def begin(self) -> None:
+        """Emit that the run begins."""
+        executor, context = self._executor, self._context
+        context.events.begin()
+        data = {"kind": executor.name, "name": executor.title, "inputs": _inputs(executor)}
+        update = RunUpdate(event="started", executor=executor.name)
+        facts = EventFacts(type="run.started", data=data)
+        await context.emit(facts, update if self._outermost else None)
+
+    def ended(self, *, whole: bool) -> None:
+        """Set how the run ended by itself; it is not *whole* if it was cancelled."""
+        ending = self._executor.ending()
+        self.state = ending.state if whole else "cancelled"
+        if not whole:
+            self._reason, self._detail = "cancelled", self._context.cancelled or "cancelled"
+            return
+        usual = "done" if ending.state == "completed" else "internal"
+        self._reason, self._detail = ending.reason or usual, ending.detail or ""
+        self._error = ending.failure
+
+    def failed(self, error: BaseException) -> None:
+        """Set that *error* ended the run."""
+        if isinstance(error, asyncio.CancelledError):
+            self.state = "cancelled"
+            self._reason, self._detail = "cancelled", self._context.cancelled or "cancelled"
+            return
+        self._error = error
+        self._detail = str(error) if isinstance(error, HoldfastError) else unforeseen(error)
+        if not isinstance(error, HoldfastError):
+            log.error("the run %s ended", self._context.run_id, exc_info=error)
+
+    async def leave(self, store: Callable[[State], None]) -> None:
+        """Store the end of the run and emit it as its last event."""
+        context = self._context
+        last = context.events.close(self._facts(), self._update(), to=audience.get())
+        await leave(
+            context.run_id,
+            ("its end is stored", lambda: store(self.state)),
+            ("its end is emitted", lambda: context.events.finish(last)),
+        )
+
+    def _facts(self) -> EventFacts:
+        error = self._error
+        data = {
+            "reason": self._reason,
+            "detail": self._detail,
+            "error": None if error is None else _named(error),
+            "usage": asdict(self._context.usage),
+            "dropped": [],
+            "blocked": list(self._ending.blocked),
+        }
+        return EventFacts(type=f"run.{self.state}", data=data)
+
+    def _update(self) -> RunUpdate | None:
+        if not self._outermost:
+            return None
+        reason = self._detail
+        if self._error is not None and not isinstance(self._error, HoldfastError):
+            reason = f"internal: {reason}"
+        return RunUpdate(
+            event=self.state,
+            executor=self._executor.name,
+            result=self._ending.result,
+            reason=reason or (None if self.state == "completed" else self._reason),
+            usage=self._context.usage,
+        )
+
+    @property
+    def _ending(self) -> ExecutionOutcome:
+        try:
+            return self._executor.ending()
+        except Exception:
+            log.exception("the outcome of the run %s", self._context.run_id)
+            return ExecutionOutcome(state="failed")
 
 
-@contextmanager
-def _shown(executor: Executor) -> Generator[Callable[[State], None]]:
-    """Show the run in `hf.runs` until it ends.
+def _named(error: BaseException) -> dict[str, str]:
+    return {"name": type(error).__name__, "message": unforeseen(error)}
 
-    Yield the function that sets its last state; without a call it is failed or cancelled.
-    """
+
+def _inputs(executor: Executor) -> list[str]:
+    return [entry.key for entry in executor.context.memory.list(kind="input")]
+
+
+def _shown(executor: Executor) -> Callable[[State], None]:
+    """Show the run in `hf.runs`; return the function that ends it there."""
     context = executor.context.root
     if context.hf is None:
-        yield lambda _: None
-        return
-    attached = context.hf.runs.attach(
+        return _unshown
+    return context.hf.runs.attach(
         context.memory,
         name=_as_name(executor.title, executor.name),
         agent=_as_name(context.agent, "default"),
         control=context,
     )
-    try:
-        yield attached
-    finally:
-        attached("cancelled" if context.cancelled else "failed")
+
+
+def _unshown(state: State) -> None:
+    """Do nothing: the run is shown nowhere."""
 
 
 def _as_name(text: str, otherwise: str) -> str:
@@ -206,40 +301,63 @@ async def _interruptible(executor: Executor) -> bool:
     off = context.when_cancelled(interrupt)
     try:
         await work
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as error:
         # Being cancelled from outside goes on; being cancelled as a run ends here.
         here = asyncio.current_task()
-        if context.cancelled is None or (here is not None and here.cancelling()):
+        if here is not None and here.cancelling():
             raise
+        if context.cancelled is None:
+            what = "A part of the run raised CancelledError, and nothing had cancelled it."
+            raise RunFailed(what, run=context, stop_reason="internal") from error
         return False
     finally:
         off()
     return True
 
 
+_MEMORY: dict[str, str] = {
+    "run.entry_written": "memory.written",
+    "run.entry_deleted": "memory.deleted",
+    "run.entries_cleared": "memory.cleared",
+    "run.entry_read": "memory.read",
+    "run.entry_refused": "memory.refused",
+    "run.restored": "memory.restored",
+}
+"""The type of a run's event for each type of an event of its memory."""
+
+
 @contextmanager
-def _watched(context: Context, inside: Context | None) -> Generator[None]:
-    """Emit the writes to the memory of *context*, unless an outer run does so already."""
-    events = feed.get()
-    if events is None or (inside is not None and inside.memory is context.memory):
+def _watched(context: Context) -> Generator[None]:
+    """Emit what happens to the memory of *context*, without values."""
+    to = audience.get()
+    if not context.events.heard(to):
         yield
         return
 
-    def emit(entry: RunEntry) -> None:
-        update = MemoryUpdate(
-            key=entry.key,
-            kind=entry.kind,
-            source=entry.source,
-            version=entry.version,
-            value_bytes=entry.value_bytes,
-        )
-        events.tell_soon(lambda: context.stamped(update))
+    def emit(event: RunMemoryEvent) -> None:
+        data = event.data
+        data.pop("title", None)
+        facts = EventFacts(type=_MEMORY[event.type], data=data)
+        update = None
+        if event.type == "run.entry_written":
+            update = _written(data)
+        context.events.emit_soon(facts, update, to=to)
 
-    off = context.memory.subscribe(emit)
+    off = context.memory.on_event(emit)
     try:
         yield
     finally:
         off()
+
+
+def _written(data: dict[str, Any]) -> MemoryUpdate:
+    return MemoryUpdate(
+        key=data["key"],
+        kind=data["kind"],
+        source=data["source"],
+        version=data["version"],
+        value_bytes=data["value_bytes"],
+    )
 
 
 _inside: ContextVar[Context | None] = ContextVar("_inside", default=None)

@@ -13,6 +13,7 @@ from holdfast.ground.errors import InvalidInput, RunFailed
 from holdfast.ground.json_values import JSON
 from holdfast.ground.validation import check_one_of
 from holdfast.memories.run import keys
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, Instructions, check_name
 from holdfast.runtime.checkpoints import Checkpoints
@@ -25,6 +26,7 @@ from holdfast.runtime.plans.executor import ParallelTaskExecutor
 from holdfast.runtime.plans.plan import ID_LENGTH, Step, Task, TaskPlan
 from holdfast.runtime.plans.planner import TaskPlanner, with_schema
 from holdfast.runtime.plans.schedule import supply, taken
+from holdfast.runtime.run_events import Observer, OnEvent
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.team.executor import TeamExecutor
 from holdfast.runtime.team.prompts import Strategy
@@ -120,8 +122,10 @@ class MultiModeSpec:
     max_step_iterations: int = 10
     max_sub_agents: int = 3
     checkpoint: Checkpoints | None = None
+    on_event: OnEvent | None = None
 
     def __post_init__(self) -> None:
+        self._observer = Observer(self.on_event)
         check_one_of("mode", self.mode, get_args(Mode))
         if not self.objective.strip():
             raise InvalidInput("objective", "must not be blank", next="Say what is to be done.")
@@ -180,7 +184,7 @@ class ModeRun:
             # A team returns its failure in its result; an agent raises it.
             error = self._error(ending)
             failure = RunFailed(f"{self._agent.name} failed: {error}", result=ending.result)
-            return msgspec.structs.replace(ending, failure=failure, reason=str(error))
+            return msgspec.structs.replace(ending, failure=failure, detail=str(error))
         return ending
 
     async def _perform(self) -> None:
@@ -207,7 +211,7 @@ class ModeRun:
             why = team_reason(left.status) or "steps"
             return StepError(why, f"{outcome} ({reasons})" if reasons else outcome)
         why = "no_answer" if isinstance(part, TaskPlanner) else "steps"
-        return StepError(why, ending.reason or "it did not end")
+        return StepError(ending.reason or why, ending.detail or "it did not end")
 
     def _parts(self) -> tuple[StepExecutor | TaskPlanner | None, Part | None]:
         """Return the preparation or None, and the work or None while unprepared."""
@@ -352,19 +356,28 @@ class MultiModeAgent(MultiModeSpec):
 
         What cannot be executed is refused at once: NoModel, InvalidPlan, ToolNameTaken and others.
         """
-        return executor.events(self._begun(context))
+        return executor.events(self._begun(context), self._observer)
+
+    def stream(self, context: Context) -> AsyncGenerator[RunEvent]:
+        """Do as `execute` does, and yield every event of the run."""
+        return executor.stream(self._begun(context), self._observer)
+
+    @property
+    def event_errors(self) -> int:
+        """The number of times *on_event* raised."""
+        return self._observer.errors
 
     async def run(self, context: Context) -> Any:
         """Work in *context* and return the result.
 
         Raise the error it failed with, or RunCancelled.
         """
-        await executor.run(self._begun(context))
+        await executor.run(self._begun(context), self._observer)
         return self.get_results()
 
     def run_sync(self, context: Context) -> Any:
         """Do as `run` does, without an event loop."""
-        executor.run_sync(self._begun(context))
+        executor.run_sync(self._begun(context), self._observer)
         return self.get_results()
 
     def _begun(self, context: Context) -> ModeRun:

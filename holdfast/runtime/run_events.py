@@ -1,34 +1,424 @@
-"""Events of a run of agents: numbered, in order, with backpressure."""
+"""Emit the events of runs: numbered, in order, to readers, observers and records.
+
+A `RunEvents` numbers the events of one run. Each event goes to the run's taps, which store and
+publish it, and to the `Audience` of the execution that emitted it: a reader, who is waited for, and
+functions that are called with each event.
+"""
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
-from threading import Lock
-from typing import Any, TypeAlias
+from contextvars import ContextVar
+from threading import Lock, get_ident
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from holdfast.ground.clock import Clock, to_microseconds
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.state.cells import StateChange
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.concurrency import awaited
+from holdfast.runtime.events import EventFacts, ExecutionEvent
 
-BUFFER = 1024
-"""Events that wait for a slow reader before the run waits too."""
+BOUND = 256
+"""Events that may wait for the reader before those who emit them wait as well."""
 
 log = logging.getLogger(__name__)
 
-
 OnEvent: TypeAlias = Callable[[RunEvent], object | Awaitable[object]]
-Sink: TypeAlias = Callable[[RunEvent], Awaitable[object]]
-Start: TypeAlias = Callable[[Sink], Coroutine[Any, Any, object]]
+"""Called with each event of a run; plain or awaitable."""
+Tap: TypeAlias = Callable[[RunEvent], object]
+"""Receives each event of a run at once, on the thread that emits it."""
+Told: TypeAlias = tuple[RunEvent, ExecutionEvent | None]
+"""An event, and what `execute()` yields for it, if anything."""
+
+
+class EventFeed:
+    """A bounded queue of events for one reader on one event loop.
+
+    Emitters wait in order while the reader is behind, so nothing piles up, and events of parallel
+    parts arrive as they happen.
+    """
+
+    def __init__(self, bound: int = BOUND) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._space = asyncio.Semaphore(bound)
+        self._events: deque[tuple[Told, bool]] = deque()
+        self._news = asyncio.Event()
+        self._closed = False
+
+    async def reserve(self) -> bool:
+        """Wait for space for an event; return whether it was taken.
+
+        A run nested in a tool's thread has an event loop of its own, and does not wait.
+        """
+        if self._closed or asyncio.get_running_loop() is not self._loop:
+            return False
+        await self._space.acquire()
+        if self._closed:
+            self._space.release()
+            return False
+        return True
+
+    def put(self, told: Told, *, reserved: bool) -> None:
+        """Queue *told*, from any thread; drop it once the feed is closed."""
+        if self._closed:
+            return
+        self._events.append((told, reserved))
+        try:
+            here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            here = False
+        if here:
+            self._news.set()
+        else:
+            # Its event loop may be closed while a thread still emits.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._news.set)
+
+    async def read(self, work: "asyncio.Future[Any]") -> AsyncGenerator[Told]:
+        """Yield the events until *work* is over and the queue is empty."""
+        work.add_done_callback(lambda _: self._news.set())
+        while True:
+            while self._events:
+                told, reserved = self._events.popleft()
+                if reserved:
+                    self._space.release()
+                yield told
+            if work.done() and not self._events:
+                return
+            self._news.clear()
+            if not self._events and not work.done():
+                await self._news.wait()
+
+    def close(self) -> None:
+        """Drop all later events, and release whatever waits for space."""
+        self._closed = True
+        self._space.release()
+
+
+class Observer:
+    """Calls *on_event*, if any, with each event, one at a time; counts the times it raises."""
+
+    def __init__(self, on_event: OnEvent | None) -> None:
+        self._on_event = on_event
+        self._waiting: deque[RunEvent] = deque()
+        self._idle: asyncio.Event | None = None
+        self.errors = 0
+
+    def put(self, event: RunEvent) -> None:
+        """Queue *event*; `deliver` hands it over."""
+        self._waiting.append(event)
+
+    async def deliver(self) -> None:
+        """Hand over what waits, unless that is under way already."""
+        if self._idle is not None:
+            return
+        idle = self._idle = asyncio.Event()
+        # What it runs is not observed by itself.
+        token = audience.set(None)
+        try:
+            while self._waiting:
+                await self._call(self._waiting.popleft())
+        finally:
+            audience.reset(token)
+            self._idle = None
+            idle.set()
+
+    async def settle(self) -> None:
+        """Hand over what waits, and wait for what is under way."""
+        while self._idle is not None:
+            await self._idle.wait()
+        await self.deliver()
+
+    @property
+    def observes(self) -> bool:
+        """Whether there is an *on_event*."""
+        return self._on_event is not None
+
+    async def _call(self, event: RunEvent) -> None:
+        try:
+            if self._on_event is not None:
+                await awaited(self._on_event(event))
+        except Exception:
+            # An observer must not break the run.
+            self.errors += 1
+            log.warning("on_event raised for %s", event.type, exc_info=True)
+
+
+class Audience:
+    """Those who receive the events of one execution: a reader's *feed*, and *observers*."""
+
+    def __init__(self, feed: EventFeed | None, observers: Iterable[Observer] = ()) -> None:
+        self.feed, self.observers = feed, tuple(observers)
+        self._loop = asyncio.get_running_loop()
+
+    async def reserve(self) -> bool:
+        """Wait for the reader, if there is one; return whether space was reserved."""
+        return await self.feed.reserve() if self.feed is not None else False
+
+    def put(self, told: Told, *, reserved: bool) -> None:
+        """Queue *told* for all, from any thread."""
+        for each in self.observers:
+            each.put(told[0])
+        if self.feed is not None:
+            self.feed.put(told, reserved=reserved)
+
+    async def deliver(self) -> None:
+        """Hand over to the observers what waits for them."""
+        for each in self.observers:
+            await each.deliver()
+
+    async def settle(self) -> None:
+        """Do as `deliver` does, and wait for what is under way."""
+        for each in self.observers:
+            await each.settle()
+
+    def deliver_soon(self) -> None:
+        """Let the event loop hand over what waits; from any thread."""
+        if self.observers:
+            # Nothing is handed over on a closed loop.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._begin)
+
+    def _begin(self) -> None:
+        task = self._loop.create_task(self.deliver())
+        # An event loop holds its tasks weakly.
+        _delivering.add(task)
+        task.add_done_callback(_delivering.discard)
+
+
+_delivering: Final[set[asyncio.Task[None]]] = set()
+
+audience: ContextVar[Audience | None] = ContextVar("audience", default=None)
+"""The audience of what runs here; None without one."""
+
+
+class Emission(Struct, frozen=True):
+    """An event that is numbered and not yet passed on."""
+
+    event: RunEvent
+    update: ExecutionEvent | None
+    to: Audience | None
+    reserved: bool
+
+
+class RunEvents:
+    """The events of the run *run_id*, numbered from *first* in the order they are passed on.
+
+    `taps` receive each event. `thread_id` and `network` are those of the run, if it has any.
+    """
+
+    def __init__(
+        self, run_id: str, now: Callable[[], int], *, network: str | None = None, first: int = 1
+    ) -> None:
+        self.run_id, self.network = run_id, network
+        self.thread_id: str | None = None
+        self.taps: tuple[Tap, ...] = ()
+        self._now, self._next = now, first
+        self._lock, self._turn = Lock(), Lock()
+        self._numbered: deque[Emission] = deque()
+        self._passing: int | None = None
+        self._stays, self._over = 0, False
+
+    def heard(self, to: Audience | None) -> bool:
+        """Return whether an event would reach *to* or a tap."""
+        return to is not None or bool(self.taps)
+
+    def tap(self, tap: Tap) -> Callable[[], None]:
+        """Pass each event on to *tap*; return the function that ends it."""
+        self.taps = (*self.taps, tap)
+
+        def off() -> None:
+            self.taps = tuple(each for each in self.taps if each is not tap)
+
+        return off
+
+    def begin_at(self, number: int) -> None:
+        """Number the next event *number* at least: a former owner of the run emitted others."""
+        with self._lock:
+            self._next = max(self._next, number)
+
+    async def emit(
+        self, facts: EventFacts, update: ExecutionEvent | None = None, *, to: Audience | None
+    ) -> None:
+        """Emit an event of *facts*, from which *update* is computed; wait for the reader."""
+        reserved = await to.reserve() if to is not None else False
+        self._pass_on(facts, update, to, reserved=reserved)
+        if to is not None and to.observers:
+            await to.deliver()
+
+    def emit_soon(
+        self, facts: EventFacts, update: ExecutionEvent | None = None, *, to: Audience | None
+    ) -> None:
+        """Emit an event from any thread, without waiting."""
+        self._pass_on(facts, update, to, reserved=False)
+        if to is not None:
+            to.deliver_soon()
+
+    def _pass_on(
+        self,
+        facts: EventFacts,
+        update: ExecutionEvent | None,
+        to: Audience | None,
+        *,
+        reserved: bool,
+    ) -> None:
+        with self._lock:
+            if self._over:
+                # The end of the run is its last event.
+                return
+            self._numbered.append(self._numbered_as(facts, update, to, reserved=reserved))
+        self._pass_all()
+
+    def _pass_all(self) -> None:
+        while self._numbered:
+            # A thread that passes events on already also passes on this one, in its order.
+            if self._passing == get_ident() or not self._turn.acquire(blocking=False):
+                return
+            try:
+                self._passing = get_ident()
+                while self._numbered:
+                    self._pass(self._numbered.popleft())
+            finally:
+                self._passing = None
+                self._turn.release()
+
+    def _pass(self, emission: Emission) -> None:
+        for tap in self.taps:
+            try:
+                tap(emission.event)
+            except Exception:
+                # What stores or publishes an event must not break the run.
+                log.exception("an event of the run %s was not stored or published", self.run_id)
+        if emission.to is not None:
+            emission.to.put((emission.event, emission.update), reserved=emission.reserved)
+
+    def _numbered_as(
+        self,
+        facts: EventFacts,
+        update: ExecutionEvent | None,
+        to: Audience | None,
+        *,
+        reserved: bool = False,
+    ) -> Emission:
+        seq, self._next = self._next, self._next + 1
+        event = RunEvent(
+            type=facts.type,
+            seq=seq,
+            at=self._now(),
+            run_id=self.run_id,
+            thread_id=self.thread_id,
+            network=self.network,
+            part=facts.part,
+            agent=facts.agent,
+            call_id=facts.call_id,
+            data=facts.data,
+        )
+        return Emission(event, None if update is None else update.of(event), to, reserved)
+
+    def begin(self) -> None:
+        """Begin a stay of the run in this process."""
+        with self._lock:
+            self._stays, self._over = self._stays + 1, False
+
+    def close(
+        self, facts: EventFacts, update: ExecutionEvent | None = None, *, to: Audience | None
+    ) -> Emission:
+        """Number the last event of a stay, which `finish` emits; later ones are dropped."""
+        with self._lock:
+            self._stays -= 1
+            self._over = self._stays <= 0
+            return self._numbered_as(facts, update, to)
+
+    async def finish(self, last: Emission) -> None:
+        """Emit the *last* event of a stay, after all others."""
+        self._numbered.append(last)
+        self._pass_all()
+        if last.to is not None:
+            await last.to.settle()
+
+
+Start: TypeAlias = Callable[[EventFeed], Coroutine[Any, Any, object]]
+"""Begins work that emits its events to a feed."""
+
+
+async def followed(start: Start) -> AsyncGenerator[RunEvent]:
+    """Yield the events that *start* emits to its feed, then raise what it raises.
+
+    Leaving early cancels *start* and waits for it.
+    """
+    feed = EventFeed()
+    work = asyncio.ensure_future(start(feed))
+    try:
+        async for event, _ in feed.read(work):
+            yield event
+    finally:
+        await stopped(work, feed)
+    await work
+
+
+async def updates(start: Start) -> AsyncGenerator[ExecutionEvent]:
+    """Do as `followed` does, and yield what `execute()` yields for the events."""
+    feed = EventFeed()
+    work = asyncio.ensure_future(start(feed))
+    try:
+        async for _, update in feed.read(work):
+            if update is not None:
+                yield update
+    finally:
+        await stopped(work, feed)
+    await work
+
+
+async def stopped(work: "asyncio.Future[Any]", feed: EventFeed) -> None:
+    """Close *feed*, cancel *work* and wait for it; its error is not raised here."""
+    feed.close()
+    work.cancel()
+    await asyncio.wait([work])
+    if not work.cancelled():
+        work.exception()
+
+
+async def leave(run_id: str, *acts: tuple[str, Callable[[], object | Awaitable[object]]]) -> None:
+    """End the run *run_id*: do each of *acts*, a name and a function, in order.
+
+    They are: keep what is finished, store the end, emit it, give the lease back. One that fails is
+    logged and does not keep the next from happening; a cancellation is raised after the last.
+    """
+    interrupted: BaseException | None = None
+    for name, act in acts:
+        try:
+            await awaited(act())
+        except Exception:
+            log.exception("at the end of the run %s: %s", run_id, name)
+        except BaseException as error:  # noqa: BLE001 - raised below
+            interrupted = interrupted or error
+    if interrupted is not None:
+        raise interrupted
+
+
+MESSAGE: Final = 500
+"""Characters of an unforeseen error's message in the end of a run."""
+
+
+def unforeseen(error: BaseException) -> str:
+    """Return the class and the first 500 characters of *error*, which nothing has foreseen."""
+    return f"{type(error).__name__}: {error}"[:MESSAGE]
+
+
+Sink: TypeAlias = EventFeed
+"""The feed of the one who reads a run of agents."""
 
 
 class Telling:
-    """Emits the events of one run to *on_event*, *sink* and *also*.
+    """Emits the events of a run of agents to *on_event*, *sink* and *also*.
 
-    Errors of *on_event* are counted. *also* receives the same events, but does not make a model
-    stream. Changes of values are emitted before the next event, in the order they were made.
+    *also* receives the same events, but does not make a model stream. Changes of values are emitted
+    before the next event, in the order they were made.
     """
 
     def __init__(
@@ -39,28 +429,45 @@ class Telling:
         network: str | None = None,
         on_event: OnEvent | None = None,
         sink: Sink | None = None,
-        also: Callable[[RunEvent], object] | None = None,
+        also: Tap | None = None,
     ) -> None:
-        self._run_id, self._network, self._clock = run_id, network, clock
-        self._on_event, self._sink, self._also = on_event, sink, also
-        self._seq = 0
+        def now() -> int:
+            return to_microseconds(clock.now()) // 1_000
+
+        self.events = RunEvents(run_id, now, network=network)
+        self._observer, self._sink = Observer(on_event), sink
+        self._audience: Audience | None = None
+        if also is not None:
+            self.events.tap(also)
         self._changes: list[StateChange] = []
         self._lock = Lock()
-        self.thread_id: str | None = None
-        self.errors = 0
+
+    @property
+    def thread_id(self) -> str | None:
+        """The thread of the run."""
+        return self.events.thread_id
+
+    @thread_id.setter
+    def thread_id(self, thread_id: str | None) -> None:
+        self.events.thread_id = thread_id
+
+    @property
+    def errors(self) -> int:
+        """The number of errors of *on_event*."""
+        return self._observer.errors
 
     @property
     def watched(self) -> bool:
         """Whether an *on_event* or a *sink* receives the events."""
-        return self._on_event is not None or self._sink is not None
+        return self._observer.observes or self._sink is not None
 
     def watch(self, state: NetworkState) -> Callable[[], None]:
         """Emit the changes of values in *state* by this run; return what unsubscribes."""
-        return state.subscribe(self._changed) if self._observed else _nothing
+        return state.subscribe(self._changed) if self._heard else _nothing
 
     @property
-    def _observed(self) -> bool:
-        return self.watched or self._also is not None
+    def _heard(self) -> bool:
+        return self.watched or bool(self.events.taps)
 
     async def tell(
         self,
@@ -71,82 +478,33 @@ class Telling:
         call_id: str | None = None,
     ) -> None:
         """Emit an event of *type*; wait for a slow reader."""
-        if not self._observed:
+        if not self._heard:
             return
+        if self._audience is None and self.watched:
+            observers = (self._observer,) if self._observer.observes else ()
+            self._audience = Audience(self._sink, observers)
         with self._lock:
             changes, self._changes = self._changes, []
         for change in changes:
-            payload = {"key": change.key, "version": change.revision}
             origin = change.origin
-            await self._send("value.changed", payload, agent=origin.agent, call_id=origin.call_id)
-        await self._send(type, data, agent=agent, call_id=call_id)
+            facts = EventFacts(
+                type="value.changed",
+                agent=origin.agent,
+                call_id=origin.call_id,
+                data={"key": change.key, "version": change.revision, "agent": origin.agent},
+            )
+            await self.events.emit(facts, to=self._audience)
+        facts = EventFacts(type=type, agent=agent, call_id=call_id, data=data)
+        await self.events.emit(facts, to=self._audience)
 
     def _changed(self, change: StateChange) -> None:
         # A state may be shared by runs; a change from outside of them is emitted by each.
-        if change.what in ("value", "deleted") and change.origin.run_id in (None, self._run_id):
+        if change.what in ("value", "deleted") and change.origin.run_id in (
+            None,
+            self.events.run_id,
+        ):
             with self._lock:
                 self._changes.append(change)
-
-    async def _send(
-        self, type: str, data: dict[str, Any], *, agent: str | None, call_id: str | None
-    ) -> None:
-        self._seq += 1
-        event = RunEvent(
-            type=type,
-            seq=self._seq,
-            at=to_microseconds(self._clock.now()) // 1_000,
-            run_id=self._run_id,
-            thread_id=self.thread_id,
-            network=self._network,
-            agent=agent,
-            call_id=call_id,
-            data=data,
-        )
-        if self._also is not None:
-            self._also(event)
-        if self._on_event is not None:
-            try:
-                await awaited(self._on_event(event))
-            except Exception:
-                # An observer must not break the run.
-                self.errors += 1
-                log.warning("on_event raised for %s", type, exc_info=True)
-        if self._sink is not None:
-            await self._sink(event)
-
-
-async def followed(
-    start: Callable[[Sink], Coroutine[Any, Any, object]],
-) -> AsyncGenerator[RunEvent]:
-    """Yield the events that *start* sends to its sink, then raise what it raises.
-
-    Leaving early cancels *start* and waits for it.
-    """
-    events: asyncio.Queue[RunEvent] = asyncio.Queue(BUFFER)
-    left = False
-
-    async def take(event: RunEvent) -> None:
-        if not left:
-            await events.put(event)
-
-    task = asyncio.ensure_future(start(take))
-    try:
-        while not (task.done() and events.empty()):
-            coming = asyncio.ensure_future(events.get())
-            try:
-                await asyncio.wait({coming, task}, return_when=asyncio.FIRST_COMPLETED)
-                if coming.done():
-                    yield coming.result()
-            finally:
-                coming.cancel()
-        await task
-    finally:
-        # The reader has left, and the run still emits its end.
-        left = True
-        if not task.done():
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 def _nothing() -> None:

@@ -18,6 +18,7 @@ from holdfast.ground.errors import (
 )
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import TITLE_CHARS
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, named
 from holdfast.runtime.concurrency import awaited
@@ -27,6 +28,7 @@ from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.plans.plan import PlanProblem, State, Step, Task, cycles, problems_of_steps
 from holdfast.runtime.plans.schedule import Blocked, walk
+from holdfast.runtime.run_events import Observer, OnEvent
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.tools.base import Schema
 
@@ -251,7 +253,9 @@ class WorkflowRunner:
         *,
         tools: Sequence[AnyTool] = (),
         model: AnyModel | None = None,
+        on_event: OnEvent | None = None,
     ) -> None:
+        self._observer = Observer(on_event)
         if problems := workflow.problems():
             raise InvalidPlan(problems)
         self.workflow, self.context, self.name = workflow, context, "workflow"
@@ -270,17 +274,27 @@ class WorkflowRunner:
     def execute(self, inputs: Mapping[str, Values] | None = None) -> AsyncGenerator[ExecutionEvent]:
         """Run it with *inputs*, by node and name; yield its events as they happen."""
         self._given = self._checked(inputs)
-        return executor.events(self)
+        return executor.events(self, self._observer)
+
+    def stream(self, inputs: Mapping[str, Values] | None = None) -> AsyncGenerator[RunEvent]:
+        """Do as `execute` does, and yield every event of the run."""
+        self._given = self._checked(inputs)
+        return executor.stream(self, self._observer)
+
+    @property
+    def event_errors(self) -> int:
+        """The number of times *on_event* raised."""
+        return self._observer.errors
 
     async def run(self, inputs: Mapping[str, Values] | None = None) -> dict[str, dict[str, Any]]:
         """Run it and return the outputs of every node; raise TaskFailed or RunCancelled."""
         self._given = self._checked(inputs)
-        return await executor.run(self)
+        return await executor.run(self, self._observer)
 
     def run_sync(self, inputs: Mapping[str, Values] | None = None) -> dict[str, dict[str, Any]]:
         """Do as `run` does, without an event loop."""
         self._given = self._checked(inputs)
-        return executor.run_sync(self)
+        return executor.run_sync(self, self._observer)
 
     async def perform(self) -> None:
         """Do the work and emit its events."""
@@ -305,7 +319,14 @@ class WorkflowRunner:
         failure = TaskFailed(
             "workflow", cause, failed=tuple(self.errors), blocked=self._in_state("blocked")
         )
-        return ExecutionOutcome(state="failed", reason=cause, failure=failure, completed=completed)
+        return ExecutionOutcome(
+            state="failed",
+            reason="steps",
+            detail=cause,
+            failure=failure,
+            completed=completed,
+            blocked=self._in_state("blocked"),
+        )
 
     def _reset(self) -> None:
         self.outputs: dict[str, dict[str, Any]] = {}

@@ -13,8 +13,9 @@ from stepping import NUMBER, Stepping, names
 from holdfast.ground.errors import InvalidInput, NotFound, UnknownFormat
 from holdfast.runtime import Context, LogUpdate, events, executor
 from holdfast.runtime.concurrency import Slots
-from holdfast.runtime.events import BOUND, KINDS, ExecutionEvent, Spending, StepError, StepResult
+from holdfast.runtime.events import KINDS, ExecutionEvent, Spending, StepError, StepResult
 from holdfast.runtime.executor import ExecutionOutcome
+from holdfast.runtime.run_events import BOUND
 from holdfast.testing import call
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.scripted import Asked
@@ -211,7 +212,7 @@ def test_what_is_no_event_is_refused(text: str, error: type[Exception]) -> None:
 
 
 def test_the_moments_of_tasks_and_teams_are_those_that_are_documented() -> None:
-    assert len(get_args(events.TaskMoment)) == 15
+    assert len(get_args(events.TaskMoment)) == 16
     assert len(get_args(events.TeamMoment)) == 15
 
 

@@ -19,6 +19,7 @@ from holdfast.ground.errors import PlanFailed as Failed
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, named
 from holdfast.runtime.checkpoints import (
@@ -35,6 +36,7 @@ from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.plans.plan import State, Task, TaskPlan, plain, problems_of_task
 from holdfast.runtime.plans.schedule import Blocked, supply, taken, walk
 from holdfast.runtime.plans.work import TaskWork
+from holdfast.runtime.run_events import Observer, OnEvent
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.tools import offered
 
@@ -62,7 +64,9 @@ class TaskExecutor:
         max_steps: int = 50,
         max_step_iterations: int = 10,
         step_token_budget: int = 120_000,
+        on_event: OnEvent | None = None,
     ) -> None:
+        self._observer = Observer(on_event)
         self.name, self.title = "task", task.title
         self.context, self.task, self._inputs = context, task, taken(inputs)
         problems = problems_of_task(
@@ -105,15 +109,24 @@ class TaskExecutor:
 
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Execute it; yield its events as they happen."""
-        return executor.events(self)
+        return executor.events(self, self._observer)
+
+    def stream(self) -> AsyncGenerator[RunEvent]:
+        """Do as `execute` does, and yield every event of the run."""
+        return executor.stream(self, self._observer)
+
+    @property
+    def event_errors(self) -> int:
+        """The number of times *on_event* raised."""
+        return self._observer.errors
 
     async def run(self) -> JSON:
         """Execute it and return its result; raise TaskFailed or RunCancelled."""
-        return await executor.run(self)
+        return await executor.run(self, self._observer)
 
     def run_sync(self) -> JSON:
         """Do as `run` does, without an event loop."""
-        return executor.run_sync(self)
+        return executor.run_sync(self, self._observer)
 
     async def perform(self) -> None:
         """Do the work and emit its events."""
@@ -133,7 +146,12 @@ class TaskExecutor:
             blocked=self._work.ids("blocked"),
         )
         return ExecutionOutcome(
-            state="failed", reason=error.message, failure=failure, completed=completed
+            state="failed",
+            reason=error.reason,
+            detail=error.message,
+            failure=failure,
+            completed=completed,
+            blocked=self._work.ids("blocked"),
         )
 
 
@@ -283,7 +301,9 @@ class ParallelTaskExecutor:
         max_concurrency: int | None = None,
         checkpoint: Checkpoints | None = None,
         on_mismatch: OnMismatch = "refuse",
+        on_event: OnEvent | None = None,
     ) -> None:
+        self._observer = Observer(on_event)
         within = context if max_concurrency is None else context.narrowed(max_concurrency)
         self.name, self.title = "plan", plan.title
         self.context, self.plan, self._inputs = context, plan, taken(inputs)
@@ -317,15 +337,24 @@ class ParallelTaskExecutor:
 
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Execute it; yield its events as they happen."""
-        return executor.events(self)
+        return executor.events(self, self._observer)
+
+    def stream(self) -> AsyncGenerator[RunEvent]:
+        """Do as `execute` does, and yield every event of the run."""
+        return executor.stream(self, self._observer)
+
+    @property
+    def event_errors(self) -> int:
+        """The number of times *on_event* raised."""
+        return self._observer.errors
 
     async def run(self) -> JSON:
         """Execute it and return the final result; raise PlanFailed or RunCancelled."""
-        return await executor.run(self)
+        return await executor.run(self, self._observer)
 
     def run_sync(self) -> JSON:
         """Do as `run` does, without an event loop."""
-        return executor.run_sync(self)
+        return executor.run_sync(self, self._observer)
 
     async def perform(self) -> None:
         """Do the work and emit its events."""
@@ -354,7 +383,14 @@ class ParallelTaskExecutor:
         failure = Failed(
             cause, failed=tuple(failed), blocked=self.blocked_task_ids(), report=self.report()
         )
-        return ExecutionOutcome(state="failed", reason=cause, failure=failure, completed=completed)
+        return ExecutionOutcome(
+            state="failed",
+            reason="steps",
+            detail=cause,
+            failure=failure,
+            completed=completed,
+            blocked=tuple(self.blocked_task_ids()),
+        )
 
     def get_final_result(self) -> JSON:
         """Return the result of the final task; None unless it is complete."""

@@ -36,6 +36,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from holdfast.ground.errors import InvalidInput, InvalidPlan, PlanningFailed
 from holdfast.ground.json_values import JSON
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, named
 from holdfast.runtime.context import Context, model_of
@@ -51,6 +52,7 @@ from holdfast.runtime.plans.plan import (
     schema_of,
     shaped,
 )
+from holdfast.runtime.run_events import Observer, OnEvent
 from holdfast.runtime.tools import offered
 from holdfast.tools.base import Schema, object_schema
 
@@ -362,7 +364,9 @@ class TaskPlanner:
         max_failures: int = 3,
         max_tasks: int = 50,
         approve: Approve | None = None,
+        on_event: OnEvent | None = None,
     ) -> None:
+        self._observer = Observer(on_event)
         if not objective.strip():
             raise InvalidInput("objective", "must not be blank", next="Say what is to be done.")
         self.context, self._objective = context, objective
@@ -399,21 +403,30 @@ class TaskPlanner:
         self._max_calls, self._approve = max_calls, approve
         self._draft = self._new_draft()
         self.messages: list[ModelMessage] = []
-        self._revisions = 0
+        self._revisions, self._reason = 0, "rejected"
         self.plan: TaskPlan | None = None
         self.error: PlanningFailed | None = None
 
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Execute it; yield its events as they happen."""
-        return executor.events(self)
+        return executor.events(self, self._observer)
+
+    def stream(self) -> AsyncGenerator[RunEvent]:
+        """Do as `execute` does, and yield every event of the run."""
+        return executor.stream(self, self._observer)
+
+    @property
+    def event_errors(self) -> int:
+        """The number of times *on_event* raised."""
+        return self._observer.errors
 
     async def run(self) -> TaskPlan:
         """Execute it and return the plan; raise PlanningFailed or RunCancelled."""
-        return await executor.run(self)
+        return await executor.run(self, self._observer)
 
     def run_sync(self) -> TaskPlan:
         """Do as `run` does, without an event loop."""
-        return executor.run_sync(self)
+        return executor.run_sync(self, self._observer)
 
     async def perform(self) -> None:
         """Do the work and emit its events."""
@@ -434,7 +447,12 @@ class TaskPlanner:
     def ending(self) -> ExecutionOutcome:
         """Return the outcome."""
         if self.error is not None:
-            return ExecutionOutcome(state="failed", reason=self.error.message, failure=self.error)
+            return ExecutionOutcome(
+                state="failed",
+                reason=self._reason,
+                detail=self.error.message,
+                failure=self.error,
+            )
         return ExecutionOutcome(state="completed", result=self.plan)
 
     async def _planned(self) -> TaskPlan:
@@ -447,7 +465,7 @@ class TaskPlanner:
                     return plan
             elif self._draft.given_up:
                 raise self._failed(f"{self._draft.failures} attempts failed")
-        raise self._failed(f"no plan after {self._max_calls} calls of the model")
+        raise self._failed(f"no plan after {self._max_calls} calls of the model", "max_iterations")
 
     async def _ask(self) -> ModelResponse:
         """Return the model's reply to the messages so far."""
@@ -461,7 +479,7 @@ class TaskPlanner:
                 )
             except Exception as error:
                 # A provider may raise anything: the model gave no reply.
-                raise self._failed(f"the model failed: {error}") from error
+                raise self._failed(f"the model failed: {error}", "model_error") from error
         self.context.spend(response.usage)
         self.messages.append(response)
         return response
@@ -542,11 +560,9 @@ class TaskPlanner:
         )
         return False
 
-    def _failed(self, reason: str) -> PlanningFailed:
-        draft = self._draft
-        return PlanningFailed(
-            reason, problems=draft.problems, tasks=[task.id for task in draft.tasks]
-        )
+    def _failed(self, why: str, reason: str = "rejected") -> PlanningFailed:
+        draft, self._reason = self._draft, reason
+        return PlanningFailed(why, problems=draft.problems, tasks=[task.id for task in draft.tasks])
 
     async def _tell(self, phase: Phase, status: Status, content: str = "") -> None:
         await self.context.tell(PlanningUpdate(phase=phase, status=status, content=content))

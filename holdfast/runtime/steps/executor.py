@@ -20,6 +20,7 @@ from holdfast.ground.errors import (
     NotRunnable,
     StepFailed,
 )
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.context import Context, Inbox
@@ -29,6 +30,7 @@ from holdfast.runtime.inference import request
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.agent_loop import AgentLoop
 from holdfast.runtime.plans.plan import Step, Task
+from holdfast.runtime.run_events import Observer, OnEvent
 from holdfast.runtime.steps.contract import (
     RETRIED,
     Acceptance,
@@ -75,7 +77,8 @@ class StepExecutor:
 
     The model is that of *agent*, else *model*, else the context's. *accept_result* may reject a
     result by returning the reason. *finish_task* makes the result the task's as well; *item_index*
-    is the index of the list item that the step is for. Afterwards `result` or `error` is set.
+    is the index of the list item that the step is for. *on_event* is called with each event of the
+    run. Afterwards `result` or `error` is set.
     """
 
     _: KW_ONLY
@@ -94,6 +97,7 @@ class StepExecutor:
     tool_result_limit: int = 25_000
     accept_result: AcceptResult | None = None
     item_index: int | None = None
+    on_event: OnEvent | None = None
     name: str = field(default="step", init=False)
     result: Any = field(default=None, init=False)
     error: StepError | None = field(default=None, init=False)
@@ -104,6 +108,7 @@ class StepExecutor:
         for limit in ("max_iterations", "token_budget", "tool_result_limit"):
             if getattr(self, limit) < 1:
                 raise InvalidInput(limit, "must be at least 1", given=getattr(self, limit))
+        self._observer = Observer(self.on_event)
         context, step = self.context, self.step
         self._record = StepRecord(context, self.task, step, self.item_index)
         self._agent = self.agent or Agent(step.id, instructions="")
@@ -138,15 +143,24 @@ class StepExecutor:
 
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Execute the step; yield its events as they happen."""
-        return executor.events(self)
+        return executor.events(self, self._observer)
+
+    def stream(self) -> AsyncGenerator[RunEvent]:
+        """Do as `execute` does, and yield every event of the run."""
+        return executor.stream(self, self._observer)
+
+    @property
+    def event_errors(self) -> int:
+        """The number of times *on_event* raised."""
+        return self._observer.errors
 
     async def run(self) -> Any:
         """Execute the step and return its result; raise StepFailed or RunCancelled."""
-        return await executor.run(self)
+        return await executor.run(self, self._observer)
 
     def run_sync(self) -> Any:
         """Do as `run` does, for a script without an event loop."""
-        return executor.run_sync(self)
+        return executor.run_sync(self, self._observer)
 
     def ending(self) -> ExecutionOutcome:
         """Return the outcome."""
@@ -158,7 +172,9 @@ class StepExecutor:
         if error is None:
             return ExecutionOutcome(state="failed")
         failure = StepFailed(self.step.id, error, run=self.context)
-        return ExecutionOutcome(state="failed", reason=str(error), failure=failure)
+        return ExecutionOutcome(
+            state="failed", reason=error.reason, detail=str(error), failure=failure
+        )
 
     async def perform(self) -> None:
         """Execute the step and emit its events."""

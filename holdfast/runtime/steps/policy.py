@@ -18,10 +18,10 @@ from holdfast.memories.state.message import Message
 from holdfast.memories.state.result import text_of
 from holdfast.runtime.agent import AnyModel, AnyTool, named
 from holdfast.runtime.context import Inbox
-from holdfast.runtime.events import feed
 from holdfast.runtime.inference.agent_loop import AgentLoop, LoopScope, capabilities, instruments
 from holdfast.runtime.inference.messages import to_model
 from holdfast.runtime.inference.request import Sent
+from holdfast.runtime.run_events import audience
 from holdfast.runtime.steps.contract import (
     CONCLUDE,
     CONCLUDE_IN_TEXT,
@@ -119,7 +119,7 @@ class StepPolicy:
     def __post_init__(self) -> None:
         wanted = self.acceptance.wanted
         self.finish_parameters: Schema = parameters(wanted.schema) if wanted else {}
-        self._feed = feed.get()
+        self._audience = audience.get()
         context, step, toolbox = self.record.context, self.record.step, self.toolbox
         events = StepEvents(context, toolbox.answers, step=step.id, task=self.record.task.id)
         self.scope = LoopScope(
@@ -129,7 +129,7 @@ class StepPolicy:
             input=step.instructions,
             clock=context.clock,
             emit=events.chunks if context.stream else None,
-            calls=None if self._feed is None else events.calls,
+            calls=events.calls if context.watched else None,
             result_schema=self.finish_parameters or None,
         )
 
@@ -207,7 +207,5 @@ class StepPolicy:
 
     def steered(self, text: str) -> None:
         """Emit that *text* was put before the next request, from any thread."""
-        record, events = self.record, self._feed
-        if events is not None:
-            update = record.log("info", f"Steered: {text}")
-            events.tell_soon(lambda: record.context.stamped(update))
+        update = self.record.log("info", f"Steered: {text}")
+        self.record.context.tell_soon(update, to=self._audience)

@@ -7,12 +7,14 @@ from typing import get_args
 
 from holdfast.ground.errors import AgentNameTaken, InvalidInput, NotPermitted
 from holdfast.ground.validation import check_one_of, check_whole
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import ExecutionEvent, TeamUpdate
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.run_events import Observer, OnEvent
 from holdfast.runtime.steps.executor import MEMORY_BUDGET
 from holdfast.runtime.steps.tools import Toolbox
 from holdfast.runtime.team.board import TaskBoard
@@ -239,7 +241,9 @@ class TeamExecutor:
         board: TaskBoard | None = None,
         bus: MessageBus | None = None,
         keep_open: bool = False,
+        on_event: OnEvent | None = None,
     ) -> None:
+        self._observer = Observer(on_event)
         self._plan = TeamPlan(
             objective=objective,
             strategy=strategy,
@@ -266,16 +270,25 @@ class TeamExecutor:
 
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Execute it; yield its events as they happen."""
-        return executor.events(self)
+        return executor.events(self, self._observer)
+
+    def stream(self) -> AsyncGenerator[RunEvent]:
+        """Do as `execute` does, and yield every event of the run."""
+        return executor.stream(self, self._observer)
+
+    @property
+    def event_errors(self) -> int:
+        """The number of times *on_event* raised."""
+        return self._observer.errors
 
     async def run(self) -> TeamResult:
         """Execute it and return the result, however it ended; raise RunCancelled."""
-        await executor.run(self)
+        await executor.run(self, self._observer)
         return self.get_result()
 
     def run_sync(self) -> TeamResult:
         """Do as `run` does, without an event loop."""
-        executor.run_sync(self)
+        executor.run_sync(self, self._observer)
         return self.get_result()
 
     def get_result(self) -> TeamResult:

@@ -9,7 +9,8 @@ from holdfast.ground.errors import HoldfastError
 from holdfast.memories.run import keys
 from holdfast.memories.run.records.event import Reason
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import ExecutionEvent, LogUpdate, TeamMoment, TeamUpdate, feed
+from holdfast.runtime.events import ExecutionEvent, LogUpdate, TeamMoment, TeamUpdate
+from holdfast.runtime.run_events import audience
 from holdfast.runtime.team.board import TaskBoard, Tasks, undone
 from holdfast.runtime.team.bus import Off
 from holdfast.runtime.team.task import HELD, BoardTask, lacking
@@ -127,10 +128,10 @@ def _missing(task: BoardTask, team: Sequence[Workforce]) -> str:
 
 
 class TeamEvents:
-    """Emits events of *context* to the feed that was open when this was made."""
+    """Emits events of *context* to the audience of where this was made."""
 
     def __init__(self, context: Context) -> None:
-        self._context, self._feed = context, feed.get()
+        self._context, self._audience = context, audience.get()
 
     async def moment(self, moment: TeamMoment, **fields: Any) -> None:
         """Emit a change of the team or of one of its agents."""
@@ -142,8 +143,7 @@ class TeamEvents:
 
     def soon(self, event: ExecutionEvent) -> None:
         """Emit *event* from any thread, without waiting."""
-        if self._feed is not None:
-            self._feed.tell_soon(lambda: self._context.stamped(event))
+        self._context.tell_soon(event, to=self._audience)
 
 
 DESCRIPTION: int = 4_000

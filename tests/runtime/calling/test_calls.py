@@ -377,7 +377,7 @@ async def test_a_changed_value_is_told_without_the_value() -> None:
     await agent(TURNS, tools=[keep]).run("Go.", on_event=heard)
 
     changed = heard.of("value.changed")[0]
-    assert changed.data == {"key": "word", "version": 1}
+    assert changed.data == {"key": "word", "version": 1, "agent": "ada"}
     assert (changed.agent, changed.call_id) == ("ada", "call_1")
 
 

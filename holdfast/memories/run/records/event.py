@@ -62,6 +62,7 @@ PART_TYPES: Final = (
     "message.sent",
     "team.deadlocked",
     "team.stalled",
+    "team.finished",
 )
 """What happens to the parts of a run: plans, tasks, steps, agents, tasks of a board."""
 

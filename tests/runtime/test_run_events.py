@@ -1,0 +1,308 @@
+"""The events of runs: one stream for whatever runs, observers, and one end."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from stepping import NUMBER, Stepping
+
+from holdfast.ground.errors import RunFailed
+from holdfast.memories.run.records.event import ENDS, TYPES
+from holdfast.runtime import (
+    Agent,
+    Context,
+    Edge,
+    FunctionNode,
+    LogUpdate,
+    MultiModeAgent,
+    ParallelTaskExecutor,
+    RunEvent,
+    Step,
+    Task,
+    TaskExecutor,
+    TaskPlan,
+    TaskPlanner,
+    TeamExecutor,
+    Workflow,
+    WorkflowRunner,
+    executor,
+)
+from holdfast.runtime.executor import ExecutionOutcome
+from holdfast.runtime.run_events import Observer
+from holdfast.testing import ScriptedModel, call
+from holdfast.testing.fakes import FrozenClock
+
+PLAN = call("finish_plan", title="Count")
+TASK = call("add_task", id="count", title="Count", steps=[{"id": "look", "instructions": "Look."}])
+
+
+def context(*turns: Any) -> Context:
+    """Return a run with a model of *turns*."""
+    return Context(model=ScriptedModel(list(turns)), clock=FrozenClock())
+
+
+def task(id: str = "count") -> Task:
+    """Return a task of one step."""
+    return Task(id=id, title="Count", steps=[Step(id=f"{id}_look", instructions="Look.")])
+
+
+def executors(observed: list[RunEvent]) -> dict[str, Any]:
+    """Return an executor of each kind, observed by *observed*, and its events."""
+    plan = TaskPlan(title="Count", tasks=[task("one"), task("two")])
+    double = FunctionNode("double", lambda inputs, _: {"n": inputs["n"] * 2})
+    flow = Workflow([double, FunctionNode("again", lambda inputs, _: inputs)], EDGES)
+    settled = [call("complete_task", task_id="task_1", result="Three."), "Done."]
+    agents = [Agent("ada", description="Counts.", instructions="Count.")]
+    on_event = observed.append
+    one = task()
+    team = TeamExecutor(
+        objective="Count.",
+        agents=agents,
+        strategy="autonomous",
+        context=context("I see.", "I see.", "I see.", *settled),
+        on_event=on_event,
+    )
+    return {
+        "step": Stepping(["Three."], on_event=on_event).executor,
+        "task": TaskExecutor(task=one, context=context("Three."), on_event=on_event),
+        "plan": ParallelTaskExecutor(plan=plan, context=context("1.", "2."), on_event=on_event),
+        "planner": TaskPlanner(objective="Count.", context=context(TASK, PLAN), on_event=on_event),
+        "team": team,
+        "workflow": Given(WorkflowRunner(flow, context(), on_event=on_event)),
+        "loop": Begun(MultiModeAgent(name="ada", objective="Count.", on_event=on_event)),
+    }
+
+
+EDGES = [Edge("double", "n", "again", "n")]
+
+
+class Given:
+    """A workflow with its inputs."""
+
+    def __init__(self, runner: WorkflowRunner) -> None:
+        self.runner, self.inputs = runner, {"double": {"n": 2}}
+
+    def stream(self) -> Any:
+        """Return its events."""
+        return self.runner.stream(self.inputs)
+
+    def execute(self) -> Any:
+        """Return its updates."""
+        return self.runner.execute(self.inputs)
+
+
+class Begun:
+    """An agent of a mode with its run."""
+
+    def __init__(self, agent: MultiModeAgent) -> None:
+        self.agent = agent
+
+    def stream(self) -> Any:
+        """Return its events."""
+        return self.agent.stream(context("Three."))
+
+    def execute(self) -> Any:
+        """Return its updates."""
+        return self.agent.execute(context("Three."))
+
+
+KINDS = tuple(executors([]))
+
+
+class Work:
+    """An executor that does *act*."""
+
+    name, title = "work", "Work"
+
+    def __init__(self, act: Any, context: Context | None = None) -> None:
+        self.act, self.context = act, context or Context(clock=FrozenClock())
+
+    async def perform(self) -> None:
+        """Do it."""
+        await self.act(self.context)
+
+    def ending(self) -> ExecutionOutcome:
+        """Return the outcome."""
+        return ExecutionOutcome(state="completed", result=3)
+
+
+class FullDisk:
+    """A handle whose records of runs cannot be ended."""
+
+    def __init__(self) -> None:
+        self.runs, self.tried = self, list[str]()
+
+    def attach(self, *_: Any, **__: Any) -> Any:
+        """Begin the record of a run."""
+        return self.end
+
+    def end(self, state: str) -> None:
+        """Fail to end it."""
+        self.tried.append(state)
+        raise OSError("no space")
+
+
+async def streamed(work: Work) -> list[RunEvent]:
+    """Return the events of *work*, which may fail."""
+    seen: list[RunEvent] = []
+    with pytest.raises((RunFailed, ArithmeticError, asyncio.CancelledError)):
+        await executor.run(work, Observer(seen.append))
+    return seen
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", KINDS)
+async def test_every_executor_streams_the_events_of_its_run_from_start_to_one_end(
+    kind: str,
+) -> None:
+    observed: list[RunEvent] = []
+
+    seen = [event async for event in executors(observed)[kind].stream()]
+
+    assert [event.seq for event in seen] == list(range(1, len(seen) + 1))
+    assert seen[0].type == "run.started"
+    assert [event.type for event in seen if event.type in ENDS] == [seen[-1].type]
+    assert {event.type for event in seen} <= TYPES
+    assert observed == seen
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_execute_yields_has_the_event_it_was_computed_from(kind: str) -> None:
+    observed: list[RunEvent] = []
+
+    updates = [update async for update in executors(observed)[kind].execute()]
+
+    assert len(updates) > 2
+    for update in updates:
+        assert update.origin in observed
+        assert (update.seq, update.at) == (update.origin.seq, update.origin.at)
+
+
+@pytest.mark.anyio
+async def test_an_observer_may_be_awaitable_and_one_that_raises_is_counted() -> None:
+    seen: list[str] = []
+
+    async def observe(event: RunEvent) -> None:
+        await asyncio.sleep(0)
+        seen.append(event.type)
+        raise ValueError(event.type)
+
+    stepping = Stepping(["Three."], on_event=observe)
+
+    assert await stepping.executor.run() == "Three."
+    assert seen[0] == "run.started"
+    assert seen[-1] == "run.completed"
+    assert stepping.executor.event_errors == len(seen)
+
+
+@pytest.mark.anyio
+async def test_the_end_of_a_run_says_why_and_what_it_used() -> None:
+    seen: list[RunEvent] = []
+    number = {"output_schema": NUMBER}
+    stepping = Stepping(["Three."], max_iterations=1, step=number, on_event=seen.append)
+
+    with pytest.raises(RunFailed):
+        await stepping.executor.run()
+
+    data = seen[-1].data
+    assert (seen[-1].type, data["reason"]) == ("run.failed", "max_iterations")
+    assert "max_iterations" in data["detail"]
+    assert data["usage"]["requests"] == 1
+    assert data["error"]["name"] == "StepFailed"
+
+
+@pytest.mark.anyio
+async def test_an_unforeseen_exception_ends_the_run_as_internal_with_its_class() -> None:
+    async def act(_: Context) -> None:
+        raise ArithmeticError("x" * 1_000)
+
+    seen = await streamed(Work(act))
+
+    assert [event.type for event in seen] == ["run.started", "run.failed"]
+    assert seen[-1].data["reason"] == "internal"
+    assert seen[-1].data["detail"].startswith("ArithmeticError: xxx")
+    assert len(seen[-1].data["detail"]) == 500
+
+
+@pytest.mark.anyio
+async def test_a_cancellation_that_nothing_asked_for_is_a_failure() -> None:
+    async def act(_: Context) -> None:
+        raise asyncio.CancelledError
+
+    seen = await streamed(Work(act))
+
+    assert (seen[-1].type, seen[-1].data["reason"]) == ("run.failed", "internal")
+
+
+@pytest.mark.anyio
+async def test_nothing_is_emitted_after_the_end_of_a_run() -> None:
+    async def act(_: Context) -> None:
+        pass
+
+    work = Work(act)
+    seen: list[RunEvent] = []
+    work.context.events.tap(seen.append)
+
+    await executor.run(work)
+    work.context.tell_soon(LogUpdate(severity="info", content="late"))
+
+    assert [event.type for event in seen] == ["run.started", "run.completed"]
+
+
+@pytest.mark.anyio
+async def test_a_record_that_fails_at_the_end_does_not_keep_the_end_from_being_emitted() -> None:
+    async def act(_: Context) -> None:
+        pass
+
+    full = FullDisk()
+    work = Work(act, Context(clock=FrozenClock(), hf=cast("Any", full)))
+
+    seen = [event async for event in executor.stream(work)]
+
+    assert full.tried == ["completed"]
+    assert seen[-1].type == "run.completed"
+
+
+@pytest.mark.anyio
+async def test_a_sub_run_has_events_of_its_own_among_those_of_the_run() -> None:
+    async def act(run: Context) -> None:
+        async def inner(_: Context) -> None:
+            pass
+
+        await executor.run(Work(inner, run.copy()))
+
+    seen = [event async for event in executor.stream(Work(act))]
+
+    assert [event.type for event in seen] == [
+        "run.started",
+        "run.started",
+        "run.completed",
+        "run.completed",
+    ]
+    assert [event.seq for event in seen] == [1, 1, 2, 2]
+
+
+@pytest.mark.anyio
+async def test_what_happens_to_the_memory_of_a_run_is_among_its_events() -> None:
+    async def act(run: Context) -> None:
+        run.memory.set("shared:a", 1)
+        run.memory.set("shared:b", 1)
+        run.memory.note_read("shared:a", reader="ada", part=False)
+        run.memory.delete("shared:a")
+        run.memory.clear()
+        run.memory.restore(run.memory.snapshot())
+        with pytest.raises(Exception, match="bytes"):
+            run.memory.set("shared:c", "x" * 5_000_000)
+
+    seen = [event async for event in executor.stream(Work(act))]
+
+    assert [event.type for event in seen[1:-1]] == [
+        "memory.written",
+        "memory.written",
+        "memory.read",
+        "memory.deleted",
+        "memory.cleared",
+        "memory.restored",
+        "memory.refused",
+    ]
