@@ -338,25 +338,30 @@ class Context:
         Its data has *more* fields than *update*.
         """
         to = audience.get()
-        if self.events.heard(to):
+        if to is not None or self.events.taps:
             await self.events.emit(event_facts(update, more), update, to=to)
 
     def tell_soon(self, update: ExecutionEvent, *, to: Audience | None = None, **more: Any) -> None:
-        """Do as `tell` does from any thread, without waiting; *to* is the audience of another."""
+        """Do as `tell` does from any thread, without waiting, to *to* if it is given."""
         to = to or audience.get()
-        if self.events.heard(to):
+        if to is not None or self.events.taps:
             self.events.emit_soon(event_facts(update, more), update, to=to)
 
     async def emit(self, facts: EventFacts, update: ExecutionEvent | None = None) -> None:
         """Emit an event of *facts*, from which *update* is computed, if it is given."""
         to = audience.get()
-        if self.events.heard(to):
+        if to is not None or self.events.taps:
             await self.events.emit(facts, update, to=to)
 
     @property
     def watched(self) -> bool:
         """Whether an event that is emitted here reaches a reader, an observer or a record."""
-        return self.events.heard(audience.get())
+        return audience.get() is not None or bool(self.events.taps)
+
+    @property
+    def event_errors(self) -> int:
+        """The number of times that an `on_event` of the run raised."""
+        return self.events.errors
 
 
 class _Usage:

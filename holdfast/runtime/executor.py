@@ -122,14 +122,15 @@ def run_sync(executor: Executor, observer: Observer | None = None) -> Any:
 async def _heard(
     executor: Executor, observer: Observer | None, feed: EventFeed | None = None
 ) -> bool:
-    """Perform *executor* for a reader and an *observer*; return False if it was cancelled.
+    """Perform *executor* for its *feed* and *observer*; return False if cancelled.
 
     Without a reader of its own, that of an enclosing run receives its events.
     """
     outer = audience.get()
     observers = () if outer is None else outer.observers
-    if observer is not None and observer.observes:
+    if observer is not None:
         observers = (*observers, observer)
+        executor.context.events.observers.add(observer)
     if feed is None and outer is not None:
         feed = outer.feed
     here = Audience(feed, observers) if feed is not None or observers else None
@@ -146,20 +147,19 @@ async def _performed(executor: Executor) -> bool:
     if inside is not None and inside.events is context.events:
         return await _interruptible(executor)
     stay = _Stay(executor, within=None if inside is None else inside.root)
-    store = _shown(executor)
     with context.tracer.start_as_current_span("holdfast.run") as span, _watched(context):
         span.set_attribute("holdfast.run_id", context.run_id)
         try:
-            await stay.begin()
+            if stay.heard:
+                await stay.begin()
             whole = await _interruptible(executor)
+            stay.ended(whole=whole)
         except BaseException as error:
             stay.failed(error)
             raise
-        else:
-            stay.ended(whole=whole)
         finally:
             span.set_attribute("holdfast.state", stay.state)
-            await stay.leave(store)
+            await stay.leave()
         return whole
 
 
@@ -170,6 +170,8 @@ class _Stay:
         self._executor, self._context = executor, executor.context
         # A sub-run has events of its own; `execute()` yields an update for the outermost alone.
         self._outermost = within is not self._context.root
+        self._record = _shown(executor)
+        self.heard = self._context.watched
         self.state: State = "failed"
         self._error: BaseException | None = None
         self._reason, self._detail = "internal", ""
@@ -178,7 +180,8 @@ class _Stay:
         """Emit that the run begins."""
         executor, context = self._executor, self._context
         context.events.begin()
-        data = {"kind": executor.name, "name": executor.title, "inputs": _inputs(executor)}
+        inputs = [entry.key for entry in context.memory.list(kind="input")]
+        data = {"kind": executor.name, "name": executor.title, "inputs": inputs}
         update = RunUpdate(event="started", executor=executor.name)
         facts = EventFacts(type="run.started", data=data)
         await context.emit(facts, update if self._outermost else None)
@@ -186,34 +189,39 @@ class _Stay:
     def ended(self, *, whole: bool) -> None:
         """Set how the run ended by itself; it is not *whole* if it was cancelled."""
         ending = self._executor.ending()
-        self.state = ending.state if whole else "cancelled"
         if not whole:
-            self._reason, self._detail = "cancelled", self._context.cancelled or "cancelled"
+            self._cancel()
             return
+        self.state, self._error = ending.state, ending.failure
         usual = "done" if ending.state == "completed" else "internal"
         self._reason, self._detail = ending.reason or usual, ending.detail or ""
-        self._error = ending.failure
 
     def failed(self, error: BaseException) -> None:
         """Set that *error* ended the run."""
         if isinstance(error, asyncio.CancelledError):
-            self.state = "cancelled"
-            self._reason, self._detail = "cancelled", self._context.cancelled or "cancelled"
+            self._cancel()
             return
-        self._error = error
+        self.state, self._reason, self._error = "failed", "internal", error
         self._detail = str(error) if isinstance(error, HoldfastError) else unforeseen(error)
         if not isinstance(error, HoldfastError):
             log.error("the run %s ended", self._context.run_id, exc_info=error)
 
-    async def leave(self, store: Callable[[State], None]) -> None:
+    def _cancel(self) -> None:
+        self.state, self._reason = "cancelled", "cancelled"
+        self._detail = self._context.cancelled or "cancelled"
+
+    async def leave(self) -> None:
         """Store the end of the run and emit it as its last event."""
-        context = self._context
-        last = context.events.close(self._facts(), self._update(), to=audience.get())
-        await leave(
-            context.run_id,
-            ("its end is stored", lambda: store(self.state)),
-            ("its end is emitted", lambda: context.events.finish(last)),
-        )
+        events, record = self._context.events, self._record
+        if self.heard:
+            last = events.close(self._facts(), self._update(), to=audience.get())
+            await leave(
+                self._context.run_id,
+                ("its end is stored", lambda: record and record(self.state)),
+                ("its end is emitted", lambda: events.finish(last)),
+            )
+        elif record is not None:
+            await leave(self._context.run_id, ("its end is stored", lambda: record(self.state)))
 
     def _facts(self) -> EventFacts:
         error = self._error
@@ -254,25 +262,17 @@ def _named(error: BaseException) -> dict[str, str]:
     return {"name": type(error).__name__, "message": unforeseen(error)}
 
 
-def _inputs(executor: Executor) -> list[str]:
-    return [entry.key for entry in executor.context.memory.list(kind="input")]
-
-
-def _shown(executor: Executor) -> Callable[[State], None]:
-    """Show the run in `hf.runs`; return the function that ends it there."""
+def _shown(executor: Executor) -> Callable[[State], None] | None:
+    """Show the run in `hf.runs`, if it has one; return the function that ends it."""
     context = executor.context.root
     if context.hf is None:
-        return _unshown
+        return None
     return context.hf.runs.attach(
         context.memory,
         name=_as_name(executor.title, executor.name),
         agent=_as_name(context.agent, "default"),
         control=context,
     )
-
-
-def _unshown(state: State) -> None:
-    """Do nothing: the run is shown nowhere."""
 
 
 def _as_name(text: str, otherwise: str) -> str:
@@ -330,7 +330,7 @@ _MEMORY: dict[str, str] = {
 def _watched(context: Context) -> Generator[None]:
     """Emit what happens to the memory of *context*, without values."""
     to = audience.get()
-    if not context.events.heard(to):
+    if not context.watched:
         yield
         return
 

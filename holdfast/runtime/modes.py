@@ -26,7 +26,7 @@ from holdfast.runtime.plans.executor import ParallelTaskExecutor
 from holdfast.runtime.plans.plan import ID_LENGTH, Step, Task, TaskPlan
 from holdfast.runtime.plans.planner import TaskPlanner, with_schema
 from holdfast.runtime.plans.schedule import supply, taken
-from holdfast.runtime.run_events import Observer, OnEvent
+from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.team.executor import TeamExecutor
 from holdfast.runtime.team.prompts import Strategy
@@ -125,7 +125,7 @@ class MultiModeSpec:
     on_event: OnEvent | None = None
 
     def __post_init__(self) -> None:
-        self._observer = Observer(self.on_event)
+        self._observer = observer_of(self.on_event)
         check_one_of("mode", self.mode, get_args(Mode))
         if not self.objective.strip():
             raise InvalidInput("objective", "must not be blank", next="Say what is to be done.")
@@ -361,11 +361,6 @@ class MultiModeAgent(MultiModeSpec):
     def stream(self, context: Context) -> AsyncGenerator[RunEvent]:
         """Do as `execute` does, and yield every event of the run."""
         return executor.stream(self._begun(context), self._observer)
-
-    @property
-    def event_errors(self) -> int:
-        """The number of times *on_event* raised."""
-        return self._observer.errors
 
     async def run(self, context: Context) -> Any:
         """Work in *context* and return the result.

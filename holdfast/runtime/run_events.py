@@ -101,9 +101,9 @@ class EventFeed:
 
 
 class Observer:
-    """Calls *on_event*, if any, with each event, one at a time; counts the times it raises."""
+    """Calls *on_event* with each event, one at a time; counts the times it raises."""
 
-    def __init__(self, on_event: OnEvent | None) -> None:
+    def __init__(self, on_event: OnEvent) -> None:
         self._on_event = on_event
         self._waiting: deque[RunEvent] = deque()
         self._idle: asyncio.Event | None = None
@@ -134,23 +134,22 @@ class Observer:
             await self._idle.wait()
         await self.deliver()
 
-    @property
-    def observes(self) -> bool:
-        """Whether there is an *on_event*."""
-        return self._on_event is not None
-
     async def _call(self, event: RunEvent) -> None:
         try:
-            if self._on_event is not None:
-                await awaited(self._on_event(event))
+            await awaited(self._on_event(event))
         except Exception:
             # An observer must not break the run.
             self.errors += 1
             log.warning("on_event raised for %s", event.type, exc_info=True)
 
 
+def observer_of(on_event: OnEvent | None) -> Observer | None:
+    """Return the observer that calls *on_event*, if there is one."""
+    return None if on_event is None else Observer(on_event)
+
+
 class Audience:
-    """Those who receive the events of one execution: a reader's *feed*, and *observers*."""
+    """The receivers of the events of one execution: a *feed*, and *observers*."""
 
     def __init__(self, feed: EventFeed | None, observers: Iterable[Observer] = ()) -> None:
         self.feed, self.observers = feed, tuple(observers)
@@ -207,26 +206,27 @@ class Emission(Struct, frozen=True):
 
 
 class RunEvents:
-    """The events of the run *run_id*, numbered from *first* in the order they are passed on.
+    """The events of the run *run_id*, numbered in the order they are passed on.
 
-    `taps` receive each event. `thread_id` and `network` are those of the run, if it has any.
+    `taps` receive each event, `observers` are those that were given to an execution of it.
+    `thread_id` and `network` are those of the run, if it has any.
     """
 
-    def __init__(
-        self, run_id: str, now: Callable[[], int], *, network: str | None = None, first: int = 1
-    ) -> None:
+    def __init__(self, run_id: str, now: Callable[[], int], *, network: str | None = None) -> None:
         self.run_id, self.network = run_id, network
         self.thread_id: str | None = None
         self.taps: tuple[Tap, ...] = ()
-        self._now, self._next = now, first
+        self._now, self._next = now, 1
+        self.observers: set[Observer] = set()
         self._lock, self._turn = Lock(), Lock()
         self._numbered: deque[Emission] = deque()
         self._passing: int | None = None
         self._stays, self._over = 0, False
 
-    def heard(self, to: Audience | None) -> bool:
-        """Return whether an event would reach *to* or a tap."""
-        return to is not None or bool(self.taps)
+    @property
+    def errors(self) -> int:
+        """The number of times that an observer raised."""
+        return sum(each.errors for each in self.observers)
 
     def tap(self, tap: Tap) -> Callable[[], None]:
         """Pass each event on to *tap*; return the function that ends it."""
@@ -238,7 +238,7 @@ class RunEvents:
         return off
 
     def begin_at(self, number: int) -> None:
-        """Number the next event *number* at least: a former owner of the run emitted others."""
+        """Number the next event *number* at least: a former owner emitted others."""
         with self._lock:
             self._next = max(self._next, number)
 
@@ -406,7 +406,7 @@ MESSAGE: Final = 500
 
 
 def unforeseen(error: BaseException) -> str:
-    """Return the class and the first 500 characters of *error*, which nothing has foreseen."""
+    """Return the class and the message of *error*, 500 characters at most."""
     return f"{type(error).__name__}: {error}"[:MESSAGE]
 
 
@@ -435,7 +435,7 @@ class Telling:
             return to_microseconds(clock.now()) // 1_000
 
         self.events = RunEvents(run_id, now, network=network)
-        self._observer, self._sink = Observer(on_event), sink
+        self._observer, self._sink = observer_of(on_event), sink
         self._audience: Audience | None = None
         if also is not None:
             self.events.tap(also)
@@ -454,12 +454,12 @@ class Telling:
     @property
     def errors(self) -> int:
         """The number of errors of *on_event*."""
-        return self._observer.errors
+        return self._observer.errors if self._observer else 0
 
     @property
     def watched(self) -> bool:
         """Whether an *on_event* or a *sink* receives the events."""
-        return self._observer.observes or self._sink is not None
+        return self._observer is not None or self._sink is not None
 
     def watch(self, state: NetworkState) -> Callable[[], None]:
         """Emit the changes of values in *state* by this run; return what unsubscribes."""
@@ -481,7 +481,7 @@ class Telling:
         if not self._heard:
             return
         if self._audience is None and self.watched:
-            observers = (self._observer,) if self._observer.observes else ()
+            observers = () if self._observer is None else (self._observer,)
             self._audience = Audience(self._sink, observers)
         with self._lock:
             changes, self._changes = self._changes, []

@@ -28,7 +28,7 @@ from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.plans.plan import PlanProblem, State, Step, Task, cycles, problems_of_steps
 from holdfast.runtime.plans.schedule import Blocked, walk
-from holdfast.runtime.run_events import Observer, OnEvent
+from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.tools.base import Schema
 
@@ -255,7 +255,7 @@ class WorkflowRunner:
         model: AnyModel | None = None,
         on_event: OnEvent | None = None,
     ) -> None:
-        self._observer = Observer(on_event)
+        self._observer = observer_of(on_event)
         if problems := workflow.problems():
             raise InvalidPlan(problems)
         self.workflow, self.context, self.name = workflow, context, "workflow"
@@ -280,11 +280,6 @@ class WorkflowRunner:
         """Do as `execute` does, and yield every event of the run."""
         self._given = self._checked(inputs)
         return executor.stream(self, self._observer)
-
-    @property
-    def event_errors(self) -> int:
-        """The number of times *on_event* raised."""
-        return self._observer.errors
 
     async def run(self, inputs: Mapping[str, Values] | None = None) -> dict[str, dict[str, Any]]:
         """Run it and return the outputs of every node; raise TaskFailed or RunCancelled."""

@@ -193,7 +193,7 @@ async def test_an_observer_may_be_awaitable_and_one_that_raises_is_counted() -> 
     assert await stepping.executor.run() == "Three."
     assert seen[0] == "run.started"
     assert seen[-1] == "run.completed"
-    assert stepping.executor.event_errors == len(seen)
+    assert stepping.context.event_errors == len(seen)
 
 
 @pytest.mark.anyio

@@ -36,7 +36,7 @@ from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.plans.plan import State, Task, TaskPlan, plain, problems_of_task
 from holdfast.runtime.plans.schedule import Blocked, supply, taken, walk
 from holdfast.runtime.plans.work import TaskWork
-from holdfast.runtime.run_events import Observer, OnEvent
+from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.tools import offered
 
@@ -66,7 +66,7 @@ class TaskExecutor:
         step_token_budget: int = 120_000,
         on_event: OnEvent | None = None,
     ) -> None:
-        self._observer = Observer(on_event)
+        self._observer = observer_of(on_event)
         self.name, self.title = "task", task.title
         self.context, self.task, self._inputs = context, task, taken(inputs)
         problems = problems_of_task(
@@ -114,11 +114,6 @@ class TaskExecutor:
     def stream(self) -> AsyncGenerator[RunEvent]:
         """Do as `execute` does, and yield every event of the run."""
         return executor.stream(self, self._observer)
-
-    @property
-    def event_errors(self) -> int:
-        """The number of times *on_event* raised."""
-        return self._observer.errors
 
     async def run(self) -> JSON:
         """Execute it and return its result; raise TaskFailed or RunCancelled."""
@@ -303,7 +298,7 @@ class ParallelTaskExecutor:
         on_mismatch: OnMismatch = "refuse",
         on_event: OnEvent | None = None,
     ) -> None:
-        self._observer = Observer(on_event)
+        self._observer = observer_of(on_event)
         within = context if max_concurrency is None else context.narrowed(max_concurrency)
         self.name, self.title = "plan", plan.title
         self.context, self.plan, self._inputs = context, plan, taken(inputs)
@@ -342,11 +337,6 @@ class ParallelTaskExecutor:
     def stream(self) -> AsyncGenerator[RunEvent]:
         """Do as `execute` does, and yield every event of the run."""
         return executor.stream(self, self._observer)
-
-    @property
-    def event_errors(self) -> int:
-        """The number of times *on_event* raised."""
-        return self._observer.errors
 
     async def run(self) -> JSON:
         """Execute it and return the final result; raise PlanFailed or RunCancelled."""

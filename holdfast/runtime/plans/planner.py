@@ -52,7 +52,7 @@ from holdfast.runtime.plans.plan import (
     schema_of,
     shaped,
 )
-from holdfast.runtime.run_events import Observer, OnEvent
+from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.tools import offered
 from holdfast.tools.base import Schema, object_schema
 
@@ -366,7 +366,7 @@ class TaskPlanner:
         approve: Approve | None = None,
         on_event: OnEvent | None = None,
     ) -> None:
-        self._observer = Observer(on_event)
+        self._observer = observer_of(on_event)
         if not objective.strip():
             raise InvalidInput("objective", "must not be blank", next="Say what is to be done.")
         self.context, self._objective = context, objective
@@ -414,11 +414,6 @@ class TaskPlanner:
     def stream(self) -> AsyncGenerator[RunEvent]:
         """Do as `execute` does, and yield every event of the run."""
         return executor.stream(self, self._observer)
-
-    @property
-    def event_errors(self) -> int:
-        """The number of times *on_event* raised."""
-        return self._observer.errors
 
     async def run(self) -> TaskPlan:
         """Execute it and return the plan; raise PlanningFailed or RunCancelled."""

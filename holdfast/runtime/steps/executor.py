@@ -30,7 +30,7 @@ from holdfast.runtime.inference import request
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.agent_loop import AgentLoop
 from holdfast.runtime.plans.plan import Step, Task
-from holdfast.runtime.run_events import Observer, OnEvent
+from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.steps.contract import (
     RETRIED,
     Acceptance,
@@ -108,7 +108,7 @@ class StepExecutor:
         for limit in ("max_iterations", "token_budget", "tool_result_limit"):
             if getattr(self, limit) < 1:
                 raise InvalidInput(limit, "must be at least 1", given=getattr(self, limit))
-        self._observer = Observer(self.on_event)
+        self._observer = observer_of(self.on_event)
         context, step = self.context, self.step
         self._record = StepRecord(context, self.task, step, self.item_index)
         self._agent = self.agent or Agent(step.id, instructions="")
@@ -148,11 +148,6 @@ class StepExecutor:
     def stream(self) -> AsyncGenerator[RunEvent]:
         """Do as `execute` does, and yield every event of the run."""
         return executor.stream(self, self._observer)
-
-    @property
-    def event_errors(self) -> int:
-        """The number of times *on_event* raised."""
-        return self._observer.errors
 
     async def run(self) -> Any:
         """Execute the step and return its result; raise StepFailed or RunCancelled."""

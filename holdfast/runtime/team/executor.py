@@ -14,7 +14,7 @@ from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import ExecutionEvent, TeamUpdate
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.run_events import Observer, OnEvent
+from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.steps.executor import MEMORY_BUDGET
 from holdfast.runtime.steps.tools import Toolbox
 from holdfast.runtime.team.board import TaskBoard
@@ -243,7 +243,7 @@ class TeamExecutor:
         keep_open: bool = False,
         on_event: OnEvent | None = None,
     ) -> None:
-        self._observer = Observer(on_event)
+        self._observer = observer_of(on_event)
         self._plan = TeamPlan(
             objective=objective,
             strategy=strategy,
@@ -275,11 +275,6 @@ class TeamExecutor:
     def stream(self) -> AsyncGenerator[RunEvent]:
         """Do as `execute` does, and yield every event of the run."""
         return executor.stream(self, self._observer)
-
-    @property
-    def event_errors(self) -> int:
-        """The number of times *on_event* raised."""
-        return self._observer.errors
 
     async def run(self) -> TeamResult:
         """Execute it and return the result, however it ended; raise RunCancelled."""
