@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 
 from holdfast.ground.errors import HoldfastError, InvalidInput, RunCancelled, RunFailed
 from holdfast.memories.run.listeners import RunMemoryEvent
-from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.event import Reason, RunEvent
 from holdfast.memories.run.records.record import NAME_MOST
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import EventFacts, ExecutionEvent, MemoryUpdate, RunUpdate
@@ -45,7 +45,7 @@ class ExecutionOutcome(Struct, frozen=True, kw_only=True):
 
     state: Literal["completed", "failed"]
     result: Any = None
-    reason: str | None = None
+    reason: Reason | None = None
     detail: str | None = None
     failure: HoldfastError | None = None
     completed: tuple[str, ...] = ()

@@ -241,7 +241,7 @@ async def test_a_plan_that_could_not_be_made_is_said() -> None:
 
     assert event.event == "failed"
     assert agent.error is not None
-    assert agent.error.reason == "no_answer"
+    assert agent.error.reason == "model_error"
     assert "no line" in agent.error.message
 
 

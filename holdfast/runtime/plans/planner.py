@@ -36,7 +36,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from holdfast.ground.errors import InvalidInput, InvalidPlan, PlanningFailed
 from holdfast.ground.json_values import JSON
-from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.event import Reason, RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, named
 from holdfast.runtime.context import Context, model_of
@@ -403,7 +403,8 @@ class TaskPlanner:
         self._max_calls, self._approve = max_calls, approve
         self._draft = self._new_draft()
         self.messages: list[ModelMessage] = []
-        self._revisions, self._reason = 0, "rejected"
+        self._revisions = 0
+        self._reason: Reason = "rejected"
         self.plan: TaskPlan | None = None
         self.error: PlanningFailed | None = None
 
@@ -555,7 +556,7 @@ class TaskPlanner:
         )
         return False
 
-    def _failed(self, why: str, reason: str = "rejected") -> PlanningFailed:
+    def _failed(self, why: str, reason: Reason = "rejected") -> PlanningFailed:
         draft, self._reason = self._draft, reason
         return PlanningFailed(why, problems=draft.problems, tasks=[task.id for task in draft.tasks])
 
