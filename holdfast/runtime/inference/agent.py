@@ -1,8 +1,9 @@
 """`Agent`: run it, stream it, export it to pydantic-ai."""
 
 import asyncio
+import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self, TypedDict, Unpack
@@ -17,7 +18,7 @@ from holdfast.ground.errors import HoldfastError, InvalidInput, NoAgentEnabled
 from holdfast.ground.ids import Ids
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.state.history import View
-from holdfast.memories.state.result import NO_USAGE, InferenceResult, result_id
+from holdfast.memories.state.result import NO_USAGE, InferenceResult, Usage, result_id
 from holdfast.memories.state.run_records import RunRecord
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import ThreadMessage, checked_id_or_none, message_id
@@ -34,11 +35,14 @@ from holdfast.runtime.inference.run_types import (
     RunEnd,
     check_most,
     failure,
+    internal,
     no_model,
 )
 from holdfast.runtime.mcp import close, connect, kept
 from holdfast.runtime.run_events import OnEvent, Sink, Telling, followed
 from holdfast.runtime.tools import equipped
+
+log = logging.getLogger(__name__)
 
 
 class HistoryFailed(Exception):
@@ -157,6 +161,37 @@ class Remembering:
         except Exception as error:
             # A user's history may raise anything; the run ends with it as the cause.
             raise HistoryFailed(method) from error
+
+
+async def store_end(
+    keepers: Iterable[Remembering], record: Callable[[bool], RunRecord]
+) -> RunEnd | None:
+    """Store the end of a run with all *keepers*; return the end by one that failed, or None.
+
+    One that fails keeps none of the others from storing it. *record* returns the record, whole or,
+    where a part of it is invalid, without its extras and details.
+    """
+    broken: RunEnd | None = None
+    try:
+        made = record(True)
+    except InvalidInput:
+        log.warning("the record of a run is stored without its details", exc_info=True)
+        made = record(False)
+    for each in keepers:
+        try:
+            await each.end(made)
+        except HistoryFailed as error:
+            log.warning("the end of the run %s was not stored", made.id, exc_info=error)
+            broken = error.ending
+    return broken
+
+
+async def tell_end(run: Run, ending: RunEnd, usage: Usage, dropped: Sequence[str] = ()) -> None:
+    """Emit the end of *run*; a reader that fails is logged."""
+    try:
+        await run.tell_end(ending, usage, dropped)
+    except Exception:
+        log.exception("the end of the run %s was not emitted", run.id)
 
 
 async def keep(
@@ -384,6 +419,8 @@ class Alone:
         )
         self.ending = RunEnd()
         self._used = NO_USAGE
+        self._begun = self._over = False
+        self._result: InferenceResult | None = None
         self._remembering = Remembering(
             getattr(self._network, "history", None) or agent.history,
             run_id=id,
@@ -395,6 +432,20 @@ class Alone:
 
     async def made(self) -> InferenceResult:
         """Run the call and return the result; raise what prevents its start."""
+        try:
+            return await self._made()
+        except GeneratorExit:
+            raise
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            await self._finish(RunEnd("cancelled", "its task was cancelled"))
+            raise
+        except BaseException as error:
+            if isinstance(error, HoldfastError) and (self._over or not self._begun):
+                raise
+            await self._finish(internal(error))
+            return self._without_answer()
+
+    async def _made(self) -> InferenceResult:
         run = self.run
         try:
             await self._check()
@@ -405,6 +456,7 @@ class Alone:
             await self._remembering.begin(self._started_at, self._name)
         except (HookFailed, HistoryFailed) as error:
             return await self._never_begun(error)
+        self._begun = True
         self._telling.thread_id = run.state.thread_id
         unwatch = self._telling.watch(run.state)
         try:
@@ -443,7 +495,7 @@ class Alone:
 
     async def _keep(self, call: AgentCall) -> None:
         if call.result is not None:
-            self._used = call.result.usage
+            self._result, self._used = call.result, call.result.usage
 
         async def remembering() -> Remembering:
             return self._remembering
@@ -451,27 +503,33 @@ class Alone:
         self.ending = await keep(self.run, call, remembering) or call.ending
 
     async def _finish(self, ending: RunEnd) -> None:
-        """Store the end of the run in the history, and emit it."""
-        run = self.run
-        record = RunRecord(
-            id=run.id,
-            network=self._name,
-            thread_id=run.state.thread_id,
-            status=ending.status,
-            stop_reason=ending.reason,
-            stop_detail=ending.detail or None,
-            error=ending.error(),
-            usage=self._used,
-            calls=len(run.results),
-            started_at=self._started_at,
-            ended_at=run.clock.now(),
-        )
+        """Store the end of the run in the history, and emit it, once."""
+        if self._over:
+            return
+        run, self.ending, self._over = self.run, ending, True
+        ended_at = run.clock.now()
+
+        def record(whole: bool) -> RunRecord:
+            return RunRecord(
+                id=run.id,
+                network=self._name,
+                thread_id=run.state.thread_id,
+                status=ending.status,
+                stop_reason=ending.reason,
+                stop_detail=ending.detail if whole and ending.detail else None,
+                error=ending.error(),
+                usage=self._used,
+                calls=len(run.results),
+                started_at=self._started_at,
+                ended_at=ended_at,
+            )
+
         try:
-            await self._remembering.end(record)
-        except HistoryFailed as failed:
-            if ending.status == "completed":
-                self.ending = ending = failed.ending
-        await run.tell_end(ending, self._used)
+            broken = await store_end([self._remembering] if self._begun else (), record)
+            if broken and ending.status == "completed":
+                self.ending = broken
+        finally:
+            await tell_end(run, self.ending, self._used)
 
     async def _never_begun(self, error: HookFailed | HistoryFailed) -> InferenceResult:
         """Return an empty result: a hook or the history failed before anything ran."""
@@ -481,7 +539,14 @@ class Alone:
         else:
             self.ending = error.ending
         self._telling.thread_id = run.state.thread_id
-        await run.tell_end(self.ending, self._used)
+        await tell_end(run, self.ending, self._used)
+        return self._without_answer()
+
+    def _without_answer(self) -> InferenceResult:
+        """Return the result of a run that ended beside its call, with what that call said."""
+        run, error = self.run, self.ending.error()
+        if self._result is not None:
+            return self._result.replace(stop_reason=self.ending.reason, error=error)
         return InferenceResult(
             agent=self._agent.name,
             input=run.input,
@@ -490,7 +555,7 @@ class Alone:
             stop_reason=self.ending.reason,
             run_id=run.id,
             index=0,
-            error=self.ending.error(),
+            error=error,
         )
 
     def _state_of_network(self) -> NetworkState:

@@ -1,5 +1,6 @@
 """Types of one run of an agent: the run, its end, its record."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,6 +18,8 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.inference.messages import whole
 from holdfast.runtime.run_events import Telling
+
+log = logging.getLogger(__name__)
 
 MAX_ITER = 20
 """Default limit of requests in one call."""
@@ -54,7 +57,29 @@ class RunEnd(Struct, frozen=True):
         """Return the class name and message of the exception, or None."""
         if self.cause is None:
             return None
-        return {"name": type(self.cause).__name__, "message": whole(str(self.cause))}
+        return {"name": type(self.cause).__name__, "message": _shown(self.cause, ERROR_MOST)}
+
+
+ERROR_MOST: Final = 10_000
+"""Characters of an exception's message in a record."""
+INTERNAL_MOST: Final = 500
+"""Characters of it in the detail of an end that nothing foresaw."""
+
+
+def internal(error: BaseException) -> RunEnd:
+    """Return the end of a run by *error*, which nothing foresaw; its traceback is logged."""
+    log.error("a run ended by %s", type(error).__name__, exc_info=error)
+    detail = f"{type(error).__name__}: {_shown(error, INTERNAL_MOST)}"
+    return RunEnd("internal", detail, error)
+
+
+def _shown(error: BaseException, most: int) -> str:
+    """Return the message of *error*, of at most *most* characters."""
+    try:
+        text = whole(str(error))
+    except Exception:  # noqa: BLE001 - an exception may fail to say what it is
+        text = ""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 @dataclass(kw_only=True, eq=False)

@@ -1,16 +1,17 @@
 """The loop of a network run: call the router, call an agent, until the end."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import cast
 
 from holdfast.ground.errors import HoldfastError, NoAgentEnabled, NoRouter
 from holdfast.memories.run.records.event import REASONS, Reason
 from holdfast.memories.state.run_records import RunRecord
-from holdfast.runtime.inference.agent import Agent, HistoryFailed, keep
+from holdfast.runtime.inference.agent import Agent, HistoryFailed, keep, store_end, tell_end
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
-from holdfast.runtime.inference.run_types import RunEnd, no_model
+from holdfast.runtime.inference.run_types import RunEnd, internal, no_model
 from holdfast.runtime.mcp import require
 from holdfast.runtime.metrics import ROUTER_CALLS
 from holdfast.runtime.networks.route import BadRoute, Interrupted, known
@@ -49,30 +50,40 @@ async def made(run: NetworkExecution, router: AnyRouter | None) -> NetworkRun:
 
 
 async def _ended(run: NetworkExecution, given: AnyRouter | None) -> None:
+    """Run to the end; raise what prevents its start, and a cancellation of its task."""
     run.begin_time()
-    begun = False
-    unwatch: Callable[[], None] | None = None
     try:
-        router = await _checked(run, given)
-        if run.options.data:
-            run.state.data.update(run.options.data)
-        if await _over_before(run):
-            return
-        await run.remembering.begin(run.started_at, run.network.name)
-        begun, unwatch = True, run.events.watch(run.state)
+        await _worked(run, given)
+    except Over as over:
+        await _finish(run, over.ending)
+    except HistoryFailed as error:
+        await _finish(run, error.ending)
+    except GeneratorExit:
+        raise
+    except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+        await _finish(run, RunEnd("cancelled", "its task was cancelled"))
+        raise
+    except BaseException as error:
+        if isinstance(error, HoldfastError) and not run.begun:
+            raise
+        await _finish(run, internal(error))
+
+
+async def _worked(run: NetworkExecution, given: AnyRouter | None) -> None:
+    """Start the run and do its rounds; return if it has ended before."""
+    router = await _checked(run, given)
+    if run.options.data:
+        run.state.data.update(run.options.data)
+    if await _over_before(run):
+        return
+    await run.remembering.begin(run.started_at, run.network.name)
+    run.begun, unwatch = True, run.events.watch(run.state)
+    try:
         data = {"input": run.input, "thread_id": run.state.thread_id}
         await run.tell("run.started", data, agent=None)
         await _rounds(run, router)
-    except Over as over:
-        await _finish(run, over.ending, begun=begun)
-    except HistoryFailed as error:
-        await _finish(run, error.ending, begun=begun)
-    except asyncio.CancelledError:
-        await _finish(run, RunEnd("cancelled", "its task was cancelled"), begun=begun)
-        raise
     finally:
-        if unwatch is not None:
-            unwatch()
+        unwatch()
 
 
 async def _checked(run: NetworkExecution, router: AnyRouter | None) -> AnyRouter:
@@ -237,33 +248,32 @@ async def _keep(run: NetworkExecution, call: AgentCall) -> RunEnd | None:
     return await keep(run, call, lambda: run.remembering_of(call.agent))
 
 
-async def _finish(run: NetworkExecution, ending: RunEnd, *, begun: bool) -> None:
+async def _finish(run: NetworkExecution, ending: RunEnd) -> None:
     """Store the end of the run in the history, and emit it even if cancelled again."""
     run.queue.close()
     run.ended_at, run.ending = run.clock.now(), ending
     try:
-        for each in run.keepers if begun else ():
-            await each.end(_record(run, ending))
-    except HistoryFailed as error:
-        if ending.status == "completed":
-            run.ending = error.ending
+        record = partial(_record, run, ending)
+        broken = await store_end(run.keepers if run.begun else (), record)
+        if broken and ending.status == "completed":
+            run.ending = broken
     finally:
         count_run(run)
-        await run.tell_end(run.ending, run.used(), run.queue.dropped)
+        await tell_end(run, run.ending, run.used(), run.queue.dropped)
 
 
-def _record(run: NetworkExecution, ending: RunEnd) -> RunRecord:
+def _record(run: NetworkExecution, ending: RunEnd, whole: bool) -> RunRecord:
     return RunRecord(
         id=run.id,
         network=run.network.name,
         thread_id=run.state.thread_id,
         status=ending.status,
         stop_reason=ending.reason,
-        stop_detail=ending.detail or None,
+        stop_detail=ending.detail if whole and ending.detail else None,
         error=ending.error(),
         usage=run.used(),
         calls=run.calls,
         started_at=run.started_at,
         ended_at=run.ended_at,
-        extras=run.handle.aside(),
+        extras=run.handle.aside() if whole else {},
     )

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, cast
 
 from msgspec import Struct
 
-from holdfast.ground.errors import AgentNameTaken, Conflict, InvalidInput
+from holdfast.ground.errors import AgentNameTaken, Conflict, InvalidInput, shortened
 from holdfast.runtime.inference.agent import Agent
 
 AgentOrName: TypeAlias = Agent | str
@@ -201,7 +201,8 @@ class AgentQueue:
 
 
 def _name(given: AgentOrName) -> str:
-    return given if isinstance(given, str) else given.name
+    # What was scheduled is only checked when its turn comes.
+    return given if isinstance(given, str) else getattr(given, "name", shortened(given))
 
 
 class Interrupted(Exception):

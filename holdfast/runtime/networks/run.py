@@ -320,6 +320,7 @@ class NetworkExecution(Run):
         self.router_calls: list[InferenceResult] = []
         self.skipped: list[tuple[str, str]] = []
         self.recorded_usage: Usage | None = None
+        self.begun = False
         self.ending: RunEnd | None = None
         self.ended_at: datetime | None = None
         self.current: str | None = None

@@ -9,9 +9,18 @@ from runtime.calling.asked import Heard, agent, model_of, of, said
 from holdfast.ground.errors import InvalidInput, NoAgentEnabled, RunFailed
 from holdfast.memories.state import history
 from holdfast.memories.state import history as messages
+from holdfast.memories.state.message import StateLimits
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
-from holdfast.runtime import AgentHooks, AgentStart, InMemoryHistory, ToolContext, UserMessage
+from holdfast.runtime import (
+    AgentHooks,
+    AgentStart,
+    HistoryContext,
+    InMemoryHistory,
+    RunEvent,
+    ToolContext,
+    UserMessage,
+)
 from holdfast.testing.scripted import call
 
 pytestmark = pytest.mark.anyio
@@ -405,3 +414,49 @@ async def test_what_there_was_before_a_hook_raised_is_kept() -> None:
         await ada.run("Go.", state=state)
 
     assert [(each.text, each.stop_reason) for each in state.results] == [("Done.", "hook")]
+
+
+async def test_a_run_cancelled_while_its_start_is_told_is_stored_as_cancelled() -> None:
+    inside = asyncio.Event()
+
+    async def stall(event: RunEvent) -> None:
+        if event.type == "run.started":
+            inside.set()
+            await asyncio.Event().wait()
+
+    history = InMemoryHistory()
+    task = asyncio.create_task(
+        agent(["Done."], history=history).run("Go.", run_id="run_1", on_event=stall)
+    )
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    record = history.get_run(HistoryContext(run_id="run_1"))
+    assert record is not None
+    assert record.status == "cancelled"
+
+
+async def test_what_nothing_foresaw_ends_an_agents_run_as_internal_too() -> None:
+    history, state = InMemoryHistory(), NetworkState(limits=StateLimits(result_bytes=100))
+    heard = Heard()
+
+    result = await agent(["Done."], history=history).run(
+        "Go.", state=state, on_event=heard, raises=False, run_id="run_1"
+    )
+
+    assert (result.stop_reason, result.text, heard.types[-1]) == ("internal", "Done.", "run.failed")
+    record = history.get_run(HistoryContext(run_id="run_1"))
+    assert record is not None
+    assert (record.status, record.stop_reason) == ("failed", "internal")
+    assert (record.stop_detail or "").startswith("LimitExceeded: ")
+
+
+async def test_an_agents_run_that_ends_as_internal_raises_unless_told_otherwise() -> None:
+    state = NetworkState(limits=StateLimits(result_bytes=100))
+
+    with pytest.raises(RunFailed) as raised:
+        await agent(["Done."]).run("Go.", state=state)
+
+    assert raised.value.stop_reason == "internal"

@@ -22,6 +22,7 @@ from holdfast.ground.errors import (
 )
 from holdfast.ground.events import Event
 from holdfast.memories.state.history import View
+from holdfast.memories.state.message import StateLimits
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import (
     AgentHooks,
@@ -450,6 +451,118 @@ async def test_a_failed_run_raises_and_is_in_what_it_raises(reason: str) -> None
         await ends()[reason].run("Go.", timeout=timeout)
 
     assert raised.value.stop_reason == run_of(raised.value).stop_reason == reason
+
+
+class Odd(BaseException):
+    """What no code expects, and which cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def explode_oddly(_: Any) -> None:
+    raise Odd
+
+
+TIGHT = StateLimits(result_bytes=100)
+
+
+@pytest.mark.parametrize(
+    ("options", "router", "detail"),
+    [
+        ({"state": NetworkState(limits=TIGHT)}, None, "LimitExceeded: result_bytes of res_"),
+        ({}, explode_oddly, "Odd: "),
+    ],
+)
+async def test_what_nothing_foresaw_ends_a_run_as_internal_and_its_record_too(
+    options: dict[str, Any], router: Any, detail: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard, history = Heard(), InMemoryHistory()
+    desk = network(agent("ada"), router=router, history=history)
+
+    run = await desk.run("Go.", on_event=heard, raises=False, **options)
+
+    assert (run.status, run.stop_reason) == ("failed", "internal")
+    assert (run.stop_detail or "").startswith(detail)
+    assert [each for each in heard.types if each in TERMINAL] == ["run.failed"] == heard.types[-1:]
+    record = history.get_run(HistoryContext(run_id=run.id))
+    assert record is not None
+    assert (record.status, record.stop_reason) == ("failed", "internal")
+    assert detail.partition(":")[0] in caplog.text
+    assert "Traceback" in caplog.text
+
+
+async def test_an_internal_end_says_five_hundred_characters_and_is_a_failed_run() -> None:
+    class Long(BaseException):
+        """What no code expects, at length."""
+
+    def explode_at_length(_: Any) -> None:
+        raise Long("x" * 5_000)
+
+    with pytest.raises(RunFailed) as raised:
+        await network(agent("ada"), router=explode_at_length).run("Go.")
+
+    assert run_of(raised.value).stop_detail == f"Long: {'x' * 499}…"
+    assert isinstance(raised.value.__cause__, Long)
+
+
+async def test_a_failure_before_a_run_begins_is_returned_with_raises_off() -> None:
+    class Broken(dict[str, Any]):
+        """Values that cannot be read."""
+
+        def __iter__(self) -> Any:
+            raise RuntimeError("boom")
+
+        keys = items = __iter__
+
+    run = await network(agent("ada")).run("Go.", data=Broken(a=1), raises=False)
+
+    assert (run.stop_reason, run.stop_detail) == ("internal", "RuntimeError: boom")
+
+
+async def test_a_record_whose_detail_cannot_be_stored_is_stored_without_it() -> None:
+    def finish(ctx: ToolContext) -> str:
+        ctx.network.stop("\ud800")
+        return "ok"
+
+    history = InMemoryHistory()
+    ada = agent("ada", [call("finish"), "Solved."], tools=[finish])
+
+    run = await network(ada, history=history).run("Go.")
+
+    record = history.get_run(HistoryContext(run_id=run.id))
+    assert record is not None
+    assert (record.status, record.stop_reason, record.stop_detail) == ("completed", "done", None)
+
+
+async def test_one_history_that_fails_at_the_end_keeps_no_other_from_it() -> None:
+    class Failing(InMemoryHistory):
+        """A history that cannot store an end."""
+
+        def end_run(self, ctx: HistoryContext, summary: object) -> None:
+            raise OSError(f"{ctx.run_id} cannot be stored as {summary}")
+
+    bad, good = Failing(), InMemoryHistory()
+
+    run = await network(agent("ada", history=bad), agent("bob", history=good)).run(
+        "Go.", raises=False
+    )
+
+    record = good.get_run(HistoryContext(run_id=run.id))
+    assert record is not None
+    assert (record.status, run.stop_reason) == ("completed", "history")
+
+
+async def test_what_is_scheduled_and_is_no_agent_is_the_routers_failure() -> None:
+    def plan(ctx: ToolContext) -> str:
+        ctx.network.schedule(5)
+        return "ok"
+
+    ada = agent("ada", [call("plan"), "Planned."], tools=[plan])
+
+    run = await network(ada).run("Go.", raises=False)
+
+    assert (run.stop_reason, run.stop_detail) == ("router", "must be agents or their names")
 
 
 async def test_a_hook_that_stops_one_agent_lets_the_run_go_on() -> None:
