@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, TypeGuard, TypeVar
+from typing import Final, TypeGuard, TypeVar, cast
 
 import msgspec
 
@@ -26,6 +26,11 @@ def is_whole(given: object, least: int = 0, most: float = math.inf) -> TypeGuard
 def is_number(given: object) -> TypeGuard[int | float]:
     """Return whether *given* is a number; True and False are none."""
     return isinstance(given, int | float) and not isinstance(given, bool)
+
+
+def listed(names: Iterable[T]) -> tuple[T, ...]:
+    """Return *names*; one text is that name alone."""
+    return (cast("T", names),) if isinstance(names, str) else tuple(names)
 
 
 def is_list(given: object) -> TypeGuard[Iterable[object]]:

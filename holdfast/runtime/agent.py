@@ -18,6 +18,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset
 
 from holdfast.ground.errors import InvalidInput, ToolNameTaken
+from holdfast.ground.validation import listed
 from holdfast.memories.state.history import Message
 from holdfast.memories.state.result import InferenceResult
 from holdfast.runtime.history import History
@@ -135,10 +136,11 @@ class AgentSpec:
     hooks: AgentHooks | None = None
     history: History | None = None
     role: str | None = None
-    skills: tuple[str, ...] = ()
+    skills: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        object.__setattr__(self, "skills", listed(self.skills))
         text: object = self.instructions
         if not isinstance(text, str) and not callable(text):
             raise InvalidInput("instructions", "must be text or a function of the run", given=text)

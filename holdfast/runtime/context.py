@@ -17,7 +17,7 @@ from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput, NoModel, NotFound
 from holdfast.ground.ids import Ids
 from holdfast.ground.text import encoded
-from holdfast.ground.validation import check_one_of
+from holdfast.ground.validation import check_one_of, listed
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
@@ -236,6 +236,7 @@ class Context:
         The memory starts with the entries of the keys *inherit*. The copy is cancelled with this
         run, not the other way round. Raise NotFound for a key that does not exist.
         """
+        inherit = listed(inherit)
         missing = next((key for key in inherit if not self.memory.has(key)), None)
         if missing is not None:
             raise NotFound("run entry", missing)

@@ -96,6 +96,9 @@ def _schema(*, least: int, most: int) -> Schema:
 
 Mode = Literal["loop", "plan", "multi-agent"]
 
+IN_A_LOOP, IN_A_STEP, IN_A_TURN = 20, 10, 5
+"""Requests in a loop, in one step of a plan, in one turn of a team, unless a number is set."""
+
 _NOT_ALLOWED: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 Part: TypeAlias = StepExecutor | TaskPlanner | ParallelTaskExecutor | TeamExecutor
@@ -118,8 +121,7 @@ class MultiModeSpec:
     plan: TaskPlan | None = None
     task: Task | None = None
     strategy: Strategy = "coordinator"
-    max_iterations: int = 20
-    max_step_iterations: int = 10
+    max_iterations: int | None = None
     max_sub_agents: int = 3
     checkpoint: Checkpoints | None = None
     on_event: OnEvent | None = None
@@ -137,6 +139,10 @@ class MultiModeSpec:
     def id(self) -> str:
         """The name as the id of a step."""
         return _NOT_ALLOWED.sub("_", self.name).strip("_")[:ID_LENGTH] or "agent"
+
+    def iterations(self, usual: int) -> int:
+        """Return the limit of requests in one step or turn, *usual* if none is set."""
+        return usual if self.max_iterations is None else self.max_iterations
 
     @property
     def least_agents(self) -> int:
@@ -243,7 +249,7 @@ class ModeRun:
             toolsets=agent.toolsets,
             system_prompt=agent.system_prompt,
             upstream_memory_keys=[keys.input(name) for name in self._inputs],
-            max_iterations=agent.max_iterations,
+            max_iterations=agent.iterations(IN_A_LOOP),
         )
 
     def _planner(self) -> TaskPlanner:
@@ -270,7 +276,7 @@ class ModeRun:
             toolsets=agent.toolsets,
             inputs=self._inputs,
             system_prompt=agent.system_prompt,
-            max_step_iterations=agent.max_step_iterations,
+            max_iterations=agent.iterations(IN_A_STEP),
             checkpoint=agent.checkpoint,
         )
 
@@ -289,7 +295,7 @@ class ModeRun:
             model=model_of(self.context, model=agent.model),
             system_prompt=agent.system_prompt,
             upstream_memory_keys=[keys.input(name) for name in self._inputs],
-            max_iterations=agent.max_iterations,
+            max_iterations=agent.iterations(IN_A_LOOP),
             accept_result=refused,
         )
 
@@ -304,6 +310,7 @@ class ModeRun:
             model=agent.model,
             tools=agent.tools,
             toolsets=agent.toolsets,
+            max_iterations=agent.iterations(IN_A_TURN),
         )
 
     def _objective(self) -> str:
@@ -337,7 +344,9 @@ class MultiModeAgent(MultiModeSpec):
     - `multi-agent`: *agents* work as a team by *strategy*; without any, a model designs at most
       *max_sub_agents*. *output_schema* is in the team's objective; nothing checks its result.
 
-    Afterwards `get_results()` is the result, None where `error` gives the reason.
+    *max_iterations* limits the requests of the loop (20), of each step of the plan (10), of each
+    turn of the team (5). Afterwards `get_results()` is the result, None where `error` gives the
+    reason.
     """
 
     _run: ModeRun | None = field(default=None, init=False)

@@ -16,6 +16,7 @@ from holdfast.ground.errors import (
     StepFailed,
     TaskFailed,
 )
+from holdfast.ground.validation import listed
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import TITLE_CHARS
 from holdfast.memories.run.records.event import RunEvent
@@ -57,12 +58,12 @@ class AgentStepNode:
         """The names of the executor's tools it uses; None for all of them."""
         if self.tools is None:
             return None
-        return [each for each in self.tools if isinstance(each, str)]
+        return [each for each in listed(self.tools) if isinstance(each, str)]
 
     @property
     def own(self) -> list[AnyTool]:
         """The tools it brings itself."""
-        return [each for each in self.tools or () if not isinstance(each, str)]
+        return [each for each in listed(self.tools or ()) if not isinstance(each, str)]
 
     def step(self) -> Step:
         """Return the node as a new step."""

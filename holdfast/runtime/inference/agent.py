@@ -29,7 +29,7 @@ from holdfast.runtime.history import History, HistoryContext, asked, has_any
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import (
-    MAX_ITER,
+    MAX_ITERATIONS,
     MAX_TOOL_ERRORS,
     Run,
     RunEnd,
@@ -252,15 +252,15 @@ class AgentRunArguments(TypedDict, total=False):
     """Options for calling an agent by itself; all may be left out.
 
     *model* goes before the agent's own, *network*'s default after it. The result is appended to
-    *state*: a state, its JSON text or its dict; a new one unless given. *max_iter* bounds requests
-    (None: no bound), *timeout* seconds. With the *run_id* of a run that its thread holds nothing is
-    run again. A failed run raises RunFailed, unless *raises* is False.
+    *state*: a state, its JSON text or its dict; a new one unless given. *max_iterations* bounds the
+    requests (None: no bound), *timeout* seconds. With the *run_id* of a run that its thread holds
+    nothing is run again. A failed run raises RunFailed, unless *raises* is False.
     """
 
     model: AnyModel | None
     network: Any
     state: NetworkState | str | dict[str, Any] | None
-    max_iter: int | None
+    max_iterations: int | None
     thread_id: str | None
     run_id: str | None
     timeout: float | None
@@ -275,7 +275,7 @@ class AgentRunOptions(Struct, frozen=True, kw_only=True):
     model: AnyModel | None = None
     network: Any = None
     state: Any = None
-    max_iter: int | None = MAX_ITER
+    max_iterations: int | None = MAX_ITERATIONS
     thread_id: str | None = None
     run_id: str | None = None
     timeout: float | None = None
@@ -355,7 +355,7 @@ async def run_alone(
     sink: Sink | None = None,
 ) -> InferenceResult:
     """Call *agent* with *input* and return the result."""
-    check_most("max_iter", options.max_iter)
+    check_most("max_iterations", options.max_iterations)
     alone = Alone(agent, user_message(input), options, sink)
     result = await alone.made()
     if options.raises and alone.ending.status == "failed":
@@ -478,7 +478,9 @@ class Alone:
 
     async def _called(self) -> InferenceResult:
         options = self._options
-        call = AgentCall(self._agent, self.run, max_iter=options.max_iter, timeout=options.timeout)
+        call = AgentCall(
+            self._agent, self.run, max_iterations=options.max_iterations, timeout=options.timeout
+        )
         await self.run.tell("agent.started", {"index": 0}, agent=self._agent.name)
         try:
             result = await call.made()

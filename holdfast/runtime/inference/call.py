@@ -67,7 +67,7 @@ from holdfast.runtime.inference.request import (
     system_text,
 )
 from holdfast.runtime.inference.run_types import (
-    MAX_ITER,
+    MAX_ITERATIONS,
     Run,
     RunEnd,
     check_most,
@@ -84,17 +84,17 @@ working: ContextVar[tuple[str, str, str] | None] = ContextVar("working", default
 class CallPolicy:
     """The policy of one call of *agent* in *run*, and the outcomes of its tool calls.
 
-    `answers` are the outcomes by request and call id. At most *max_iter* requests are made.
+    `answers` are the outcomes by request and call id. At most *max_iterations* requests are made.
     """
 
     begin: AgentRequest
 
-    def __init__(self, agent: AgentSpec, run: Run, *, max_iter: int | None) -> None:
+    def __init__(self, agent: AgentSpec, run: Run, *, max_iterations: int | None) -> None:
         self.agent, self.run = agent, run
         self.answers: dict[tuple[int, str], ToolOutcome] = {}
         self.definitions: dict[str, ToolDefinition] = {}
         self.offered: Collection[str] = ()
-        self._max_iter = max_iter
+        self._max_iterations = max_iterations
         self._requested: dict[str, ToolCall] = {}
         self._step = 0
 
@@ -107,7 +107,7 @@ class CallPolicy:
         """Return the reason to end before the next request, or None."""
         if self.errors >= self.run.max_tool_errors:
             return "tool_error"
-        return "max_iterations" if self._step == self._max_iter else None
+        return "max_iterations" if self._step == self._max_iterations else None
 
     def sent(self, prompt: Sequence[Message], history: Sequence[Message]) -> Sent:
         """Return the messages to send for a hook's *prompt* and *history*."""
@@ -335,9 +335,9 @@ def _policy(ctx: RunContext[AgentLoop]) -> CallPolicy:
 class AgentCall:
     """One call of *agent* in *run*; `made` runs it once.
 
-    Its result is number *index* of the run. At most *max_iter* requests are made, None being no
-    limit, within *timeout* seconds. When it is over, `result` is its result and `ending` the
-    reason; both exist also after a cancellation.
+    Its result is number *index* of the run. At most *max_iterations* requests are made, None
+    being no limit, within *timeout* seconds. When it is over, `result` is its result and `ending`
+    the reason; both exist also after a cancellation.
     """
 
     def __init__(
@@ -346,15 +346,15 @@ class AgentCall:
         run: Run,
         *,
         index: int = 0,
-        max_iter: int | None = MAX_ITER,
+        max_iterations: int | None = MAX_ITERATIONS,
         timeout: float | None = None,
     ) -> None:
-        check_most("max_iter", max_iter)
+        check_most("max_iterations", max_iterations)
         self.agent, self.run = agent, run
         self.ending = RunEnd()
         self.result: InferenceResult | None = None
         self._timeout, self._omitted = timeout, len(run.omitted)
-        self._policy = CallPolicy(agent, run, max_iter=max_iter)
+        self._policy = CallPolicy(agent, run, max_iterations=max_iterations)
         scope = LoopScope(
             agent=agent,
             run=run.handle,

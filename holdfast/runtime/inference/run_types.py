@@ -21,7 +21,7 @@ from holdfast.runtime.run_events import Telling
 
 log = logging.getLogger(__name__)
 
-MAX_ITER = 20
+MAX_ITERATIONS = 20
 """Default limit of requests in one call."""
 MAX_TOOL_ERRORS = 20
 """Default limit of tool errors in one call."""

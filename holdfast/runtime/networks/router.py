@@ -23,7 +23,7 @@ from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
-from holdfast.runtime.inference.run_types import MAX_ITER, Run, RunEnd
+from holdfast.runtime.inference.run_types import MAX_ITERATIONS, Run, RunEnd
 from holdfast.runtime.networks.route import (
     AgentRoster,
     AnyRoute,
@@ -256,8 +256,10 @@ async def _consulted(run: NetworkExecution, router: RoutingAgent) -> InferenceRe
     requests = sum(each.usage.requests for each in run.router_calls)
     if most is not None and requests >= most:
         raise BadRoute(f"it made {requests} requests, the most allowed")
-    bound = MAX_ITER if most is None else min(MAX_ITER, most - requests)
-    call = AgentCall(router.agent, _consulting(run), index=len(run.router_calls), max_iter=bound)
+    bound = MAX_ITERATIONS if most is None else min(MAX_ITERATIONS, most - requests)
+    call = AgentCall(
+        router.agent, _consulting(run), index=len(run.router_calls), max_iterations=bound
+    )
     try:
         await call.made()
     finally:

@@ -17,6 +17,7 @@ from holdfast.ground.errors import (
 )
 from holdfast.ground.errors import PlanFailed as Failed
 from holdfast.ground.json_values import JSON
+from holdfast.ground.validation import listed
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.records.event import RunEvent
@@ -62,7 +63,7 @@ class TaskExecutor:
         upstream_memory_keys: Sequence[str] = (),
         final_step_id: str | None = None,
         max_steps: int = 50,
-        max_step_iterations: int = 10,
+        max_iterations: int = 10,
         step_token_budget: int = 120_000,
         on_event: OnEvent | None = None,
     ) -> None:
@@ -86,13 +87,13 @@ class TaskExecutor:
             tools=tools,
             toolsets=toolsets,
             system_prompt=system_prompt,
-            max_iterations=max_step_iterations,
+            max_iterations=max_iterations,
             token_budget=step_token_budget,
         )
         self._work = TaskWork(
             task,
             first,
-            upstream=tuple(upstream_memory_keys),
+            upstream=listed(upstream_memory_keys),
             finish=final_step_id or task.steps[-1].id,
             max_steps=max_steps,
         )
@@ -291,7 +292,7 @@ class ParallelTaskExecutor:
         toolsets: Sequence[AnyToolset] = (),
         inputs: Mapping[str, JSON] | None = None,
         system_prompt: str | None = None,
-        max_step_iterations: int = 10,
+        max_iterations: int = 10,
         max_steps: int | None = None,
         max_concurrency: int | None = None,
         checkpoint: Checkpoints | None = None,
@@ -313,7 +314,7 @@ class ParallelTaskExecutor:
             tools=tools,
             toolsets=toolsets,
             system_prompt=system_prompt,
-            max_iterations=max_step_iterations,
+            max_iterations=max_iterations,
         )
         if on_mismatch not in ("refuse", "restart"):
             raise InvalidInput("on_mismatch", "must be refuse or restart", given=on_mismatch)

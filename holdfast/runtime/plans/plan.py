@@ -151,6 +151,7 @@ def read(kind: type[T], text: str | bytes, where: str) -> T:
 
 def shaped(kind: type[T], raw: object, where: str) -> T:
     """Return the *kind* in *raw*, decoded JSON, as `read` does."""
+    raw = _current(kind, raw)
     if problems := list(_unknown(kind, raw, where)):
         raise InvalidPlan(problems)
     try:
@@ -159,6 +160,28 @@ def shaped(kind: type[T], raw: object, where: str) -> T:
         what, _, path = str(error).partition(" - at `$")
         place = where + path.rstrip("`")
         raise InvalidPlan([PlanProblem(place, "type", what[:1].lower() + what[1:])]) from error
+
+
+FORMER: Final = {"timeout_s": "timeout"}
+"""Names that plans in JSON may use for fields of a step."""
+
+
+def _current(kind: type, raw: object) -> object:
+    """Return *raw* with the present names of fields, and lists where one name stands alone."""
+    if not isinstance(raw, Mapping):
+        return raw
+    found, hints = dict(cast("Mapping[str, object]", raw)), get_type_hints(kind)
+    for former, name in FORMER.items():
+        if former in found and name in hints and name not in found:
+            found[name] = found.pop(former)
+    for key, value in found.items():
+        inner = [each for each in get_args(hints.get(key)) if is_dataclass(each)]
+        if inner and isinstance(value, list):
+            kinds = cast("list[type]", inner)
+            found[key] = [_current(kinds[0], each) for each in cast("list[object]", value)]
+        elif isinstance(value, str) and key in NAMES:
+            found[key] = [value]
+    return found
 
 
 def _unknown(kind: type, raw: object, where: str) -> Iterator[PlanProblem]:
@@ -189,6 +212,10 @@ Mode = Literal["discover", "process", "aggregate"]
 """How a step uses a list: find it, work on each of its items, or combine them."""
 
 
+NAMES: Final = frozenset({"depends_on", "tools"})
+"""Fields that are lists of names; a text is the list of that name."""
+
+
 @dataclass(kw_only=True)
 class Progress:
     """State of a step or a task, set by its executor; instants in ms since 1970."""
@@ -198,6 +225,9 @@ class Progress:
     blocked_by: list[str] = field(default_factory=list[str], init=False, compare=False)
     started_at: int | None = field(default=None, init=False, compare=False)
     ended_at: int | None = field(default=None, init=False, compare=False)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, [value] if isinstance(value, str) and name in NAMES else value)
 
     @property
     def completed(self) -> bool:
@@ -239,9 +269,9 @@ class Step(Progress):
 
     id: str
     instructions: str
-    depends_on: list[str] = field(default_factory=list[str])
+    depends_on: Sequence[str] = field(default_factory=list[str])
     output_schema: Schema | str | None = None
-    tools: list[str] | None = None
+    tools: Sequence[str] | None = None
     mode: Mode | None = None
     per_item_instructions: str | None = None
     per_item_schema: Schema | str | None = None
@@ -249,7 +279,7 @@ class Step(Progress):
     on_item_error: Literal["fail", "skip"] = "fail"
     max_iterations: int | None = None
     token_budget: int | None = None
-    timeout_s: float | None = None
+    timeout: float | None = None
     retries: int = 0
 
     def to_json(self) -> str:
@@ -270,7 +300,7 @@ class Task(Progress):
     title: str
     steps: list[Step]
     description: str | None = None
-    depends_on: list[str] = field(default_factory=list[str])
+    depends_on: Sequence[str] = field(default_factory=list[str])
 
     def to_json(self) -> str:
         """Return the author's fields as JSON."""
@@ -431,8 +461,8 @@ def _values(step: Step, where: str) -> Iterator[PlanProblem]:
     for name, (value, bound) in least.items():
         if value is not None and value < bound:
             yield PlanProblem(f"{where}.{name}", "value", f"must be at least {bound:g}")
-    if step.timeout_s is not None and not step.timeout_s > 0:
-        yield PlanProblem(f"{where}.timeout_s", "value", "must be more than 0")
+    if step.timeout is not None and not step.timeout > 0:
+        yield PlanProblem(f"{where}.timeout", "value", "must be more than 0")
 
 
 def _needs(step: Step, known: Collection[str], where: str) -> Iterator[PlanProblem]:

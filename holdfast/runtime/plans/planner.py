@@ -36,6 +36,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from holdfast.ground.errors import InvalidInput, InvalidPlan, PlanningFailed
 from holdfast.ground.json_values import JSON
+from holdfast.ground.validation import listed
 from holdfast.memories.run.records.event import Reason, RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, named
@@ -360,7 +361,7 @@ class TaskPlanner:
         inputs: Mapping[str, JSON] | Sequence[str] | None = None,
         output_schema: Schema | str | None = None,
         system_prompt: str | None = None,
-        max_calls: int = 100,
+        max_iterations: int = 100,
         max_failures: int = 3,
         max_tasks: int = 50,
         approve: Approve | None = None,
@@ -376,7 +377,7 @@ class TaskPlanner:
         except BadSchema as error:
             raise InvalidInput("output_schema", str(error)) from error
         self._schema = output_schema
-        self._inputs = tuple(inputs or ())
+        self._inputs = listed(inputs or ())
         self.name, self.title = "planner", objective.strip().splitlines()[0][:TITLE]
         self._new_draft = partial(
             Draft,
@@ -400,7 +401,7 @@ class TaskPlanner:
             if system_prompt and system_prompt.strip()
             else ours
         )
-        self._max_calls, self._approve = max_calls, approve
+        self._max_iterations, self._approve = max_iterations, approve
         self._draft = self._new_draft()
         self.messages: list[ModelMessage] = []
         self._revisions = 0
@@ -453,7 +454,7 @@ class TaskPlanner:
 
     async def _planned(self) -> TaskPlan:
         """Call the model until a plan is finished and approved."""
-        for _ in range(self._max_calls):
+        for _ in range(self._max_iterations):
             await self._answer(await self._ask())
             if self._draft.plan is not None:
                 plan = with_schema(self._draft.plan, self._schema)
@@ -461,7 +462,9 @@ class TaskPlanner:
                     return plan
             elif self._draft.given_up:
                 raise self._failed(f"{self._draft.failures} attempts failed")
-        raise self._failed(f"no plan after {self._max_calls} calls of the model", "max_iterations")
+        raise self._failed(
+            f"no plan after {self._max_iterations} calls of the model", "max_iterations"
+        )
 
     async def _ask(self) -> ModelResponse:
         """Return the model's reply to the messages so far."""

@@ -20,6 +20,7 @@ from holdfast.ground.errors import (
     NotRunnable,
     StepFailed,
 )
+from holdfast.ground.validation import listed
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
@@ -110,6 +111,7 @@ class StepExecutor:
                 raise InvalidInput(limit, "must be at least 1", given=getattr(self, limit))
         self._observer = observer_of(self.on_event)
         context, step = self.context, self.step
+        self.upstream_memory_keys = listed(self.upstream_memory_keys)
         self._record = StepRecord(context, self.task, step, self.item_index)
         self._agent = self.agent or Agent(step.id, instructions="")
         model = self._agent.model or self.model or context.model
@@ -228,7 +230,7 @@ class StepExecutor:
 
     async def _try(self, inbox: Inbox) -> Any:
         """Return the result of one try; raise Stopped if it has none."""
-        seconds = self.step.timeout_s
+        seconds = self.step.timeout
         limit = asyncio.timeout(seconds)
         try:
             async with limit:

@@ -21,7 +21,7 @@ from holdfast.ground.errors import (
 )
 from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import encode
-from holdfast.ground.validation import check_one_of
+from holdfast.ground.validation import check_one_of, listed
 from holdfast.runtime.events import TeamMoment, TeamUpdate
 from holdfast.runtime.team.bus import BoardNotices, Off
 from holdfast.runtime.team.task import (
@@ -354,7 +354,7 @@ class TaskBoard:
         """Give the task to *agent* with *skills*; raise ClaimRefused with the reason."""
         with self._changing() as change:
             task = change.get(id)
-            if refused := refusal(task, change.tasks, skills):
+            if refused := refusal(task, change.tasks, listed(skills)):
                 raise ClaimRefused(id, refused.reason, refused.why, next=refused.next)
             return change.put(task, "task_claimed", status="claimed", claimed_by=agent)
 
@@ -447,7 +447,7 @@ class TaskBoard:
 
     def available(self, skills: Iterable[str] = ()) -> list[BoardTask]:
         """Return the tasks claimable with *skills*, most urgent, then oldest first."""
-        tasks, held = self._tasks, tuple(skills)
+        tasks, held = self._tasks, listed(skills)
         free = [task for task in tasks.values() if not refusal(task, tasks, held)]
         return sorted(free, key=lambda task: task.priority)
 

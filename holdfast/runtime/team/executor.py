@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 from typing import get_args
 
 from holdfast.ground.errors import AgentNameTaken, InvalidInput, NotPermitted
-from holdfast.ground.validation import check_one_of, check_whole
+from holdfast.ground.validation import check_one_of, check_whole, listed
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
@@ -221,8 +221,8 @@ class TeamExecutor:
     It also ends when no task can be worked on. Under the strategy `coordinator` the first agent
     creates the tasks, and it alone may add to them; under `hybrid` each agent may; under
     `autonomous` the objective itself is the first task. At most *max_turns* turns are taken,
-    *max_concurrency* at once, each of at most *tool_rounds* requests. With *keep_open* it waits for
-    changes from outside on *board* or *bus* where it would end as `stalled`.
+    *max_concurrency* at once, each of at most *max_iterations* requests. With *keep_open* it waits
+    for changes from outside on *board* or *bus* where it would end as `stalled`.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class TeamExecutor:
         toolsets: Sequence[AnyToolset] = (),
         max_turns: int = 100,
         max_concurrency: int = 5,
-        tool_rounds: int = 5,
+        max_iterations: int = 5,
         board: TaskBoard | None = None,
         bus: MessageBus | None = None,
         keep_open: bool = False,
@@ -249,7 +249,7 @@ class TeamExecutor:
             strategy=strategy,
             max_turns=max_turns,
             max_concurrency=max_concurrency,
-            tool_rounds=tool_rounds,
+            max_iterations=max_iterations,
             keep_open=keep_open,
         )
         _check(self._plan, agents)
@@ -355,7 +355,7 @@ class TeamExecutor:
             board=self.board,
             bus=self.bus,
             agent=agent.name,
-            skills=agent.skills,
+            skills=listed(agent.skills),
             messages=mailbox.show,
             no_creating=_left_to(coordinator) if sole else None,
         )
@@ -391,7 +391,7 @@ def _check(plan: TeamPlan, agents: Sequence[Agent]) -> None:
     if len(agents) < least:
         reason = f"must be at least {least} under the strategy {plan.strategy}"
         raise InvalidInput("agents", reason, given=len(agents))
-    for field in ("max_turns", "max_concurrency", "tool_rounds"):
+    for field in ("max_turns", "max_concurrency", "max_iterations"):
         check_whole(field, getattr(plan, field), "must be a whole number from 1", least=1)
     names: set[str] = set()
     for agent in agents:

@@ -38,7 +38,7 @@ def member_text(agent: Agent, *, team: Sequence[Agent], plan: "TeamPlan", profil
         objective=plan.objective,
         team="\n".join(_introduced(each, agent) for each in team),
         creating=_creating(agent, team[0], plan.strategy),
-        rounds=plan.tool_rounds,
+        rounds=plan.max_iterations,
         memory=f"{MEMORY}\n{words}",
     )
 
@@ -50,7 +50,7 @@ class TeamPlan(msgspec.Struct, frozen=True, kw_only=True):
     strategy: Strategy
     max_turns: int
     max_concurrency: int
-    tool_rounds: int
+    max_iterations: int
     keep_open: bool
 
 

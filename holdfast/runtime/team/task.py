@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import decode
+from holdfast.ground.validation import listed
 
 Status = Literal["open", "claimed", "working", "blocked", "done", "failed"]
 
@@ -119,11 +120,10 @@ def checked_priority(priority: object) -> int:
 
 
 def checked_names(field: str, names: object, *, limit: int = SKILL_LIMIT) -> tuple[str, ...]:
-    """Return *names* without duplicates, in order; a plain string is not a list."""
-    if isinstance(names, str) or not isinstance(names, Sequence):
+    """Return *names* without duplicates, in order; one text is that name alone."""
+    if not isinstance(names, Sequence):
         raise InvalidInput(field, "must be a list of strings", given=names)
-    listed = cast("Sequence[object]", names)
-    texts = [_text(field, each, limit).strip() for each in listed]
+    texts = [_text(field, each, limit).strip() for each in listed(cast("Sequence[object]", names))]
     if not all(texts):
         raise InvalidInput(field, "must hold no blank text")
     return tuple(dict.fromkeys(texts))

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from holdfast.ground.errors import HoldfastError, InvalidInput
+from holdfast.ground.validation import listed
 from holdfast.memories.run import keys
 from holdfast.runtime.agent import AnyTool, AnyToolset, named
 from holdfast.runtime.context import Context
@@ -236,7 +237,7 @@ def team_tools(
     """
     bus.register(agent)
     take = partial(bus.receive, agent)
-    return seat_tools(Seat(board=board, bus=bus, agent=agent, skills=tuple(skills), messages=take))
+    return seat_tools(Seat(board=board, bus=bus, agent=agent, skills=listed(skills), messages=take))
 
 
 def seat_tools(seat: Seat) -> list[Tool]:

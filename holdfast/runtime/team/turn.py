@@ -187,7 +187,7 @@ class Member:
     def workforce(self) -> Workforce:
         """Return its part in the team's workforce."""
         out = "benched" if self.benched else "switched off" if self.away else None
-        return Workforce(self.name, self.agent.skills, out)
+        return Workforce(self.name, tuple(self.agent.skills), out)
 
 
 def _versions(tasks: tuple[BoardTask, ...]) -> dict[str, int]:
@@ -354,7 +354,7 @@ class TurnScheduler:
         except Exception as error:  # noqa: BLE001 - instructions may be a function of the user's
             return Taken(failure=error)
         prompt = turn_text(member.mailbox.show(), seen.held, seen.claimable, occasion)
-        rounds = self._plan.tool_rounds
+        rounds = self._plan.max_iterations
         policy = TurnPolicy(member, contract, rounds=rounds, context=self._context)
         return await policy.taken(said.strip(), prompt)
 

@@ -543,7 +543,7 @@ async def test_a_reply_without_a_word_ends_it_too(reply: Any) -> None:
 
 async def test_one_request_is_made_and_its_tools_work() -> None:
     with pytest.raises(RunFailed) as raised:
-        await agent([["One.", call("look")]], tools=[look]).run("Go.", max_iter=1)
+        await agent([["One.", call("look")]], tools=[look]).run("Go.", max_iterations=1)
 
     result = of(raised.value)
     assert (result.stop_reason, result.text) == ("max_iterations", "One.")
@@ -552,7 +552,7 @@ async def test_one_request_is_made_and_its_tools_work() -> None:
 
 
 async def test_one_request_that_asks_for_nothing_is_done() -> None:
-    assert (await agent(["Done."]).run("Go.", max_iter=1)).stop_reason == "done"
+    assert (await agent(["Done."]).run("Go.", max_iterations=1)).stop_reason == "done"
 
 
 async def test_twenty_requests_are_made_unless_told_otherwise() -> None:
@@ -565,8 +565,8 @@ async def test_twenty_requests_are_made_unless_told_otherwise() -> None:
 
 @pytest.mark.parametrize("most", [0, -1, 1.5, "3", True])
 async def test_a_bound_is_a_whole_number_from_one_or_none(most: Any) -> None:
-    with pytest.raises(InvalidInput, match="max_iter"):
-        await agent([]).run("Go.", max_iter=most)
+    with pytest.raises(InvalidInput, match="max_iterations"):
+        await agent([]).run("Go.", max_iterations=most)
 
 
 async def test_a_provider_that_fails_ends_it_with_what_it_said() -> None:
@@ -608,7 +608,7 @@ async def test_a_limit_on_usage_ends_it() -> None:
 async def test_there_is_no_limit_on_usage_unless_one_is_given() -> None:
     ada = agent([*(call("look") for _ in range(60)), "Done."], tools=[look])
 
-    assert (await ada.run("Go.", max_iter=None)).usage.requests == 61
+    assert (await ada.run("Go.", max_iterations=None)).usage.requests == 61
 
 
 async def test_time_that_runs_out_ends_it_with_what_there_is() -> None:

@@ -303,7 +303,7 @@ async def test_so_many_errors_end_the_call_and_the_result_keeps_them_all() -> No
     ada = agent(turns, tools=[broken])
 
     with pytest.raises(RunFailed) as raised:
-        await ada.run("Go.", max_iter=None)
+        await ada.run("Go.", max_iterations=None)
 
     result = of(raised.value)
     assert raised.value.stop_reason == result.stop_reason == "tool_error"
@@ -314,7 +314,7 @@ async def test_so_many_errors_end_the_call_and_the_result_keeps_them_all() -> No
 async def test_one_tool_may_fail_as_often_as_all_may_together() -> None:
     turns = [call("jump") for _ in range(19)]
 
-    result = await agent([*turns, "Done."]).run("Go.", max_iter=None)
+    result = await agent([*turns, "Done."]).run("Go.", max_iterations=None)
 
     assert (result.stop_reason, len(result.tool_calls)) == ("done", 19)
 

@@ -3,6 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,8 +99,8 @@ PLACE = "plan.tasks[0].steps[0]"
         (step("s", max_items=0), (f"{PLACE}.max_items", "value")),
         (step("s", max_iterations=0), (f"{PLACE}.max_iterations", "value")),
         (step("s", token_budget=0), (f"{PLACE}.token_budget", "value")),
-        (step("s", timeout_s=0), (f"{PLACE}.timeout_s", "value")),
-        (step("s", timeout_s=float("nan")), (f"{PLACE}.timeout_s", "value")),
+        (step("s", timeout=0), (f"{PLACE}.timeout", "value")),
+        (step("s", timeout=float("nan")), (f"{PLACE}.timeout", "value")),
         (step("s", retries=-1), (f"{PLACE}.retries", "value")),
     ],
 )
@@ -210,7 +211,7 @@ STEPS = st.builds(
     max_items=st.integers(1, 999),
     on_item_error=st.sampled_from(["fail", "skip"]),
     max_iterations=st.none() | st.integers(1, 99),
-    timeout_s=st.none() | st.floats(0.5, 99),
+    timeout=st.none() | st.floats(0.5, 99),
     retries=st.integers(0, 9),
 )
 TASKS = st.builds(
@@ -257,6 +258,49 @@ def problems(text: str) -> list[Any]:
         for problem in caught.value.problems
         if isinstance(problem, PlanProblem)
     ]
+
+
+def test_plan_json_may_use_the_former_name_of_the_timeout() -> None:
+    schema = {"type": "object", "properties": {"timeout_s": {"type": "number"}}}
+    text = msgspec.json.encode(
+        {
+            "title": "p",
+            "tasks": [
+                {
+                    "id": "t",
+                    "title": "T",
+                    "steps": [
+                        {"id": "s", "instructions": "i", "timeout_s": 2, "output_schema": schema}
+                    ],
+                }
+            ],
+        }
+    ).decode()
+
+    (one,) = TaskPlan.from_json(text).steps
+
+    assert (one.timeout, one.output_schema) == (2, schema)
+    assert '"timeout":2' in one.to_json()
+    both = '{"id": "s", "instructions": "i", "timeout_s": 2, "timeout": 3}'
+    with pytest.raises(InvalidPlan, match="timeout_s"):
+        Step.from_json(both)
+
+
+def test_one_text_is_a_list_of_one_name_in_python_and_json() -> None:
+    made = plan(
+        task("a", Step(id="one", instructions="i", depends_on="topic", tools="search")),
+        task("b", step("two"), depends_on="a"),
+    )
+    text = """{"title": "A plan", "tasks": [
+        {"id": "a", "title": "A task", "steps": [
+            {"id": "one", "instructions": "i", "depends_on": "topic", "tools": "search"}]},
+        {"id": "b", "title": "A task", "depends_on": "a", "steps": [
+            {"id": "two", "instructions": "Do it."}]}]}"""
+
+    assert made.problems(inputs=["topic"], tools=["search"]) == []
+    assert TaskPlan.from_json(text) == made
+    made.tasks[0].steps[0].depends_on = "other"
+    assert made.tasks[0].steps[0].depends_on == ["other"]
 
 
 def test_every_unknown_key_is_refused_with_its_place() -> None:

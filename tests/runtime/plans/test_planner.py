@@ -248,11 +248,11 @@ async def test_a_closed_id_is_reported_with_the_problem_that_closed_it() -> None
 
 async def test_too_many_calls_end_the_planning() -> None:
     with pytest.raises(PlanningFailed, match="no plan after 3 calls"):
-        await planner(*["hm"] * 3, max_calls=3).run()
+        await planner(*["hm"] * 3, max_iterations=3).run()
 
 
 async def test_a_failed_planning_is_told_and_not_raised_by_execute() -> None:
-    planning = planner("hm", max_calls=1)
+    planning = planner("hm", max_iterations=1)
 
     told = await events(planning)
 

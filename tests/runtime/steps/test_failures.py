@@ -102,7 +102,7 @@ async def test_a_reply_that_was_cut_off_is_no_answer() -> None:
 
 
 async def test_a_step_that_takes_too_long_is_stopped() -> None:
-    stepping = Stepping(waits_for_ever, step={"timeout_s": 0.01})
+    stepping = Stepping(waits_for_ever, step={"timeout": 0.01})
 
     await stepping.events()
 

@@ -323,7 +323,7 @@ async def test_what_the_last_tool_of_a_turn_showed_is_shown_in_the_next() -> Non
         return work(asked)
 
     ada = an_agent("ada", act)
-    team = a_team(ada, strategy="autonomous", tool_rounds=1)
+    team = a_team(ada, strategy="autonomous", max_iterations=1)
 
     await team.run()
 

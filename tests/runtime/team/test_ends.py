@@ -444,7 +444,7 @@ class Wild:
             context=self.context,
             max_turns=MOST_TURNS,
             max_concurrency=self.dice.randint(1, 3),
-            tool_rounds=self.dice.randint(1, 4),
+            max_iterations=self.dice.randint(1, 4),
         )
 
     def act(self, name: str) -> Act:

@@ -382,7 +382,7 @@ async def test_a_turn_has_so_many_requests_and_the_next_goes_on_where_it_was() -
         return work(asked)
 
     ada = an_agent("ada", look)
-    team = a_team(ada, strategy="autonomous", tool_rounds=2)
+    team = a_team(ada, strategy="autonomous", max_iterations=2)
 
     events = await all_events(team)
 
@@ -500,7 +500,7 @@ async def test_what_the_user_says_meanwhile_is_a_message() -> None:
 
     context = Context()
     ada = an_agent("ada", act)
-    team = a_team(ada, strategy="autonomous", context=context, tool_rounds=1)
+    team = a_team(ada, strategy="autonomous", context=context, max_iterations=1)
 
     await team.run()
 
@@ -532,7 +532,7 @@ def test_a_script_needs_no_event_loop() -> None:
         ("objective", {"objective": " "}),
         ("max_turns", {"max_turns": 0}),
         ("max_concurrency", {"max_concurrency": 0}),
-        ("tool_rounds", {"tool_rounds": True}),
+        ("max_iterations", {"max_iterations": True}),
     ],
 )
 def test_what_no_team_can_be_is_named(field: str, told: dict[str, object]) -> None:
@@ -585,7 +585,7 @@ async def test_a_hook_may_put_other_words_before_an_agent_but_not_the_rules_away
         return {"prompt": (messages_of.system("Be brief."), told, *start.prompt[1:])}
 
     ada = an_agent("ada", work, hooks=AgentHooks(on_start=start))
-    team = a_team(ada, strategy="autonomous", tool_rounds=1, max_turns=2)
+    team = a_team(ada, strategy="autonomous", max_iterations=1, max_turns=2)
 
     await team.run()
 
