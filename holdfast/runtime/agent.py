@@ -40,6 +40,11 @@ AnyModel: TypeAlias = Model | KnownModelName | str
 Instructions: TypeAlias = str | Callable[[AnyRun], str | Awaitable[str]]
 
 
+def model_name(model: AnyModel) -> str:
+    """Return the name of *model*."""
+    return model if isinstance(model, str) else model.model_name
+
+
 def name_of(tool: AnyTool) -> str:
     """Return the name under which a model sees *tool*."""
     if isinstance(tool, Tool | ModelTool):

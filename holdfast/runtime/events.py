@@ -328,20 +328,26 @@ _PLAN_TYPES = {("complete", "success"): "plan.ready"}
 
 
 def event_facts(update: ExecutionEvent, more: dict[str, Any] | None = None) -> EventFacts:
-    """Return the facts of the event that *update* is computed from, with *more* data."""
+    """Return the facts of the event that *update* is computed from.
+
+    Its data has *more* fields; `part` and `agent` among them are those of the event.
+    """
     facts = _FACTS[type(update)](update)
     if more:
-        facts = msgspec.structs.replace(facts, data=facts.data | more)
+        named = {name: more[name] for name in ("part", "agent") if name in more}
+        data = facts.data | {name: each for name, each in more.items() if name != "part"}
+        facts = msgspec.structs.replace(facts, data=data, **named)
     return facts
 
 
 def shortened(value: Any) -> Any:
     """Return *value* as JSON for an event; of more than 4 KiB a part and its size."""
     encoded = _encoded(value)
-    if len(encoded) > CONTENT_BYTES:
-        part = encoded[:CONTENT_BYTES].decode(errors="ignore")
-        return {"part": part, "value_bytes": len(encoded)}
-    return msgspec.json.decode(encoded)
+    if len(encoded) <= CONTENT_BYTES:
+        return msgspec.json.decode(encoded)
+    text = encoded if not isinstance(value, str) else value.encode(errors="replace")
+    part = text[:CONTENT_BYTES].decode(errors="ignore")
+    return {"part": part, "value_bytes": len(encoded)}
 
 
 def _of_task(update: TaskUpdate) -> EventFacts:

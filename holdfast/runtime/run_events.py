@@ -463,10 +463,11 @@ class Telling:
 
     def watch(self, state: NetworkState) -> Callable[[], None]:
         """Emit the changes of values in *state* by this run; return what unsubscribes."""
-        return state.subscribe(self._changed) if self._heard else _nothing
+        return state.subscribe(self._changed) if self.heard else _nothing
 
     @property
-    def _heard(self) -> bool:
+    def heard(self) -> bool:
+        """Whether the events reach an observer, a reader or a tap."""
         return self.watched or bool(self.events.taps)
 
     async def tell(
@@ -478,7 +479,7 @@ class Telling:
         call_id: str | None = None,
     ) -> None:
         """Emit an event of *type*; wait for a slow reader."""
-        if not self._heard:
+        if not self.heard:
             return
         if self._audience is None and self.watched:
             observers = () if self._observer is None else (self._observer,)

@@ -7,7 +7,7 @@ import pytest
 from stepping import NUMBER, Stepping
 
 from holdfast.ground.errors import RunFailed
-from holdfast.memories.run.records.event import ENDS, TYPES
+from holdfast.memories.run.records.event import ENDS, LIVE, TYPES
 from holdfast.runtime import (
     Agent,
     Context,
@@ -31,6 +31,7 @@ from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.run_events import Observer
 from holdfast.testing import ScriptedModel, call
 from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.scripted import Asked
 
 PLAN = call("finish_plan", title="Count")
 TASK = call("add_task", id="count", title="Count", steps=[{"id": "look", "instructions": "Look."}])
@@ -51,7 +52,6 @@ def executors(observed: list[RunEvent]) -> dict[str, Any]:
     plan = TaskPlan(title="Count", tasks=[task("one"), task("two")])
     double = FunctionNode("double", lambda inputs, _: {"n": inputs["n"] * 2})
     flow = Workflow([double, FunctionNode("again", lambda inputs, _: inputs)], EDGES)
-    settled = [call("complete_task", task_id="task_1", result="Three."), "Done."]
     agents = [Agent("ada", description="Counts.", instructions="Count.")]
     on_event = observed.append
     one = task()
@@ -59,7 +59,7 @@ def executors(observed: list[RunEvent]) -> dict[str, Any]:
         objective="Count.",
         agents=agents,
         strategy="autonomous",
-        context=context("I see.", "I see.", "I see.", *settled),
+        context=context(call("list_tasks"), *["I see."] * 6),
         on_event=on_event,
     )
     return {
@@ -306,3 +306,115 @@ async def test_what_happens_to_the_memory_of_a_run_is_among_its_events() -> None
         "memory.restored",
         "memory.refused",
     ]
+
+
+@pytest.mark.anyio
+async def test_a_step_emits_its_requests_responses_and_the_calls_of_its_tools() -> None:
+    def look(where: str) -> str:
+        """Look."""
+        return where * 5_000
+
+    turns = ["I look.", call("look", where="x")], call("finish_step", result=3)
+    ada = Agent("ada", instructions="Count.")
+    number = {"output_schema": NUMBER}
+    stepping = Stepping(turns, step=number, tools=[look], agent=ada)
+
+    seen = [event async for event in stepping.executor.stream()]
+
+    told = [event.type for event in seen if event.type not in LIVE]
+    assert told == [
+        "run.started",
+        "step.started",
+        "model.requested",
+        "model.responded",
+        "tool.called",
+        "tool.returned",
+        "model.requested",
+        "model.responded",
+        "tool.called",
+        "tool.returned",
+        "memory.written",
+        "step.completed",
+        "step.result",
+        "run.completed",
+    ]
+    asked, said, called, answered = of(seen, "model.", "tool.")[:4]
+    assert (asked.data["messages"], asked.data["tools"][-1]) == (1, "finish_step")
+    assert asked.data["bytes"] > 0
+    assert (said.data["text"], said.data["calls"]) == ("I look.", ["look"])
+    assert said.data["tokens"]["output"] > 0
+    assert (called.data["name"], called.data["input"]) == ("look", {"where": "x"})
+    assert answered.data["content"] == {"part": "x" * 4_096, "value_bytes": 5_002}
+    assert answered.data["ok"] is True
+    assert {each.part for each in (asked, said, called, answered)} == {"count"}
+    assert {each.agent for each in (asked, said, called, answered)} == {"ada"}
+    assert called.call_id == answered.call_id
+    completed = of(seen, "step.completed")[0].data
+    assert (completed["iterations"], completed["usage"]["requests"]) == (2, 2)
+    assert of(seen, "step.started")[0].data["model"] == "scripted"
+
+
+@pytest.mark.anyio
+async def test_a_failed_call_has_the_kind_of_its_error() -> None:
+    def look() -> str:
+        """Look."""
+        raise OSError("no light")
+
+    stepping = Stepping([call("look"), "Three."], tools=[look])
+
+    seen = [event async for event in stepping.executor.stream()]
+
+    answered = of(seen, "tool.returned")[0].data
+    assert (answered["ok"], answered["kind"]) == (False, "OSError")
+
+
+@pytest.mark.anyio
+async def test_a_step_that_is_tried_again_says_which_try_failed_and_why() -> None:
+    async def sleep(_: float) -> None:
+        pass
+
+    def failing(_: Asked) -> Any:
+        raise OSError("no route")
+
+    run = Context(clock=FrozenClock(), sleep=sleep)
+    stepping = Stepping([failing, "Three."], context=run, step={"retries": 1})
+
+    seen = [event async for event in stepping.executor.stream()]
+
+    retried = of(seen, "step.retried")[0]
+    assert (retried.part, retried.data["attempt"]) == ("count", 1)
+    assert "no route" in retried.data["cause"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["team", "planner"])
+async def test_teams_and_planners_emit_their_requests_and_responses(kind: str) -> None:
+    seen = [event async for event in executors([])[kind].stream()]
+
+    asked, said = of(seen, "model.requested"), of(seen, "model.responded")
+    assert len(asked) == len(said) > 0
+    assert all(each.data["messages"] and each.data["bytes"] for each in asked)
+    if kind == "team":
+        assert {each.agent for each in asked} == {"ada"}
+        assert of(seen, "tool.called")[0].agent == "ada"
+
+
+@pytest.mark.anyio
+async def test_an_agent_alone_emits_its_requests_and_responses() -> None:
+    ada = Agent("ada", instructions="Count.", model=ScriptedModel(["Three."]))
+
+    seen = [event async for event in ada.stream("Go.")]
+
+    assert [event.type for event in seen if event.type not in LIVE] == [
+        "run.started",
+        "agent.started",
+        "model.requested",
+        "model.responded",
+        "agent.finished",
+        "run.completed",
+    ]
+
+
+def of(seen: list[RunEvent], *types: str) -> list[RunEvent]:
+    """Return the events of *seen* of *types*, or of those that begin so."""
+    return [event for event in seen if event.type.startswith(types)]

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterable, Awaitable, Callable, Container, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -23,6 +24,7 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.settings import ModelSettings, ToolChoice
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RunUsage
+from pydantic_core import PydanticSerializationError
 from pydantic_graph import End
 
 from holdfast.ground.clock import Clock
@@ -33,6 +35,7 @@ from holdfast.memories.state.result import InferenceResult, result_id, text_of
 from holdfast.runtime.agent import AgentSpec, AgentStart, AnyRun
 from holdfast.runtime.concurrency import NOTING, none_left
 from holdfast.runtime.context import Context, Inbox
+from holdfast.runtime.events import shortened
 from holdfast.runtime.inference.messages import Answers, texts, tool_results
 from holdfast.runtime.inference.request import (
     Delta,
@@ -54,12 +57,15 @@ RETRIES: Final = 1_000_000
 
 Emit: TypeAlias = Callable[[AsyncIterable[Delta]], Awaitable[None]]
 EmitCalls: TypeAlias = Callable[[AsyncIterable[Any]], Awaitable[None]]
+Tell: TypeAlias = Callable[[str, dict[str, Any]], Awaitable[None]]
+"""Emits an event of a type with its data."""
 
 
 class LoopScope(Struct, frozen=True, kw_only=True):
     """The facts of one loop: that of *agent* in *run*, as hooks and results have them.
 
-    *emit* receives a reply in pieces, *calls* the events of its tool calls; None if nobody listens.
+    *emit* receives a reply in pieces, *calls* the events of its tool calls, *tell* requests and
+    responses; None if they reach no reader, observer or record.
     *index* is the number of the result in the run. *result_schema* are the parameters of the tool
     that ends the loop, if there is one. *answers* has facts of tool calls for results.
     """
@@ -72,6 +78,7 @@ class LoopScope(Struct, frozen=True, kw_only=True):
     index: int | None = None
     emit: Emit | None = None
     calls: EmitCalls | None = None
+    tell: Tell | None = None
     result_schema: Schema | None = None
     answers: Answers = {}
 
@@ -115,6 +122,8 @@ class AgentLoop:
         self._history: tuple[Message, ...] = ()
         self._graph: AgentRun[Any, Any] | None = None
         self._messages: list[ModelMessage] = []
+        self._requested_at = self._created_at
+        self._sizes: list[tuple[ModelMessage, int]] = []
 
     @property
     def messages(self) -> list[ModelMessage]:
@@ -152,6 +161,8 @@ class AgentLoop:
         before the next request; *steered* emits them.
         """
         self._prompt, self._history = tuple(prompt), tuple(history)
+        if self.scope.tell is not None:
+            options["capabilities"] = [*options.get("capabilities", ()), REQUEST_EVENTS]
         started = runner.iter(
             deps=self,
             usage=self._usage,
@@ -237,12 +248,31 @@ class AgentLoop:
             response = after.model_response
             if emit is not None and not streams:
                 await emit(whole(response))
+            if self.scope.tell is not None:
+                ms = (self.scope.clock.now() - self._requested_at) // timedelta(milliseconds=1)
+                await self.scope.tell("model.responded", response_facts(response, ms=ms))
             self.policy.replied(response)
             agent = self.scope.agent
             if agent.hooks and agent.hooks.on_response:
                 before = self.result("done")
                 retell(response, before, await answered(agent, before, self.scope.run))
         return after
+
+    def request_facts(self, request: ModelRequestContext) -> dict[str, Any]:
+        """Return the facts of *request*, which is made now, for an event."""
+        self._requested_at = self.scope.clock.now()
+        parameters = request.model_request_parameters
+        sizes = self._sizes
+        for index, message in enumerate(request.messages):
+            if index == len(sizes) or sizes[index][0] is not message:
+                sizes[index:] = [(message, size_of(message))]
+        del sizes[len(request.messages) :]
+        return {
+            "model": request.model.model_name,
+            "messages": len(request.messages),
+            "bytes": sum(size for _, size in sizes),
+            "tools": [each.name for each in (*parameters.function_tools, *parameters.output_tools)],
+        }
 
     async def finished(self, text: str) -> str:
         """Return the final *text* as changed by `on_finish`."""
@@ -325,6 +355,44 @@ class RequestRewrite(AbstractCapability[Any]):
                 instruction_parts=[InstructionPart(system)] if system else None,
             ),
         )
+
+
+class RequestEvents(AbstractCapability[Any]):
+    """Emits each request, as it is sent."""
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Emit the request and return it."""
+        loop: AgentLoop = ctx.deps
+        if loop.scope.tell is not None:
+            await loop.scope.tell("model.requested", loop.request_facts(request_context))
+        return request_context
+
+
+REQUEST_EVENTS: Final = RequestEvents()
+
+
+def response_facts(response: ModelResponse, *, ms: int) -> dict[str, Any]:
+    """Return the facts of *response*, which came after *ms*, for an event."""
+    usage = response.usage
+    return {
+        "model": response.model_name,
+        "text": shortened(response.text or ""),
+        "calls": [each.tool_name for each in response.tool_calls],
+        "tokens": {"input": usage.input_tokens, "output": usage.output_tokens},
+        "ms": ms,
+        "finish_reason": response.finish_reason,
+    }
+
+
+def size_of(message: ModelMessage) -> int:
+    """Return the bytes of *message* as JSON; 0 if it has no such form."""
+    try:
+        return len(ModelMessagesTypeAdapter.dump_json([message]))
+    except (PydanticSerializationError, ValueError):
+        # A provider may put anything in the details of a part.
+        return 0
 
 
 def capabilities(agent: AgentSpec, *, rewrite: bool = False) -> list[AbstractCapability[Any]]:

@@ -38,6 +38,7 @@ from holdfast.memories.state.message import ErrorKind, Message, ToolCall
 from holdfast.memories.state.result import InferenceResult
 from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.context import ToolContext, tool_context
+from holdfast.runtime.events import shortened
 from holdfast.runtime.inference.agent_loop import (
     NO_LIMITS,
     RETRIES,
@@ -97,6 +98,7 @@ class CallPolicy:
         self._max_iterations = max_iterations
         self._requested: dict[str, ToolCall] = {}
         self._step = 0
+        self._omitted = len(run.omitted)
 
     @property
     def errors(self) -> int:
@@ -143,7 +145,7 @@ class CallPolicy:
     async def called(self, call_id: str) -> datetime:
         """Emit the call of a tool; return the instant."""
         call = self._requested[call_id]
-        data = {"name": call.name, "input": call.input}
+        data = {"name": call.name, "input": shortened(call.input)}
         await self.run.tell("tool.called", data, agent=self.agent.name, call_id=call_id)
         return self.run.clock.now()
 
@@ -159,12 +161,23 @@ class CallPolicy:
         self.answers[self._step, call_id] = ToolOutcome(content, elapsed)
         data: dict[str, Any] = {
             "name": self._requested[call_id].name,
-            "content": content,
-            "duration_ms": elapsed,
+            "content": shortened(content),
+            "ok": "error" not in content,
+            "kind": _kind(content),
+            "ms": elapsed,
         }
         if cause is not None:
-            data["traceback"] = "".join(traceback.format_exception(cause))
+            data["traceback"] = shortened("".join(traceback.format_exception(cause)))
         await self.run.tell("tool.returned", data, agent=self.agent.name, call_id=call_id)
+
+    async def tell(self, type: str, data: dict[str, Any]) -> None:
+        """Emit a request, with what it leaves out, or a response."""
+        windows = [each for each in self.run.omitted[self._omitted :] if each.omitted]
+        if type == "model.requested" and windows:
+            count = sum(len(each.omitted) for each in windows)
+            size = sum(one.size for each in windows for one in each.omitted)
+            data["omitted"] = {"count": count, "size": size, "reason": "budget"}
+        await self.run.tell(type, data, agent=self.agent.name)
 
     async def emit(self, pieces: AsyncIterable[Delta]) -> None:
         """Emit a reply in pieces."""
@@ -228,6 +241,11 @@ class ToolErrorToolset(WrapperToolset[Any]):
         if "error" in content:
             raise ToolFailed(_shown(content, given))
         return given
+
+
+def _kind(content: Content) -> str | None:
+    error = content.get("error")
+    return str(error["kind"]) if isinstance(error, dict) else None
 
 
 class _NotHere(Exception):
@@ -364,6 +382,7 @@ class AgentCall:
             index=index,
             emit=self._policy.emit if run.watched else None,
             calls=self._policy.calls,
+            tell=self._policy.tell if run.heard else None,
             answers=self._policy.answers,
         )
         self._loop = AgentLoop(scope, self._policy, usage=run.usage)

@@ -120,6 +120,11 @@ class Run:
         """Return whether there is an observer, so that models are to stream."""
         return self.telling is not None and self.telling.watched
 
+    @property
+    def heard(self) -> bool:
+        """Return whether its events reach a reader, an observer or a record."""
+        return self.telling is not None and self.telling.heard
+
     def model_of(self, agent: AgentSpec) -> AnyModel | None:
         """Return the model for *agent*, or None when none is set."""
         return self.model or agent.model or self.default_model

@@ -39,10 +39,11 @@ from holdfast.ground.json_values import JSON
 from holdfast.ground.validation import listed
 from holdfast.memories.run.records.event import Reason, RunEvent
 from holdfast.runtime import executor
-from holdfast.runtime.agent import AnyModel, AnyTool, named
+from holdfast.runtime.agent import AnyModel, AnyTool, model_name, named
 from holdfast.runtime.context import Context, model_of
-from holdfast.runtime.events import ExecutionEvent, PlanningUpdate, TaskUpdate
+from holdfast.runtime.events import EventFacts, ExecutionEvent, PlanningUpdate, TaskUpdate
 from holdfast.runtime.executor import ExecutionOutcome
+from holdfast.runtime.inference.agent_loop import response_facts, size_of
 from holdfast.runtime.plans.plan import (
     ID_LENGTH,
     BadSchema,
@@ -469,6 +470,8 @@ class TaskPlanner:
     async def _ask(self) -> ModelResponse:
         """Return the model's reply to the messages so far."""
         async with self.context.slots.taken():
+            await self._tell_request()
+            began = self.context.now()
             try:
                 response = await model_request(
                     self._model,
@@ -481,7 +484,19 @@ class TaskPlanner:
                 raise self._failed(f"the model failed: {error}", "model_error") from error
         self.context.spend(response.usage)
         self.messages.append(response)
+        data = response_facts(response, ms=self.context.now() - began)
+        await self.context.emit(EventFacts(type="model.responded", data=data))
         return response
+
+    async def _tell_request(self) -> None:
+        if self.context.watched:
+            data = {
+                "model": model_name(self._model),
+                "messages": len(self.messages),
+                "bytes": sum(map(size_of, self.messages)),
+                "tools": [each.name for each in TOOLS],
+            }
+            await self.context.emit(EventFacts(type="model.requested", data=data))
 
     def _traced(self) -> InstrumentationSettings | None:
         """Return the tracing of a request: below the run's span, if there is one."""

@@ -23,7 +23,7 @@ from holdfast.ground.errors import (
 from holdfast.ground.validation import listed
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
-from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
+from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, model_name
 from holdfast.runtime.context import Context, Inbox
 from holdfast.runtime.events import ExecutionEvent, StepError
 from holdfast.runtime.executor import ExecutionOutcome
@@ -132,6 +132,11 @@ class StepExecutor:
             budget=min(MEMORY_BUDGET, self.tool_result_limit),
         )
         check_names([*self._agent.tools, *self.tools], self._own)
+        self._record = msgspec.structs.replace(
+            self._record,
+            agent=None if self.agent is None else self.agent.name,
+            model=model_name(self._model),
+        )
 
     def kept_by(self, keep: Keep | None) -> "StepExecutor":
         """Return this executor, which emits its result after *keep* has saved it."""
@@ -183,11 +188,11 @@ class StepExecutor:
                 await self._store(await self._tried(inbox))
             except Stopped as stopped:
                 self.error = stopped.error
-                await self._record.fail(self.error, iterations=self.iterations)
+                await self._record.fail(self.error, iterations=self.iterations, usage=self._spent)
             except Exception as error:
                 # A bug, ours or in the user's code: emitted like any failure, and raised.
                 self.error = StepError("internal", f"{type(error).__name__}: {error}")
-                await self._record.fail(self.error, iterations=self.iterations)
+                await self._record.fail(self.error, iterations=self.iterations, usage=self._spent)
                 raise
             except asyncio.CancelledError:
                 if not self.step.settled:
@@ -203,13 +208,23 @@ class StepExecutor:
 
     def _describe(self, span: Span) -> None:
         """Set the end of the step, and the usage of its last try, in *span*."""
-        usages = [each.usage for each in self.messages if isinstance(each, ModelResponse)]
+        spent = self._spent
         span.set_attribute("holdfast.state", self.step.state)
         span.set_attribute("holdfast.iterations", self.iterations)
-        span.set_attribute("gen_ai.usage.input_tokens", sum(u.input_tokens for u in usages))
-        span.set_attribute("gen_ai.usage.output_tokens", sum(u.output_tokens for u in usages))
+        span.set_attribute("gen_ai.usage.input_tokens", spent["input_tokens"])
+        span.set_attribute("gen_ai.usage.output_tokens", spent["output_tokens"])
         if self.error is not None:
             span.set_attribute("holdfast.reason", self.error.reason)
+
+    @property
+    def _spent(self) -> dict[str, int]:
+        """The requests and tokens of the last try."""
+        usages = [each.usage for each in self.messages if isinstance(each, ModelResponse)]
+        return {
+            "requests": len(usages),
+            "input_tokens": sum(each.input_tokens for each in usages),
+            "output_tokens": sum(each.output_tokens for each in usages),
+        }
 
     async def _tried(self, inbox: Inbox) -> Any:
         """Return the first result of a try; raise Stopped when the last try has none."""
@@ -224,7 +239,8 @@ class StepExecutor:
                     if error.reason not in RETRIED or tries > self.step.retries:
                         raise
             seconds = wait_after(tries)
-            await self._record.warn(f"try {tries} failed, the next is in {seconds:g} s: {error}")
+            why = f"try {tries} failed, the next is in {seconds:g} s: {error}"
+            await self._record.retry(tries, why)
             await self.context.sleep(seconds)
         raise AssertionError
 
@@ -310,7 +326,9 @@ class StepExecutor:
     async def _store(self, result: Any) -> None:
         """Store *result* in the run's memory, and emit it."""
         try:
-            await self._record.complete(result, finish=self.finish_task, iterations=self.iterations)
+            await self._record.complete(
+                result, finish=self.finish_task, iterations=self.iterations, usage=self._spent
+            )
         except (InvalidInput, LimitExceeded) as error:
             raise Stopped("memory", str(error)) from error
         self.result = result

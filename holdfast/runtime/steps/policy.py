@@ -121,7 +121,9 @@ class StepPolicy:
         self.finish_parameters: Schema = parameters(wanted.schema) if wanted else {}
         self._audience = audience.get()
         context, step, toolbox = self.record.context, self.record.step, self.toolbox
-        events = StepEvents(context, toolbox.answers, step=step.id, task=self.record.task.id)
+        events = StepEvents(
+            context, toolbox, agent=self.record.agent, step=step.id, task=self.record.task.id
+        )
         self.scope = LoopScope(
             agent=toolbox.agent,
             run=context,
@@ -130,6 +132,7 @@ class StepPolicy:
             clock=context.clock,
             emit=events.chunks if context.stream else None,
             calls=events.calls if context.watched else None,
+            tell=events.tell if context.watched else None,
             result_schema=self.finish_parameters or None,
         )
 

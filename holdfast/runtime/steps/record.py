@@ -45,10 +45,15 @@ Keep: TypeAlias = Callable[[str, str | None], Awaitable[None]]
 """Saves a step as complete, and a task with it, and returns when that is done."""
 
 
+Spent: TypeAlias = dict[str, int]
+"""The requests and tokens of a step."""
+
+
 class StepRecord(Struct, frozen=True):
     """A *step* of *task* in a run; *item_index* is that of its list item, if any.
 
-    With *keep* the step is told as completed after that has saved it.
+    With *keep* the step is told as completed after that has saved it. *agent* and *model* are the
+    names of those that work on it.
     """
 
     context: Context
@@ -56,6 +61,8 @@ class StepRecord(Struct, frozen=True):
     step: Step
     item_index: int | None = None
     keep: Keep | None = None
+    agent: str | None = None
+    model: str | None = None
 
     def update(self, event: TaskMoment, **fields: Any) -> TaskUpdate:
         """Return *event* of this step."""
@@ -81,9 +88,26 @@ class StepRecord(Struct, frozen=True):
     async def begin(self) -> None:
         """Set the step to running, and emit that."""
         self.step.begin(self.context.now())
-        await self.context.tell(self.update("step_started"))
+        await self.context.tell(self.update("step_started"), **self._who, attempt=1)
 
-    async def complete(self, result: Any, *, finish: bool, iterations: int | None = None) -> None:
+    async def retry(self, attempt: int, cause: str) -> None:
+        """Emit that the step is tried once more, after *attempt* failed for *cause*."""
+        update = self.update("step_retried", cause=cause)
+        await self.context.tell(update, **self._who, attempt=attempt)
+
+    @property
+    def _who(self) -> dict[str, Any]:
+        who = {"agent": self.agent, "model": self.model}
+        return {name: each for name, each in who.items() if each is not None}
+
+    async def complete(
+        self,
+        result: Any,
+        *,
+        finish: bool,
+        iterations: int | None = None,
+        usage: Spent | None = None,
+    ) -> None:
         """Store *result*, with *finish* also as that of the task, save and emit it.
 
         Raise InvalidInput or LimitExceeded if the memory does not take it.
@@ -95,7 +119,8 @@ class StepRecord(Struct, frozen=True):
             leave_task_result(memory, self.task, result)
         cancelled = await self._kept(self.task.id if finish else None)
         self.end("completed", iterations=iterations)
-        await self.context.tell(self.update("step_completed"))
+        more = self._spent(iterations, usage)
+        await self.context.tell(self.update("step_completed"), **more)
         await self._tell_result(result, None, of_task=finish)
         if cancelled is not None:
             raise cancelled
@@ -111,7 +136,9 @@ class StepRecord(Struct, frozen=True):
             return error
         return None
 
-    async def fail(self, error: StepError, *, iterations: int | None = None) -> None:
+    async def fail(
+        self, error: StepError, *, iterations: int | None = None, usage: Spent | None = None
+    ) -> None:
         """Store *error* as the entry of the step, marked as failed, and emit it."""
         self.end("failed", error, iterations=iterations)
         try:
@@ -125,8 +152,14 @@ class StepRecord(Struct, frozen=True):
             )
         except LimitExceeded as full:
             await self.context.tell(self.log("error", f"the failure could not be kept: {full}"))
-        await self.context.tell(self.update("step_failed", cause=str(error)))
+        more = self._spent(iterations, usage)
+        await self.context.tell(self.update("step_failed", cause=str(error)), **more)
         await self._tell_result(None, error)
+
+    def _spent(self, iterations: int | None, usage: Spent | None) -> dict[str, Any]:
+        if iterations is None:
+            return self._who
+        return {**self._who, "iterations": iterations, "usage": usage}
 
     def end(
         self, state: State, error: StepError | None = None, *, iterations: int | None = None

@@ -46,7 +46,14 @@ from holdfast.ground.errors import HoldfastError, ToolNameTaken
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyTool, AnyToolset, name_of
 from holdfast.runtime.context import Context, ToolContext, tool_context
-from holdfast.runtime.events import Chunk, LogUpdate, ToolCallUpdate, ToolResultUpdate
+from holdfast.runtime.events import (
+    Chunk,
+    EventFacts,
+    LogUpdate,
+    ToolCallUpdate,
+    ToolResultUpdate,
+    shortened,
+)
 from holdfast.runtime.inference.agent_loop import settings_of
 from holdfast.runtime.inference.messages import json_form
 from holdfast.runtime.inference.request import Delta
@@ -141,11 +148,15 @@ _TEXT, _VALUE = "text", "value"
 
 
 class ToolCallOutcome(Struct, frozen=True, kw_only=True):
-    """The outcome of a call: *characters* of the result, and whether it was paged."""
+    """The outcome of a call: *characters* of the result, and whether it was paged.
+
+    *kind* is that of its error, if it failed.
+    """
 
     ok: bool
     characters: int
     paged: bool = False
+    kind: str | None = None
 
 
 class Unchecked:
@@ -242,6 +253,13 @@ class Toolbox:
         """Return the settings of a request."""
         return settings_of(self.agent, ctx, self.offered)
 
+    async def unavailable(self, server: str, error: str, message: str) -> None:
+        """Emit that the MCP *server* cannot be reached, with a *message* for people."""
+        update = self.log("warning", message)
+        data = {"server": server, "error": shortened(error)}
+        facts = EventFacts(type="mcp.unavailable", part=update.step_id, data=data)
+        await self.context.emit(facts, update)
+
     async def warn(self, message: str) -> None:
         """Emit a warning."""
         await self.context.tell(self.log("warning", message))
@@ -262,9 +280,8 @@ class StepTools(WrapperToolset[Any]):
         """
         unreached = await reach([self.wrapped], self.toolbox.context.servers_down)
         for name, error in unreached.items():
-            await self.toolbox.warn(
-                f"the MCP server {name} cannot be reached, its tools are not offered: {error}"
-            )
+            why = f"the MCP server {name} cannot be reached, its tools are not offered: {error}"
+            await self.toolbox.unavailable(name, error, why)
         token = seen_to.set(True)
         try:
             await super().__aenter__()
@@ -438,7 +455,7 @@ def _failed_call(
     elif not isinstance(error, HoldfastError | ModelRetry | Denied):
         _log.info("the tool %s raised", name, exc_info=error)
     payload: JSON = {"error": {"type": kind, "message": message}}
-    answered = ToolCallOutcome(ok=False, characters=len(message))
+    answered = ToolCallOutcome(ok=False, characters=len(message), kind=kind)
     if pages is None or len(text := _text(payload)) <= pages.most:
         return payload, answered
     return pages.keep(text), replaced(answered, paged=True)
@@ -449,28 +466,41 @@ LINE: Final = 120
 
 
 class StepEvents:
-    """Emits the events of one try of *step*; *answers* has the outcomes of tools."""
+    """Emits the events of one try of *step* by *agent*; *toolbox* has the outcomes of tools."""
 
     def __init__(
         self,
         context: Context,
-        answers: dict[str, ToolCallOutcome],
+        toolbox: Toolbox,
         *,
+        agent: str | None,
         step: str,
         task: str | None = None,
     ) -> None:
-        self._answers, self._step, self._task = answers, step, task
-        self._tell = context.tell
+        self._answers, self._agent, self._step, self._task = toolbox.answers, agent, step, task
+        self._context, self._said = context, False
+        self._called_at: dict[str, int] = {}
+
+    async def tell(self, type: str, data: dict[str, Any]) -> None:
+        """Emit a request or a response; that ends the pieces of the response."""
+        facts = EventFacts(type=type, part=self._part, agent=self._agent, data=data)
+        chunk = None
+        if self._said and type == "model.responded":
+            self._said, chunk = False, Chunk(step_id=self._step, done=True)
+        await self._context.emit(facts, chunk)
+
+    @property
+    def _part(self) -> str | None:
+        """The part of the run; the turn of an agent in a team is none."""
+        return None if self._task is None else self._step
 
     async def chunks(self, pieces: AsyncIterable[Delta]) -> None:
         """Emit a response in *pieces*, to its end."""
-        step, said = self._step, False
         async for kind, content in pieces:
-            said = True
+            self._said = True
             thinking = kind == "reasoning.delta"
-            await self._tell(Chunk(step_id=step, content=content, thinking=thinking))
-        if said:
-            await self._tell(Chunk(step_id=step, done=True))
+            chunk = Chunk(step_id=self._step, content=content, thinking=thinking)
+            await self._context.tell(chunk, **self._who)
 
     async def calls(self, stream: AsyncIterable[AgentStreamEvent]) -> None:
         """Emit the calls of tools and their results."""
@@ -480,20 +510,25 @@ class StepEvents:
             elif isinstance(event, FunctionToolResultEvent | OutputToolResultEvent):
                 await self._answered(event.part)
 
+    @property
+    def _who(self) -> dict[str, Any]:
+        who: dict[str, Any] = {} if self._agent is None else {"agent": self._agent}
+        return who if self._task is not None else {**who, "part": None}
+
     async def _called(self, call: ToolCallPart) -> None:
         arguments = _arguments(call)
         shown = json.dumps(arguments, ensure_ascii=False, default=str)
         line = f"{call.tool_name} {shown}".replace("\n", " ")
-        await self._tell(
-            ToolCallUpdate(
-                task_id=self._task,
-                step_id=self._step,
-                tool_call_id=call.tool_call_id,
-                name=call.tool_name,
-                args=arguments,
-                message=line if len(line) <= LINE else line[: LINE - 1] + "…",
-            )
+        self._called_at[call.tool_call_id] = self._context.now()
+        update = ToolCallUpdate(
+            task_id=self._task,
+            step_id=self._step,
+            tool_call_id=call.tool_call_id,
+            name=call.tool_name,
+            args=arguments,
+            message=line if len(line) <= LINE else line[: LINE - 1] + "…",
         )
+        await self._context.tell(update, **self._who)
 
     async def _answered(self, part: ToolReturnPart) -> None:
         known = self._answers.get(part.tool_call_id)
@@ -501,16 +536,22 @@ class StepEvents:
             # Answered by the framework: `finish_step`, or a tool that is not offered.
             size = len(part.model_response_str())
             known = ToolCallOutcome(ok=part.outcome == "success", characters=size)
-        await self._tell(
-            ToolResultUpdate(
-                task_id=self._task,
-                step_id=self._step,
-                tool_call_id=part.tool_call_id,
-                name=part.tool_name,
-                ok=known.ok,
-                characters=known.characters,
-                paged=known.paged,
-            )
+        update = ToolResultUpdate(
+            task_id=self._task,
+            step_id=self._step,
+            tool_call_id=part.tool_call_id,
+            name=part.tool_name,
+            ok=known.ok,
+            characters=known.characters,
+            paged=known.paged,
+        )
+        now = self._context.now()
+        await self._context.tell(
+            update,
+            **self._who,
+            content=shortened(part.model_response_str()),
+            kind=known.kind,
+            ms=now - self._called_at.pop(part.tool_call_id, now),
         )
 
 

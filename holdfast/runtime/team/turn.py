@@ -242,7 +242,7 @@ class TurnPolicy:
         The system text is the agent's *own* text, and then the contract.
         """
         member, context = self._member, self._context
-        events = StepEvents(context, member.toolbox.answers, step=member.name)
+        events = StepEvents(context, member.toolbox, agent=member.name, step=member.name)
         scope = LoopScope(
             agent=member.agent,
             run=context,
@@ -250,7 +250,8 @@ class TurnPolicy:
             input=prompt,
             clock=context.clock,
             emit=events.chunks if context.stream else None,
-            calls=events.calls,
+            calls=events.calls if context.watched else None,
+            tell=events.tell if context.watched else None,
         )
         loop = AgentLoop(scope, self)
         system = "\n\n".join(filter(None, (own, self._contract)))

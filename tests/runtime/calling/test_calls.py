@@ -368,7 +368,7 @@ async def test_tools_are_told_of_with_what_they_got_and_gave() -> None:
     assert (called.agent, called.call_id, called.run_id) == ("ada", "call_1", "run_1")
     assert called.data == {"name": "keep", "input": {"word": "it"}}
     assert returned.data["content"] == {"data": "kept"}
-    assert isinstance(returned.data["duration_ms"], int)
+    assert isinstance(returned.data["ms"], int)
 
 
 async def test_a_changed_value_is_told_without_the_value() -> None:
