@@ -324,18 +324,22 @@ async def test_all_that_happens_is_told_in_order() -> None:
     assert heard.types == [
         "run.started",
         "agent.started",
+        "model.requested",
         "reasoning.delta",
         "text.delta",
+        "model.responded",
         "tool.called",
         "value.changed",
         "tool.returned",
+        "model.requested",
         "text.delta",
         "text.delta",
         "text.delta",
+        "model.responded",
         "agent.finished",
         "run.completed",
     ]
-    assert [each.seq for each in heard.events] == list(range(1, 13))
+    assert [each.seq for each in heard.events] == list(range(1, 17))
 
 
 async def test_deltas_of_a_step_are_its_text() -> None:

@@ -169,18 +169,22 @@ async def test_all_that_happens_is_streamed_in_order() -> None:
         "run.started",
         "router.decided",
         "agent.started",
+        "model.requested",
         "reasoning.delta",
+        "model.responded",
         "tool.called",
         "value.changed",
         "tool.returned",
+        "model.requested",
         "text.delta",
+        "model.responded",
         "agent.finished",
         "router.decided",
         "run.completed",
     ]
     assert {each.network for each in events} == {"desk"}
-    assert events[5].data["key"] == "word"
-    assert (events[5].agent, events[5].call_id) == ("ada", "call_1")
+    assert events[7].data["key"] == "word"
+    assert (events[7].agent, events[7].call_id) == ("ada", "call_1")
 
 
 async def test_a_stream_of_a_failed_run_raises_after_its_last_event() -> None:

@@ -15,7 +15,6 @@ from holdfast.runtime import (
     Agent,
     AgentHooks,
     Context,
-    LogUpdate,
     Step,
     StepError,
     StepExecutor,
@@ -122,12 +121,12 @@ async def test_a_step_is_tried_again_after_rising_waits_and_each_try_is_told() -
     turns = [OVERLOADED] * 7 + ["Three."]
     stepping = Stepping(turns, context=context, step={"retries": 7})
 
-    told = await stepping.told(LogUpdate)
+    told = [each for each in await stepping.told(TaskUpdate) if each.event == "step_retried"]
 
     assert stepping.executor.result == "Three."
     assert waited == [1, 2, 4, 8, 16, 30, 30]
-    assert [each.severity for each in told] == ["warning"] * 7
-    assert "529" in told[0].content
+    assert len(told) == 7
+    assert "529" in told[0].cause
 
 
 async def test_when_the_tries_are_used_up_the_last_cause_is_told() -> None:
