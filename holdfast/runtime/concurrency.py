@@ -1,8 +1,8 @@
-"""Semaphores and orphaned tasks on an event loop."""
+"""Semaphores, claims and orphaned tasks on an event loop."""
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Hashable, Iterable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from inspect import isawaitable
@@ -18,11 +18,37 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.runtime.metrics import WAITING
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
 async def awaited(value: T | Awaitable[T]) -> T:
     """Return *value*, awaited if it must be."""
     return await cast("Awaitable[T]", value) if isawaitable(value) else cast("T", value)
+
+
+class Claims:
+    """The keys that executors at work hold, each held by one. Any thread may call it."""
+
+    def __init__(self) -> None:
+        self._held: set[Hashable] = set()
+        self._lock = Lock()
+
+    def take(self, keys: Iterable[K]) -> list[K]:
+        """Hold *keys*; return those that are held already, and then hold none."""
+        wanted = list(keys)
+        with self._lock:
+            met = [key for key in wanted if key in self._held]
+            if not met:
+                self._held.update(wanted)
+        return met
+
+    def free(self, keys: Iterable[Hashable]) -> None:
+        """Hold *keys* no longer."""
+        with self._lock:
+            self._held.difference_update(keys)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._held
 
 
 class Slots:

@@ -24,7 +24,7 @@ from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import watch as watching
 from holdfast.runtime.agent import AgentSpec, AnyModel
-from holdfast.runtime.concurrency import Slots
+from holdfast.runtime.concurrency import Claims, Slots
 from holdfast.runtime.events import EventFacts, ExecutionEvent, Spending, event_facts
 from holdfast.runtime.mcp import Remote
 from holdfast.runtime.metrics import TOKENS
@@ -217,7 +217,7 @@ class Context:
         self.stream, self.sleep = stream, sleep
         self.tracer_provider, self.trace_content = tracer_provider, trace_content
         self.tracer = trace.get_tracer("holdfast", tracer_provider=tracer_provider)
-        self.slots = Slots(max_concurrency)
+        self.slots, self.claims = Slots(max_concurrency), Claims()
         self.steering = Steering()
         self.spans: dict[str, trace.SpanContext] = {}
         self.servers_down: dict[Remote, str] = {}
@@ -245,7 +245,7 @@ class Context:
         within.memory = self.memory.copy(keys=list(inherit))
         within.run_id = within.memory.run_id
         within.steering, within.spans, within._root = Steering(), {}, self.root
-        within._cancelling = Cancelling(self._cancelling)
+        within._cancelling, within.claims = Cancelling(self._cancelling), Claims()
         within.events = RunEvents(within.run_id, within.now)
         return within
 

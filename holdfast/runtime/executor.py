@@ -6,18 +6,26 @@ outcome. An executor inside another is performed by that one; this module is for
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from holdfast.ground.errors import HoldfastError, InvalidInput, RunCancelled, RunFailed
+from holdfast.ground.errors import (
+    HoldfastError,
+    InvalidInput,
+    RunCancelled,
+    RunFailed,
+    RunTaken,
+)
+from holdfast.memories.run.keys import split
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.records.event import Reason, RunEvent
 from holdfast.memories.run.records.record import NAME_MOST
+from holdfast.runtime.concurrency import Claims
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import EventFacts, ExecutionEvent, MemoryUpdate, RunUpdate
 from holdfast.runtime.run_events import (
@@ -70,6 +78,11 @@ class Executor(Protocol):
         """The run it is in."""
         ...
 
+    @property
+    def parts(self) -> Collection[str]:
+        """The keys of the entries that are its alone while it is at work, such as `step:a`."""
+        ...
+
     async def perform(self) -> None:
         """Do the work and emit its events.
 
@@ -119,6 +132,37 @@ def run_sync(executor: Executor, observer: Observer | None = None) -> Any:
     raise InvalidInput("run_sync", "cannot be called on an event loop", next="Await run().")
 
 
+def refuse_at_work(executor: Executor) -> None:
+    """Raise RunTaken if *executor* is at work."""
+    if id(executor) in _at_work:
+        raise _taken(executor, executor.parts)
+
+
+@contextmanager
+def _claimed(executor: Executor) -> Generator[None]:
+    """Hold *executor* and its parts for the time of the block.
+
+    Raise RunTaken if it is at work, or if another executor of its context has one of the parts.
+    """
+    if _at_work.take([id(executor)]):
+        raise _taken(executor, executor.parts)
+    context, lent = executor.context, LENT.get()
+    parts = [part for part in executor.parts if part not in lent]
+    try:
+        if met := context.claims.take(parts):
+            raise _taken(executor, met)
+        try:
+            yield
+        finally:
+            context.claims.free(parts)
+    finally:
+        _at_work.free([id(executor)])
+
+
+def _taken(executor: Executor, parts: Iterable[str]) -> RunTaken:
+    return RunTaken(executor.context.run_id, ids=[split(part)[1] for part in parts])
+
+
 async def _heard(
     executor: Executor, observer: Observer | None, feed: EventFeed | None = None
 ) -> bool:
@@ -126,6 +170,11 @@ async def _heard(
 
     Without a reader of its own, that of an enclosing run receives its events.
     """
+    with _claimed(executor):
+        return await _observed(executor, observer, feed)
+
+
+async def _observed(executor: Executor, observer: Observer | None, feed: EventFeed | None) -> bool:
     outer = audience.get()
     observers = () if outer is None else outer.observers
     if observer is not None:
@@ -359,6 +408,12 @@ def _written(data: dict[str, Any]) -> MemoryUpdate:
         value_bytes=data["value_bytes"],
     )
 
+
+_at_work: Final = Claims()
+"""The executors that are performed now, by their `id`."""
+
+LENT: Final[ContextVar[frozenset[str]]] = ContextVar("lent", default=frozenset())
+"""The parts of an enclosing executor that what runs here may have."""
 
 _inside: ContextVar[Context | None] = ContextVar("_inside", default=None)
 """The run that encloses what runs here."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -162,6 +162,12 @@ class ModeRun:
         self._last: Part | None = None
         # Both are made now, so that what cannot be executed is refused before anything is.
         self._first, self._work = self._parts()
+
+    @property
+    def parts(self) -> Collection[str]:
+        """The keys of the entries of its work, as far as that is known."""
+        work = self._work or self._first
+        return work.parts if work else ()
 
     async def perform(self) -> None:
         """Do the work and emit its events."""
@@ -385,5 +391,7 @@ class MultiModeAgent(MultiModeSpec):
         return self.get_results()
 
     def _begun(self, context: Context) -> ModeRun:
+        if self._run is not None:
+            executor.refuse_at_work(self._run)
         self._run = ModeRun(self, context)
         return self._run

@@ -16,9 +16,10 @@ from holdfast.ground.errors import (
     StepFailed,
     TaskFailed,
 )
+from holdfast.ground.json_values import encode
 from holdfast.ground.validation import listed
 from holdfast.memories.run import keys
-from holdfast.memories.run.entry import TITLE_CHARS
+from holdfast.memories.run.entry import TITLE_CHARS, VALUE_DEPTH
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, named
@@ -292,6 +293,11 @@ class WorkflowRunner:
         self._given = self._checked(inputs)
         return executor.run_sync(self, self._observer)
 
+    @property
+    def parts(self) -> list[str]:
+        """The keys of the entries of its nodes."""
+        return [keys.step(id) for id in self._nodes]
+
     async def perform(self) -> None:
         """Do the work and emit its events."""
         self._reset()
@@ -333,7 +339,11 @@ class WorkflowRunner:
         return tuple(id for id, state in self.states.items() if state in states)
 
     def _checked(self, inputs: Mapping[str, Values] | None) -> dict[str, dict[str, Any]]:
-        """Return a copy of *inputs*; raise InvalidInput for an unknown or connected input."""
+        """Return a copy of *inputs*; raise InvalidInput for an unknown or connected input.
+
+        Raise RunTaken if the workflow runs already, with inputs of its own.
+        """
+        executor.refuse_at_work(self)
         led = {(edge.target, edge.input) for edge in self.workflow.edges}
         for id, values in (inputs or {}).items():
             if id not in self._nodes:
@@ -345,6 +355,8 @@ class WorkflowRunner:
 
     async def _one(self, id: str) -> bool | None:
         self.states[id] = "running"
+        # Each node runs in a task of its own; its step may write the entry of the node.
+        executor.LENT.set(frozenset((keys.step(id),)))
         try:
             outputs = await self._processed(id)
         except StepFailed as error:
@@ -375,6 +387,8 @@ class WorkflowRunner:
         if not isinstance(outputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - a user's
             reason = f"must be a dict of outputs by name, is {type(outputs).__name__}"
             raise InvalidInput(f"outputs.{id}", reason)
+        for name, value in outputs.items():
+            encode(value, root="", depth=VALUE_DEPTH, field=f"outputs.{id}.{name}")
         return dict(outputs)
 
     def _led(self, edge: Edge) -> Any:

@@ -24,7 +24,7 @@ from holdfast.testing.scripted import Asked
 class Work:
     """An executor that tells *lines* lines, and writes to the run's memory."""
 
-    name, title = "work", "Work"
+    name, title, parts = "work", "Work", ()
 
     def __init__(self, context: Context, lines: int = 1) -> None:
         self.context, self.lines, self.told = context, lines, 0

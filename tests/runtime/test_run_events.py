@@ -112,7 +112,7 @@ KINDS = tuple(executors([]))
 class Work:
     """An executor that does *act*."""
 
-    name, title = "work", "Work"
+    name, title, parts = "work", "Work", ()
 
     def __init__(self, act: Any, context: Context | None = None) -> None:
         self.act, self.context = act, context or Context(clock=FrozenClock())

@@ -325,3 +325,28 @@ async def test_what_was_cancelled_is_told_once_each() -> None:
     told = await moments(WorkflowRunner(workflow, run))
 
     assert told == [("step_started", "a"), ("step_cancelled", "a"), ("step_cancelled", "b")]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "place"),
+    [
+        ({"n": {"rows": [1, {2}]}}, "outputs.a.n"),
+        ({"n": float("nan")}, "outputs.a.n"),
+        ({"n": 1, "m": object()}, "outputs.a.m"),
+    ],
+)
+async def test_a_function_whose_output_is_no_json_fails_with_the_place(
+    outputs: dict[str, Any], place: str
+) -> None:
+    def give(inputs: dict[str, Any], context: Context) -> dict[str, Any]:
+        del inputs, context
+        return outputs
+
+    nodes = [FunctionNode("a", give), FunctionNode("b", double)]
+    runner = WorkflowRunner(Workflow(nodes, [Edge("a", "n", "b", "n")]), context())
+
+    with pytest.raises(TaskFailed) as caught:
+        await runner.run()
+
+    assert place in str(caught.value)
+    assert runner.states == {"a": "failed", "b": "blocked"}

@@ -124,6 +124,11 @@ class TaskExecutor:
         """Do as `run` does, without an event loop."""
         return executor.run_sync(self, self._observer)
 
+    @property
+    def parts(self) -> list[str]:
+        """The keys of the entries of the task and its steps."""
+        return parts_of([self.task])
+
     async def perform(self) -> None:
         """Do the work and emit its events."""
         self._work.reset()
@@ -162,7 +167,13 @@ def _names(
     return None if toolsets or (agent and agent.toolsets) else set(known)
 
 
-def parts_of(plan: TaskPlan, inputs: Mapping[str, JSON], first: StepExecutor) -> dict[str, str]:
+def parts_of(tasks: Sequence[Task]) -> list[str]:
+    """Return the keys of the entries of *tasks* and their steps."""
+    steps = [keys.step(step.id) for task in tasks for step in task.steps]
+    return [*(keys.task(task.id) for task in tasks), *steps]
+
+
+def hashes_of(plan: TaskPlan, inputs: Mapping[str, JSON], first: StepExecutor) -> dict[str, str]:
     """Return the hash of each part of a run by its name."""
     agent = first.agent
     parts: dict[str, Any] = {
@@ -347,6 +358,11 @@ class ParallelTaskExecutor:
         """Do as `run` does, without an event loop."""
         return executor.run_sync(self, self._observer)
 
+    @property
+    def parts(self) -> list[str]:
+        """The keys of the entries of its tasks and steps."""
+        return parts_of(self.plan.tasks)
+
     async def perform(self) -> None:
         """Do the work and emit its events."""
         for work in self._works.values():
@@ -443,7 +459,7 @@ class ParallelTaskExecutor:
         """Load the checkpoint of the run, if there is one; restore and return it."""
         if self._checkpoints is None:
             return None
-        parts = parts_of(self.plan, self._inputs, self._first)
+        parts = hashes_of(self.plan, self._inputs, self._first)
         self._keeper = CheckpointWriter(self._checkpoints, self.context, parts)
         checkpoint = await asyncio.to_thread(self._checkpoints.load, self.context.run_id)
         if checkpoint is None:

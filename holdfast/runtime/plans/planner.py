@@ -426,6 +426,11 @@ class TaskPlanner:
         """Do as `run` does, without an event loop."""
         return executor.run_sync(self, self._observer)
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """No entries: other executors may be at work beside it."""
+        return ()
+
     async def perform(self) -> None:
         """Do the work and emit its events."""
         self._draft, self._revisions = self._new_draft(), 0

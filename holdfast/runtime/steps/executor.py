@@ -21,6 +21,7 @@ from holdfast.ground.errors import (
     StepFailed,
 )
 from holdfast.ground.validation import listed
+from holdfast.memories.run import keys
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, model_name
@@ -142,6 +143,12 @@ class StepExecutor:
         """Return this executor, which emits its result after *keep* has saved it."""
         self._record = msgspec.structs.replace(self._record, keep=keep)
         return self
+
+    @property
+    def parts(self) -> list[str]:
+        """The keys of its entries."""
+        own = [keys.step(self.step.id)]
+        return [*own, keys.task(self.task.id)] if self.finish_task else own
 
     @property
     def title(self) -> str:

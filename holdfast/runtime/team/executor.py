@@ -290,6 +290,11 @@ class TeamExecutor:
         """Return the status and results; before a run the status is cancelled."""
         return result_of(self.board.list(), self._status)
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """No entries: other executors may be at work beside it."""
+        return ()
+
     async def perform(self) -> None:
         """Do the work and emit its events."""
         self._status = "cancelled"
