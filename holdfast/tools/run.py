@@ -3,12 +3,12 @@
 An error of the model is a result, `{"error": …}`, never an exception.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, partial
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Final, Literal, cast
+from typing import Final, Literal, Protocol, cast
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -231,10 +231,43 @@ class _Found(Struct, frozen=True):
     entry: RunEntry
 
 
+class EntrySource(Protocol):
+    """What the read tool reads: a run's memory, or the values of a network."""
+
+    def get(self, key: str, /) -> RunEntry | None:
+        """Return the entry under *key*, or None."""
+        ...
+
+    def by_last_write(self) -> tuple[Sequence[RunEntry], Mapping[str, int]]:
+        """Return all entries in the order of their last write, and the number of each write."""
+        ...
+
+    def note_read(self, key: str, /, *, reader: str, part: bool) -> None:
+        """Record that *reader* read *key*, or a part of it."""
+        ...
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        ...
+
+
+def shared_name(name: str) -> str:
+    """Return the key for *name*; without a colon, it is a name below `shared:`."""
+    return name if ":" in name else run_keys.shared(name)
+
+
 def read_keys(
-    memory: RunMemory, params: ToolArguments, *, reader: str, budget: int | None
+    memory: EntrySource,
+    params: ToolArguments,
+    *,
+    reader: str,
+    budget: int | None,
+    key_of: Callable[[str], str] = shared_name,
 ) -> Answer:
-    """Return the result of the read tool, at most *budget* characters of compact JSON."""
+    """Return the result of the read tool, at most *budget* characters of compact JSON.
+
+    *key_of* returns the key for the name of one.
+    """
     names = _requested_names(params)
     wanted = ValuePart(
         path=checked_path(params.text("path") or ""),
@@ -247,7 +280,7 @@ def read_keys(
             f"must go with one key, there are {len(names)}",
             next="Read that key alone.",
         )
-    found = [_Found(name, entry) for name in names if (entry := _entry(memory, name))]
+    found = [_Found(name, entry) for name in names if (entry := _entry(memory, name, key_of))]
     there = {each.name for each in found}
     missing = [name for name in names if name not in there]
     answer, read = _served(found, missing, wanted)
@@ -269,10 +302,10 @@ def _requested_names(params: ToolArguments) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _entry(memory: RunMemory, name: str) -> RunEntry | None:
-    """Return the entry for *name*; without a colon, it is a name below `shared:`."""
+def _entry(memory: EntrySource, name: str, key_of: Callable[[str], str]) -> RunEntry | None:
+    """Return the entry for *name*, or None."""
     try:
-        return memory.get(name if ":" in name else run_keys.shared(name))
+        return memory.get(key_of(name))
     except InvalidInput:
         # An invalid key counts as missing: the result suggests similar keys.
         return None
@@ -330,7 +363,7 @@ def _answer(
 
 
 def _with_near(
-    answer: Answer, memory: RunMemory, missing: Sequence[str], budget: int | None
+    answer: Answer, memory: EntrySource, missing: Sequence[str], budget: int | None
 ) -> Answer:
     """Return *answer* with suggestions for *missing* keys, as far as they fit."""
     if not missing or not len(memory):
@@ -353,7 +386,7 @@ def _alike(name: str, keys: Sequence[str]) -> list[str]:
     # Compared without the namespace, whose common prefix would make all short keys similar.
     named: dict[str, list[str]] = {}
     for key in keys:
-        named.setdefault(key.partition(":")[2], []).append(key)
+        named.setdefault(key.partition(":")[2] or key, []).append(key)
     close = get_close_matches(own, named, NEAR_MOST, _LIKE)
     return [key for each in close for key in named[each]][:NEAR_MOST]
 

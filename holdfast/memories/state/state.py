@@ -329,6 +329,10 @@ class NetworkState:
         """Return the value under *key* with its version and origin, or None."""
         return self.kv.info(key)
 
+    def cells(self) -> dict[str, Cell]:
+        """Return the values as they are stored, by key, in the order of the first write."""
+        return self._store.cells()
+
     def format_history(
         self,
         formatter: Formatter | None = None,

@@ -416,6 +416,7 @@ class Alone:
             usage_limits=options.usage_limits,
             max_tool_errors=getattr(self._network, "max_tool_errors", MAX_TOOL_ERRORS),
             telling=self._telling,
+            names_values=getattr(self._network, "values", "off") == "named",
         )
         self.ending = RunEnd()
         self._used = NO_USAGE

@@ -13,7 +13,6 @@ from pydantic_ai import CallToolsNode, ModelRequestNode, RunContext, UsageLimits
 from pydantic_ai.agent import AgentRun
 from pydantic_ai.capabilities import AbstractCapability, Instrumentation
 from pydantic_ai.messages import (
-    InstructionPart,
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
@@ -346,13 +345,13 @@ class RequestRewrite(AbstractCapability[Any]):
         loop: AgentLoop = ctx.deps
         if loop.rewritten is None:
             return request_context
-        system, messages = loop.rewritten.system, loop.rewritten.messages
+        rewritten = loop.rewritten
         return replace(
             request_context,
-            messages=[*messages, *request_context.messages[loop.base :]],
+            messages=[*rewritten.messages, *request_context.messages[loop.base :]],
             model_request_parameters=replace(
                 request_context.model_request_parameters,
-                instruction_parts=[InstructionPart(system)] if system else None,
+                instruction_parts=rewritten.instructions() or None,
             ),
         )
 

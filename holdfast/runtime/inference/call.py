@@ -4,7 +4,6 @@ import asyncio
 import logging
 import traceback
 from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -73,13 +72,12 @@ from holdfast.runtime.inference.run_types import (
     RunEnd,
     check_most,
     no_model,
+    working,
 )
+from holdfast.runtime.inference.values import VALUE_TOOLS, values_section
 from holdfast.runtime.mcp import connect, is_remote, kept, seen_to
 from holdfast.runtime.tools import OURS, equipped
 from holdfast.tools.base import Tool
-
-working: ContextVar[tuple[str, str, str] | None] = ContextVar("working", default=None)
-"""The run, the name and the call id of the tool at work."""
 
 
 class CallPolicy:
@@ -139,8 +137,10 @@ class CallPolicy:
             )
 
     def settings(self, ctx: RunContext[Any]) -> ModelSettings:
-        """Return the settings of a request."""
-        return settings_of(self.agent, ctx, self.offered)
+        """Return the settings of a request; reading values is never forced."""
+        given = {each.__name__ for each in VALUE_TOOLS} if self.run.names_values else set[str]()
+        offered = set(self.offered) - given if self.agent.tool_choice == "any" else self.offered
+        return settings_of(self.agent, ctx, offered)
 
     async def called(self, call_id: str) -> datetime:
         """Emit the call of a tool; return the instant."""
@@ -226,7 +226,7 @@ class ToolErrorToolset(WrapperToolset[Any]):
         call, call_id = _policy(ctx), ctx.tool_call_id or ""
         began = await call.called(call_id)
         given, cause = None, None
-        token = working.set((call.run.id, name, call_id))
+        token = working.set((call.run, name, call_id))
         try:
             value = await _worked(
                 lambda: super(ToolErrorToolset, self).call_tool(name, tool_args, ctx, tool),
@@ -321,22 +321,26 @@ def _shown(content: Content, given: object) -> str:
     return error_text(cast("dict[str, Any]", content["error"]))
 
 
-_built: WeakKeyDictionary[AgentSpec, ModelAgent[Any, Any]] = WeakKeyDictionary()
+_built: WeakKeyDictionary[AgentSpec, dict[bool, ModelAgent[Any, Any]]] = WeakKeyDictionary()
 
 
-def built(agent: AgentSpec) -> ModelAgent[Any, Any]:
-    """Return the pydantic-ai agent that runs calls of *agent* by a `CallPolicy`."""
-    found = _built.get(agent)
+def built(agent: AgentSpec, *, reads_values: bool = False) -> ModelAgent[Any, Any]:
+    """Return the pydantic-ai agent that runs calls of *agent* by a `CallPolicy`.
+
+    With *reads_values* it has the tools for the values of a network.
+    """
+    made = _built.setdefault(agent, {})
+    found = made.get(reads_values)
     if found is None:
+        tools = [*agent.tools, *(VALUE_TOOLS if reads_values else ())]
         toolsets = [kept(each) for each in agent.toolsets]
-        found = ModelAgent[Any, Any](
+        found = made[reads_values] = ModelAgent[Any, Any](
             name=agent.name,
             # A reply without a word, or with reasoning alone, is an answer too.
             output_type=[str, type(None)],
-            toolsets=[ToolErrorToolset(equipped(agent.tools, toolsets, context_of=_context_of))],
+            toolsets=[ToolErrorToolset(equipped(tools, toolsets, context_of=_context_of))],
             capabilities=capabilities(agent),
         )
-        _built[agent] = found
     return found
 
 
@@ -450,17 +454,18 @@ class AgentCall:
         system = await system_text(self.agent, run.handle)
         if run.system_prompt:
             system = "\n\n".join(filter(None, (system, run.system_prompt)))
-        begin = policy.begin = await sending(self.agent, run, system)
+        values = values_section(run.state) if run.names_values else ""
+        begin = policy.begin = await sending(self.agent, run, system, values)
         sent = begin.sent(begin.prompt, begin.history)
         seen = seen_to.set(True)
         try:
             with ModelAgent.parallel_tool_call_execution_mode("sequential"):
                 return await self._loop.run(
-                    built(self.agent),
+                    built(self.agent, reads_values=run.names_values),
                     begin.prompt,
                     begin.history,
                     message_history=sent.messages,
-                    instructions=sent.system or None,
+                    instructions=sent.instructions() or None,
                     model=model,
                     model_settings=policy.settings,
                     usage_limits=run.usage_limits or NO_LIMITS,

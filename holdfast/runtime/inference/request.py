@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 from pydantic_ai.messages import (
+    InstructionPart,
     ModelMessage,
     ModelRequest,
     ModelResponse,
@@ -43,17 +44,28 @@ GO_ON = "Continue."
 
 
 class Sent(Struct, frozen=True):
-    """The system text and the messages before an agent's own loop."""
+    """The system text and the messages before an agent's own loop.
+
+    *tail* is the end of the system text that is another in the next call.
+    """
 
     system: str
     messages: list[ModelMessage]
+    tail: str = ""
+
+    def instructions(self) -> list[InstructionPart]:
+        """Return the system text in parts: a provider may cache what comes before *tail*."""
+        head = self.system.removesuffix(self.tail).rstrip("\n")
+        parts = (InstructionPart(head), InstructionPart(self.tail, dynamic=True))
+        return [each for each in parts if each.content]
 
 
 class AgentRequest(Struct, frozen=True, kw_only=True):
     """The first request of an agent's call.
 
     `prompt` is system text, opening and new input, `history` what was said before. Of its turns,
-    `earlier` go before the input, `later` are this run's and follow it.
+    `earlier` go before the input, `later` are this run's and follow it. `tail` is the end of the
+    system text that is another in the next call.
     """
 
     prompt: tuple[Message, ...]
@@ -61,6 +73,7 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
     input: Message | None
     earlier: tuple[HistoryTurn, ...]
     later: tuple[HistoryTurn, ...]
+    tail: str = ""
 
     def sent(self, prompt: Sequence[Message], history: Sequence[Message]) -> Sent:
         """Return the messages to send for a hook's *prompt* and *history*."""
@@ -75,7 +88,7 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
             *to_model(question),
             *_native(after, self.later),
         ]
-        return Sent(system, closed(found))
+        return Sent(system, closed(found), self.tail if system.endswith(self.tail) else "")
 
     def _parted(
         self, prompt: Sequence[Message]
@@ -93,8 +106,9 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
         return system, prompt[:at], prompt[at:]
 
 
-async def sending(agent: AgentSpec, run: Run, system: str) -> AgentRequest:
-    """Return the first request of *agent* in *run*, under the *system* text."""
+async def sending(agent: AgentSpec, run: Run, system: str, tail: str = "") -> AgentRequest:
+    """Return the first request of *agent* in *run*, under the *system* text that *tail* ends."""
+    system = "\n\n".join(filter(None, (system, tail)))
     view = run.view_of(agent)
     found = turns_of(run.state, agent=agent.name, run_id=run.id, view=view)
     if found.window is not None:
@@ -113,6 +127,7 @@ async def sending(agent: AgentSpec, run: Run, system: str) -> AgentRequest:
         input=question,
         earlier=tuple(found.earlier),
         later=tuple(found.later),
+        tail=tail,
     )
 
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -90,7 +91,7 @@ class Run:
     agent that runs alone. `system_prompt` follows the agent's own. *model* goes before the agent's,
     *default_model* after it. `usage` is added to in place, so that `usage_limits` hold for the
     whole run. `mcp` holds the status of each MCP server, by name. Nothing is emitted without
-    *telling*.
+    *telling*. With *names_values* its agents know which values there are, and may read them.
     """
 
     id: str
@@ -108,6 +109,7 @@ class Run:
     max_tool_errors: int = MAX_TOOL_ERRORS
     mcp: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     telling: Telling | None = None
+    names_values: bool = False
     omitted: list[Window] = field(default_factory=list[Window], init=False)
 
     @property
@@ -160,6 +162,10 @@ class Run:
             "dropped": list(dropped),
         }
         await self.tell(_TERMINAL[ending.status], data, agent=None)
+
+
+working: ContextVar[tuple[Run, str, str] | None] = ContextVar("working", default=None)
+"""The run, the name and the call id of the tool at work."""
 
 
 def failure(agent: str, ending: RunEnd, *, result: object, run: object) -> RunFailed:

@@ -21,6 +21,7 @@ from holdfast.runtime.agent import AnyModel, UserMessage, user_message
 from holdfast.runtime.history import EngineHistory, History
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.run_types import MAX_TOOL_ERRORS, check_most
+from holdfast.runtime.inference.values import ValuesMode, checked_values
 from holdfast.runtime.mcp import close
 from holdfast.runtime.networks.loop import made
 from holdfast.runtime.networks.route import AgentRoster
@@ -43,6 +44,7 @@ FACTS: Final[Mapping[str, tuple[str, ...]]] = {
     "tool.called": ("name",),
     "tool.returned": ("name", "duration_ms"),
     "value.changed": ("key", "version"),
+    "value.read": ("key", "version"),
     "history.omitted": ("count", "size"),
     "mcp.unavailable": ("server",),
     "run.completed": ("stop_reason", "usage", "dropped"),
@@ -120,6 +122,9 @@ class NetworkRunArguments(TypedDict, total=False):
 class Network(NetworkSpec):
     """Agents that work on one state. It holds no data of runs; runs may overlap.
 
+    With *values* `named` each agent knows the keys of the state's values, and has the tools
+    `value_list` and `value_read`; with `off` it does not.
+
     >>> from holdfast.runtime import Agent
     >>> from holdfast.testing.scripted import ScriptedModel
     >>> ada = Agent("ada", instructions="Be brief.", model=ScriptedModel(["Hello."]))
@@ -144,6 +149,7 @@ class Network(NetworkSpec):
         views: Mapping[str, View] | None = None,
         max_tool_errors: int = MAX_TOOL_ERRORS,
         usage_limits: UsageLimits | None = None,
+        values: ValuesMode = "named",
     ) -> None:
         check_most("max_turns", max_turns)
         name, roster = checked_name("name", name), AgentRoster(agents)
@@ -162,6 +168,7 @@ class Network(NetworkSpec):
                 "max_tool_errors", max_tool_errors, "must be a whole number from 1", least=1
             ),
             usage_limits=usage_limits,
+            values=checked_values(values),
         )
 
     @cached_property

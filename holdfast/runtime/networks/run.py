@@ -24,8 +24,9 @@ from holdfast.memories.state.thread import checked_id_or_none
 from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent, Remembering, as_state
-from holdfast.runtime.inference.call import AgentCall, working
-from holdfast.runtime.inference.run_types import Run, RunEnd, check_most, usage_of
+from holdfast.runtime.inference.call import AgentCall
+from holdfast.runtime.inference.run_types import Run, RunEnd, check_most, usage_of, working
+from holdfast.runtime.inference.values import ValuesMode
 from holdfast.runtime.metrics import (
     AGENT_CALLS,
     EVENT_ERRORS,
@@ -73,6 +74,7 @@ class NetworkSpec:
     views: Mapping[str, View]
     max_tool_errors: int
     usage_limits: UsageLimits | None
+    values: ValuesMode
 
 
 class NetworkRun:
@@ -103,7 +105,7 @@ class NetworkRun:
         """The state of the run; writes through it carry the run, agent and tool."""
         run = self._run
         at, tool, call_id = working.get() or (None, None, None)
-        if at != run.id:
+        if at is None or at.id != run.id:
             tool = call_id = None
         return run.state.on_behalf(agent=run.current, run_id=run.id, tool=tool, call_id=call_id)
 
@@ -314,6 +316,7 @@ class NetworkExecution(Run):
             usage_limits=options.usage_limits or network.usage_limits,
             max_tool_errors=network.max_tool_errors,
             telling=events,
+            names_values=network.values == "named",
         )
         self.queue, self.interrupting = AgentQueue(), Interrupting()
         self.calls = 0
