@@ -1,6 +1,8 @@
 """The events of runs: one stream for whatever runs, observers, and one end."""
 
 import asyncio
+import re
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -418,3 +420,12 @@ async def test_an_agent_alone_emits_its_requests_and_responses() -> None:
 def of(seen: list[RunEvent], *types: str) -> list[RunEvent]:
     """Return the events of *seen* of *types*, or of those that begin so."""
     return [event for event in seen if event.type.startswith(types)]
+
+
+def test_the_page_of_events_lists_every_type() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "events.md").read_text("utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+
+    listed = [name for row in rows for name in re.findall(r"`([a-z_.]+)`", row.split("|")[1])]
+
+    assert sorted(listed) == sorted(TYPES)
