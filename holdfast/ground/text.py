@@ -47,6 +47,17 @@ def encoded(field: str, text: object) -> bytes:
         raise InvalidInput(field, reason, next="Give whole characters.") from None
 
 
+def whole(text: str) -> str:
+    """Return *text* with pairs of surrogates joined, and each lone one as U+FFFD."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
 def sha256_hex(content: bytes) -> str:
     """Return the sha256 of *content* as 64 lowercase hex digits."""
     return sha256(content).hexdigest()

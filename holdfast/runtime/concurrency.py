@@ -1,9 +1,17 @@
-"""Semaphores, claims and orphaned tasks on an event loop."""
+"""Semaphores, claims, orphaned tasks, and exceptions of user code."""
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Hashable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Hashable,
+    Iterable,
+)
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from inspect import isawaitable
 from threading import Lock
@@ -15,6 +23,7 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import ModelRequestContext
 
 from holdfast.ground.errors import InvalidInput
+from holdfast.ground.text import whole
 from holdfast.runtime.metrics import WAITING
 
 T = TypeVar("T")
@@ -49,6 +58,110 @@ class Claims:
 
     def __contains__(self, key: object) -> bool:
         return key in self._held
+
+
+def run_sync(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run *work* on an event loop of its own and return its result.
+
+    On a running event loop, raise InvalidInput before *work* is called.
+    """
+    if _is_running():
+        raise InvalidInput("run_sync", "cannot be called on an event loop", next="Await run().")
+    return asyncio.run(work())
+
+
+def _is_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+class ForeignExit(Exception):
+    """User code raised what would end more than its own part; that is its cause.
+
+    That is a CancelledError though nothing was cancelled, or a SystemExit. `name` is its class.
+    """
+
+    def __init__(self, cause: BaseException) -> None:
+        cancelled = isinstance(cause, asyncio.CancelledError)
+        super().__init__(described(cause) or ("nothing was cancelled" if cancelled else ""))
+        self.name = type(cause).__name__
+
+
+def class_of(error: BaseException) -> str:
+    """Return the name of the class of *error*, which user code raised."""
+    return error.name if isinstance(error, ForeignExit) else type(error).__name__
+
+
+def described(error: BaseException) -> str:
+    """Return the message of *error*, which user code raised, without lone surrogates."""
+    try:
+        return whole(str(error))
+    except Exception as broken:  # noqa: BLE001 - it may have any `__str__`
+        return f"its message cannot be read: {type(broken).__name__}"
+
+
+@contextmanager
+def contained() -> Generator[None]:
+    """Raise ForeignExit for what user code raises in the block, if it is no Exception.
+
+    A cancellation of the current task passes, and so does a KeyboardInterrupt.
+    """
+    here = _task()
+    try:
+        yield
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        # A coroutine that is closed gets a GeneratorExit outside of its task.
+        if _task() is not here or (
+            isinstance(error, asyncio.CancelledError) and (here is None or here.cancelling())
+        ):
+            raise
+        raise ForeignExit(error) from error
+
+
+def _task() -> asyncio.Task[Any] | None:
+    return asyncio.current_task() if _is_running() else None
+
+
+Stop: TypeAlias = Callable[["asyncio.Task[Any]"], Awaitable[object]]
+
+
+async def cancel(task: "asyncio.Task[Any]") -> None:
+    """Cancel *task* and wait for its end."""
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def apart(work: Awaitable[T], *, stop: Stop = cancel) -> T:
+    """Await *work*, which is user code, in a task of its own.
+
+    Raise ForeignExit as `contained` does. When this is cancelled, *stop* ends that task.
+    """
+    task = asyncio.ensure_future(_outcome(work))
+    try:
+        value, error = await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await stop(task)
+        raise
+    if error is None:
+        return cast("T", value)
+    if isinstance(error, Exception):
+        raise error
+    raise ForeignExit(error) from error
+
+
+async def _outcome(work: Awaitable[T]) -> tuple[T | None, BaseException | None]:
+    # A task that ends with SystemExit or GeneratorExit ends the event loop, or its awaiter.
+    try:
+        return await work, None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - raised again in the awaiting task
+        return None, error
 
 
 class Slots:

@@ -16,7 +16,6 @@ from msgspec.structs import asdict
 
 from holdfast.ground.errors import (
     HoldfastError,
-    InvalidInput,
     RunCancelled,
     RunFailed,
     RunTaken,
@@ -25,6 +24,7 @@ from holdfast.memories.run.keys import split
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.records.event import Reason, RunEvent
 from holdfast.memories.run.records.record import NAME_MOST
+from holdfast.runtime import concurrency
 from holdfast.runtime.concurrency import Claims
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import EventFacts, ExecutionEvent, MemoryUpdate, RunUpdate
@@ -125,11 +125,7 @@ async def run(executor: Executor, observer: Observer | None = None) -> Any:
 
 def run_sync(executor: Executor, observer: Observer | None = None) -> Any:
     """Do as `run` does, in a script without an event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(run(executor, observer))
-    raise InvalidInput("run_sync", "cannot be called on an event loop", next="Await run().")
+    return concurrency.run_sync(lambda: run(executor, observer))
 
 
 def refuse_at_work(executor: Executor) -> None:

@@ -22,6 +22,7 @@ from pydantic_core import SchemaValidator
 
 from holdfast.ground.errors import InvalidInput, NotRunnable
 from holdfast.runtime.agent import AgentSpec, AnyToolset
+from holdfast.runtime.concurrency import class_of, contained, described
 from holdfast.runtime.inference.run_types import Run
 
 if TYPE_CHECKING:
@@ -178,13 +179,14 @@ class Remote(AbstractToolset[Any]):
             await self._part()
             try:
                 async with asyncio.timeout(self._timeout):
-                    self._link = await _linked(self._make())
+                    with contained():
+                        self._link = await _linked(self._make())
             except TimeoutError:
                 return f"it did not answer within {self._timeout:g} s"
             except Exception as error:
                 # Whatever the transport raises; the run goes on without the server's tools.
                 log.warning("the MCP server %s cannot be reached", self.name, exc_info=True)
-                return f"{type(error).__name__}: {error}"
+                return f"{class_of(error)}: {described(error)}"
         for tool, why in self._link.left_out.items():
             log.warning("the MCP server %s: its tool %s is left out: %s", self.name, tool, why)
         return None
@@ -250,7 +252,8 @@ class Remote(AbstractToolset[Any]):
             log.warning("the MCP server %s was left connected on another event loop", self.name)
             return
         try:
-            await link.toolset.__aexit__(None, None, None)
+            with contained():
+                await link.toolset.__aexit__(None, None, None)
         except Exception:
             # The connection is discarded anyway.
             log.warning("closing the MCP server %s failed", self.name, exc_info=True)

@@ -28,13 +28,12 @@ from pydantic_ai.toolsets import (
 from holdfast.ground.errors import ToolNameTaken
 from holdfast.runtime.agent import AnyTool, AnyToolset, name_of, named, plain_function
 from holdfast.runtime.context import ToolContext
+from holdfast.runtime.inference.pages import OURS
+from holdfast.runtime.inference.validation import JsonArguments, Validator
 from holdfast.runtime.mcp import BySchema, takes_anything
 from holdfast.tools.base import Schema, Tool
 
 ContextOf: TypeAlias = Callable[[RunContext[Any]], ToolContext]
-
-OURS = "holdfast"
-"""The key of a tool's metadata for the `Tool` it was made from."""
 
 _OBJECT: Final[Schema] = {"type": "object"}
 
@@ -97,9 +96,7 @@ class WithContext(WrapperToolset[Any]):
         """Return the tools; those that accept anything are validated by their schema."""
         tools = await super().get_tools(ctx)
         return {
-            name: replace(tool, args_validator=BySchema(_demanded(tool.tool_def)))
-            if takes_anything(tool.args_validator)
-            else tool
+            name: replace(tool, args_validator=JsonArguments(_validator(tool)))
             for name, tool in tools.items()
         }
 
@@ -110,6 +107,13 @@ class WithContext(WrapperToolset[Any]):
         return await super().call_tool(
             name, tool_args, replace(ctx, deps=self.context_of(ctx)), tool
         )
+
+
+def _validator(tool: ToolsetTool[Any]) -> Validator:
+    found = tool.args_validator
+    if takes_anything(found):
+        return BySchema(_demanded(tool.tool_def))
+    return cast("Validator", found)
 
 
 def _demanded(definition: ToolDefinition) -> Schema:

@@ -23,7 +23,7 @@ from holdfast.memories.run.entry import TITLE_CHARS, VALUE_DEPTH
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, named
-from holdfast.runtime.concurrency import awaited
+from holdfast.runtime.concurrency import awaited, contained
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, StepError, TaskMoment, TaskUpdate
 from holdfast.runtime.executor import ExecutionOutcome
@@ -383,7 +383,8 @@ class WorkflowRunner:
         if id in self._agents:
             return await self._agents[id].process(inputs, self.context)
         await self.context.tell(_update("step_started", id))
-        outputs = await self._nodes[id].process(inputs, self.context)
+        with contained():
+            outputs = await self._nodes[id].process(inputs, self.context)
         if not isinstance(outputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - a user's
             reason = f"must be a dict of outputs by name, is {type(outputs).__name__}"
             raise InvalidInput(f"outputs.{id}", reason)

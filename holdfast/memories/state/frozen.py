@@ -85,16 +85,16 @@ def shown(value: JSON, refusal: str) -> JSON:
     return value
 
 
-def kept(value: object, field: str) -> JSON:
+def kept(value: object, field: str, depth: int = DEEPEST) -> JSON:
     """Return a read-only copy of *value* for a message.
 
-    Raise `InvalidInput` with *field* if it is not JSON.
+    Raise `InvalidInput` with *field* if it is not JSON, or nested over *depth*.
     """
     try:
-        return _plain(value, DEEPEST)
+        return _plain(value, depth)
     except (_NotPlain, UnicodeEncodeError):
-        encoded = json_values.encode(value, root=field, depth=DEEPEST, field=field)
-        return _plain(json_values.decode(encoded), DEEPEST)
+        encoded = json_values.encode(value, root=field, depth=depth, field=field)
+        return _plain(json_values.decode(encoded), depth)
 
 
 class _NotPlain(Exception):

@@ -23,7 +23,7 @@ from holdfast.memories.state.run_records import RunRecord
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import ThreadMessage, checked_id_or_none, message_id
 from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage, user_message
-from holdfast.runtime.concurrency import awaited
+from holdfast.runtime.concurrency import awaited, contained, run_sync
 from holdfast.runtime.context import Context, ToolContext, tool_context
 from holdfast.runtime.history import History, HistoryContext, asked, has_any
 from holdfast.runtime.inference.call import AgentCall
@@ -157,7 +157,8 @@ class Remembering:
             network=self._network,
         )
         try:
-            return await asked(self._history, method, ctx, *given)
+            with contained():
+                return await asked(self._history, method, ctx, *given)
         except Exception as error:
             # A user's history may raise anything; the run ends with it as the cause.
             raise HistoryFailed(method) from error
@@ -312,7 +313,7 @@ class Agent(AgentSpec):
         self, input: str | UserMessage, **options: Unpack[AgentRunArguments]
     ) -> InferenceResult:
         """Do as `run` does, from synchronous code, and close its MCP servers."""
-        return asyncio.run(self._run_and_close(input, AgentRunOptions(**options)))
+        return run_sync(lambda: self._run_and_close(input, AgentRunOptions(**options)))
 
     def stream(
         self, input: str | UserMessage, **options: Unpack[AgentRunArguments]

@@ -1,5 +1,6 @@
 """The loop of requests and tool calls of an agent, by the policy of its user."""
 
+import logging
 from collections.abc import AsyncIterable, Awaitable, Callable, Container, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -32,7 +33,7 @@ from holdfast.memories.run.records.event import Reason
 from holdfast.memories.state.message import Message
 from holdfast.memories.state.result import InferenceResult, result_id, text_of
 from holdfast.runtime.agent import AgentSpec, AgentStart, AnyRun
-from holdfast.runtime.concurrency import NOTING, none_left
+from holdfast.runtime.concurrency import NOTING, contained, none_left
 from holdfast.runtime.context import Context, Inbox
 from holdfast.runtime.events import shortened
 from holdfast.runtime.inference.messages import Answers, texts, tool_results
@@ -45,14 +46,21 @@ from holdfast.runtime.inference.request import (
     finished,
     retell,
     started,
+    streaming,
     whole,
 )
 from holdfast.runtime.inference.run_types import usage_of
+from holdfast.runtime.inference.validation import repair
 from holdfast.tools.base import Schema
 
 NO_LIMITS: Final = UsageLimits(request_limit=None)
 RETRIES: Final = 1_000_000
 """Mistakes of a model; so many that the limit of requests ends the loop first."""
+
+RAW: Final = 4_194_304
+"""Bytes of an exchange that a result keeps; its messages are kept without it, too."""
+
+log = logging.getLogger(__name__)
 
 Emit: TypeAlias = Callable[[AsyncIterable[Delta]], Awaitable[None]]
 EmitCalls: TypeAlias = Callable[[AsyncIterable[Any]], Awaitable[None]]
@@ -102,7 +110,8 @@ class AgentLoop:
     """The requests and tool calls of *scope*, as long as *policy* allows.
 
     It is the `deps` of its tools. *usage* is added to in place. `requests` counts those that were
-    begun, `replies` those that were answered; `requesting` is true while one is at work.
+    begun, `replies` those that were answered; `requesting` is true while one is at work. `repaired`
+    names what was brought within the limits of JSON and text.
     """
 
     def __init__(
@@ -110,7 +119,9 @@ class AgentLoop:
     ) -> None:
         self.scope, self.policy = scope, policy
         self.requests = self.replies = 0
-        self.requesting = False
+        self.requesting = self.streams = False
+        self.model: object = None
+        self.repaired: list[str] = []
         self.rewritten: Sent | None = None
         self.base = 0
         self.unsent: ModelRequest | None = None
@@ -162,6 +173,9 @@ class AgentLoop:
         self._prompt, self._history = tuple(prompt), tuple(history)
         if self.scope.tell is not None:
             options["capabilities"] = [*options.get("capabilities", ()), REQUEST_EVENTS]
+        self.model = options.get("model") or runner.model
+        if self.scope.emit is not None and streaming.get(self.model) is None:
+            options["capabilities"] = [*options.get("capabilities", ()), WHOLE]
         started = runner.iter(
             deps=self,
             usage=self._usage,
@@ -170,23 +184,33 @@ class AgentLoop:
             infer_name=False,
             **options,
         )
-        async with none_left(), started as graph:
-            self._graph = graph
-            if inbox is not None:
+        with contained():
+            async with none_left(), started as graph:
+                return await self._ran(graph, inbox, steered)
 
-                def deliver(text: str) -> None:
-                    graph.enqueue(text, priority="asap")
-                    if steered is not None:
-                        steered(text)
+    async def _ran(
+        self,
+        graph: AgentRun[Any, Any],
+        inbox: Inbox | None,
+        steered: Callable[[str], None] | None,
+    ) -> Reason:
+        self._graph = graph
+        if inbox is not None:
 
-                inbox.deliver_to(deliver)
-            try:
+            def deliver(text: str) -> None:
+                graph.enqueue(text, priority="asap")
+                if steered is not None:
+                    steered(text)
+
+            inbox.deliver_to(deliver)
+        try:
+            with contained():
                 return await self._drive(graph)
-            finally:
-                if inbox is not None:
-                    inbox.wait()
-                # The graph refers to this object, so drop the graph to avoid a reference cycle.
-                self._messages, self._graph = graph.all_messages(), None
+        finally:
+            if inbox is not None:
+                inbox.wait()
+            # The graph refers to this object, so drop the graph to avoid a reference cycle.
+            self._messages, self._graph = graph.all_messages(), None
 
     async def _drive(self, graph: AgentRun[Any, Any]) -> Reason:
         opening, hooks = (self._prompt, self._history), self.scope.agent.hooks
@@ -236,15 +260,19 @@ class AgentLoop:
         """Make the request of *node*, emit pieces on arrival, return the next node."""
         self.requests, self.requesting = self.requests + 1, True
         emit = self.scope.emit
-        streams = emit is not None and can_stream(graph.ctx.deps.model)
+        can = streaming.get(self.model) is not False and can_stream(graph.ctx.deps.model)
+        streams = self.streams = emit is not None and can
         if emit is not None and streams:
             async with node.stream(graph.ctx) as stream:
                 await emit(deltas(stream))
+            if streaming.get(self.model) is None:
+                streaming.set(self.model, streams=True)
         after = await graph.next(node)
         self.requesting = False
         if isinstance(after, CallToolsNode):
             self.replies += 1
             response = after.model_response
+            self.repaired += repair(response)
             if emit is not None and not streams:
                 await emit(whole(response))
             if self.scope.tell is not None:
@@ -294,11 +322,12 @@ class AgentLoop:
         scope, name = self.scope, self.scope.agent.name
         bare = [_bare(each) for each in (self.exchanged() if exchanged is None else exchanged)]
         identity: dict[str, Any] = {}
+        extras: dict[str, JSON] = {"repaired": [*self.repaired]} if self.repaired else {}
         if scope.index is not None:
-            identity = {
-                "id": result_id(scope.run_id, scope.index),
-                "raw": ModelMessagesTypeAdapter.dump_json(bare).decode() if bare else "",
-            }
+            raw = _exchange(bare)
+            if len(raw) > RAW:
+                extras["raw_bytes"], raw = len(raw), b""
+            identity = {"id": result_id(scope.run_id, scope.index), "raw": raw.decode()}
         names = [each.model_name for each in bare if isinstance(each, ModelResponse)]
         return InferenceResult(
             agent=name,
@@ -314,8 +343,21 @@ class AgentLoop:
             index=scope.index,
             model=names[-1] if names else None,
             error=error,
+            extras=extras,
             **identity,
         )
+
+
+def _exchange(messages: list[ModelMessage]) -> bytes:
+    """Return *messages* as JSON in pydantic-ai's form; b"" if there is none."""
+    if not messages:
+        return b""
+    try:
+        return ModelMessagesTypeAdapter.dump_json(messages)
+    except (PydanticSerializationError, ValueError) as error:
+        # A provider may put anything in the details of a part; the messages have their own form.
+        log.info("an exchange has no JSON form: %s", error)
+        return b""
 
 
 def _bare(message: ModelMessage) -> ModelMessage:
@@ -392,6 +434,31 @@ def size_of(message: ModelMessage) -> int:
     except (PydanticSerializationError, ValueError):
         # A provider may put anything in the details of a part.
         return 0
+
+
+class WholeRequest(AbstractCapability[Any]):
+    """Makes a request whole if its model turns out not to stream."""
+
+    async def on_model_request_error(
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, error: Exception
+    ) -> ModelResponse:
+        """Return the whole response where a stream ended before its first event.
+
+        Raise *error* if that was not the cause.
+        """
+        loop: AgentLoop = ctx.deps
+        if not loop.streams or not isinstance(error, NotImplementedError | AssertionError):
+            raise error
+        response = await request_context.model.request(
+            request_context.messages,
+            request_context.model_settings,
+            request_context.model_request_parameters,
+        )
+        streaming.set(loop.model, streams=False)
+        return response
+
+
+WHOLE: Final = WholeRequest()
 
 
 def capabilities(agent: AgentSpec, *, rewrite: bool = False) -> list[AbstractCapability[Any]]:

@@ -3,13 +3,13 @@
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from msgspec.json import encode
+from msgspec.structs import replace as replaced
 from pydantic_ai import Agent as ModelAgent
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import (
@@ -19,13 +19,7 @@ from pydantic_ai.exceptions import (
     ToolFailed,
     UsageLimitExceeded,
 )
-from pydantic_ai.messages import (
-    FunctionToolResultEvent,
-    ModelResponse,
-    ToolReturn,
-    is_multi_modal_content,
-    repair_messages,
-)
+from pydantic_ai.messages import FunctionToolResultEvent, ModelResponse, repair_messages
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
@@ -36,6 +30,7 @@ from holdfast.memories.state.history import Window
 from holdfast.memories.state.message import ErrorKind, Message, ToolCall
 from holdfast.memories.state.result import InferenceResult
 from holdfast.runtime.agent import AgentSpec, AnyModel
+from holdfast.runtime.concurrency import apart, class_of, described
 from holdfast.runtime.context import ToolContext, tool_context
 from holdfast.runtime.events import shortened
 from holdfast.runtime.inference.agent_loop import (
@@ -48,14 +43,22 @@ from holdfast.runtime.inference.agent_loop import (
 )
 from holdfast.runtime.inference.messages import (
     Content,
-    NotJSON,
     ToolOutcome,
     calls,
     content_of,
     error_text,
     failure,
-    json_form,
+    limited,
     tool_call,
+)
+from holdfast.runtime.inference.pages import (
+    READ_RESULT,
+    ResultPages,
+    ToolAnswer,
+    answer,
+    as_text,
+    our_tool,
+    shown_again,
 )
 from holdfast.runtime.inference.request import (
     AgentRequest,
@@ -74,10 +77,10 @@ from holdfast.runtime.inference.run_types import (
     no_model,
     working,
 )
+from holdfast.runtime.inference.validation import NotJSON
 from holdfast.runtime.inference.values import VALUE_TOOLS, values_section
 from holdfast.runtime.mcp import connect, is_remote, kept, seen_to
-from holdfast.runtime.tools import OURS, equipped
-from holdfast.tools.base import Tool
+from holdfast.runtime.tools import equipped
 
 
 class CallPolicy:
@@ -92,6 +95,7 @@ class CallPolicy:
         self.agent, self.run = agent, run
         self.answers: dict[tuple[int, str], ToolOutcome] = {}
         self.definitions: dict[str, ToolDefinition] = {}
+        self.pages = run.pages_of(agent)
         self.offered: Collection[str] = ()
         self._max_iterations = max_iterations
         self._requested: dict[str, ToolCall] = {}
@@ -152,19 +156,20 @@ class CallPolicy:
     async def answered(
         self,
         call_id: str,
-        content: Content,
+        outcome: ToolOutcome,
         began: datetime,
         cause: BaseException | None = None,
     ) -> None:
-        """Store and emit the *content* of a call; *cause* is the tool's exception."""
+        """Store and emit the *outcome* of a call; *cause* is the tool's exception."""
         elapsed = (self.run.clock.now() - began) // timedelta(milliseconds=1)
-        self.answers[self._step, call_id] = ToolOutcome(content, elapsed)
+        self.answers[self._step, call_id] = replaced(outcome, duration_ms=elapsed)
         data: dict[str, Any] = {
             "name": self._requested[call_id].name,
-            "content": shortened(content),
-            "ok": "error" not in content,
-            "kind": _kind(content),
+            "content": shortened(outcome.content),
+            "ok": "error" not in outcome.content,
+            "kind": _kind(outcome.content),
             "ms": elapsed,
+            **outcome.extras,
         }
         if cause is not None:
             data["traceback"] = shortened("".join(traceback.format_exception(cause)))
@@ -193,7 +198,7 @@ class CallPolicy:
             call_id = event.part.tool_call_id
             if (self._step, call_id) not in self.answers:
                 began = await self.called(call_id)
-                await self.answered(call_id, content_of(event.part), began)
+                await self.answered(call_id, limited(content_of(event.part)), began)
 
 
 log = logging.getLogger(__name__)
@@ -210,6 +215,8 @@ class ToolErrorToolset(WrapperToolset[Any]):
         """Return the tools, without settings that would end the run instead of a result."""
         call = _policy(ctx)
         tools = await super().get_tools(ctx)
+        if not call.pages.results:
+            del tools[READ_RESULT]
         call.offer(tools)
         for name, tool in tools.items():
             definition = tool.tool_def
@@ -225,22 +232,37 @@ class ToolErrorToolset(WrapperToolset[Any]):
         """Return the JSON form of the tool's result; raise ToolFailed for each failure."""
         call, call_id = _policy(ctx), ctx.tool_call_id or ""
         began = await call.called(call_id)
-        given, cause = None, None
         token = working.set((call.run, name, call_id))
         try:
-            value = await _worked(
-                lambda: super(ToolErrorToolset, self).call_tool(name, tool_args, ctx, tool),
-                call.definitions[name],
-            )
-            content, given = _answer(value, tool)
-        except Exception as error:  # noqa: BLE001 - a user's tool may raise anything
-            content, cause = _failed(error, name, tool), error
+            value = await self._value(name, tool_args, ctx, tool)
+            found = answer(value, tool, None if name == READ_RESULT else call.pages)
+        except Exception as error:
+            outcome = limited(_failed(error, name, tool), call.pages)
+            await call.answered(call_id, outcome, began, error)
+            raise ToolFailed(_shown(outcome)) from error
         finally:
             working.reset(token)
-        await call.answered(call_id, content, began, cause)
-        if "error" in content:
-            raise ToolFailed(_shown(content, given))
-        return given
+        if found.repaired:
+            ctx.deps.repaired.append(f"result of {name}")
+        outcome = _outcome(found, tool)
+        await call.answered(call_id, outcome, began)
+        if "error" in outcome.content:
+            raise ToolFailed(as_text(found.shown))
+        return found.shown
+
+    async def _value(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        """Return the value of the tool; its own cancellation is an error of its own."""
+        call = _policy(ctx)
+        if name == READ_RESULT:
+            return call.pages.part(**tool_args)
+        definition = call.definitions[name]
+        if definition.kind != "function":
+            raise _NotHere
+        return await _timed(
+            apart(super().call_tool(name, tool_args, ctx, tool)), definition.timeout
+        )
 
 
 def _kind(content: Content) -> str | None:
@@ -259,66 +281,49 @@ class _TooSlow(Exception):
         super().__init__(f"it ran past its {seconds:g} s")
 
 
-async def _worked(work: Callable[[], Awaitable[Any]], definition: ToolDefinition) -> Any:
-    if definition.kind != "function":
-        raise _NotHere
-    if definition.timeout is None:
-        return await work()
-    limit = asyncio.timeout(definition.timeout)
+async def _timed(work: Awaitable[Any], seconds: float | None) -> Any:
+    limit = asyncio.timeout(seconds)
     try:
         async with limit:
-            return await work()
+            return await work
     except TimeoutError:
-        if limit.expired():
-            raise _TooSlow(definition.timeout) from None
+        if seconds is not None and limit.expired():
+            raise _TooSlow(seconds) from None
         raise
 
 
-def _answer(value: object, tool: ToolsetTool[Any]) -> tuple[Content, Any]:
-    """Return the content of a call that returned *value*, and the value for the model."""
-    ours = (tool.tool_def.metadata or {}).get(OURS)
-    if isinstance(ours, Tool) and ours.refused and ours.refused(cast("Any", value)):
-        error = cast("dict[str, Any]", value)["error"]
-        message = " ".join(filter(None, (error.get("message"), error.get("next"))))
-        return failure(error["type"], message, "raised"), value
-    if isinstance(value, ToolReturn):
-        found = cast("ToolReturn[Any]", value)
-        return {"data": json_form(found.return_value)}, found
-    if _has_files(value):
-        return {"data": json_form(value)}, value
-    data = json_form(value)
-    return {"data": data}, data
-
-
-def _has_files(value: object) -> bool:
-    if isinstance(value, list):
-        return any(map(is_multi_modal_content, cast("list[object]", value)))
-    return is_multi_modal_content(value)
+def _outcome(found: ToolAnswer, tool: ToolsetTool[Any]) -> ToolOutcome:
+    """Return the outcome of a call of *tool*; an error result of ours is a failure."""
+    if found.ok or our_tool(tool) is None or not isinstance(found.stored, dict):
+        return ToolOutcome({"data": found.stored}, extras=found.extras)
+    error = cast("dict[str, Any]", found.stored["error"])
+    message = " ".join(filter(None, (error.get("message"), error.get("next"))))
+    return ToolOutcome(failure(error["type"], message, "raised"))
 
 
 def _failed(error: Exception, name: str, tool: ToolsetTool[Any]) -> Content:
     kind: ErrorKind = "raised"
+    message = described(error)
     match error:
         case NotJSON():
-            return failure("NotJSON", str(error), "not_json")
+            return failure("NotJSON", message, "not_json")
         case _TooSlow():
-            return failure("TimeoutError", str(error), "timeout")
+            return failure("TimeoutError", message, "timeout")
         case _NotHere() | ApprovalRequired() | CallDeferred():
             return failure("Denied", "it needs an approval, and no approver is present", "denied")
         case ModelRetry() if isinstance(error.__context__, TimeoutError):
-            return failure("TimeoutError", str(error), "timeout")
+            return failure("TimeoutError", message, "timeout")
         case _ if is_remote(tool.toolset):
             kind = "remote"
         case _:
             log.info("the tool %s raised", name, exc_info=error)
-    return failure(type(error).__name__, str(error), kind)
+    return failure(class_of(error), message, kind)
 
 
-def _shown(content: Content, given: object) -> str:
-    """Return the text of an error for the model: the tool's own result if it has one."""
-    if given is not None:
-        return encode(given).decode()
-    return error_text(cast("dict[str, Any]", content["error"]))
+def _shown(outcome: ToolOutcome) -> str:
+    """Return the text of a failed call for the model."""
+    text = error_text(cast("dict[str, Any]", outcome.content["error"]))
+    return as_text(shown_again(text, outcome.extras))
 
 
 _built: WeakKeyDictionary[AgentSpec, dict[bool, ModelAgent[Any, Any]]] = WeakKeyDictionary()
@@ -332,7 +337,9 @@ def built(agent: AgentSpec, *, reads_values: bool = False) -> ModelAgent[Any, An
     made = _built.setdefault(agent, {})
     found = made.get(reads_values)
     if found is None:
-        tools = [*agent.tools, *(VALUE_TOOLS if reads_values else ())]
+        # Each call has pages of its own; this one stands for their tool.
+        shared = [*(VALUE_TOOLS if reads_values else ()), ResultPages(1).tool()]
+        tools = [*agent.tools, *shared]
         toolsets = [kept(each) for each in agent.toolsets]
         found = made[reads_values] = ModelAgent[Any, Any](
             name=agent.name,

@@ -1,17 +1,11 @@
 """Convert messages of pydantic-ai to ours, and back."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import is_dataclass
-from datetime import date, time, timedelta
-from decimal import Decimal
-from enum import Enum
 from typing import Any, TypeAlias, cast
-from uuid import UUID
 
-import msgspec
 from msgspec import DecodeError, Struct
 from msgspec.json import decode, encode
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
@@ -25,11 +19,10 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
-from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from holdfast.ground import json_values
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.json_values import JSON
+from holdfast.ground.json_values import JSON, is_nested_over
+from holdfast.ground.text import whole
 from holdfast.memories.state.history import View, Window, WindowMessage, formatted, windowed
 from holdfast.memories.state.message import (
     ErrorKind,
@@ -41,6 +34,14 @@ from holdfast.memories.state.message import (
 )
 from holdfast.memories.state.result import InferenceResult, text_of
 from holdfast.memories.state.state import NetworkState
+from holdfast.runtime.inference.pages import (
+    STORED,
+    ResultPages,
+    beginning,
+    paged,
+    shown_again,
+)
+from holdfast.runtime.inference.validation import DEPTH, NotJSON, json_form
 
 
 def to_model(messages: Iterable[Message]) -> list[ModelMessage]:
@@ -78,7 +79,8 @@ def _request_part(message: Message) -> ModelRequestPart:
         call, content = message.tool, message.content
         error = content.get("error")
         if not isinstance(error, dict):
-            return ToolReturnPart(call.name, content["data"], call.id)
+            data = shown_again(content["data"], message.extras)
+            return ToolReturnPart(call.name, data, call.id)
         part = ToolReturnPart(call.name, error_text(error), call.id)
         part.outcome = "interrupted" if error["kind"] == "interrupted" else "failed"
         return part
@@ -93,55 +95,15 @@ def _call(call: ToolCall) -> ToolCallPart:
     return ToolCallPart(call.name, encode(given).decode(), call.id)
 
 
-DEPTH = 200
-"""Greatest nesting depth of a tool's return value."""
-
-_PYDANTIC = (BaseModel, date, time, timedelta, Decimal, Enum, UUID)
-
-
-class NotJSON(Exception):
-    """The returned value has no JSON form; the text names the place and the reason."""
-
-
-def json_form(value: object) -> JSON:
-    """Return the JSON form of *value* as a copy; raise NotJSON if it has none."""
-    try:
-        encoded = json_values.encode(
-            _plain(value, DEPTH),
-            root="returned",
-            depth=DEPTH,
-            field="returned",
-            largest_int=2**63 - 1,
-        )
-    except InvalidInput as error:
-        raise NotJSON(error.reason) from error
-    except (PydanticSerializationError, TypeError, ValueError) as error:
-        raise NotJSON(f"{type(value).__name__} is not JSON: {error}") from error
-    return json_values.decode(encoded)
-
-
-def _plain(value: Any, deeper: int) -> Any:
-    if isinstance(value, _PYDANTIC) or (is_dataclass(value) and not isinstance(value, type)):
-        return to_jsonable_python(value)
-    if isinstance(value, msgspec.Struct):
-        return msgspec.to_builtins(value)
-    if deeper and isinstance(value, list | tuple):
-        return [_plain(each, deeper - 1) for each in cast("list[Any]", value)]
-    if deeper and isinstance(value, Mapping):
-        members = cast("Mapping[Any, Any]", value)
-        return {name: _plain(each, deeper - 1) for name, each in members.items()}
-    # If this is not JSON, encoding it raises with its place.
-    return value
-
-
 Content: TypeAlias = dict[str, JSON]
 
 
-class ToolOutcome:
-    """The outcome of one tool call: its content, and its duration in ms."""
+class ToolOutcome(Struct, frozen=True):
+    """The outcome of one tool call: its content, duration in ms, and extras."""
 
-    def __init__(self, content: Content, duration_ms: int | None = None) -> None:
-        self.content, self.duration_ms = content, duration_ms
+    content: Content
+    duration_ms: int | None = None
+    extras: dict[str, JSON] = {}
 
 
 Answers: TypeAlias = Mapping[tuple[int, str], ToolOutcome]
@@ -151,11 +113,6 @@ Answers: TypeAlias = Mapping[tuple[int, str], ToolOutcome]
 def failure(name: str, message: str, kind: ErrorKind) -> Content:
     """Return the content of a failed call."""
     return {"error": {"name": whole(name), "message": whole(message), "kind": kind}}
-
-
-def whole(text: str) -> str:
-    """Return *text* with each lone surrogate replaced."""
-    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def said(response: ModelResponse) -> str:
@@ -171,10 +128,12 @@ def calls(response: ModelResponse) -> list[ToolCallPart]:
 def tool_call(part: ToolCallPart) -> ToolCall:
     """Return the call in *part*, with its arguments as JSON, or as text if invalid."""
     given: Any = part.args
-    if isinstance(given, str):
+    if isinstance(given, str) and is_nested_over(given, DEPTH):
+        given = whole(given)
+    elif isinstance(given, str):
         try:
-            given = decode(given)
-        except (DecodeError, UnicodeEncodeError):
+            given = json_form(decode(given))
+        except (DecodeError, UnicodeEncodeError, NotJSON):
             given = whole(given)
     name = whole(part.tool_name)
     try:
@@ -189,7 +148,7 @@ def content_of(part: ToolReturnPart) -> Content:
     """Return the content of a call of which only *part* is known."""
     if part.outcome == "success":
         try:
-            return {"data": json_form(part.content)}
+            return {"data": json_form(cast("object", part.content))}
         except NotJSON as error:
             return failure("NotJSON", str(error), "not_json")
     cause = part.retry.cause if part.retry else None
@@ -261,7 +220,7 @@ def tool_results(
             answer = answers.get((step, part.tool_call_id))
             back = parts.get(part.tool_call_id)
             if answer is None and back is not None:
-                answer = ToolOutcome(content_of(back))
+                answer = limited(content_of(back))
             if answer is not None:
                 found.append(_result(part, agent, step, answer))
     return found
@@ -275,7 +234,24 @@ def _result(part: ToolCallPart, agent: str, step: int, answer: ToolOutcome) -> T
         agent=agent,
         step=step,
         duration_ms=answer.duration_ms,
+        extras=answer.extras,
     )
+
+
+def limited(content: Content, pages: ResultPages | None = None) -> ToolOutcome:
+    """Return the outcome of *content*, of which a record keeps the beginning.
+
+    A long error is kept in *pages*.
+    """
+    error = content.get("error")
+    if not isinstance(error, dict):
+        found = paged(content["data"], pages or ResultPages(STORED))
+        return ToolOutcome({"data": found.stored}, extras=found.extras)
+    found = paged(error_text(error), pages or ResultPages(STORED))
+    if not found.paged:
+        return ToolOutcome(content)
+    cut = {name: beginning(str(each)) for name, each in error.items()}
+    return ToolOutcome({"error": cast("JSON", cut)}, extras=found.extras)
 
 
 def _steps(
@@ -383,9 +359,20 @@ def _signature(messages: Iterable[Message]) -> Signature:
     returned: Signature = []
     for message in messages:
         if isinstance(message, ToolResultMessage):
-            error = message.content.get("error")
-            came = error_text(error) if isinstance(error, dict) else message.content["data"]
-            returned.append((message.tool.id, message.tool.name, message.tool.input, came))
+            call = message.tool
+            returned.append((call.id, call.name, call.input, _came(message)))
         elif not isinstance(message, ToolCallMessage):
             said.append((message.role, text_of(message)))
     return [*said, *returned]
+
+
+def _came(message: ToolResultMessage) -> object:
+    """Return what a model got of *message*; of a part its place in the whole."""
+    error = message.content.get("error")
+    if isinstance(error, dict):
+        return error_text(error)
+    match shown_again(message.content["data"], message.extras):
+        case {"part": {"result_id": id, "offset": offset, "total": total}, "text": _}:
+            return id, offset, total
+        case data:
+            return data

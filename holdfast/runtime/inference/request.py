@@ -7,6 +7,7 @@ runs, oldest first; the new input; turns of this run. It never ends with an agen
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias, cast
+from weakref import finalize
 
 import msgspec
 from msgspec import Struct
@@ -35,7 +36,7 @@ from holdfast.memories.state import history as messages
 from holdfast.memories.state.message import Message, TextMessage
 from holdfast.memories.state.result import InferenceResult, text_of
 from holdfast.runtime.agent import AgentSpec, AgentStart
-from holdfast.runtime.concurrency import awaited
+from holdfast.runtime.concurrency import awaited, contained
 from holdfast.runtime.inference.messages import HistoryTurn, to_model, turns_of
 from holdfast.runtime.inference.run_types import Run
 
@@ -246,7 +247,8 @@ async def _result(
 
 async def _called(name: str, hook: Callable[..., Any], *given: Any) -> object:
     try:
-        return await awaited(hook(*given))
+        with contained():
+            return await awaited(hook(*given))
     except Exception as error:
         # A user's code may raise anything; the run ends with it as the cause.
         raise HookFailed(name) from error
@@ -329,6 +331,35 @@ def can_stream(model: Model) -> bool:
     if getattr(method, "__qualname__", None) == _OF_FUNCTION:
         return getattr(model, "stream_function", None) is not None
     return method is not Model.request_stream
+
+
+class StreamingModels:
+    """The models that are known to stream, or not to.
+
+    A model object is dropped with its end.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[object, bool] = {}
+
+    def get(self, model: object) -> bool | None:
+        """Return whether *model*, an object or a name, streams; None if unknown."""
+        return self._known.get(_key(model))
+
+    def set(self, model: object, *, streams: bool) -> None:
+        """Record whether *model* streams."""
+        key = _key(model)
+        if key not in self._known and isinstance(model, Model):
+            finalize(cast("Model[Any]", model), self._known.pop, key, None)
+        self._known[key] = streams
+
+
+def _key(model: object) -> object:
+    # A model object may not be hashable.
+    return model if isinstance(model, str) else id(model)
+
+
+streaming: Final = StreamingModels()
 
 
 async def deltas(stream: AsyncIterable[Any]) -> AsyncIterator[Delta]:

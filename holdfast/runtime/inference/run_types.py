@@ -17,7 +17,8 @@ from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.result import InferenceResult, Usage
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyModel
-from holdfast.runtime.inference.messages import whole
+from holdfast.runtime.concurrency import class_of, described
+from holdfast.runtime.inference.pages import LIMIT, ResultPages
 from holdfast.runtime.run_events import Telling
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class RunEnd(Struct, frozen=True):
         """Return the class name and message of the exception, or None."""
         if self.cause is None:
             return None
-        return {"name": type(self.cause).__name__, "message": _shown(self.cause, ERROR_MOST)}
+        return {"name": class_of(self.cause), "message": _shown(self.cause, ERROR_MOST)}
 
 
 ERROR_MOST: Final = 10_000
@@ -69,17 +70,14 @@ INTERNAL_MOST: Final = 500
 
 def internal(error: BaseException) -> RunEnd:
     """Return the end of a run by *error*, which nothing foresaw; its traceback is logged."""
-    log.error("a run ended by %s", type(error).__name__, exc_info=error)
-    detail = f"{type(error).__name__}: {_shown(error, INTERNAL_MOST)}"
+    log.error("a run ended by %s", class_of(error), exc_info=error)
+    detail = f"{class_of(error)}: {_shown(error, INTERNAL_MOST)}"
     return RunEnd("internal", detail, error)
 
 
 def _shown(error: BaseException, most: int) -> str:
     """Return the message of *error*, of at most *most* characters."""
-    try:
-        text = whole(str(error))
-    except Exception:  # noqa: BLE001 - an exception may fail to say what it is
-        text = ""
+    text = described(error)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -107,10 +105,12 @@ class Run:
     usage: RunUsage = field(default_factory=RunUsage)
     usage_limits: UsageLimits | None = None
     max_tool_errors: int = MAX_TOOL_ERRORS
+    tool_result_limit: int = LIMIT
     mcp: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     telling: Telling | None = None
     names_values: bool = False
     omitted: list[Window] = field(default_factory=list[Window], init=False)
+    pages: dict[str, ResultPages] = field(default_factory=dict[str, ResultPages], init=False)
 
     @property
     def results(self) -> list[InferenceResult]:
@@ -134,6 +134,10 @@ class Run:
     def view_of(self, agent: AgentSpec) -> View:
         """Return the view of *agent* on earlier messages."""
         return self.views.get(agent.name) or self.view
+
+    def pages_of(self, agent: AgentSpec) -> ResultPages:
+        """Return the pages of long tool results for *agent*, the same in all its calls."""
+        return self.pages.setdefault(agent.name, ResultPages(self.tool_result_limit))
 
     def leave_out(self, window: Window) -> None:
         """Record what *window* left out."""

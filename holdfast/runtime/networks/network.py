@@ -18,6 +18,7 @@ from holdfast.memories.state.history import View
 from holdfast.memories.state.run_records import checked_name
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AnyModel, UserMessage, user_message
+from holdfast.runtime.concurrency import run_sync
 from holdfast.runtime.history import EngineHistory, History
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.run_types import MAX_TOOL_ERRORS, check_most
@@ -204,7 +205,7 @@ class Network(NetworkSpec):
         self, input: str | UserMessage, **options: Unpack[NetworkRunArguments]
     ) -> NetworkRun:
         """Do as `run` does, from synchronous code, and close its agents' MCP servers."""
-        return asyncio.run(self._run_and_close(input, NetworkOptions(**options)))
+        return run_sync(lambda: self._run_and_close(input, NetworkOptions(**options)))
 
     async def aclose(self) -> None:
         """Close the connections to its agents' MCP servers; the next run makes new ones."""

@@ -19,7 +19,7 @@ from holdfast.runtime.agent import (
     AnyTool,
     Instructions,
 )
-from holdfast.runtime.concurrency import awaited
+from holdfast.runtime.concurrency import awaited, contained
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
@@ -235,7 +235,8 @@ async def enabled(run: NetworkExecution) -> AgentRoster:
 
 async def _answer(run: NetworkExecution, router: AnyRouter, ctx: RouterContext) -> object:
     if not isinstance(router, RoutingAgent):
-        return await awaited(router(ctx))
+        with contained():
+            return await awaited(router(ctx))
     decision = Decision(ctx.agents)
     token = deciding.set(decision)
     try:
@@ -243,7 +244,8 @@ async def _answer(run: NetworkExecution, router: AnyRouter, ctx: RouterContext) 
     finally:
         deciding.reset(token)
     if router.on_route is not None:
-        return await awaited(router.on_route(replace(ctx, result=result)))
+        with contained():
+            return await awaited(router.on_route(replace(ctx, result=result)))
     if decision.failed is not None:
         raise decision.failed
     # A reply in words has chosen no agent.

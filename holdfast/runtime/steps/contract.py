@@ -34,7 +34,7 @@ from holdfast.ground.errors import EngineFault, InvalidInput
 from holdfast.memories.run import keys
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import Reason
-from holdfast.runtime.concurrency import awaited
+from holdfast.runtime.concurrency import awaited, class_of, contained, described
 from holdfast.runtime.context import Profile
 from holdfast.runtime.events import StepError
 from holdfast.runtime.plans.plan import BadSchema, Step, Task, schema_of
@@ -103,7 +103,7 @@ def _model_error_text(error: BaseException) -> str:
     if isinstance(error, FallbackExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         return "; ".join(map(_model_error_text, group.exceptions))
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return ": ".join(filter(None, (class_of(error), described(error))))
 
 
 def _body(error: ModelHTTPError) -> str:
@@ -452,7 +452,8 @@ class Acceptance:
         return await self._accepted(answer)
 
     async def _accepted(self, candidate: Any) -> Any:
-        reason = await awaited(self._accept_result(candidate)) if self._accept_result else None
+        with contained():
+            reason = await awaited(self._accept_result(candidate)) if self._accept_result else None
         if reason is not None:
             self._refusals += 1
             if self._refusals == REFUSALS:

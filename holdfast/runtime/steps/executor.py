@@ -25,6 +25,7 @@ from holdfast.memories.run import keys
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, model_name
+from holdfast.runtime.concurrency import class_of, described
 from holdfast.runtime.context import Context, Inbox
 from holdfast.runtime.events import ExecutionEvent, StepError
 from holdfast.runtime.executor import ExecutionOutcome
@@ -266,7 +267,8 @@ class StepExecutor:
             raise Stopped("timeout", f"it took more than {seconds:g} s") from error
         except request.HookFailed as failed:
             cause = failed.__cause__
-            message = f"the hook {failed.hook} raised {type(cause).__name__}: {cause}"
+            why = f"{class_of(cause)}: {described(cause)}" if cause else str(failed)
+            message = f"the hook {failed.hook} raised {why}"
             raise Stopped("hook", message) from failed
 
     async def _attempted(self, inbox: Inbox) -> Any:

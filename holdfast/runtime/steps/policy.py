@@ -20,6 +20,7 @@ from holdfast.runtime.agent import AnyModel, AnyTool, named
 from holdfast.runtime.context import Inbox
 from holdfast.runtime.inference.agent_loop import AgentLoop, LoopScope, capabilities, instruments
 from holdfast.runtime.inference.messages import to_model
+from holdfast.runtime.inference.pages import ResultPages
 from holdfast.runtime.inference.request import Sent
 from holdfast.runtime.run_events import audience
 from holdfast.runtime.steps.contract import (
@@ -32,7 +33,7 @@ from holdfast.runtime.steps.contract import (
     parameters,
 )
 from holdfast.runtime.steps.record import StepRecord
-from holdfast.runtime.steps.tools import FINISH, ResultPages, StepEvents, Toolbox
+from holdfast.runtime.steps.tools import FINISH, StepEvents, Toolbox
 from holdfast.tools.base import Schema, Tool
 
 _FINISH: Final = Tool(

@@ -7,12 +7,12 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct
 
 from holdfast.ground.errors import LimitExceeded
+from holdfast.ground.text import whole
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import DESCRIPTION_CHARS, TITLE_CHARS
 from holdfast.memories.run.memory import RunMemory
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate, StepError, StepResult, TaskMoment, TaskUpdate
-from holdfast.runtime.inference.messages import whole
 from holdfast.runtime.metrics import STEP_ITERATIONS, STEP_SECONDS, STEPS
 from holdfast.runtime.plans.plan import State, Step, Task
 

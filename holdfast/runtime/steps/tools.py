@@ -19,11 +19,10 @@ from collections.abc import (
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from inspect import isawaitable
-from typing import Any, Final, Literal, Self, TypeAlias, cast
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace as replaced
 from pydantic import ValidationError
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ModelRetry
@@ -34,17 +33,17 @@ from pydantic_ai.messages import (
     OutputToolCallEvent,
     OutputToolResultEvent,
     ToolCallPart,
-    ToolReturn,
     ToolReturnPart,
-    is_multi_modal_content,
 )
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 
 from holdfast.ground.errors import HoldfastError, ToolNameTaken
+from holdfast.ground.json_values import is_nested_over
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyTool, AnyToolset, name_of
+from holdfast.runtime.concurrency import apart, class_of, described
 from holdfast.runtime.context import Context, ToolContext, tool_context
 from holdfast.runtime.events import (
     Chunk,
@@ -55,85 +54,18 @@ from holdfast.runtime.events import (
     shortened,
 )
 from holdfast.runtime.inference.agent_loop import settings_of
-from holdfast.runtime.inference.messages import json_form
+from holdfast.runtime.inference.pages import (
+    READ_RESULT,
+    ResultPages,
+    ToolAnswer,
+    answer,
+    paged,
+)
 from holdfast.runtime.inference.request import Delta
+from holdfast.runtime.inference.validation import DEPTH, NotJSON, Partial
 from holdfast.runtime.mcp import PROBLEMS, kept, reach, seen_to
-from holdfast.runtime.tools import OURS, equipped, in_thread
-from holdfast.tools.base import JSON, Schema, Tool
-
-READ_RESULT: Final = "read_result"
-
-_PARAMETERS: Final[Schema] = {
-    "type": "object",
-    "properties": {
-        "result_id": {"type": "string", "description": "The result_id that a part gave."},
-        "offset": {
-            "type": "integer",
-            "minimum": 0,
-            "description": "Where to go on: the next_offset of the part before.",
-        },
-    },
-    "required": ["result_id", "offset"],
-    "additionalProperties": False,
-}
-
-
-class ResultPages:
-    """The long results of one step, in parts of at most *most* characters."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.results: dict[str, str] = {}
-
-    def keep(self, text: str) -> JSON:
-        """Store *text* whole, and return its first part."""
-        result_id = f"result_{len(self.results) + 1}"
-        self.results[result_id] = text
-        return self.part(result_id, 0)
-
-    def part(self, result_id: str, offset: int) -> JSON:
-        """Return the part of a stored result that begins at *offset*, or an error."""
-        text = self.results.get(result_id)
-        if text is None:
-            known = ", ".join(self.results) or "none"
-            return _paging_error(f"there is no result {result_id!r}; those kept are: {known}")
-        if offset > len(text):
-            return _paging_error(f"the result has {len(text)} characters; {offset} is past its end")
-        piece = text[offset : offset + self.most]
-        end = offset + len(piece)
-        return {
-            "part": {
-                "result_id": result_id,
-                "offset": offset,
-                "returned": len(piece),
-                "total": len(text),
-                "next_offset": end if end < len(text) else None,
-            },
-            "text": piece,
-        }
-
-    def tool(self) -> Tool:
-        """Return the tool that reads the other parts."""
-
-        def read(arguments: Any) -> JSON:
-            return self.part(arguments["result_id"], arguments["offset"])
-
-        return Tool(
-            id="step.read_result",
-            name=READ_RESULT,
-            description=(
-                "Read on in a tool result that was too long and came in part. "
-                "Parts put together in order give the whole."
-            ),
-            parameters=_PARAMETERS,
-            work=read,
-            refused=lambda answer: isinstance(answer, dict) and "error" in answer,
-        )
-
-
-def _paging_error(message: str) -> JSON:
-    return {"error": {"type": "invalid_input", "message": message}}
-
+from holdfast.runtime.tools import equipped, in_thread
+from holdfast.tools.base import Tool
 
 FINISH: Final = "finish_step"
 NOT_RUN: Final = "Not run: the step is finished."
@@ -141,7 +73,8 @@ NOTHING: Final = "The tool returned nothing."
 GRACE: Final = 5.0
 """Seconds for a tool to end when the run is cancelled."""
 
-Partial: TypeAlias = bool | Literal["off", "on", "trailing-strings"]
+_KINDS: Final = frozenset({"bad_arguments", "not_json", "timeout"})
+"""Types of errors that are not the tool's own."""
 
 _log = logging.getLogger(__name__)
 _TEXT, _VALUE = "text", "value"
@@ -154,7 +87,7 @@ class ToolCallOutcome(Struct, frozen=True, kw_only=True):
     """
 
     ok: bool
-    characters: int
+    characters: int = 0
     paged: bool = False
     kind: str | None = None
 
@@ -330,8 +263,10 @@ class StepTools(WrapperToolset[Any]):
             given, answered = _given(value, real, toolbox.pages_of(name))
         except Exception as error:  # noqa: BLE001 - a user's tool may raise anything
             given, answered = _failed_call(error, name, toolbox.pages_of(name))
+        if given.repaired:
+            ctx.deps.repaired.append(f"result of {name}")
         toolbox.answers[call_id] = answered
-        return given
+        return given.shown
 
     async def _called(
         self, name: str, arguments: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
@@ -339,10 +274,8 @@ class StepTools(WrapperToolset[Any]):
         """Return the result of the tool; when cancelled, give it some seconds to end."""
         if tool.tool_def.kind != "function":
             raise Denied("it needs an approval, and no approver is present")
-        work = asyncio.ensure_future(super().call_tool(name, arguments, ctx, tool))
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
+
+        async def stop(work: asyncio.Task[Any]) -> None:
             # A thread cannot be stopped: it gets its time to end, and is then abandoned.
             if name in self.toolbox.threaded:
                 await self._wait_for(work, name)
@@ -350,7 +283,8 @@ class StepTools(WrapperToolset[Any]):
             else:
                 work.cancel()
                 await self._wait_for(work, name)
-            raise
+
+        return await apart(super().call_tool(name, arguments, ctx, tool), stop=stop)
 
     async def _wait_for(self, work: "asyncio.Future[Any]", name: str) -> None:
         grace = asyncio.ensure_future(self.toolbox.context.sleep(GRACE))
@@ -358,8 +292,6 @@ class StepTools(WrapperToolset[Any]):
         grace.cancel()
         if not work.done():
             await self.toolbox.warn(f"the tool {name} did not stop with the run and is left behind")
-        elif not work.cancelled():
-            work.exception()
 
 
 class Denied(Exception):
@@ -398,67 +330,34 @@ def _problem(found: Mapping[str, Any]) -> str:
 
 def _given(
     value: Any, tool: ToolsetTool[Any], pages: ResultPages | None
-) -> tuple[Any, ToolCallOutcome]:
-    """Return *value* for the model; a long one is stored in *pages* and sent in parts.
-
-    Files, images and audio are sent unchanged and count no characters.
-    """
+) -> tuple[ToolAnswer, ToolCallOutcome]:
+    """Return *value* for the model; a long one is stored in *pages* and sent in parts."""
     if value is None:
-        return NOTHING, ToolCallOutcome(ok=True, characters=0)
-    if isinstance(value, ToolReturn):
-        whole = cast("ToolReturn[Any]", value)
-        inner, answered = _given(whole.return_value, tool, pages)
-        return replace(whole, return_value=inner), answered
-    listed: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
-    files = [each for each in listed if is_multi_modal_content(each)]
-    if files:
-        rest = [each for each in listed if not is_multi_modal_content(each)]
-        return _with_files(files, rest, value, pages)
-    data = json_form(cast("object", value))
-    text = _text(data)
-    answered = ToolCallOutcome(ok=not _refused(data, tool), characters=len(text))
-    if pages is None or len(text) <= pages.most:
-        return data, answered
-    return pages.keep(text), replaced(answered, paged=True)
-
-
-def _text(data: JSON) -> str:
-    return data if isinstance(data, str) else msgspec.json.encode(data).decode()
-
-
-def _with_files(
-    files: list[Any], rest: list[Any], value: Any, pages: ResultPages | None
-) -> tuple[Any, ToolCallOutcome]:
-    """Return *value* with its *files*; the texts *rest* are paged if they are long."""
-    texts = [each if isinstance(each, str) else _text(json_form(each)) for each in rest]
-    answered = ToolCallOutcome(ok=True, characters=sum(map(len, texts)))
-    if pages is None or answered.characters <= pages.most:
-        return value, answered
-    return [*files, pages.keep("\n".join(texts))], replaced(answered, paged=True)
-
-
-def _refused(data: JSON, tool: ToolsetTool[Any]) -> bool:
-    ours = (tool.tool_def.metadata or {}).get(OURS)
-    return isinstance(ours, Tool) and ours.refused is not None and ours.refused(data)
+        return ToolAnswer(shown=NOTHING, stored=None, characters=0), ToolCallOutcome(ok=True)
+    found = answer(value, tool, pages)
+    return found, ToolCallOutcome(ok=found.ok, characters=found.characters, paged=found.paged)
 
 
 def _failed_call(
     error: Exception, name: str, pages: ResultPages | None
-) -> tuple[JSON, ToolCallOutcome]:
+) -> tuple[ToolAnswer, ToolCallOutcome]:
     """Return *error*, raised by a call of *name*, for the model."""
-    # No provider accepts a lone surrogate.
-    kind, message = type(error).__name__, str(error).encode(errors="replace").decode()
+    kind, message = class_of(error), described(error)
     if isinstance(error, BadArguments):
-        kind = "invalid_input"
+        kind = "bad_arguments"
+    elif isinstance(error, NotJSON):
+        kind = "not_json"
     elif isinstance(error, ModelRetry) and isinstance(error.__context__, TimeoutError):
         kind = "timeout"
     elif not isinstance(error, HoldfastError | ModelRetry | Denied):
         _log.info("the tool %s raised", name, exc_info=error)
-    payload: JSON = {"error": {"type": kind, "message": message}}
-    answered = ToolCallOutcome(ok=False, characters=len(message), kind=kind)
-    if pages is None or len(text := _text(payload)) <= pages.most:
-        return payload, answered
-    return pages.keep(text), replaced(answered, paged=True)
+    found = paged({"error": {"type": kind, "message": message}}, pages)
+    return found, ToolCallOutcome(
+        ok=False,
+        characters=len(message),
+        paged=found.paged,
+        kind=kind if kind in _KINDS else "denied" if isinstance(error, Denied) else "raised",
+    )
 
 
 LINE: Final = 120
@@ -560,6 +459,8 @@ def _arguments(call: ToolCallPart) -> Any:
     given: Any = call.args
     if not isinstance(given, str):
         return {} if given is None else given
+    if is_nested_over(given, DEPTH):
+        return given
     try:
         return msgspec.json.decode(given or "{}")
     except (msgspec.DecodeError, UnicodeError):

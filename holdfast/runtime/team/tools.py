@@ -14,6 +14,7 @@ from holdfast.runtime.agent import AnyTool, AnyToolset, named
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate
 from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.inference.pages import LIMIT
 from holdfast.runtime.steps.tools import Toolbox
 from holdfast.runtime.team.board import TaskBoard, no_task
 from holdfast.runtime.team.bus import TYPES, Message, MessageBus, MessageType
@@ -400,10 +401,6 @@ _ACTS: Final[dict[Act, Callable[[Seat, object], JSON]]] = {
 }
 
 
-RESULT_LIMIT: Final = 25_000
-"""Characters of a tool's result in a prompt; a longer one is paged."""
-
-
 def member_toolbox(
     agent: Agent,
     context: Context,
@@ -422,7 +419,7 @@ def member_toolbox(
         own=own,
         tools=[*tools, *agent.tools],
         toolsets=[*toolsets, *agent.toolsets],
-        limit=RESULT_LIMIT,
+        limit=LIMIT,
         log=lambda severity, content: LogUpdate(severity=severity, content=content),
     )
     named([*own, toolbox.pages.tool()], tools, agent.tools)

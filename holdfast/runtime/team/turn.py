@@ -21,6 +21,7 @@ from holdfast.memories.run.records.event import Reason
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.message import Message
 from holdfast.runtime.agent import AnyModel
+from holdfast.runtime.concurrency import class_of, described
 from holdfast.runtime.context import Context
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.agent_loop import AgentLoop, LoopScope, capabilities, instruments
@@ -378,7 +379,9 @@ class TurnScheduler:
 
     async def _failed(self, member: Member, failure: Exception) -> None:
         cause = failure.__cause__ if isinstance(failure, HookFailed) else None
-        why = f"{failure}: {cause}" if cause else f"{type(failure).__name__}: {failure}"
+        why = f"{class_of(cause or failure)}: {described(cause or failure)}"
+        if cause is not None:
+            why = f"{failure}: {why}"
         await self._events.log("error", f"a turn of {member.name} failed: {why}")
         out = member.failed_a_turn()
         await self._events.moment(
@@ -404,4 +407,4 @@ def _measure(span: Span, taken: Taken) -> None:
     span.set_attribute("holdfast.iterations", len(usages))
     span.set_attribute("holdfast.state", "failed" if taken.failure else "completed")
     if taken.failure:
-        span.set_attribute("holdfast.reason", type(taken.failure).__name__)
+        span.set_attribute("holdfast.reason", class_of(taken.failure))

@@ -11,16 +11,15 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolRetu
 from holdfast.memories.state import history
 from holdfast.memories.state.message import ErrorKind, Message
 from holdfast.runtime.inference.messages import (
-    NotJSON,
     content_of,
     failure,
-    json_form,
     said,
     texts,
     to_model,
     tool_call,
     tool_results,
 )
+from holdfast.runtime.inference.validation import NotJSON, json_form
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 JSON = st.recursive(
@@ -76,7 +75,7 @@ def test_arguments_of_any_shape_come_back(arguments: Any) -> None:
         ('{"a": 1e999}', '{"a": 1e999}'),
         ('{"a": 99999999999999999999}', '{"a": 99999999999999999999}'),
         ({"a": math.inf}, '{"a":Infinity}'),
-        ("lone \ud800", "lone ?"),
+        ("lone \ud800", "lone \ufffd"),
     ],
 )
 def test_what_the_model_sent_is_kept_as_text_where_it_is_no_json(args: Any, kept: Any) -> None:
@@ -108,7 +107,7 @@ def test_an_interrupted_call_stays_one() -> None:
 
 
 def test_half_a_character_is_replaced() -> None:
-    assert said(ModelResponse([TextPart("a\ud800b")])) == "a?b"
+    assert said(ModelResponse([TextPart("a\ud800b")])) == "a\ufffdb"
 
 
 @given(value=JSON)

@@ -464,27 +464,35 @@ class Odd(BaseException):
         raise RuntimeError("no words")
 
 
-def explode_oddly(_: Any) -> None:
-    raise Odd
+class Exploding(NetworkState):
+    """A state that takes no result."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self._error = error
+
+    def append_result(self, result: Any) -> Any:
+        del result
+        raise self._error
 
 
 TIGHT = StateLimits(result_bytes=100)
 
 
 @pytest.mark.parametrize(
-    ("options", "router", "detail"),
+    ("state", "detail"),
     [
-        ({"state": NetworkState(limits=TIGHT)}, None, "LimitExceeded: result_bytes of res_"),
-        ({}, explode_oddly, "Odd: "),
+        (NetworkState(limits=TIGHT), "LimitExceeded: result_bytes of res_"),
+        (Exploding(Odd()), "Odd: "),
     ],
 )
 async def test_what_nothing_foresaw_ends_a_run_as_internal_and_its_record_too(
-    options: dict[str, Any], router: Any, detail: str, caplog: pytest.LogCaptureFixture
+    state: NetworkState, detail: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard, history = Heard(), InMemoryHistory()
-    desk = network(agent("ada"), router=router, history=history)
+    desk = network(agent("ada"), history=history)
 
-    run = await desk.run("Go.", on_event=heard, raises=False, **options)
+    run = await desk.run("Go.", on_event=heard, raises=False, state=state)
 
     assert (run.status, run.stop_reason) == ("failed", "internal")
     assert (run.stop_detail or "").startswith(detail)
@@ -500,11 +508,8 @@ async def test_an_internal_end_says_five_hundred_characters_and_is_a_failed_run(
     class Long(BaseException):
         """What no code expects, at length."""
 
-    def explode_at_length(_: Any) -> None:
-        raise Long("x" * 5_000)
-
     with pytest.raises(RunFailed) as raised:
-        await network(agent("ada"), router=explode_at_length).run("Go.")
+        await network(agent("ada")).run("Go.", state=Exploding(Long("x" * 5_000)))
 
     assert run_of(raised.value).stop_detail == f"Long: {'x' * 499}…"
     assert isinstance(raised.value.__cause__, Long)

@@ -165,7 +165,7 @@ async def test_arguments_the_schema_does_not_allow_never_reach_the_tool(
     await stepping.executor.run()
 
     error = stepping.given[0]["error"]
-    assert error["type"] == "invalid_input"
+    assert error["type"] == "bad_arguments"
     assert says in error["message"]
 
 
@@ -185,7 +185,7 @@ async def test_an_error_in_half_characters_reaches_the_model_whole() -> None:
     stepping = Stepping([call("hail"), "Three."], tools=[hail])
 
     assert await stepping.executor.run() == "Three."
-    assert stepping.given == [{"error": {"type": "ValueError", "message": "a?"}}]
+    assert stepping.given == [{"error": {"type": "ValueError", "message": "a\ufffd"}}]
 
 
 async def test_a_tool_that_asks_for_another_try_answers_so() -> None:
@@ -222,7 +222,7 @@ async def test_what_is_no_json_is_an_error() -> None:
 
     await stepping.executor.run()
 
-    assert stepping.given[0]["error"]["type"] == "NotJSON"
+    assert stepping.given[0]["error"]["type"] == "not_json"
 
 
 async def test_files_stay_what_they_are_and_count_nothing() -> None:
@@ -528,7 +528,7 @@ async def test_arguments_a_server_does_not_take_are_not_sent(server: McpServer) 
 
     await stepping.executor.run()
 
-    assert stepping.given[0]["error"]["type"] == "invalid_input"
+    assert stepping.given[0]["error"]["type"] == "bad_arguments"
 
 
 async def test_no_servers_tool_is_offered_to_conclude(server: McpServer) -> None:
