@@ -14,7 +14,6 @@ from collections.abc import (
 from dataclasses import fields, replace
 from functools import partial
 from importlib.resources import files
-from inspect import isawaitable
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from msgspec import Struct
@@ -40,10 +39,12 @@ from holdfast.ground.validation import listed
 from holdfast.memories.run.records.event import Reason, RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, model_name, named
+from holdfast.runtime.concurrency import awaited, class_of, contained, described
 from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import EventFacts, ExecutionEvent, PlanningUpdate, TaskUpdate
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent_loop import response_facts, size_of
+from holdfast.runtime.inference.validation import repair
 from holdfast.runtime.plans.plan import (
     ID_LENGTH,
     BadSchema,
@@ -319,6 +320,9 @@ TOOLS: Final = (
 REVISIONS = 3
 """Limit of revisions of a plan that is not approved."""
 
+IDLE_MOST = 5
+"""Limit of consecutive replies without a tool call."""
+
 TITLE = 80
 """Characters of the objective in the title of a plan without one."""
 
@@ -460,8 +464,13 @@ class TaskPlanner:
 
     async def _planned(self) -> TaskPlan:
         """Call the model until a plan is finished and approved."""
+        idle = 0
         for _ in range(self._max_iterations):
-            await self._answer(await self._ask())
+            response = await self._ask()
+            idle = 0 if response.tool_calls else idle + 1
+            if idle == IDLE_MOST:
+                raise self._failed(f"{IDLE_MOST} replies in a row called no tool", "no_answer")
+            await self._answer(response)
             if self._draft.plan is not None:
                 plan = with_schema(self._draft.plan, self._schema)
                 if await self._approved(plan):
@@ -478,15 +487,18 @@ class TaskPlanner:
             await self._tell_request()
             began = self.context.now()
             try:
-                response = await model_request(
-                    self._model,
-                    self.messages,
-                    model_request_parameters=ModelRequestParameters(function_tools=list(TOOLS)),
-                    instrument=self._traced(),
-                )
+                with contained():
+                    response = await model_request(
+                        self._model,
+                        self.messages,
+                        model_request_parameters=ModelRequestParameters(function_tools=list(TOOLS)),
+                        instrument=self._traced(),
+                    )
             except Exception as error:
                 # A provider may raise anything: the model gave no reply.
-                raise self._failed(f"the model failed: {error}", "model_error") from error
+                why = f"{class_of(error)}: {described(error)}"
+                raise self._failed(f"the model failed: {why}", "model_error") from error
+        repair(response)
         self.context.spend(response.usage)
         self.messages.append(response)
         data = response_facts(response, ms=self.context.now() - began)
@@ -560,8 +572,8 @@ class TaskPlanner:
         if self._approve is None:
             return True
         await self._tell("awaiting_approval", "running", plan.to_json())
-        said = self._approve(plan)
-        approval = await said if isawaitable(said) else said
+        with contained():
+            approval = await awaited(self._approve(plan))
         if approval.ok:
             await self._tell("awaiting_approval", "success")
             return True

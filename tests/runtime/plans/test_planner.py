@@ -251,6 +251,14 @@ async def test_too_many_calls_end_the_planning() -> None:
         await planner(*["hm"] * 3, max_iterations=3).run()
 
 
+async def test_five_replies_in_a_row_without_a_call_are_the_most() -> None:
+    planning = planner(*["hm"] * 4, RESEARCH, *["hm"] * 9)
+
+    with pytest.raises(PlanningFailed, match="5 replies in a row called no tool"):
+        await planning.run()
+    assert planning.context.usage.requests == 10
+
+
 async def test_a_failed_planning_is_told_and_not_raised_by_execute() -> None:
     planning = planner("hm", max_iterations=1)
 
