@@ -53,7 +53,6 @@ def result(number: int) -> InferenceResult:
     return InferenceResult(
         agent="writer",
         input=f"Write part {number}.",
-        prompt=[messages.system("You write one part."), messages.user(f"Write part {number}.")],
         output=[messages.assistant(text * 4)],
         tool_calls=[
             messages.result(

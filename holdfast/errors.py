@@ -12,6 +12,7 @@ from holdfast.ground.errors import CursorExpired as CursorExpired
 from holdfast.ground.errors import EngineFault as EngineFault
 from holdfast.ground.errors import Forgotten as Forgotten
 from holdfast.ground.errors import HeadVersion as HeadVersion
+from holdfast.ground.errors import HistoryGone as HistoryGone
 from holdfast.ground.errors import HoldfastError as HoldfastError
 from holdfast.ground.errors import IdempotencyMismatch as IdempotencyMismatch
 from holdfast.ground.errors import ImportRefused as ImportRefused

@@ -23,6 +23,7 @@ HoldfastError
 │   ├── ScopeDenied             the object belongs to another agent, user or workspace
 │   └── LongTermOff             long-term memory is disabled
 ├── NotFound                the object does not exist
+│   └── HistoryGone             part of what a call was sent was forgotten
 ├── Conflict                the write conflicts with the current state
 │   ├── PathTaken               another memory has this path, a parent or a child of it
 │   ├── PreconditionFailed      the value changed since it was read
@@ -399,6 +400,17 @@ class NotFound(HoldfastError):
         id = shortened(id)
         super().__init__(f"There is no {kind} {id}.", next=next)
         self.kind, self.id = kind, id
+
+
+class HistoryGone(NotFound):
+    """Part of what a call was sent was forgotten, or is not at hand."""
+
+    def __init__(self, id: str, *, kind: str = "complete history of") -> None:
+        super().__init__(
+            kind,
+            id,
+            next="Read the result from its state, or from hf.threads; what was forgotten is gone.",
+        )
 
 
 class Conflict(HoldfastError):

@@ -6,7 +6,7 @@ of them, and `History` is an object with at least one.
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from threading import Lock
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
@@ -21,6 +21,7 @@ from holdfast.memories.longterm.block import without_blocks
 from holdfast.memories.state.message import Message, TextMessage
 from holdfast.memories.state.result import InferenceResult, text_of
 from holdfast.memories.state.run_records import RunRecord, already_ended
+from holdfast.memories.state.sources import restated
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import ThreadMessage, ThreadTurn, checked_id
 from holdfast.memories.state.thread_store import GivenTurn, checksum_of_turn, turns_of
@@ -308,28 +309,17 @@ class Discreet:
             return found
 
         def append_results(ctx: HistoryContext, results: Sequence[InferenceResult]) -> object:
-            return found(ctx, [self._bare(each) for each in results])
+            return found(ctx, [restated(each, self._bare) for each in results])
 
         return append_results
 
-    def _bare(self, result: InferenceResult) -> InferenceResult:
-        return result.replace(
-            prompt=self._without(result.prompt), history=self._without(result.history)
-        )
-
-    def _without(self, messages: Iterable[Message]) -> list[Message]:
-        """Return *messages* with the system texts cut, without those that become empty."""
-        hidden = self._hidden()
-        remaining: list[Message] = []
-        for message in messages:
-            if not isinstance(message, TextMessage) or message.role != "system":
-                remaining.append(message)
-                continue
-            text = without_blocks(text_of(message))
-            if hidden:
-                text = text.replace(f"\n\n{hidden}", "").replace(hidden, "")
-            if text == text_of(message):
-                remaining.append(message)
-            elif text:
-                remaining.append(TextMessage(role="system", content=text, agent=message.agent))
-        return remaining
+    def _bare(self, message: Message) -> Message | None:
+        """Return *message*, if a system text then cut, and None if nothing is left of it."""
+        if not isinstance(message, TextMessage) or message.role != "system":
+            return message
+        text = without_blocks(text_of(message))
+        if hidden := self._hidden():
+            text = text.replace(f"\n\n{hidden}", "").replace(hidden, "")
+        if text == text_of(message):
+            return message
+        return TextMessage(role="system", content=text, agent=message.agent) if text else None

@@ -13,6 +13,7 @@ from holdfast.memories.state.message import (
     ToolCallMessage,
     ToolResultMessage,
 )
+from holdfast.memories.state.references import Seen
 from holdfast.memories.state.result import InferenceResult, Usage
 
 PLAIN = ("a", "b", "A", "a.md", "a-", "a ", "%", "_", "\\", "\u00e9", "\U0001f600", "\uff5e")
@@ -173,8 +174,9 @@ def results() -> st.SearchStrategy[InferenceResult]:
         InferenceResult,
         agent=st.sampled_from(AGENTS),
         input=_TEXTS,
-        prompt=st.lists(texts(), max_size=2),
-        history=st.lists(messages(), max_size=2),
+        seen=st.builds(
+            Seen.copied, st.lists(texts(), max_size=2), st.lists(messages(), max_size=2)
+        ),
         output=st.lists(texts() | call_messages(), max_size=3),
         tool_calls=st.lists(tool_results(), max_size=3),
         raw=_TEXTS,

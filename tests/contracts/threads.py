@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from holdfast.ground.errors import (
     ChecksumMismatch,
     Conflict,
+    HistoryGone,
     InvalidInput,
     LimitExceeded,
     NotFound,
@@ -19,6 +20,8 @@ from holdfast.ground.errors import (
     ScopeDenied,
 )
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.state import history as messages
+from holdfast.memories.state.references import digest_of
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread import ForeignTurn, ThreadTurn
 from holdfast.testing.contracts.history import AT, THREAD, began, ended, made, said
@@ -334,6 +337,25 @@ class ThreadTurnsContract:
             hf.threads.append(THREAD, turns)
 
         assert refused.value.field == field
+
+    @pytest.mark.surface("http", "the client loads the thread for it")
+    def test_what_a_call_was_sent_is_given_back_from_the_thread(self, hf: Holdfast) -> None:
+        first = InferenceResult(agent="writer", input="Where?", run_id="run_1", id="res_1")
+        sent = [messages.user("Where?"), messages.assistant("Oslo.")]
+        first = first.replace(output=sent[1:])
+        own = {"asked": True, "first": "res_1", "last": "res_1", "prompt": 1}
+        seen = {**own, "digest": digest_of([messages.user("And?"), *sent])}
+        second = {"agent": "writer", "input": "And?", "run_id": "run_2", "seen": seen}
+        hf.threads.append(THREAD, [first, second])
+
+        turns = list(hf.threads.turns(THREAD, limit=1).all())
+        for result in (hf.threads.results(THREAD)[1], turns[1].result):
+            assert result is not None
+            assert (result.prompt, result.history) == ([messages.user("And?")], sent)
+
+        hf.threads.delete(THREAD)
+        with pytest.raises(HistoryGone):
+            _ = turns[1].result and turns[1].result.history
 
     def test_a_result_that_was_altered_is_refused(self, hf: Holdfast) -> None:
         altered = {**made().export(), "input": "Else."}

@@ -30,6 +30,7 @@ SAMPLES: list[HoldfastError] = [
     errors.PreconditionFailed("mem_1", expected=None, current=None),
     errors.ContentGone("memver_1", datetime(2026, 1, 1, 2, 3, 4, 567890, tzinfo=UTC)),
     errors.CursorExpired("page_1"),
+    errors.HistoryGone("res_1"),
     errors.RunRequired(),
     errors.ImportRefused("Two were rejected.", next="Mend them."),
     errors.MemoryFull(cap=3, entries=3, core_entries=3, coldest=("a", "é")),

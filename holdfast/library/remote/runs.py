@@ -16,6 +16,7 @@ from holdfast.library.operations.threads import NETWORK_RUNS, THREADS
 from holdfast.library.remote.calls import (
     MemoryRequests,
     RemoteMemory,
+    arguments_of,
     perform,
     remote_memory,
     requests_of,
@@ -41,7 +42,14 @@ from holdfast.memories.run.records.record import RunControl, RunReport, RunStart
 from holdfast.memories.run.records.runs import CANCELLED, Runs, demand_words
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_records import RunRecord
-from holdfast.memories.state.thread import MOST_LISTED, checked_id
+from holdfast.memories.state.sources import OfThread, in_order
+from holdfast.memories.state.thread import (
+    MOST_LISTED,
+    TURNS_LISTED,
+    ThreadTurn,
+    checked_id,
+    within,
+)
 from holdfast.memories.state.threads import Threads
 
 HERE: Final = ""
@@ -213,7 +221,20 @@ RemoteNetworkRuns: Final = remote_memory(NETWORK_RUNS)
 
 def _results(self: Threads, id: str) -> list[InferenceResult]:
     found = self.turns(id, MOST_LISTED, kind="result").all()
-    return [turn.result for turn in found if turn.result is not None]
+    return in_order(turn.result for turn in found if turn.result is not None)[0]
+
+
+def _turns(
+    self: Threads, id: str, limit: int | None = TURNS_LISTED, page: str | None = None, **only: Any
+) -> Page[ThreadTurn]:
+    found = perform(self, "turns", arguments_of(self, "turns", id, limit, page, **only))
+    thread = OfThread(lambda: self.results(id))
+    return Page(
+        [within(turn, thread) for turn in found],
+        found.next_page,
+        prev_page=found.prev_page,
+        more=lambda page: self.turns(id, limit, page, **only),
+    )
 
 
 def _runs(self: Threads, id: str) -> list[RunRecord]:
@@ -224,4 +245,4 @@ def _runs(self: Threads, id: str) -> list[RunRecord]:
     return found
 
 
-RemoteThreads: Final = remote_memory(THREADS, results=_results, runs=_runs)
+RemoteThreads: Final = remote_memory(THREADS, turns=_turns, results=_results, runs=_runs)

@@ -36,6 +36,7 @@ from holdfast.ground.json_values import JSON
 from holdfast.ground.validation import check_chain
 from holdfast.memories.state.message import Message, StateLimits, checked_key, over, to_milliseconds
 from holdfast.memories.state.result import InferenceResult, canonical_of
+from holdfast.memories.state.sources import Earlier, after, in_order
 
 What = Literal["value", "deleted", "message", "result", "results", "thread_id"]
 
@@ -266,12 +267,13 @@ Listener = Callable[[StateChange], object]
 class StateContents(Struct, kw_only=True):
     """The contents of a state at one moment.
 
-    The cells, messages and results never change.
+    The cells, messages and results never change. `newest` is the source of the next result.
     """
 
     cells: dict[str, Cell]
     messages: list[Message]
     results: list[InferenceResult]
+    newest: Earlier | None
     thread_id: str | None
     revision: int
     total_bytes: int
@@ -286,7 +288,13 @@ class StateContents(Struct, kw_only=True):
 def nothing() -> StateContents:
     """Return the contents of a new state."""
     return StateContents(
-        cells={}, messages=[], results=[], thread_id=None, revision=0, total_bytes=0
+        cells={},
+        messages=[],
+        results=[],
+        newest=None,
+        thread_id=None,
+        revision=0,
+        total_bytes=0,
     )
 
 
@@ -423,7 +431,9 @@ class CellTable:
         """Add *result* after all others."""
         with self._writing, self._gate:
             self._begin()
-            self._held.results.append(result)
+            held = self._held
+            given, held.newest = after(held.newest, result)
+            held.results.append(given)
             changes = self._note("result", result.id, origin)
         self._publish(changes)
 
@@ -431,7 +441,7 @@ class CellTable:
         """Replace all results with *results*."""
         with self._writing, self._gate:
             self._begin()
-            self._held.results = list(results)
+            self._held.results, self._held.newest = in_order(results)
             changes = self._note("results", None, origin)
         self._publish(changes)
 

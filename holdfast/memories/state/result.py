@@ -1,8 +1,9 @@
 """The result of one call of an agent: input, output, tool results, usage."""
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import msgspec
 from msgspec import Struct, field
@@ -10,7 +11,7 @@ from msgspec.structs import asdict, force_setattr, replace
 
 from holdfast.ground import json_values
 from holdfast.ground.clock import SystemClock, to_microseconds
-from holdfast.ground.errors import ChecksumMismatch, InvalidInput
+from holdfast.ground.errors import ChecksumMismatch, HistoryGone, InvalidInput
 from holdfast.ground.ids import Ids, base62
 from holdfast.ground.json_values import JSON
 from holdfast.memories.state import message as checks
@@ -29,10 +30,22 @@ from holdfast.memories.state.message import (
     to_text,
     wire_of,
 )
+from holdfast.memories.state.references import (
+    Find,
+    Seen,
+    SentMessages,
+    base_of,
+    digest_of,
+    restored,
+    seen,
+    seen_wire,
+)
 
 _NO_DETAILS: Final[dict[str, int]] = ReadOnlyDict()
 _COUNTS: Final = ("requests", "input_tokens", "output_tokens", "tool_calls")
-_MESSAGES: Final = ("prompt", "history", "output", "tool_calls")
+_MESSAGES: Final = ("output", "tool_calls")
+_COPIED: Final = ("prompt", "history")
+"""Members of a result of an earlier format, which held copies of what was sent."""
 
 _ids: Final = Ids()
 _clock: Final = SystemClock()
@@ -92,8 +105,19 @@ def result_id(run_id: str, index: int) -> str:
     return f"res_{base62(int.from_bytes(digest[:18]) % 62**24, 24)}"
 
 
-class InferenceResult(Struct, frozen=True, kw_only=True, gc=False):
+class Source(Protocol):
+    """The state or thread that a result is in, or the call that it is of."""
+
+    def sent(self, result: "InferenceResult", /) -> SentMessages:
+        """Return what the call of *result* was sent; raise `HistoryGone` if a part is gone."""
+        ...
+
+
+class InferenceResult(Struct, frozen=True, kw_only=True, dict=True):
     """The result of one call of an agent: input, output, tool results, usage.
+
+    What the call was sent is no part of it: `prompt` and `history` are taken from its state or
+    thread, by the references in `seen`.
 
     >>> from holdfast import InferenceResult, messages
     >>> InferenceResult(agent="writer", output=[messages.assistant("Done.")]).text
@@ -102,8 +126,7 @@ class InferenceResult(Struct, frozen=True, kw_only=True, gc=False):
 
     agent: str
     input: str = ""
-    prompt: list[Message] = NO_ITEMS
-    history: list[Message] = NO_ITEMS
+    seen: Seen | None = None
     output: list[Message] = NO_ITEMS
     tool_calls: list[ToolResultMessage] = NO_ITEMS
     raw: str = ""
@@ -124,10 +147,8 @@ class InferenceResult(Struct, frozen=True, kw_only=True, gc=False):
         checks.text("input", self.input)
         checks.text("raw", self.raw)
         checks.text("stop_reason", self.stop_reason)
-        if self.prompt is not NO_ITEMS:
-            force_setattr(self, "prompt", checks.items("prompt", self.prompt, message))
-        if self.history is not NO_ITEMS:
-            force_setattr(self, "history", checks.items("history", self.history, message))
+        if self.seen is not None and not isinstance(self.seen, Seen):  # pyright: ignore[reportUnnecessaryIsInstance] - a dict
+            force_setattr(self, "seen", checks.read_as("seen", seen, self.seen))
         if self.output is not NO_ITEMS:
             force_setattr(self, "output", checks.items("output", self.output, message))
         if self.tool_calls is not NO_ITEMS:
@@ -144,6 +165,28 @@ class InferenceResult(Struct, frozen=True, kw_only=True, gc=False):
             force_setattr(self, "error", _error(self.error))
         if self.extras is not NO_EXTRAS:
             force_setattr(self, "extras", checks.extra_members(self.extras, _RESULT | {"checksum"}))
+
+    @property
+    def prompt(self) -> list[Message]:
+        """What the call was sent first: system text, opening, input.
+
+        Raise `HistoryGone` if a part of it was forgotten.
+        """
+        return self._sent()[0]
+
+    @property
+    def history(self) -> list[Message]:
+        """The earlier messages that the call was sent.
+
+        Raise `HistoryGone` if a part of them was forgotten.
+        """
+        return self._sent()[1]
+
+    def _sent(self) -> SentMessages:
+        source = source_of(self)
+        if source is not None:
+            return source.sent(self)
+        return sent_by(self, (), None)
 
     @property
     def text(self) -> str:
@@ -163,7 +206,7 @@ class InferenceResult(Struct, frozen=True, kw_only=True, gc=False):
 
     def replace(self, **changes: Any) -> "InferenceResult":
         """Return a copy with *changes* made to it."""
-        return replace(self, **changes)
+        return bound(replace(self, **changes), source_of(self))
 
     def export(self) -> dict[str, JSON]:
         """Return it as a plain dict with its checksum, which `from_dict` reads."""
@@ -181,6 +224,51 @@ class InferenceResult(Struct, frozen=True, kw_only=True, gc=False):
 
 
 _RESULT: Final = frozenset(InferenceResult.__struct_fields__) - {"extras"}
+
+
+def source_of(result: InferenceResult) -> Source | None:
+    """Return where the messages are that *result* refers to, or None."""
+    return result.__dict__.get("source")
+
+
+def bound(result: InferenceResult, source: Source | None) -> InferenceResult:
+    """Take *source* for the messages that *result* refers to; return *result*.
+
+    It is no field: two results are equal wherever they are.
+    """
+    cast("dict[str, Any]", result.__dict__)["source"] = source
+    return result
+
+
+def sent_by(
+    result: InferenceResult, others: Iterable[InferenceResult], shown: Sequence[Message] | None
+) -> SentMessages:
+    """Return what *result*'s call was sent: with texts of *others*, and *shown* of earlier results.
+
+    *shown* is None if these are not at hand. Raise `HistoryGone` if a part is gone.
+    """
+    seen = result.seen
+    if seen is None:
+        return [], []
+    if shown is None and not seen.alone:
+        raise HistoryGone(result.id)
+    text = finder(result, others)
+    sent = restored(seen, base_of(seen, result.input, text, shown or ()), text)
+    if digest_of(sent) != seen.digest:
+        raise HistoryGone(result.id)
+    return sent[: seen.prompt], sent[seen.prompt :]
+
+
+def finder(result: InferenceResult, others: Iterable[InferenceResult]) -> Find:
+    """Return a function that finds a text by its hash, in *result* or in *others*."""
+
+    def text(name: str) -> Sequence[Message]:
+        for each in (result, *others):
+            if each.seen is not None and name in each.seen.texts:
+                return each.seen.texts[name]
+        raise HistoryGone(result.id)
+
+    return text
 
 
 def text_of(given: Message) -> str:
@@ -204,6 +292,8 @@ def result_wire(result: InferenceResult) -> dict[str, Any]:
             wire[name] = [wire_of(each) for each in wire[name]]
     wire["created_at"] = to_text(result.created_at)
     wire["usage"] = _usage_wire(result.usage)
+    if result.seen is not None:
+        wire["seen"] = seen_wire(result.seen)
     return wire | extras if extras else wire
 
 
@@ -246,6 +336,11 @@ def read_result(given: object) -> tuple[InferenceResult, str | None]:
         raise InvalidInput(HERE, "must be a result or an object", given=given)
     found = dict(cast("dict[str, Any]", given))
     stored = checks.text_or_none("checksum", found.pop("checksum", None))
+    if found.keys() & _COPIED:
+        stored = None if stored == checksum_of(_canonical(found)) else stored
+        copied = Seen.copied(*(found.pop(name, ()) for name in _COPIED))
+        if found.setdefault("seen", copied) is not copied:
+            raise InvalidInput("seen", "must not be given together with prompt or history")
     if isinstance(found.get("created_at"), str):
         found["created_at"] = from_text("created_at", found["created_at"])
     return checks.made(InferenceResult, checks.gathered(found, _RESULT), ("agent",)), stored

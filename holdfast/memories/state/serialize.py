@@ -36,6 +36,7 @@ from holdfast.memories.state.result import (
     encoded_result,
     read_result,
 )
+from holdfast.memories.state.sources import in_order
 
 FORMAT: Final = "holdfast.network_state"
 VERSION: Final = 1
@@ -86,11 +87,13 @@ def from_wire(
     found = _body(given)
     revision = message.whole("revision", found["revision"])
     read = _Cells(revision, limits, schema)
-    results = message.items("results", found["results"], lambda each: _result(each, verify, limits))
+    given = message.items("results", found["results"], lambda each: _result(each, verify, limits))
+    results, newest = in_order(given)
     return StateContents(
         cells=read.all(found["values"]),
         messages=list(messages_of("messages", found["messages"])),
-        results=list(results),
+        results=results,
+        newest=newest,
         thread_id=message.text_or_none("thread_id", found["thread_id"]),
         revision=revision,
         total_bytes=read.total_bytes,

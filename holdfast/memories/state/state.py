@@ -54,6 +54,7 @@ from holdfast.memories.state.message import (
 )
 from holdfast.memories.state.result import InferenceResult, result_of
 from holdfast.memories.state.serialize import from_wire, parsed, to_json
+from holdfast.memories.state.sources import in_order
 from holdfast.memories.state.thread import checked_id, checked_id_or_none
 
 T = TypeVar("T")
@@ -243,7 +244,7 @@ class NetworkState:
     ) -> None:
         held = nothing()
         held.messages = list(messages_of("messages", list(messages)))
-        held.results = _results(results, limits)
+        held.results, held.newest = in_order(_results(results, limits))
         held.thread_id = checked_id_or_none("thread_id", thread_id)
         store = CellTable(
             held, limits=limits, schema=schema_of(schema), clock=clock or SystemClock()

@@ -22,7 +22,8 @@ from holdfast.ground.scope import checked_name
 from holdfast.ground.validation import check_limit, check_whole
 from holdfast.memories.state import message as checks
 from holdfast.memories.state.message import from_text, to_milliseconds, to_text
-from holdfast.memories.state.result import InferenceResult
+from holdfast.memories.state.result import InferenceResult, bound
+from holdfast.memories.state.sources import OfThread, in_order
 
 MOST: Final = 128
 
@@ -440,17 +441,25 @@ def list_turns(
         return rows, shown[-1].seq if len(found) > len(shown) else None
 
     rows, last = context.engine.read(work)
+    source = OfThread(lambda: results_of(context, thread_id))
     return Page(
-        [row.record() for row in rows],
+        [within(row.record(), source) for row in rows],
         None if last is None else write_cursor(_TURNS, stamp, [last]),
         more=lambda page: list_turns(context, thread_id, limit, page, kind, user=user),
     )
 
 
+def within(turn: ThreadTurn, thread: OfThread) -> ThreadTurn:
+    """Take *thread* as the source of the result of *turn*, if it has one; return *turn*."""
+    if turn.result is not None:
+        bound(turn.result, thread)
+    return turn
+
+
 def results_of(context: ThreadsContext, thread_id: str) -> list[InferenceResult]:
     """Return the thread's results, oldest first; NotFound if it is not there."""
     page = list_turns(context, thread_id, MOST_LISTED, None, "result")
-    return [turn.result for turn in page.all() if turn.result is not None]
+    return in_order(turn.result for turn in page.all() if turn.result is not None)[0]
 
 
 def checked_kind(given: TurnKind | None) -> TurnKind | None:

@@ -31,7 +31,9 @@ from holdfast.ground.clock import Clock
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run.records.event import Reason
 from holdfast.memories.state.message import Message
-from holdfast.memories.state.result import InferenceResult, result_id, text_of
+from holdfast.memories.state.references import Seen
+from holdfast.memories.state.result import InferenceResult, bound, result_id, text_of
+from holdfast.memories.state.sources import OfCall
 from holdfast.runtime.agent import AgentSpec, AgentStart, AnyRun
 from holdfast.runtime.concurrency import NOTING, contained, none_left
 from holdfast.runtime.context import Context, Inbox
@@ -134,6 +136,11 @@ class AgentLoop:
         self._messages: list[ModelMessage] = []
         self._requested_at = self._created_at
         self._sizes: list[tuple[ModelMessage, int]] = []
+
+    @property
+    def sent(self) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+        """The prompt and the history of the first request."""
+        return self._prompt, self._history
 
     @property
     def messages(self) -> list[ModelMessage]:
@@ -317,8 +324,12 @@ class AgentLoop:
         *,
         error: dict[str, JSON] | None = None,
         exchanged: Sequence[ModelMessage] | None = None,
+        seen: Seen | None = None,
     ) -> InferenceResult:
-        """Return the result of the *exchanged* messages, or of those so far, at *reason*."""
+        """Return the result of the *exchanged* messages, or of those so far, at *reason*.
+
+        *seen* refers to what was sent before them.
+        """
         scope, name = self.scope, self.scope.agent.name
         bare = [_bare(each) for each in (self.exchanged() if exchanged is None else exchanged)]
         identity: dict[str, Any] = {}
@@ -329,11 +340,10 @@ class AgentLoop:
                 extras["raw_bytes"], raw = len(raw), b""
             identity = {"id": result_id(scope.run_id, scope.index), "raw": raw.decode()}
         names = [each.model_name for each in bare if isinstance(each, ModelResponse)]
-        return InferenceResult(
+        result = InferenceResult(
             agent=name,
             input=scope.input,
-            prompt=list(self._prompt),
-            history=list(self._history),
+            seen=seen,
             output=texts(bare, name),
             tool_calls=tool_results(bare, name, scope.answers),
             created_at=self._created_at,
@@ -346,6 +356,7 @@ class AgentLoop:
             extras=extras,
             **identity,
         )
+        return bound(result, OfCall(*self.sent))
 
 
 def _exchange(messages: list[ModelMessage]) -> bytes:

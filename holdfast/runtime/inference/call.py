@@ -89,14 +89,13 @@ class CallPolicy:
     `answers` are the outcomes by request and call id. At most *max_iterations* requests are made.
     """
 
-    begin: AgentRequest
-
     def __init__(self, agent: AgentSpec, run: Run, *, max_iterations: int | None) -> None:
         self.agent, self.run = agent, run
         self.answers: dict[tuple[int, str], ToolOutcome] = {}
         self.definitions: dict[str, ToolDefinition] = {}
         self.pages = run.pages_of(agent)
         self.offered: Collection[str] = ()
+        self.begin: AgentRequest | None = None
         self._max_iterations = max_iterations
         self._requested: dict[str, ToolCall] = {}
         self._step = 0
@@ -115,7 +114,7 @@ class CallPolicy:
 
     def sent(self, prompt: Sequence[Message], history: Sequence[Message]) -> Sent:
         """Return the messages to send for a hook's *prompt* and *history*."""
-        return self.begin.sent(prompt, history)
+        return cast("AgentRequest", self.begin).sent(prompt, history)
 
     def replied(self, response: ModelResponse) -> None:
         """Record the calls in *response*."""
@@ -482,11 +481,12 @@ class AgentCall:
 
     def _result(self) -> InferenceResult:
         exchanged = self._loop.exchanged()
-        ending = self.ending
+        ending, begin = self.ending, self._policy.begin
         return self._loop.result(
             ending.reason,
             error=ending.error(),
             exchanged=repair_messages(exchanged) if exchanged else (),
+            seen=begin and begin.seen(*self._loop.sent),
         )
 
     async def _finished(self) -> InferenceResult:

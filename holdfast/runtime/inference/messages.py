@@ -23,7 +23,7 @@ from pydantic_ai.messages import (
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import JSON, is_nested_over
 from holdfast.ground.text import whole
-from holdfast.memories.state.history import View, Window, WindowMessage, formatted, windowed
+from holdfast.memories.state.history import View, Window, WindowMessage, windowed
 from holdfast.memories.state.message import (
     ErrorKind,
     Message,
@@ -33,6 +33,7 @@ from holdfast.memories.state.message import (
     ToolResultMessage,
 )
 from holdfast.memories.state.result import InferenceResult, text_of
+from holdfast.memories.state.sources import Before, said_to
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.inference.pages import (
     STORED,
@@ -285,6 +286,7 @@ class HistoryTurns(Struct, frozen=True, kw_only=True):
     earlier: list[HistoryTurn]
     later: list[HistoryTurn]
     window: Window | None
+    before: Before
 
 
 def turns_of(state: NetworkState, *, agent: str, run_id: str, view: View) -> HistoryTurns:
@@ -293,11 +295,9 @@ def turns_of(state: NetworkState, *, agent: str, run_id: str, view: View) -> His
     The input of this run is in none of the turns: it is sent once, by itself.
     """
     results = {result.id: result for result in state.results}
-    said = [
-        each
-        for each in formatted(state.messages, results.values(), agent=agent, view=view)
-        if not _is_input(each, results, run_id)
-    ]
+    there = list(results.values())
+    said = said_to(state.messages, there, agent=agent, run_id=run_id, view=view)
+    before = Before(said=said, results=there, run_id=run_id, view=view)
     window = None
     if view.budget is not None:
         window = windowed(said, budget=view.budget, measure=view.measure)
@@ -312,16 +312,7 @@ def turns_of(state: NetworkState, *, agent: str, run_id: str, view: View) -> His
             tuple(spoken), _native(result, spoken) if result.agent == agent else None
         )
         (later if result.run_id == run_id else earlier).append(turn)
-    return HistoryTurns(opening=opening, earlier=earlier, later=later, window=window)
-
-
-def _is_input(said: WindowMessage, results: dict[str, InferenceResult], run_id: str) -> bool:
-    message = said.message
-    if said.result_id is None or not isinstance(message, TextMessage) or message.role != "user":
-        return False
-    result = results[said.result_id]
-    # A note of what another agent said is a user's message too, and has its agent's name.
-    return result.run_id == run_id and message.agent is None and text_of(message) == result.input
+    return HistoryTurns(opening=opening, earlier=earlier, later=later, window=window, before=before)
 
 
 def _grouped(said: Iterable[WindowMessage]) -> dict[str, list[Message]]:

@@ -34,7 +34,9 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state import history
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.message import Message, TextMessage
+from holdfast.memories.state.references import Seen, ended
 from holdfast.memories.state.result import InferenceResult, text_of
+from holdfast.memories.state.sources import Before
 from holdfast.runtime.agent import AgentSpec, AgentStart
 from holdfast.runtime.concurrency import awaited, contained
 from holdfast.runtime.inference.messages import HistoryTurn, to_model, turns_of
@@ -65,8 +67,9 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
     """The first request of an agent's call.
 
     `prompt` is system text, opening and new input, `history` what was said before. Of its turns,
-    `earlier` go before the input, `later` are this run's and follow it. `tail` is the end of the
-    system text that is another in the next call.
+    `earlier` go before the input, `later` are this run's and follow it. `system` is what goes
+    before the opening, `tail` the end of the system text that is another in the next call;
+    `before` is what the state held.
     """
 
     prompt: tuple[Message, ...]
@@ -74,7 +77,14 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
     input: Message | None
     earlier: tuple[HistoryTurn, ...]
     later: tuple[HistoryTurn, ...]
+    system: tuple[Message, ...]
+    before: Before
     tail: str = ""
+
+    def seen(self, prompt: Sequence[Message], history: Sequence[Message]) -> Seen:
+        """Return what says that *prompt* and *history* were sent."""
+        tail = [messages.system(self.tail)] if self.tail else []
+        return self.before.seen(prompt, history, system=self.system, tail=tail, input=self.input)
 
     def sent(self, prompt: Sequence[Message], history: Sequence[Message]) -> Sent:
         """Return the messages to send for a hook's *prompt* and *history*."""
@@ -109,15 +119,15 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
 
 async def sending(agent: AgentSpec, run: Run, system: str, tail: str = "") -> AgentRequest:
     """Return the first request of *agent* in *run*, under the *system* text that *tail* ends."""
-    system = "\n\n".join(filter(None, (system, tail)))
+    head: list[Message] = [messages.system(system)] if system else []
+    if agent.assistant:
+        head.append(TextMessage(role="assistant", content=agent.assistant, agent=agent.name))
     view = run.view_of(agent)
     found = turns_of(run.state, agent=agent.name, run_id=run.id, view=view)
     if found.window is not None:
         run.leave_out(found.window)
     question = messages.user(run.input) if run.input else None
-    spoken: list[Message] = [messages.system(system)] if system else []
-    if agent.assistant:
-        spoken.append(TextMessage(role="assistant", content=agent.assistant, agent=agent.name))
+    spoken = ended(head, [messages.system(tail)] if tail else [])
     spoken.extend(found.opening)
     if question is not None:
         spoken.append(question)
@@ -128,6 +138,8 @@ async def sending(agent: AgentSpec, run: Run, system: str, tail: str = "") -> Ag
         input=question,
         earlier=tuple(found.earlier),
         later=tuple(found.later),
+        system=tuple(head),
+        before=found.before,
         tail=tail,
     )
 

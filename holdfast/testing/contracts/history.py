@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from holdfast.ground.errors import Conflict, ResultDiffers
 from holdfast.memories.state import history
+from holdfast.memories.state.references import Seen
 from holdfast.memories.state.result import InferenceResult, Usage, result_id
 from holdfast.memories.state.run_records import RunRecord
 from holdfast.memories.state.thread import ThreadMessage
@@ -39,8 +40,10 @@ def made(
     return InferenceResult(
         agent=agent,
         input="Write.",
-        prompt=[history.system("You write."), history.user("Write.")],
-        history=[history.user("Before."), history.assistant("Yes?")],
+        seen=Seen.copied(
+            [history.system("You write."), history.user("Write.")],
+            [history.user("Before."), history.assistant("Yes?")],
+        ),
         output=[call, history.assistant(text)],
         tool_calls=[history.result("call_1", "look", {"b": 1}, data={"found": ["x" * 10]})],
         raw='[{"kind":"response"}]',

@@ -58,6 +58,7 @@ ALL: list[tuple[HoldfastError, int]] = [
     (errors.ScopeDenied("No.", needed="workspace"), errno.EROFS),
     (errors.LongTermOff("server"), errno.EIO),
     (errors.NotFound("memory", "mem_1"), errno.ENOENT),
+    (errors.HistoryGone("res_1"), errno.ENOENT),
     (errors.Conflict("It lost."), errno.EEXIST),
     (errors.PathTaken("mem_1", "/a.md"), errno.EEXIST),
     (errors.PreconditionFailed("mem_1", expected="a", current="b"), errno.ESTALE),

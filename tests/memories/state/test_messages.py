@@ -17,6 +17,7 @@ from hypothesis import given
 
 from holdfast import InferenceResult, Usage, messages
 from holdfast.errors import ChecksumMismatch, InvalidInput
+from holdfast.memories.state.references import Seen
 from holdfast.memories.state.result import result_id
 from holdfast.messages import Message, TextMessage, ToolCall, ToolCallMessage, ToolResultMessage
 from holdfast.testing import strategies as some
@@ -194,7 +195,7 @@ AT = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 RESULT_FIELDS = InferenceResult(
     agent="writer",
     input="Where?",
-    prompt=[messages.system("Be brief."), messages.user("Where?")],
+    seen=Seen.copied([messages.system("Be brief."), messages.user("Where?")]),
     output=[messages.assistant("Oslo."), messages.assistant(""), messages.assistant("Norway.")],
     tool_calls=[messages.result("c1", "search", {"q": 1.5}, data=["Oslo"])],
     id="res_1",

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[3]
 RAISED = (
     errors.AgentNameTaken,
     errors.ChecksumMismatch,
+    errors.HistoryGone,
     errors.InvalidInput,
     errors.LimitExceeded,
     errors.NoAgentEnabled,
