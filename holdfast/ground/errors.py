@@ -409,7 +409,7 @@ class HistoryGone(NotFound):
         super().__init__(
             kind,
             id,
-            next="Read the result from its state, or from hf.threads; what was forgotten is gone.",
+            next="Read the result from its state, or from hf.threads. A forgotten part stays gone.",
         )
 
 

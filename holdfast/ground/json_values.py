@@ -21,7 +21,7 @@ LEAST_INT: Final = -(2**63)
 MOST_INT: Final = 2**64 - 1
 DEEPEST: Final = 200
 """Greatest nesting of a value that a model, a tool or a person may hand in."""
-AROUND: Final = 10
+AROUND: Final = 16
 """Levels of our own around such a value, at most, where a whole state or thread is written."""
 PLACE: Final = 200
 """Characters of a path in a message; a longer one loses its middle."""

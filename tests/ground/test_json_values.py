@@ -191,7 +191,7 @@ def test_the_depth_of_a_text_is_known_before_it_is_decoded(value: object, depth:
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
-@pytest.mark.parametrize("levels", [211, 100_000])
+@pytest.mark.parametrize("levels", [217, 100_000])
 def test_text_nested_too_deeply_is_refused_without_decoding_it(opening: str, levels: int) -> None:
     with pytest.raises(InvalidInput) as caught:
         read(opening * levels, "body")

@@ -9,12 +9,15 @@ from math import isfinite
 from typing import Any, Final, NoReturn, TypeVar, cast
 
 from holdfast.ground import json_values
-from holdfast.ground.json_values import DEEPEST, JSON
+from holdfast.ground.json_values import JSON
 
 T = TypeVar("T")
 
 KEPT: Final = "messages and results are read-only: replace(...) gives a changed copy"
 """Message of the error for a change of a value within a message or result."""
+
+DEEPEST: Final = json_values.DEEPEST + 4
+"""Deepest nesting of a member of a message or result: of a value, and of what is around it."""
 
 
 def _refuse(self: Any, *_: object, **__: object) -> NoReturn:

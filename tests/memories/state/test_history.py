@@ -498,6 +498,7 @@ def test_what_is_nested_as_deep_as_may_be_comes_back(filled: NetworkState) -> No
     deep: Any = 1
     for _ in range(200):
         deep = [deep]
-    filled.append_result({"agent": "a", "tool_calls": [messages.result("c", "t", deep, data=1)]})
+    made = messages.result("c", "t", deep, data=deep)
+    filled.append_result({"agent": "a", "tool_calls": [made]})
 
     assert NetworkState.from_json(filled.to_json()).to_json() == filled.to_json()
