@@ -20,7 +20,7 @@ from holdfast.ground.clock import Clock, to_microseconds
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.state.cells import StateChange
 from holdfast.memories.state.state import NetworkState
-from holdfast.runtime.concurrency import awaited
+from holdfast.runtime.concurrency import awaited, class_of, described
 from holdfast.runtime.events import EventFacts, ExecutionEvent
 
 BOUND = 256
@@ -406,8 +406,14 @@ MESSAGE: Final = 500
 
 
 def unforeseen(error: BaseException) -> str:
-    """Return the class and the message of *error*, 500 characters at most."""
-    return f"{type(error).__name__}: {error}"[:MESSAGE]
+    """Return the class of *error* and its message, of 500 characters at most."""
+    return f"{class_of(error)}: {message_of(error, MESSAGE)}"
+
+
+def message_of(error: BaseException, most: int) -> str:
+    """Return the message of *error*, cut at *most* characters."""
+    text = described(error)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 Sink: TypeAlias = EventFeed

@@ -18,7 +18,7 @@ from holdfast.ground.errors import HoldfastError, InvalidInput, NoAgentEnabled
 from holdfast.ground.ids import Ids
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.state.history import View
-from holdfast.memories.state.result import NO_USAGE, InferenceResult, Usage, result_id
+from holdfast.memories.state.result import NO_USAGE, InferenceResult, result_id
 from holdfast.memories.state.run_records import RunRecord
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import ThreadMessage, checked_id_or_none, message_id
@@ -39,7 +39,8 @@ from holdfast.runtime.inference.run_types import (
     no_model,
 )
 from holdfast.runtime.mcp import close, connect, kept
-from holdfast.runtime.run_events import OnEvent, Sink, Telling, followed
+from holdfast.runtime.metrics import EVENT_ERRORS
+from holdfast.runtime.run_events import OnEvent, Sink, Telling, followed, leave
 from holdfast.runtime.tools import equipped
 
 log = logging.getLogger(__name__)
@@ -185,14 +186,6 @@ async def store_end(
             log.warning("the end of the run %s was not stored", made.id, exc_info=error)
             broken = error.ending
     return broken
-
-
-async def tell_end(run: Run, ending: RunEnd, usage: Usage, dropped: Sequence[str] = ()) -> None:
-    """Emit the end of *run*; a reader that fails is logged."""
-    try:
-        await run.tell_end(ending, usage, dropped)
-    except Exception:
-        log.exception("the end of the run %s was not emitted", run.id)
 
 
 async def keep(
@@ -462,8 +455,7 @@ class Alone:
         self._telling.thread_id = run.state.thread_id
         unwatch = self._telling.watch(run.state)
         try:
-            data = {"input": run.input, "thread_id": run.state.thread_id}
-            await run.tell("run.started", data, agent=None)
+            await run.tell("run.started", run.opening("agent", self._agent.name), agent=None)
             for error in unavailable:
                 await run.tell("mcp.unavailable", error, agent=self._agent.name)
             return await self._called()
@@ -528,12 +520,16 @@ class Alone:
                 ended_at=ended_at,
             )
 
-        try:
+        async def store() -> None:
             broken = await store_end([self._remembering] if self._begun else (), record)
             if broken and ending.status == "completed":
                 self.ending = broken
-        finally:
-            await tell_end(run, self.ending, self._used)
+
+        await leave(run.id, ("its end is stored", store), ("its end is emitted", self._tell_end))
+
+    async def _tell_end(self) -> None:
+        await self.run.tell_end(self.ending, self._used)
+        EVENT_ERRORS.add(by=self._telling.errors)
 
     async def _never_begun(self, error: HookFailed | HistoryFailed) -> InferenceResult:
         """Return an empty result: a hook or the history failed before anything ran."""
@@ -543,7 +539,7 @@ class Alone:
         else:
             self.ending = error.ending
         self._telling.thread_id = run.state.thread_id
-        await tell_end(run, self.ending, self._used)
+        await leave(run.id, ("its end is emitted", self._tell_end))
         return self._without_answer()
 
     def _without_answer(self) -> InferenceResult:

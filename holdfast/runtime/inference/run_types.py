@@ -17,9 +17,9 @@ from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.result import InferenceResult, Usage
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyModel
-from holdfast.runtime.concurrency import class_of, described
+from holdfast.runtime.concurrency import class_of
 from holdfast.runtime.inference.pages import LIMIT, ResultPages
-from holdfast.runtime.run_events import Telling
+from holdfast.runtime.run_events import Telling, message_of, unforeseen
 
 log = logging.getLogger(__name__)
 
@@ -59,26 +59,17 @@ class RunEnd(Struct, frozen=True):
         """Return the class name and message of the exception, or None."""
         if self.cause is None:
             return None
-        return {"name": class_of(self.cause), "message": _shown(self.cause, ERROR_MOST)}
+        return {"name": class_of(self.cause), "message": message_of(self.cause, ERROR_MOST)}
 
 
 ERROR_MOST: Final = 10_000
 """Characters of an exception's message in a record."""
-INTERNAL_MOST: Final = 500
-"""Characters of it in the detail of an end that nothing foresaw."""
 
 
 def internal(error: BaseException) -> RunEnd:
     """Return the end of a run by *error*, which nothing foresaw; its traceback is logged."""
     log.error("a run ended by %s", class_of(error), exc_info=error)
-    detail = f"{class_of(error)}: {_shown(error, INTERNAL_MOST)}"
-    return RunEnd("internal", detail, error)
-
-
-def _shown(error: BaseException, most: int) -> str:
-    """Return the message of *error*, of at most *most* characters."""
-    text = described(error)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return RunEnd("internal", unforeseen(error), error)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -156,14 +147,21 @@ class Run:
         if self.telling is not None:
             await self.telling.tell(type, data, agent=agent, call_id=call_id)
 
+    def opening(self, kind: str, name: str) -> dict[str, Any]:
+        """Return the data of the first event: what runs, and the keys of its values."""
+        inputs = list(self.state.kv)
+        ids = {"input": self.input, "thread_id": self.state.thread_id}
+        return {"kind": kind, "name": name, "inputs": inputs, **ids}
+
     async def tell_end(self, ending: RunEnd, usage: Usage, dropped: Sequence[str] = ()) -> None:
         """Emit the end of the run, with its *usage* and the *dropped* agents."""
         data: dict[str, Any] = {
-            "stop_reason": ending.reason,
+            "reason": ending.reason,
             "detail": ending.detail,
             "error": ending.error(),
             "usage": usage.export(),
             "dropped": list(dropped),
+            "blocked": [],
         }
         await self.tell(_TERMINAL[ending.status], data, agent=None)
 

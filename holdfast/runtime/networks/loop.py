@@ -8,7 +8,7 @@ from typing import cast
 from holdfast.ground.errors import HoldfastError, NoAgentEnabled, NoRouter
 from holdfast.memories.run.records.event import REASONS, Reason
 from holdfast.memories.state.run_records import RunRecord
-from holdfast.runtime.inference.agent import Agent, HistoryFailed, keep, store_end, tell_end
+from holdfast.runtime.inference.agent import Agent, HistoryFailed, keep, store_end
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import RunEnd, internal, no_model
@@ -32,6 +32,7 @@ from holdfast.runtime.networks.run import (
     finished,
     timed_out,
 )
+from holdfast.runtime.run_events import leave
 
 IDLE_MOST = 16
 """Limit of consecutive decisions for disabled agents only."""
@@ -79,8 +80,7 @@ async def _worked(run: NetworkExecution, given: AnyRouter | None) -> None:
     await run.remembering.begin(run.started_at, run.network.name)
     run.begun, unwatch = True, run.events.watch(run.state)
     try:
-        data = {"input": run.input, "thread_id": run.state.thread_id}
-        await run.tell("run.started", data, agent=None)
+        await run.tell("run.started", run.opening("network", run.network.name), agent=None)
         await _rounds(run, router)
     finally:
         unwatch()
@@ -249,17 +249,21 @@ async def _keep(run: NetworkExecution, call: AgentCall) -> RunEnd | None:
 
 
 async def _finish(run: NetworkExecution, ending: RunEnd) -> None:
-    """Store the end of the run in the history, and emit it even if cancelled again."""
+    """Store the end of the run in the history, then emit it; one does not need the other."""
     run.queue.close()
     run.ended_at, run.ending = run.clock.now(), ending
-    try:
+
+    async def store() -> None:
         record = partial(_record, run, ending)
         broken = await store_end(run.keepers if run.begun else (), record)
         if broken and ending.status == "completed":
             run.ending = broken
-    finally:
+
+    async def tell() -> None:
+        await run.tell_end(run.ending or ending, run.used(), run.queue.dropped)
         count_run(run)
-        await tell_end(run, run.ending, run.used(), run.queue.dropped)
+
+    await leave(run.id, ("its end is stored", store), ("its end is emitted", tell))
 
 
 def _record(run: NetworkExecution, ending: RunEnd, whole: bool) -> RunRecord:

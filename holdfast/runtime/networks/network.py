@@ -48,9 +48,9 @@ FACTS: Final[Mapping[str, tuple[str, ...]]] = {
     "value.read": ("key", "version"),
     "history.omitted": ("count", "size"),
     "mcp.unavailable": ("server",),
-    "run.completed": ("stop_reason", "usage", "dropped"),
-    "run.failed": ("stop_reason", "usage", "dropped"),
-    "run.cancelled": ("stop_reason", "usage", "dropped"),
+    "run.completed": ("reason", "usage", "dropped"),
+    "run.failed": ("reason", "usage", "dropped"),
+    "run.cancelled": ("reason", "usage", "dropped"),
 }
 """The published fields of each event; pieces of texts are not published."""
 

@@ -133,7 +133,7 @@ def test_the_end_of_a_run_that_is_over_is_told(ask: Asker) -> None:
     told = events(ask.get("/api/network_runs/run_1/events").body)
 
     assert [each[1] for each in told] == ["run.completed"]
-    assert told[0][2]["data"]["stop_reason"] == "done"
+    assert told[0][2]["data"]["reason"] == "done"
 
 
 def test_a_run_that_is_over_cannot_be_cancelled(ask: Asker) -> None:

@@ -412,7 +412,7 @@ async def test_the_last_event_tells_how_it_ended() -> None:
     await agent([ValueError("no")]).run("Go.", on_event=heard, raises=False)
 
     last = heard.events[-1]
-    assert (last.type, last.data["stop_reason"]) == ("run.failed", "model_error")
+    assert (last.type, last.data["reason"]) == ("run.failed", "model_error")
     assert last.data["error"] == {"name": "ValueError", "message": "no"}
     assert sum(each.startswith("run.") for each in heard.types) == 2
 
@@ -433,7 +433,13 @@ async def test_an_event_goes_as_a_dict() -> None:
         "part": None,
         "agent": None,
         "call_id": None,
-        "data": {"input": "Go.", "thread_id": "thread_1"},
+        "data": {
+            "kind": "agent",
+            "name": "ada",
+            "inputs": [],
+            "input": "Go.",
+            "thread_id": "thread_1",
+        },
     }
 
 

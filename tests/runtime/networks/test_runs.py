@@ -187,6 +187,28 @@ async def test_all_that_happens_is_streamed_in_order() -> None:
     assert (events[7].agent, events[7].call_id) == ("ada", "call_1")
 
 
+async def test_a_run_tells_what_it_is_at_its_start_and_how_it_went_at_its_end() -> None:
+    heard = Heard()
+
+    run = await network(agent("ada")).run("Go.", data={"city": "Oslo"}, on_event=heard)
+
+    assert heard.events[0].data == {
+        "kind": "network",
+        "name": "desk",
+        "inputs": ["city"],
+        "input": "Go.",
+        "thread_id": None,
+    }
+    assert heard.events[-1].data == {
+        "reason": "done",
+        "detail": "",
+        "error": None,
+        "usage": run.usage.export(),
+        "dropped": [],
+        "blocked": [],
+    }
+
+
 async def test_a_stream_of_a_failed_run_raises_after_its_last_event() -> None:
     seen: list[RunEvent] = []
 
@@ -443,7 +465,7 @@ async def test_each_way_to_end_is_told_once_and_last(reason: str) -> None:
     assert [each for each in heard.types if each in TERMINAL] == [f"run.{run.status}"]
     assert heard.types[-1] == f"run.{run.status}"
     assert [each.seq for each in heard.events] == list(range(1, len(heard.events) + 1))
-    assert heard.events[-1].data["stop_reason"] == reason
+    assert heard.events[-1].data["reason"] == reason
     assert run.ended_at is not None
 
 

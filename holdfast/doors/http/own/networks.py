@@ -150,7 +150,7 @@ def _end(record: RunRecord) -> bytes:
         "agent": None,
         "call_id": None,
         "data": {
-            "stop_reason": record.stop_reason,
+            "reason": record.stop_reason,
             "detail": record.stop_detail or "",
             "error": record.error,
             "usage": record.usage.export(),
