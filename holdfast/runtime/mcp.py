@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
 from weakref import WeakKeyDictionary
 
@@ -179,6 +180,8 @@ class Remote(AbstractToolset[Any]):
             await self._part()
             try:
                 async with asyncio.timeout(self._timeout):
+                    # It takes seconds, in which the event loop is to go on.
+                    await asyncio.to_thread(import_module, "pydantic_ai.mcp")
                     with contained():
                         self._link = await _linked(self._make())
             except TimeoutError:

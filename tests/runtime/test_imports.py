@@ -57,3 +57,67 @@ def test_the_error_names_the_extra_and_the_command_and_the_core_goes_on(missing:
     ).stdout
 
     assert said == "agents pip install 'holdfast[agents]'\n"
+
+
+AWAY = """
+import asyncio
+import sys
+
+
+class Imports:
+    def find_spec(self, name, path=None, target=None):
+        if name == WANTED:
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:
+                print("away from the event loop")
+            else:
+                print("on the event loop")
+
+
+sys.meta_path.insert(0, Imports())
+"""
+EXTRACTOR = """
+WANTED = "pydantic_ai"
+from holdfast.memories.longterm.background.extractor import ExtractionRequest, ModelExtractor
+from holdfast.memories.longterm.vectors.embedder import ModelThread
+
+def make(thread):
+    from pydantic_ai.models.test import TestModel
+    return TestModel(custom_output_text="Nothing.")
+
+request = ExtractionRequest(instructions="Extract.", conversation="Hello.", turns=(), existing=())
+print(ModelExtractor(make, ModelThread())(request))
+"""
+EMBEDDER = """
+WANTED = "pydantic_ai.embeddings"
+from holdfast.memories.longterm.vectors.embedder import ModelEmbedder, ModelThread
+
+async def make(thread):
+    from pydantic_ai.embeddings import Embedder
+    from pydantic_ai.embeddings.test import TestEmbeddingModel
+    return Embedder(TestEmbeddingModel())
+
+embedder = ModelEmbedder("test:test", make, ModelThread())
+print(len(embedder.embed(["Hello."], input_type="query")))
+"""
+SERVER = """
+WANTED = "pydantic_ai.mcp"
+from holdfast.runtime import McpServer
+
+server = McpServer("none", command=sys.executable, args=["-c", ""])
+print("cannot" if asyncio.run(server.connect()) else "connected")
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "then"),
+    [(EXTRACTOR, "Nothing."), (EMBEDDER, "1"), (SERVER, "cannot")],
+    ids=["extractor", "embedder", "MCP server"],
+)
+def test_an_import_of_seconds_holds_up_no_event_loop(code: str, then: str) -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", AWAY + code], capture_output=True, text=True, check=True
+    ).stdout
+
+    assert said.splitlines() == ["away from the event loop", then]

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from importlib import import_module
 from importlib.resources import files
 from itertools import islice
 from math import isnan
@@ -303,6 +304,8 @@ class ModelExtractor:
 
     def __call__(self, request: ExtractionRequest) -> str:
         """Return the model's response to *request*."""
+        # On the event loop an import would hold up all its requests, and take from their time.
+        import_module("pydantic_ai")
         return self._thread.run(lambda: self._answer(request), timeout=SECONDS)
 
     async def _answer(self, request: ExtractionRequest) -> str:

@@ -10,6 +10,7 @@ import os
 import threading
 from array import array
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from time import perf_counter
 from typing import (
@@ -271,6 +272,8 @@ class ModelEmbedder:
 
     def embed(self, texts: Sequence[str], *, input_type: InputType) -> Sequence[Sequence[float]]:
         """Return a vector for each of *texts*."""
+        # On the event loop an import would hold up all its requests, and take from their time.
+        import_module("pydantic_ai.embeddings")
         return self._thread.run(lambda: self._embedded(list(texts), input_type), timeout=SECONDS)
 
     async def _embedded(self, texts: list[str], input_type: InputType) -> Sequence[Sequence[float]]:
