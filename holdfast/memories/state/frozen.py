@@ -88,16 +88,16 @@ def shown(value: JSON, refusal: str) -> JSON:
     return value
 
 
-def kept(value: object, field: str, depth: int = DEEPEST) -> JSON:
+def kept(value: object, field: str) -> JSON:
     """Return a read-only copy of *value* for a message.
 
-    Raise `InvalidInput` with *field* if it is not JSON, or nested over *depth*.
+    Raise `InvalidInput` with *field* if it is not JSON.
     """
     try:
-        return _plain(value, depth)
+        return _plain(value, DEEPEST)
     except (_NotPlain, UnicodeEncodeError):
-        encoded = json_values.encode(value, root=field, depth=depth, field=field)
-        return _plain(json_values.decode(encoded), depth)
+        encoded = json_values.encode(value, root=field, depth=DEEPEST, field=field)
+        return _plain(json_values.decode(encoded), DEEPEST)
 
 
 class _NotPlain(Exception):

@@ -490,8 +490,7 @@ def _part(given: object) -> dict[str, JSON]:
 
 def _content(given: object) -> dict[str, JSON]:
     """Return *given*, the content of a tool's result, read-only."""
-    # The value of a tool is one level within.
-    found = kept(given, "content", DEEPEST + 1)
+    found = kept(given, "content")
     if not isinstance(found, dict) or len(found) != 1 or not found.keys() & {"data", "error"}:
         raise InvalidInput("content", "must hold either data or error", given=given)
     if "data" in found:
