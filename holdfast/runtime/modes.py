@@ -26,6 +26,7 @@ from holdfast.runtime.plans.executor import ParallelTaskExecutor
 from holdfast.runtime.plans.plan import ID_LENGTH, Step, Task, TaskPlan
 from holdfast.runtime.plans.planner import TaskPlanner, with_schema
 from holdfast.runtime.plans.schedule import supply, taken
+from holdfast.runtime.plans.schema import OutputSchema, schema_of
 from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.team.executor import TeamExecutor
@@ -116,7 +117,7 @@ class MultiModeSpec:
     tools: Sequence[AnyTool] = ()
     toolsets: Sequence[AnyToolset] = ()
     inputs: Mapping[str, JSON] | None = None
-    output_schema: Schema | str | None = None
+    output_schema: OutputSchema | None = None
     system_prompt: str | None = None
     plan: TaskPlan | None = None
     task: Task | None = None
@@ -185,6 +186,12 @@ class ModeRun:
             self.result = ending.result
         else:
             self.error = self._error(ending)
+
+    @property
+    def output(self) -> Any:
+        """The result as an instance of the type of its schema, which a team does not check."""
+        work = self._work
+        return work.output if isinstance(work, StepExecutor | ParallelTaskExecutor) else self.result
 
     def ending(self) -> ExecutionOutcome:
         """Return the outcome."""
@@ -323,7 +330,8 @@ class ModeRun:
         schema = self._agent.output_schema
         if schema is None:
             return self._agent.objective
-        shown = schema if isinstance(schema, str) else msgspec.json.encode(schema).decode()
+        encoded = schema if isinstance(schema, str) else msgspec.json.encode(schema_of(schema))
+        shown = encoded if isinstance(encoded, str) else encoded.decode()
         note = f"The result must be JSON of this schema:\n{shown}"
         return f"{self._agent.objective}\n\n{note}"
 
@@ -362,6 +370,11 @@ class MultiModeAgent(MultiModeSpec):
         """The error of the last execution; None if it succeeded or there was none."""
         return self._run.error if self._run else None
 
+    @property
+    def output(self) -> Any:
+        """The last result as an instance of the type of *output_schema*, but for a team's."""
+        return self._run.output if self._run else None
+
     def get_results(self) -> Any:
         """Return the result of the last execution; None if it failed or there was none."""
         return self._run.result if self._run else None
@@ -383,12 +396,12 @@ class MultiModeAgent(MultiModeSpec):
         Raise the error it failed with, or RunCancelled.
         """
         await executor.run(self._begun(context), self._observer)
-        return self.get_results()
+        return self.output
 
     def run_sync(self, context: Context) -> Any:
         """Do as `run` does, without an event loop."""
         executor.run_sync(self._begun(context), self._observer)
-        return self.get_results()
+        return self.output
 
     def _begun(self, context: Context) -> ModeRun:
         if self._run is not None:

@@ -28,11 +28,19 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, StepError, TaskMoment, TaskUpdate
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.plans.plan import PlanProblem, State, Step, Task, cycles, problems_of_steps
+from holdfast.runtime.plans.plan import (
+    Resources,
+    State,
+    Step,
+    Task,
+    cycles,
+    problems_of_steps,
+)
 from holdfast.runtime.plans.schedule import Blocked, walk
+from holdfast.runtime.plans.schema import OutputSchema, plain_json
+from holdfast.runtime.plans.wire import PlanProblem
 from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.steps.executor import StepExecutor
-from holdfast.tools.base import Schema
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,7 @@ class AgentStepNode:
     id: str
     instructions: str
     _: KW_ONLY
-    output_schema: Schema | str | None = None
+    output_schema: OutputSchema | None = None
     tools: Sequence[AnyTool | str] | None = None
     model: AnyModel | None = None
     agent: Agent | None = None
@@ -89,10 +97,10 @@ class AgentStepExecutor:
         self._executor(context, ())
 
     async def process(self, inputs: Mapping[str, Any], context: Context | None) -> dict[str, Any]:
-        """Return the agent's result for *inputs*, as `output` and as `result`.
+        """Return the agent's result for *inputs*: as `output` of its type, as `result` in JSON.
 
-        Each input that is not None is stored as `input:<node>.<name>`, and the agent gets its key.
-        Raise StepFailed if the agent fails.
+        Each input that is not None is stored in JSON as `input:<node>.<name>`, and the agent gets
+        its key. Raise StepFailed if the agent fails.
         """
         if not isinstance(context, Context):
             raise InvalidInput("context", "is needed: the inputs are kept in its memory")
@@ -101,10 +109,11 @@ class AgentStepExecutor:
             if value is None:
                 continue
             key, title = keys.input(f"{self.node.id}.{name}"), f"{self.node.id}.{name}"
-            context.memory.set(key, value, source=self.node.id, title=title[:TITLE_CHARS])
+            stored = plain_json(value)
+            context.memory.set(key, stored, source=self.node.id, title=title[:TITLE_CHARS])
             given.append(key)
-        result = await self._executor(context, given).run()
-        return {"output": result, "result": result}
+        step = self._executor(context, given)
+        return {"output": await step.run(), "result": step.result}
 
     def _executor(self, context: Context, given: Sequence[str]) -> StepExecutor:
         node, step = self.node, self.node.step()
@@ -210,7 +219,7 @@ class Workflow:
             is_step = isinstance(node, AgentStepNode)
             step = node.step() if is_step else Step(id=node.id, instructions="A function.")
             alone = Task(id="workflow", title="workflow", steps=[step])
-            for problem in problems_of_steps(alone, "", inputs=frozenset()):
+            for problem in problems_of_steps(alone, "", Resources()):
                 place = problem.where.removeprefix(".steps[0]")
                 yield PlanProblem(where + place, problem.code, problem.message)
 

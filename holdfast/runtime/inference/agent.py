@@ -14,7 +14,12 @@ from pydantic_ai import RunContext
 from pydantic_ai.usage import UsageLimits
 
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
-from holdfast.ground.errors import HoldfastError, InvalidInput, NoAgentEnabled
+from holdfast.ground.errors import (
+    AgentNameTaken,
+    HoldfastError,
+    InvalidInput,
+    NoAgentEnabled,
+)
 from holdfast.ground.ids import Ids
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.state.history import View
@@ -339,6 +344,15 @@ class Agent(AgentSpec):
             return await run_alone(self, input, options)
         finally:
             await self.aclose()
+
+
+def indexed(agents: Sequence[Agent]) -> dict[str, Agent]:
+    """Return *agents* by name; raise AgentNameTaken if two of them share one."""
+    by_name: dict[str, Agent] = {}
+    for agent in agents:
+        if by_name.setdefault(agent.name, agent) is not agent:
+            raise AgentNameTaken(agent.name)
+    return by_name
 
 
 async def run_alone(

@@ -1,12 +1,11 @@
 """`TaskExecutor` and `ParallelTaskExecutor`, and their report."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
-from pydantic_ai.models import Model
 
 from holdfast.ground.errors import (
     CheckpointMismatch,
@@ -30,12 +29,13 @@ from holdfast.runtime.checkpoints import (
     differing,
     hashed,
 )
-from holdfast.runtime.context import Context, model_of
+from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, LogUpdate, StepError
 from holdfast.runtime.executor import ExecutionOutcome
-from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.plans.plan import State, Task, TaskPlan, plain, problems_of_task
+from holdfast.runtime.inference.agent import Agent, indexed
+from holdfast.runtime.plans.plan import Resources, State, Task, TaskPlan, problems_of_task
 from holdfast.runtime.plans.schedule import Blocked, supply, taken, walk
+from holdfast.runtime.plans.wire import model_name, plain
 from holdfast.runtime.plans.work import TaskWork
 from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.steps.executor import StepExecutor
@@ -46,7 +46,8 @@ class TaskExecutor:
     """Executes *task*; raises its problems as InvalidPlan before anything runs.
 
     The result is that of *final_step_id*, else of the last step, which waits for all others. At
-    most *max_steps* steps are begun. Afterwards `result` or `error` is set.
+    most *max_steps* steps are begun. Steps and the task may name those of *agents*. Afterwards
+    `result`, and `output` as an instance of the type of its schema, or `error` is set.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class TaskExecutor:
         system_prompt: str | None = None,
         upstream_memory_keys: Sequence[str] = (),
         final_step_id: str | None = None,
+        agents: Sequence[Agent] = (),
         max_steps: int = 50,
         max_iterations: int = 10,
         step_token_budget: int = 120_000,
@@ -70,13 +72,8 @@ class TaskExecutor:
         self._observer = observer_of(on_event)
         self.name, self.title = "task", task.title
         self.context, self.task, self._inputs = context, task, taken(inputs)
-        problems = problems_of_task(
-            task,
-            inputs=self._inputs,
-            tools=_names(agent, tools, toolsets),
-            final_step_id=final_step_id,
-        )
-        if problems:
+        known = _resources(self._inputs, agents, agent, tools, toolsets)
+        if problems := problems_of_task(task, known, final_step_id=final_step_id):
             raise InvalidPlan(problems)
         first = StepExecutor(
             task=task,
@@ -84,6 +81,7 @@ class TaskExecutor:
             context=context,
             model=model,
             agent=agent,
+            agents=agents,
             tools=tools,
             toolsets=toolsets,
             system_prompt=system_prompt,
@@ -104,6 +102,11 @@ class TaskExecutor:
         return self._work.result
 
     @property
+    def output(self) -> Any:
+        """The task's result as an instance of the type of its schema; None unless complete."""
+        return self._work.output
+
+    @property
     def error(self) -> StepError | None:
         """The error of the task; None unless it failed."""
         return self.task.error
@@ -116,13 +119,15 @@ class TaskExecutor:
         """Do as `execute` does, and yield every event of the run."""
         return executor.stream(self, self._observer)
 
-    async def run(self) -> JSON:
-        """Execute it and return its result; raise TaskFailed or RunCancelled."""
-        return await executor.run(self, self._observer)
+    async def run(self) -> Any:
+        """Execute it and return its `output`; raise TaskFailed or RunCancelled."""
+        await executor.run(self, self._observer)
+        return self.output
 
-    def run_sync(self) -> JSON:
+    def run_sync(self) -> Any:
         """Do as `run` does, without an event loop."""
-        return executor.run_sync(self, self._observer)
+        executor.run_sync(self, self._observer)
+        return self.output
 
     @property
     def parts(self) -> list[str]:
@@ -156,15 +161,21 @@ class TaskExecutor:
         )
 
 
-def _names(
-    agent: Agent | None, tools: Sequence[AnyTool], toolsets: Sequence[AnyToolset]
-) -> Collection[str] | None:
-    """Return the names of the tools of a run, or None if they are not known yet.
-
-    Raise ToolNameTaken if two tools share a name.
-    """
-    known = named(tools, agent.tools if agent else ())
-    return None if toolsets or (agent and agent.toolsets) else set(known)
+def _resources(
+    inputs: Iterable[str],
+    agents: Sequence[Agent],
+    agent: Agent | None,
+    tools: Sequence[AnyTool],
+    toolsets: Sequence[AnyToolset],
+) -> Resources:
+    """Return the resources of a run; raise ToolNameTaken or AgentNameTaken for one name twice."""
+    named(tools, agent.tools if agent else ())
+    return Resources(
+        inputs=frozenset(inputs),
+        tools=None if toolsets else frozenset(named(tools)),
+        agents=indexed([*agents, *([agent] if agent else [])]),
+        agent=agent,
+    )
 
 
 def parts_of(tasks: Sequence[Task]) -> list[str]:
@@ -176,22 +187,22 @@ def parts_of(tasks: Sequence[Task]) -> list[str]:
 def hashes_of(plan: TaskPlan, inputs: Mapping[str, JSON], first: StepExecutor) -> dict[str, str]:
     """Return the hash of each part of a run by its name."""
     agent = first.agent
+    model = (agent.model if agent else None) or first.model or first.context.model
+    given = [each.agent for task in plan.tasks for each in (task, *task.steps)]
+    agents = {each.name: each for each in (*first.agents, *given) if isinstance(each, Agent)}
     parts: dict[str, Any] = {
         "plan.title": plan.title,
         "plan.final_task": plan.final_task,
         **{f"plan.tasks[{number}]": plain(task) for number, task in enumerate(plan.tasks)},
         "inputs": inputs,
-        "model": _model(model_of(first.context, agent=agent, model=first.model)),
+        "model": None if model is None else model_name(model),
         "system_prompt": first.system_prompt,
         "agent": _agent(agent),
+        "agents": [_equipped(each) for each in agents.values()],
         "tools": _tools([*first.tools, *(agent.tools if agent else ())]),
         "toolsets": _toolsets([*first.toolsets, *(agent.toolsets if agent else ())]),
     }
     return {name: hashed(part) for name, part in parts.items()}
-
-
-def _model(model: AnyModel) -> str:
-    return f"{model.system}:{model.model_name}" if isinstance(model, Model) else model
 
 
 def _agent(agent: Agent | None) -> list[str] | None:
@@ -201,6 +212,12 @@ def _agent(agent: Agent | None) -> list[str] | None:
     said = agent.instructions
     words = said if isinstance(said, str) else getattr(said, "__qualname__", type(said).__name__)
     return [agent.name, words]
+
+
+def _equipped(agent: Agent) -> list[Any]:
+    """Return the agent with its model and tools."""
+    model = None if agent.model is None else model_name(agent.model)
+    return [_agent(agent), model, _tools(agent.tools), _toolsets(agent.toolsets)]
 
 
 def _tools(tools: Sequence[AnyTool]) -> list[list[Any]]:
@@ -289,7 +306,8 @@ class ParallelTaskExecutor:
 
     With *checkpoint* every completed step is saved there, and a run of the same `run_id` resumes
     from it. If that run was begun with other parts, CheckpointMismatch names them, unless
-    *on_mismatch* is "restart". *max_concurrency* narrows that of the context.
+    *on_mismatch* is "restart". *max_concurrency* narrows that of the context. Steps and tasks may
+    name those of *agents*.
     """
 
     def __init__(
@@ -303,6 +321,7 @@ class ParallelTaskExecutor:
         toolsets: Sequence[AnyToolset] = (),
         inputs: Mapping[str, JSON] | None = None,
         system_prompt: str | None = None,
+        agents: Sequence[Agent] = (),
         max_iterations: int = 10,
         max_steps: int | None = None,
         max_concurrency: int | None = None,
@@ -314,7 +333,8 @@ class ParallelTaskExecutor:
         within = context if max_concurrency is None else context.narrowed(max_concurrency)
         self.name, self.title = "plan", plan.title
         self.context, self.plan, self._inputs = context, plan, taken(inputs)
-        if problems := plan.problems(self._inputs, _names(agent, tools, toolsets)):
+        known = _resources(self._inputs, agents, agent, tools, toolsets)
+        if problems := plan.problems_with(known):
             raise InvalidPlan(problems)
         first = StepExecutor(
             task=plan.tasks[0],
@@ -322,6 +342,7 @@ class ParallelTaskExecutor:
             context=within,
             model=model,
             agent=agent,
+            agents=agents,
             tools=tools,
             toolsets=toolsets,
             system_prompt=system_prompt,
@@ -350,13 +371,20 @@ class ParallelTaskExecutor:
         """Do as `execute` does, and yield every event of the run."""
         return executor.stream(self, self._observer)
 
-    async def run(self) -> JSON:
-        """Execute it and return the final result; raise PlanFailed or RunCancelled."""
-        return await executor.run(self, self._observer)
+    async def run(self) -> Any:
+        """Execute it and return its `output`; raise PlanFailed or RunCancelled."""
+        await executor.run(self, self._observer)
+        return self.output
 
-    def run_sync(self) -> JSON:
+    def run_sync(self) -> Any:
         """Do as `run` does, without an event loop."""
-        return executor.run_sync(self, self._observer)
+        executor.run_sync(self, self._observer)
+        return self.output
+
+    @property
+    def output(self) -> Any:
+        """The final result as an instance of the type of its schema; None unless complete."""
+        return self._works[self.plan.final.id].output
 
     @property
     def parts(self) -> list[str]:

@@ -2,36 +2,19 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
-from typing import Any, Final, Literal, TypeVar, cast, get_args, get_type_hints
+from typing import Final, Literal, get_args
 
-import jsonschema
-import msgspec
-import referencing
-import referencing.exceptions
-import referencing.jsonschema
 from msgspec import Struct
 
-from holdfast.ground.errors import InvalidPlan
+from holdfast.ground.validation import listed
+from holdfast.runtime.agent import AnyModel, name_of
 from holdfast.runtime.events import StepError
-from holdfast.tools.base import Schema
-
-
-class PlanProblem(Struct, frozen=True):
-    """A problem that prevents a plan's run.
-
-    `where` is a path such as `plan.tasks[2].steps[0]`.
-    """
-
-    where: str
-    code: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.message}"
+from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.plans.schema import BadSchema, OutputSchema, schema_of
+from holdfast.runtime.plans.wire import NAMES, PlanProblem, read, written
 
 
 def cycles(needs: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
@@ -55,153 +38,6 @@ def cycles(needs: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
             return
 
 
-class BadSchema(ValueError):
-    """The value is no JSON Schema; the text gives the reason."""
-
-
-def schema_of(given: Schema | str | None) -> Schema | None:
-    """Return *given* as a dict, None for None; raise BadSchema if it is no schema."""
-    if given is None:
-        return None
-    schema = _parsed(given) if isinstance(given, str) else given
-    try:
-        encoded = msgspec.json.encode(schema, order="sorted")
-    except (TypeError, ValueError, RecursionError) as error:
-        raise BadSchema(f"is not JSON: {error}") from error
-    _check(encoded)
-    return schema
-
-
-@lru_cache(maxsize=256)
-def _check(encoded: bytes) -> None:
-    """Raise BadSchema for an invalid schema; cached, as it is slow and steps repeat."""
-    schema = msgspec.json.decode(encoded)
-    checker = cast("Any", jsonschema.Draft202012Validator)
-    try:
-        checker.check_schema(schema)
-    except jsonschema.SchemaError as error:
-        raise BadSchema(f"is no JSON Schema: {error.message} at {error.json_path}") from error
-    except RecursionError as error:
-        raise BadSchema("is nested too deeply") from error
-    for reference in sorted(set(_references(schema))):
-        _resolved(schema, reference)
-
-
-def _parsed(text: str) -> Schema:
-    try:
-        found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise BadSchema(f"does not parse: {error}") from error
-    if not isinstance(found, dict):
-        raise BadSchema(f"must be an object, not {type(found).__name__}")
-    return cast("Schema", found)
-
-
-def _resolved(schema: Schema, reference: str) -> None:
-    """Resolve *reference* within *schema*; nothing is fetched."""
-    root = referencing.jsonschema.DRAFT202012.create_resource(schema)
-    resolver = referencing.Registry[Any]().resolver_with_root(root)
-    try:
-        resolver.lookup(reference)
-    except referencing.exceptions.Unresolvable as error:
-        raise BadSchema(f"refers to {reference!r}, which is not in it") from error
-
-
-def _references(part: object) -> Iterator[str]:
-    """Yield the references in *part*, except in parts with an id of their own."""
-    if isinstance(part, dict):
-        members = cast("dict[str, object]", part)
-        if isinstance(members.get("$id"), str):
-            return
-        if isinstance(reference := members.get("$ref"), str):
-            yield reference
-        for name, value in members.items():
-            if name not in ("const", "enum", "default", "examples"):
-                yield from _references(value)
-    elif isinstance(part, list):
-        for value in cast("list[object]", part):
-            yield from _references(value)
-
-
-T = TypeVar("T")
-
-
-def plain(shape: object) -> object:
-    """Return the author's fields of *shape*, as dicts and lists."""
-    if is_dataclass(shape):
-        return {each.name: plain(getattr(shape, each.name)) for each in fields(shape) if each.init}
-    if isinstance(shape, list | tuple):
-        return [plain(each) for each in cast("Sequence[object]", shape)]
-    return shape
-
-
-def written(shape: object) -> str:
-    """Return the author's fields of *shape*, as JSON."""
-    return msgspec.json.encode(plain(shape)).decode()
-
-
-def read(kind: type[T], text: str | bytes, where: str) -> T:
-    """Return the *kind* in *text*; raise InvalidPlan for unknown or invalid members."""
-    try:
-        raw = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise InvalidPlan([PlanProblem(where, "json", f"is not JSON: {error}")]) from error
-    return shaped(kind, raw, where)
-
-
-def shaped(kind: type[T], raw: object, where: str) -> T:
-    """Return the *kind* in *raw*, decoded JSON, as `read` does."""
-    raw = _current(kind, raw)
-    if problems := list(_unknown(kind, raw, where)):
-        raise InvalidPlan(problems)
-    try:
-        return msgspec.convert(raw, type=kind)
-    except (msgspec.ValidationError, RecursionError) as error:
-        what, _, path = str(error).partition(" - at `$")
-        place = where + path.rstrip("`")
-        raise InvalidPlan([PlanProblem(place, "type", what[:1].lower() + what[1:])]) from error
-
-
-FORMER: Final = {"timeout_s": "timeout"}
-"""Names that plans in JSON may use for fields of a step."""
-
-
-def _current(kind: type, raw: object) -> object:
-    """Return *raw* with the present names of fields, and lists where one name stands alone."""
-    if not isinstance(raw, Mapping):
-        return raw
-    found, hints = dict(cast("Mapping[str, object]", raw)), get_type_hints(kind)
-    for former, name in FORMER.items():
-        if former in found and name in hints and name not in found:
-            found[name] = found.pop(former)
-    for key, value in found.items():
-        inner = [each for each in get_args(hints.get(key)) if is_dataclass(each)]
-        if inner and isinstance(value, list):
-            kinds = cast("list[type]", inner)
-            found[key] = [_current(kinds[0], each) for each in cast("list[object]", value)]
-        elif isinstance(value, str) and key in NAMES:
-            found[key] = [value]
-    return found
-
-
-def _unknown(kind: type, raw: object, where: str) -> Iterator[PlanProblem]:
-    """Yield a problem for each unknown key of *raw*, at any depth."""
-    if not isinstance(raw, Mapping):
-        return
-    known = {each.name: each for each in fields(cast("Any", kind)) if each.init}
-    hints = get_type_hints(kind)
-    for key, value in cast("Mapping[str, object]", raw).items():
-        if key not in known:
-            message = f"is not known; known here: {', '.join(known)}"
-            yield PlanProblem(f"{where}.{key}", "unknown_key", message)
-            continue
-        inner = [each for each in get_args(hints[key]) if is_dataclass(each)]
-        if inner and isinstance(value, list):
-            for number, item in enumerate(cast("list[object]", value)):
-                place = f"{where}.{key}[{number}]"
-                yield from _unknown(cast("type", inner[0]), item, place)
-
-
 # The author writes the fields. The progress of a step or task is set by executors, is no part of
 # its JSON, and does not count when two are compared.
 
@@ -210,10 +46,6 @@ State = Literal["pending", "running", "completed", "failed", "blocked", "cancell
 
 Mode = Literal["discover", "process", "aggregate"]
 """How a step uses a list: find it, work on each of its items, or combine them."""
-
-
-NAMES: Final = frozenset({"depends_on", "tools"})
-"""Fields that are lists of names; a text is the list of that name."""
 
 
 @dataclass(kw_only=True)
@@ -263,6 +95,9 @@ class Progress:
 class Step(Progress):
     """One piece of work for one agent, with one result.
 
+    *output_schema* is a JSON Schema, or a type that pydantic has a schema for. *agent* and *model*
+    go before those of the task, which go before those of the executor. In JSON they are names.
+
     >>> Step(id="find", instructions="List the sources.").state
     'pending'
     """
@@ -270,17 +105,19 @@ class Step(Progress):
     id: str
     instructions: str
     depends_on: Sequence[str] = field(default_factory=list[str])
-    output_schema: Schema | str | None = None
+    output_schema: OutputSchema | None = None
     tools: Sequence[str] | None = None
     mode: Mode | None = None
     per_item_instructions: str | None = None
-    per_item_schema: Schema | str | None = None
+    per_item_schema: OutputSchema | None = None
     max_items: int = 200
     on_item_error: Literal["fail", "skip"] = "fail"
     max_iterations: int | None = None
     token_budget: int | None = None
     timeout: float | None = None
     retries: int = 0
+    agent: Agent | str | None = None
+    model: AnyModel | None = None
 
     def to_json(self) -> str:
         """Return the author's fields as JSON."""
@@ -301,6 +138,8 @@ class Task(Progress):
     steps: list[Step]
     description: str | None = None
     depends_on: Sequence[str] = field(default_factory=list[str])
+    agent: Agent | str | None = None
+    model: AnyModel | None = None
 
     def to_json(self) -> str:
         """Return the author's fields as JSON."""
@@ -327,22 +166,45 @@ OURS: Final = frozenset(
 _ALLOWED = re.compile(r"[A-Za-z0-9_.-]*")
 
 
+class Resources(Struct, frozen=True, kw_only=True):
+    """Resources that steps may name: keys of inputs, tools, agents.
+
+    *tools* are those of every step, None if they are not known. *agents* are the agents by name,
+    None for one of which nothing but the name is known; without *agents* names are not checked.
+    *agent* does the steps that name none.
+    """
+
+    inputs: frozenset[str] = frozenset()
+    tools: frozenset[str] | None = None
+    agents: Mapping[str, Agent | None] | None = None
+    agent: Agent | None = None
+
+    def tools_of(self, task: Task, step: Step) -> Collection[str] | None:
+        """Return the tools that *step* has; None if they are not known."""
+        given = step.agent or task.agent or self.agent
+        agent = (self.agents or {}).get(given) if isinstance(given, str) else given
+        if self.tools is None or (given and agent is None) or (agent and agent.toolsets):
+            return None
+        return self.tools | {name_of(each) for each in (agent.tools if agent else ())}
+
+    def problem(self, given: Agent | str | None, where: str) -> Iterator[PlanProblem]:
+        """Yield the problem of the agent *given*, if it is unknown."""
+        if isinstance(given, str) and self.agents is not None and given not in self.agents:
+            there = ", ".join(self.agents) or "none"
+            message = f"there is no agent {given[:60]!r}; there are: {there}"
+            yield PlanProblem(f"{where}.agent", "agent", message)
+
+
 def problems_of(
-    title: str,
-    tasks: Sequence[Task],
-    final_task: str | None,
-    *,
-    inputs: Iterable[str] = (),
-    tools: Collection[str] | None = None,
+    title: str, tasks: Sequence[Task], final_task: str | None, resources: Resources
 ) -> list[PlanProblem]:
     """Return all problems of the plan of *tasks*."""
-    given = frozenset(inputs)
     found, ids = list(_of_plan(title, tasks, final_task)), {each.id for each in tasks}
     for number, task in enumerate(tasks):
         where = f"plan.tasks[{number}]"
         found += _of_task(task, where)
         found += _needed_tasks(task, ids, where)
-        found += problems_of_steps(task, where, inputs=given, tools=tools)
+        found += problems_of_steps(task, where, resources)
     found += _repeated("task", [(f"plan.tasks[{i}]", task.id) for i, task in enumerate(tasks)])
     found += _repeated("step", list(_places(tasks)))
     found += _item_ids(tasks)
@@ -351,17 +213,11 @@ def problems_of(
 
 
 def problems_of_task(
-    task: Task,
-    *,
-    inputs: Iterable[str] = (),
-    tools: Collection[str] | None = None,
-    final_step_id: str | None = None,
+    task: Task, resources: Resources, *, final_step_id: str | None = None
 ) -> list[PlanProblem]:
     """Return all problems of *task* run alone, without its needs of other tasks."""
     found = [*_of_task(task, "task")]
-    found += problems_of_steps(
-        task, "task", inputs=frozenset(inputs), tools=tools, final_step_id=final_step_id
-    )
+    found += problems_of_steps(task, "task", resources, final_step_id=final_step_id)
     found += _repeated("step", [(f"task.steps[{i}]", each.id) for i, each in enumerate(task.steps)])
     found += _item_ids([task])
     if len(task.steps) > STEPS:
@@ -370,20 +226,17 @@ def problems_of_task(
 
 
 def problems_of_steps(
-    task: Task,
-    where: str,
-    *,
-    inputs: frozenset[str],
-    tools: Collection[str] | None = None,
-    final_step_id: str | None = None,
+    task: Task, where: str, resources: Resources, *, final_step_id: str | None = None
 ) -> Iterator[PlanProblem]:
     """Yield the problems of the steps of *task*, alone and together."""
     ids = {step.id for step in task.steps}
+    yield from resources.problem(task.agent, where)
     for number, step in enumerate(task.steps):
         place = f"{where}.steps[{number}]"
         yield from _of_step(step, place)
-        yield from _needs(step, ids | inputs, place)
-        yield from _unknown_tools(step, tools, place)
+        yield from _needs(step, ids | resources.inputs, place)
+        yield from resources.problem(step.agent, place)
+        yield from _unknown_tools(step, resources.tools_of(task, step), place)
     yield from _finish(task, where, final_step_id)
     needs = {step.id: [each for each in step.depends_on if each in ids] for step in task.steps}
     yield from _cycles(f"{where}.steps", needs)
@@ -429,7 +282,7 @@ def _of_step(step: Step, where: str) -> Iterator[PlanProblem]:
         try:
             schema_of(schema)
         except BadSchema as error:
-            yield PlanProblem(f"{where}.{name}", "schema", str(error))
+            yield PlanProblem(f"{where}.{name}", error.code, str(error))
     yield from _modes(step, where)
     yield from _values(step, where)
 
@@ -568,14 +421,31 @@ class TaskPlan:
         raise KeyError(id)
 
     def problems(
-        self, inputs: Iterable[str] = (), tools: Collection[str] | None = None
+        self,
+        inputs: Iterable[str] = (),
+        tools: Collection[str] | None = None,
+        agents: Iterable[Agent | str] | None = None,
     ) -> list[PlanProblem]:
         """Return all problems that prevent a run.
 
-        *inputs* are the keys of the run's inputs, *tools* the names of its tools. Without *tools*
-        the tools named by steps are not checked.
+        *inputs* are the keys of the run's inputs, *tools* the names of its tools, *agents* its
+        agents or their names. Without *tools* or *agents* those named by steps are not checked.
         """
-        return problems_of(self.title, self.tasks, self.final_task, inputs=inputs, tools=tools)
+        named = {
+            each if isinstance(each, str) else each.name: each for each in listed(agents or ())
+        }
+        resources = Resources(
+            inputs=frozenset(listed(inputs)),
+            tools=None if tools is None else frozenset(listed(tools)),
+            agents=None
+            if agents is None
+            else {name: None if isinstance(each, str) else each for name, each in named.items()},
+        )
+        return self.problems_with(resources)
+
+    def problems_with(self, resources: Resources) -> list[PlanProblem]:
+        """Return all problems that prevent a run with *resources*."""
+        return problems_of(self.title, self.tasks, self.final_task, resources)
 
     def to_json(self) -> str:
         """Return the author's fields as JSON."""

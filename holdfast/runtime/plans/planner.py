@@ -47,14 +47,12 @@ from holdfast.runtime.inference.agent_loop import response_facts, size_of
 from holdfast.runtime.inference.validation import repair
 from holdfast.runtime.plans.plan import (
     ID_LENGTH,
-    BadSchema,
-    PlanProblem,
     Step,
     Task,
     TaskPlan,
-    schema_of,
-    shaped,
 )
+from holdfast.runtime.plans.schema import BadSchema, OutputSchema, schema_of
+from holdfast.runtime.plans.wire import PlanProblem, shaped
 from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.tools import offered
 from holdfast.tools.base import Schema, object_schema
@@ -65,6 +63,8 @@ STEP_FIELDS: Final = (
 )
 """The fields of a step that a model may set; the rest is for the user's code."""
 
+NOT_YOURS: Final = "is not yours to set"
+_USERS: Final = ("agent", "model")
 _CALLERS: Final = {each.name for each in fields(Step) if each.init} - {*STEP_FIELDS}
 _OTHERS = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -215,7 +215,7 @@ class Draft:
         return {"status": "validation_failed", "errors": [str(each) for each in problems]}
 
 
-def with_schema(plan: TaskPlan, schema: Schema | str | None) -> TaskPlan:
+def with_schema(plan: TaskPlan, schema: OutputSchema | None) -> TaskPlan:
     """Return *plan* with *schema* for its result, the finish step of its final task."""
     if schema is None:
         return plan
@@ -239,8 +239,9 @@ def _given_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _forbidden_fields(task: Mapping[str, Any]) -> list[PlanProblem]:
     """Return a problem for each field of a step that a model may not set."""
     steps = task.get("steps")
-    return [
-        PlanProblem(f"task.steps[{number}].{name}", "unknown_key", "is not yours to set")
+    own = [PlanProblem(f"task.{name}", "unknown_key", NOT_YOURS) for name in _USERS if name in task]
+    return own + [
+        PlanProblem(f"task.steps[{number}].{name}", "unknown_key", NOT_YOURS)
         for number, step in enumerate(cast("list[Any]", steps) if isinstance(steps, list) else ())
         if isinstance(step, dict)
         for name in cast("dict[str, Any]", step)
@@ -364,7 +365,7 @@ class TaskPlanner:
         model: AnyModel | None = None,
         tools: Sequence[AnyTool] = (),
         inputs: Mapping[str, JSON] | Sequence[str] | None = None,
-        output_schema: Schema | str | None = None,
+        output_schema: OutputSchema | None = None,
         system_prompt: str | None = None,
         max_iterations: int = 100,
         max_failures: int = 3,

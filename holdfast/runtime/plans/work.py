@@ -17,6 +17,7 @@ from holdfast.runtime.checkpoints import CheckpointWriter
 from holdfast.runtime.events import StepError, TaskMoment, TaskUpdate
 from holdfast.runtime.plans.plan import State, Step, Task
 from holdfast.runtime.plans.schedule import Blocked, Crew, Spent, walk
+from holdfast.runtime.plans.schema import ResultSchema
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.steps.record import Keep, StepRecord, leave_task_result
 
@@ -81,6 +82,22 @@ def item_step(step: Step, item: JSON, index: int) -> Step:
         per_item_instructions=None,
         per_item_schema=None,
     )
+
+
+def output_of(step: Step, result: JSON) -> Any:
+    """Return the *result* of *step* as its schema has it: of a process step, each good item's."""
+    given = step.output_schema
+    if step.mode != "process":
+        return result if given is None else ResultSchema(given).instance(result)
+    given = given if step.per_item_schema is None else step.per_item_schema
+    if given is None or not isinstance(result, list):
+        return result
+    schema = ResultSchema(given)
+    items = cast("list[dict[str, Any]]", result)
+    return [
+        {**each, "result": schema.instance(each["result"])} if each["ok"] else each
+        for each in items
+    ]
 
 
 def good(index: int, item: JSON, result: JSON) -> JSON:
@@ -216,12 +233,20 @@ class TaskWork:
         self.keeper: CheckpointWriter | None = None
         self._steps = {step.id: step for step in task.steps}
         self.spent = Spent()
+        for step in task.steps:
+            # What would prevent its start is refused now.
+            self.executor(step)
 
     @property
     def result(self) -> JSON:
         """The result of the task in the run's memory; None unless it is complete."""
         memory, key = self.context.memory, keys.task(self.task.id)
         return memory.get_value(key) if self.task.completed else None
+
+    @property
+    def output(self) -> Any:
+        """The result as an instance of the type of its schema; None unless it is complete."""
+        return output_of(self._steps[self._finish], self.result) if self.task.completed else None
 
     def ids(self, state: str) -> tuple[str, ...]:
         """Return the ids of the steps in *state*."""

@@ -1,17 +1,13 @@
 """The assignment of a step: prompt, limits, retries, and the check of its result."""
 
-import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from datetime import datetime
 from functools import cache, lru_cache
 from importlib.resources import files
-from itertools import islice
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
 from msgspec import UNSET, Struct
 from pydantic_ai import ModelRetry
 from pydantic_ai.exceptions import (
@@ -29,7 +25,6 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.tools import ToolDefinition
 
-from holdfast.ground import json_values
 from holdfast.ground.errors import EngineFault, InvalidInput
 from holdfast.memories.run import keys
 from holdfast.memories.run.memory import RunMemory
@@ -37,7 +32,8 @@ from holdfast.memories.run.records.event import Reason
 from holdfast.runtime.concurrency import awaited, class_of, contained, described
 from holdfast.runtime.context import Profile
 from holdfast.runtime.events import StepError
-from holdfast.runtime.plans.plan import BadSchema, Step, Task, schema_of
+from holdfast.runtime.plans.plan import Step, Task
+from holdfast.runtime.plans.schema import BadSchema, OutputSchema, ResultSchema
 from holdfast.tools.base import Schema
 from holdfast.tools.run import run_prompt
 
@@ -247,135 +243,22 @@ def _page(kind: Kind) -> str:
     return page.read_text("utf-8").strip()
 
 
-PROBLEMS: Final = 5
-"""Problems returned to the model at once."""
-
-DEPTH: Final = 200
-"""Greatest nesting depth of a result."""
-
-SHOWN: Final = 120
-"""Characters of a value that a problem shows."""
-
-_KINDS: Final[dict[type[Any], str]] = {
-    dict: "object",
-    list: "array",
-    str: "string",
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    type(None): "null",
-}
-
-
-def checked_schema(given: Schema | str | None) -> Schema | None:
-    """Return *given* as a dict, None for None; raise InvalidInput if it is no schema."""
+def result_schema(given: OutputSchema | None) -> ResultSchema | None:
+    """Return the schema *given*, None for None; raise InvalidInput if it is none."""
     if given is None:
         return None
-    text = given if isinstance(given, str) else msgspec.json.encode(given)
     try:
-        return _schema_of(text)
-    except BadSchema as error:
+        # Making one takes longer than the rest of a step, and the items of a list share one.
+        if isinstance(given, dict):
+            return _cached_schema(msgspec.json.encode(given).decode())
+        return _cached_schema(given) if isinstance(given, Hashable) else ResultSchema(given)
+    except (BadSchema, TypeError, ValueError, RecursionError) as error:
         raise InvalidInput("output_schema", str(error)) from error
 
 
-@lru_cache(maxsize=256)
-def _schema_of(text: str | bytes) -> Schema | None:
-    # Checking one takes longer than the rest of a step, and the items of a list share one.
-    return schema_of(text if isinstance(text, str) else text.decode())
-
-
-class ResultSchema:
-    """The schema of a step's result."""
-
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
-        self._checks = cast("Any", Draft202012Validator)(schema)
-        kinds: Any = schema.get("type")
-        self._is_array = kinds == "array" or (isinstance(kinds, list) and "array" in kinds)
-
-    def candidate(self, arguments: dict[str, Any]) -> Any:
-        """Return the result in *arguments* of `finish_step`.
-
-        That is `result` if it exists, else all of them. JSON text is decoded where the schema
-        allows no text, and `{"items": […]}` becomes its list where it allows a list.
-        """
-        found: Any = arguments.get("result") if "result" in arguments else arguments
-        if isinstance(found, str):
-            found = self._untexted(found)
-        if self._is_array and isinstance(found, dict):
-            items = cast("dict[str, Any]", found)
-            if items.keys() == {"items"} and isinstance(items["items"], list):
-                return cast("list[Any]", items["items"])
-        return cast("Any", found)
-
-    def problems(self, candidate: object) -> list[str]:
-        """Return up to five problems of *candidate*: place, expectation, value."""
-        try:
-            json_values.encode(candidate, root="", depth=DEPTH, field="result")
-            found = [
-                _problem(each) for each in islice(self._checks.iter_errors(candidate), PROBLEMS)
-            ]
-        except InvalidInput as error:
-            return [error.reason]
-        except RecursionError:
-            return ["it is nested too deeply"]
-        return found
-
-    def _untexted(self, text: str) -> Any:
-        """Return the JSON value of *text*, if the schema allows it and no text."""
-        if self._wants(text):
-            return text
-        try:
-            value: Any = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return text
-        may_wrap = self._is_array and type(cast("object", value)) is dict
-        return value if may_wrap or self._wants(value) else text
-
-    def _wants(self, value: object) -> bool:
-        """Return whether the schema allows the type of *value*."""
-        kinds: Any = self.schema.get("type")
-        if kinds is None:
-            return self._checks.is_valid(value)
-        listed = cast("list[str]", kinds if isinstance(kinds, list) else [kinds])
-        return any(self._checks.is_type(value, kind) for kind in listed)
-
-
-def _problem(error: ValidationError) -> str:
-    where = "".join(f"/{_escaped(part)}" for part in error.absolute_path)
-    came: Any = error.instance
-    return f'at "{where}": expected {_expected(error)}; came {_kind(came)} {_shown(came)}'
-
-
-def _expected(error: ValidationError) -> str:
-    rule, said = str(error.validator), cast("Any", error.validator_value)
-    match rule:
-        case "type":
-            expected = " or ".join(cast("list[str]", said)) if isinstance(said, list) else str(said)
-        case "enum":
-            expected = f"one of {_shown(said)}"
-        case "required":
-            missing = [name for name in said if name not in cast("Any", error.instance)]
-            expected = f"the members {_shown(missing)} as well"
-        case "additionalProperties" | "unevaluatedProperties":
-            expected = f"no others ({error.message[:SHOWN]})"
-        case _:
-            expected = f"{rule} {_shown(said)}"
-    return expected
-
-
-def _kind(value: object) -> str:
-    kind: type[Any] = type(value)
-    return _KINDS.get(kind, kind.__name__)
-
-
-def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
-
-
-def _escaped(part: object) -> str:
-    return str(part).replace("~", "~0").replace("/", "~1")
+@lru_cache(maxsize=256, typed=True)
+def _cached_schema(given: Hashable) -> ResultSchema:
+    return ResultSchema(given)
 
 
 def parameters(schema: Schema) -> Schema:
@@ -438,11 +321,11 @@ class Acceptance:
         wanted = self.wanted
         if wanted is None:
             raise EngineFault("finish_step was called where it was not offered")
-        candidate = wanted.candidate(arguments)
-        if problems := wanted.problems(candidate):
-            message = "\n".join(f"- {each}" for each in problems)
+        candidate = await wanted.checked(arguments)
+        if candidate.problems:
+            message = "\n".join(f"- {each}" for each in candidate.problems)
             raise ModelRetry(f"The result was refused. Correct this and call again:\n{message}")
-        return await self._accepted(candidate)
+        return await self._accepted(candidate.value)
 
     async def of_text(self, text: str) -> str:
         """Return the answer in *text*, without thoughts; raise ModelRetry if it is blank."""

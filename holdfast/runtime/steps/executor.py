@@ -15,6 +15,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from holdfast.ground.errors import (
     HoldfastError,
     InvalidInput,
+    InvalidPlan,
     LimitExceeded,
     NoModel,
     NotRunnable,
@@ -30,20 +31,19 @@ from holdfast.runtime.context import Context, Inbox
 from holdfast.runtime.events import ExecutionEvent, StepError
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference import request
-from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.inference.agent import Agent, indexed
 from holdfast.runtime.inference.agent_loop import AgentLoop
-from holdfast.runtime.plans.plan import Step, Task
+from holdfast.runtime.plans.plan import Resources, Step, Task
 from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.steps.contract import (
     RETRIED,
     Acceptance,
     AcceptResult,
     Contract,
-    ResultSchema,
     Stage,
     Stopped,
-    checked_schema,
     of_model,
+    result_schema,
     system_text,
     upstream_keys,
     wait_after,
@@ -78,10 +78,11 @@ def span_of(record: StepRecord) -> AbstractContextManager[Span]:
 class StepExecutor:
     """Executes *step* of *task*: an agent's loop with one result in run memory.
 
-    The model is that of *agent*, else *model*, else the context's. *accept_result* may reject a
-    result by returning the reason. *finish_task* makes the result the task's as well; *item_index*
-    is the index of the list item that the step is for. *on_event* is called with each event of the
-    run. Afterwards `result` or `error` is set.
+    It may name one of *agents*. The model is the first of: the step's, its agent's, the task's, its
+    agent's, that of *agent*, *model*, the context's. *accept_result* may reject a result by
+    returning the reason. *finish_task* makes the result the task's as well; *item_index* is the
+    index of the list item that the step is for. *on_event* is called with each event of the run.
+    Afterwards `result`, and `output` of the type of the schema, or `error` is set.
     """
 
     _: KW_ONLY
@@ -101,6 +102,7 @@ class StepExecutor:
     accept_result: AcceptResult | None = None
     item_index: int | None = None
     on_event: OnEvent | None = None
+    agents: Sequence[Agent] = ()
     name: str = field(default="step", init=False)
     result: Any = field(default=None, init=False)
     error: StepError | None = field(default=None, init=False)
@@ -115,17 +117,9 @@ class StepExecutor:
         context, step = self.context, self.step
         self.upstream_memory_keys = listed(self.upstream_memory_keys)
         self._record = StepRecord(context, self.task, step, self.item_index)
-        self._agent = self.agent or Agent(step.id, instructions="")
-        model = self._agent.model or self.model or context.model
-        if model is None:
-            raise NoModel(
-                f"The step {step.id} has no model.",
-                agent=self._agent.name,
-                next="Name one for its agent, for its executor, or for the context.",
-            )
-        self._model = model
-        schema = checked_schema(step.output_schema)
-        self._wanted = None if schema is None else ResultSchema(schema)
+        self._agent, self._model = self._assigned()
+        self._wanted = result_schema(step.output_schema)
+        schema = None if self._wanted is None else self._wanted.schema
         self._contract = Contract(schema=schema, finish=self.finish_task, profile=context.profile)
         self._own = memory_tools(
             context.memory,
@@ -139,6 +133,38 @@ class StepExecutor:
             agent=None if self.agent is None else self.agent.name,
             model=model_name(self._model),
         )
+
+    def _assigned(self) -> tuple[Agent, AnyModel]:
+        """Return the agent and the model of the step; raise InvalidPlan or NoModel for none."""
+        step, task, by_name = self.step, self.task, indexed(self.agents)
+        if self.agent:
+            by_name.setdefault(self.agent.name, self.agent)
+        known = Resources(agents=by_name)
+        if problems := [*known.problem(step.agent, "step"), *known.problem(task.agent, "task")]:
+            raise InvalidPlan(problems)
+        own, of_task = (
+            by_name[each.agent] if isinstance(each.agent, str) else each.agent
+            for each in (step, task)
+        )
+        models = (
+            *(step.model, own and own.model, task.model, of_task and of_task.model),
+            *(self.agent and self.agent.model, self.model, self.context.model),
+        )
+        agent = own or of_task or self.agent or Agent(step.id, instructions="")
+        if (model := next(filter(None, models), None)) is not None:
+            return agent, model
+        raise NoModel(
+            f"The step {step.id} has no model.",
+            agent=agent.name,
+            next="Name one for it, its task, its agent, its executor, or the context.",
+        )
+
+    @property
+    def output(self) -> Any:
+        """The result as an instance of the type of its schema."""
+        if self._wanted is None or not self.step.completed:
+            return self.result
+        return self._wanted.instance(self.result)
 
     def kept_by(self, keep: Keep | None) -> "StepExecutor":
         """Return this executor, which emits its result after *keep* has saved it."""
@@ -165,12 +191,14 @@ class StepExecutor:
         return executor.stream(self, self._observer)
 
     async def run(self) -> Any:
-        """Execute the step and return its result; raise StepFailed or RunCancelled."""
-        return await executor.run(self, self._observer)
+        """Execute the step and return its `output`; raise StepFailed or RunCancelled."""
+        await executor.run(self, self._observer)
+        return self.output
 
     def run_sync(self) -> Any:
         """Do as `run` does, for a script without an event loop."""
-        return executor.run_sync(self, self._observer)
+        executor.run_sync(self, self._observer)
+        return self.output
 
     def ending(self) -> ExecutionOutcome:
         """Return the outcome."""

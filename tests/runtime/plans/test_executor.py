@@ -285,13 +285,13 @@ async def test_a_bug_fails_its_task_and_no_other(
     workers: Workers, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Context):
-        async def tell(self, event: Any) -> None:
-            if isinstance(event, TaskUpdate) and (event.event, event.task_id) == (
+        async def tell(self, update: Any, **more: Any) -> None:
+            if isinstance(update, TaskUpdate) and (update.event, update.task_id) == (
                 "task_completed",
                 "b",
             ):
                 raise ZeroDivisionError("of ours")
-            await super().tell(event)
+            await super().tell(update, **more)
 
     run = executor(workers, diamond(), context=Broken(model=workers.model))
 

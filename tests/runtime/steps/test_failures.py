@@ -206,7 +206,7 @@ def test_without_a_model_the_constructor_says_where_one_may_be_named() -> None:
     step = Step(id="count", instructions="Count.")
     task = Task(id="harbour", title="The harbour", steps=[step])
 
-    with pytest.raises(NoModel, match="its agent, for its executor, or for the context"):
+    with pytest.raises(NoModel, match="its task, its agent, its executor, or the context"):
         StepExecutor(task=task, step=step, context=Context())
 
 

@@ -1,0 +1,172 @@
+"""Steps, tasks and plans as JSON, in which agents, models and types have names and schemas."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from functools import lru_cache
+from typing import Any, Final, TypeVar, cast, get_args, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+from pydantic_ai.models import Model
+
+from holdfast.ground.errors import InvalidPlan
+from holdfast.runtime.agent import AnyModel
+from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.plans.schema import BadSchema, schema_of
+from holdfast.tools.base import Schema
+
+
+class PlanProblem(Struct, frozen=True):
+    """A problem that prevents a plan's run.
+
+    `where` is a path such as `plan.tasks[2].steps[0]`.
+    """
+
+    where: str
+    code: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}"
+
+
+NAMES: Final = frozenset({"depends_on", "tools"})
+"""Fields that are lists of names; a text is the list of that name."""
+
+
+T = TypeVar("T")
+
+
+def plain(shape: object) -> object:
+    """Return the author's fields of *shape*, as dicts and lists; objects by their name."""
+    if is_dataclass(shape):
+        return {
+            each.name: _plain_field(each.name, getattr(shape, each.name))
+            for each in fields(shape)
+            if each.init
+        }
+    if isinstance(shape, list | tuple):
+        return [plain(each) for each in cast("Sequence[object]", shape)]
+    return shape
+
+
+def _plain_field(name: str, value: object) -> object:
+    if name in SCHEMAS and not isinstance(value, str | dict):
+        return schema_of(value)
+    if isinstance(value, Agent):
+        return value.name
+    if isinstance(value, Model):
+        return model_name(cast("AnyModel", value))
+    return plain(cast("object", value))
+
+
+def model_name(model: AnyModel) -> str:
+    """Return the name of *model*, with its provider."""
+    return f"{model.system}:{model.model_name}" if isinstance(model, Model) else model
+
+
+def written(shape: object) -> str:
+    """Return the author's fields of *shape*, as JSON; raise InvalidPlan for a bad schema."""
+    try:
+        return msgspec.json.encode(plain(shape)).decode()
+    except BadSchema as error:
+        kind = type(shape).__name__.lower()
+        raise InvalidPlan([PlanProblem(kind, error.code, f"a schema {error}")]) from error
+
+
+def read(kind: type[T], text: str | bytes, where: str) -> T:
+    """Return the *kind* in *text*; raise InvalidPlan for unknown or invalid members."""
+    try:
+        raw = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise InvalidPlan([PlanProblem(where, "json", f"is not JSON: {error}")]) from error
+    return shaped(kind, raw, where)
+
+
+def shaped(kind: type[T], raw: object, where: str) -> T:
+    """Return the *kind* in *raw*, decoded JSON, as `read` does."""
+    raw = _current(kind, raw)
+    if problems := list(_unknown(kind, raw, where)):
+        raise InvalidPlan(problems)
+    try:
+        return _made(kind, msgspec.convert(raw, type=_wire(kind)))
+    except (msgspec.ValidationError, RecursionError) as error:
+        what, _, path = str(error).partition(" - at `$")
+        place = where + path.rstrip("`")
+        raise InvalidPlan([PlanProblem(place, "type", what[:1].lower() + what[1:])]) from error
+
+
+SCHEMAS: Final = ("output_schema", "per_item_schema")
+
+_IN_JSON: Final[dict[str, Any]] = {
+    **dict.fromkeys(SCHEMAS, Schema | str | None),
+    "agent": str | None,
+    "model": str | None,
+}
+"""Types of fields that may be objects in Python."""
+
+
+@lru_cache
+def _wire(kind: type) -> type[Struct]:
+    """Return the type of *kind* in JSON: its fields, with names for objects."""
+    wire: list[Any] = []
+    for each in fields(cast("Any", kind)):
+        inner, required = _inner(kind, each.name), each.default is each.default_factory is MISSING
+        hint: Any = _IN_JSON.get(each.name, get_type_hints(kind)[each.name])
+        if inner is not None:
+            hint = list[_wire(inner)]
+        if each.init:
+            wire.append((each.name, hint) if required else (each.name, hint | UnsetType, UNSET))
+    return msgspec.defstruct(kind.__name__, wire, kw_only=True)
+
+
+def _inner(kind: type, name: str) -> type | None:
+    """Return the kind of the members of the field *name* of *kind*; None for other fields."""
+    found = get_args(get_type_hints(kind).get(name)) if name in ("steps", "tasks") else ()
+    return found[0] if found else None
+
+
+def _made(kind: type[T], found: Struct) -> T:
+    """Return the *kind* with the fields that *found* has."""
+    values = {name: getattr(found, name) for name in found.__struct_fields__}
+    for name, value in values.items():
+        if (inner := _inner(kind, name)) is not None:
+            values[name] = [_made(inner, each) for each in value]
+    return kind(**{name: value for name, value in values.items() if value is not UNSET})
+
+
+FORMER: Final = {"timeout_s": "timeout"}
+"""Names that plans in JSON may use for fields of a step."""
+
+
+def _current(kind: type, raw: object) -> object:
+    """Return *raw* with the present names of fields, and lists where one name stands alone."""
+    if not isinstance(raw, Mapping):
+        return raw
+    found, known = dict(cast("Mapping[str, object]", raw)), get_type_hints(kind)
+    for former, name in FORMER.items():
+        if name in known and former in found and name not in found:
+            found[name] = found.pop(former)
+    for key, value in found.items():
+        inner = _inner(kind, key)
+        if inner is not None and isinstance(value, list):
+            found[key] = [_current(inner, each) for each in cast("list[object]", value)]
+        elif isinstance(value, str) and key in NAMES:
+            found[key] = [value]
+    return found
+
+
+def _unknown(kind: type, raw: object, where: str) -> Iterator[PlanProblem]:
+    """Yield a problem for each unknown key of *raw*, at any depth."""
+    if not isinstance(raw, Mapping):
+        return
+    known = {each.name: each for each in fields(cast("Any", kind)) if each.init}
+    for key, value in cast("Mapping[str, object]", raw).items():
+        if key not in known:
+            message = f"is not known; known here: {', '.join(known)}"
+            yield PlanProblem(f"{where}.{key}", "unknown_key", message)
+            continue
+        inner = _inner(kind, key)
+        if inner is not None and isinstance(value, list):
+            for number, item in enumerate(cast("list[object]", value)):
+                yield from _unknown(inner, item, f"{where}.{key}[{number}]")
