@@ -1,4 +1,4 @@
-"""What do steps, plans and checkpoints cost above the agents they run?"""
+"""What do steps, turns, plans and checkpoints cost above the agents they run?"""
 
 import sys
 
@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter_ns
 from typing import Any
 
+import conversation
 import planned
 from measure import Bench, Timing, main, paired
 from pydantic_ai import Agent, StructuredDict, ToolOutput, UsageLimits
@@ -73,6 +74,8 @@ def steps(bench: Bench) -> None:
 def run(bench: Bench) -> None:
     """Measure it all."""
     steps(bench)
+    conversation.in_a_state(bench)
+    conversation.in_a_thread(bench)
     planned.run(bench)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 
 import msgspec
+from conversation import room
 from kept_turns import keeping
 from measure import Bench, Timing, main, paired
 from networked import running
@@ -130,13 +131,14 @@ def memory(bench: Bench, text: str) -> None:
 
 
 def run(bench: Bench) -> None:
-    """Measure values, whole states, histories, memory, threads, and runs of networks."""
+    """Measure values, whole states, histories, memory, room, threads, and runs of networks."""
     assert len(_encode(_VALUE)) == 200
     state = NetworkState(results=[result(each) for each in range(bench.size(RESULTS, 50))])
     values(bench)
     there_and_back(bench, state)
     history(bench, state)
     memory(bench, state.to_json())
+    room(bench)
     keeping(bench)
     running(bench)
 

@@ -1,0 +1,114 @@
+"""A long conversation of one agent: what its turns take, the last ones against the first ones."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from statistics import median
+from time import process_time_ns
+from typing import Any
+
+import msgspec
+from measure import Bench, Round, Timing
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+import holdfast
+from holdfast import NetworkState, View
+from holdfast.runtime import Agent, EngineHistory, Network
+
+TURNS = 400
+"""Turns of a long conversation; the first of them are no measure for the rest."""
+EARLY = 50
+STORED = 100
+"""Turns of a conversation in a thread."""
+NEAR = 10
+"""Turns of which the median is taken."""
+SAID = 1_000
+"""Bytes of a question and of an answer."""
+BUDGET = 20_000
+"""Bytes of earlier messages that an agent with a budget is sent."""
+
+Turn = Callable[[str], Any]
+
+
+def text(number: int) -> str:
+    """Return a text of one turn, which no other turn has."""
+    return f"{number:05} where is the ship? ".ljust(SAID, "~")
+
+
+class Speaker:
+    """An agent whose model answers each request with a text of its own."""
+
+    def __init__(self, **options: Any) -> None:
+        self._answers = 0
+        model = FunctionModel(self._answer)
+        self.agent = Agent("ada", instructions="Name the harbour.", model=model, **options)
+
+    async def _answer(self, _: list[ModelMessage], __: AgentInfo) -> ModelResponse:
+        self._answers += 1
+        return ModelResponse([TextPart(text(self._answers))])
+
+
+async def _turns(count: int, turn: Turn) -> list[int]:
+    """Return what each of *count* turns took, in nanoseconds of the processor."""
+    times: list[int] = []
+    for number in range(count):
+        begun = process_time_ns()
+        await turn(text(number))
+        times.append(process_time_ns() - begun)
+    return times
+
+
+def _round(times: Sequence[int], first: int) -> Round:
+    """Return the last turns, and those from the place *first* on."""
+    early, late = times[first : first + NEAR], times[-NEAR:]
+    return Timing(each=median(late)), Timing(each=median(early))
+
+
+def in_a_state(bench: Bench) -> None:
+    """Talk with a state that is kept: the time of a turn."""
+    count, early = bench.size(TURNS, 80), bench.size(EARLY, 20)
+    for budget, most in ((BUDGET, 1.3), (None, count / early)):
+        rounds: list[Round] = []
+        for _ in range(bench.rounds):
+            agent = Speaker().agent
+            network = Network("desk", [agent], view=View(budget=budget))
+            turn = partial(agent.run, state=NetworkState(), network=network)
+            rounds.append(_round(asyncio.run(_turns(count, turn)), early))
+        shown = "all of it sent" if budget is None else f"{budget:,} bytes of it sent"
+        bench.cost(f"turn {count} of 1 KB, {shown}", f"turn {early}", most, rounds)
+
+
+def in_a_thread(bench: Bench) -> None:
+    """Talk in a thread, which each turn loads: the time of a turn, and the bytes stored."""
+    count = bench.size(STORED, 40)
+    rounds: list[Round] = []
+    stored: list[float] = []
+    for number in range(bench.rounds):
+        with holdfast.open(bench.folder / f"talk{number}.db") as hf:
+            agent = Speaker(history=EngineHistory(hf)).agent
+            rounds.append(_round(asyncio.run(_turns(count, partial(agent.run, thread_id="t"))), 0))
+            turns = [msgspec.json.encode(each.export()) for each in hf.threads.turns("t").all()]
+            stored.append(sum(map(len, turns)) / (count * 2 * SAID))
+    bench.cost(f"last {NEAR} turns of {count} in a thread", f"first {NEAR}", 3, rounds)
+    bench.amount(f"bytes of {count} turns in a thread", "bytes said", 6, "times", stored)
+
+
+def room(bench: Bench) -> None:
+    """Talk with a state that is kept: the JSON of the state, and what each turn adds to it."""
+    turns, short, long = bench.size(TURNS, 80), 20, 60
+    agent, state = Speaker().agent, NetworkState()
+    sizes = [0]
+
+    async def turn(said: str) -> None:
+        await agent.run(said, state=state)
+        sizes.append(len(state.to_json()))
+
+    asyncio.run(_turns(turns, turn))
+    early = bench.size(EARLY, 20)
+    added = [after - before for before, after in pairwise(sizes)]
+    bench.amount(f"JSON of {long} turns", f"of {short}", 4, "times", [sizes[long] / sizes[short]])
+    bench.amount(
+        f"JSON that turn {turns} adds", f"turn {early}", 1.3, "times", [added[-1] / added[early]]
+    )
