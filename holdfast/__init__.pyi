@@ -21,6 +21,8 @@ from holdfast.memories.longterm.records import Weights as Weights
 from holdfast.memories.run.entry import RunEntry as RunEntry
 from holdfast.memories.run.entry import RunLimits as RunLimits
 from holdfast.memories.run.memory import RunMemory as RunMemory
+from holdfast.memories.run.records.event import RunEvent as RunEvent
+from holdfast.memories.run.records.run import Run as Run
 from holdfast.memories.state.cells import StateChange as StateChange
 from holdfast.memories.state.cells import ValueInfo as ValueInfo
 from holdfast.memories.state.history import View as View
@@ -28,7 +30,6 @@ from holdfast.memories.state.history import Window as Window
 from holdfast.memories.state.message import StateLimits as StateLimits
 from holdfast.memories.state.result import InferenceResult as InferenceResult
 from holdfast.memories.state.result import Usage as Usage
-from holdfast.memories.state.run_records import RunRecord as RunRecord
 from holdfast.memories.state.state import NetworkState as NetworkState
 from holdfast.memories.state.thread import ThreadMessage as ThreadMessage
 from holdfast.memories.state.thread import ThreadTurn as ThreadTurn

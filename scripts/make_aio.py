@@ -111,7 +111,6 @@ FACES = (
     Face(f"{LONGTERM}.memory", "LongTermMemory", base="LongTermData"),
     Face(f"{RUN}.records.runs", "Runs"),
     Face(f"{STATE}.threads", "Threads"),
-    Face(f"{STATE}.threads", "NetworkRuns"),
     Face(
         "holdfast.library.holdfast",
         "Holdfast",
@@ -124,7 +123,6 @@ FACES = (
             "keys": "Keys",
             "runs": "Runs",
             "threads": "Threads",
-            "network_runs": "NetworkRuns",
         },
         ends=ENDS,
     ),

@@ -15,6 +15,7 @@ from typing import Any, Self
 from msgspec import UNSET, UnsetType
 
 from holdfast.ground.clock import Clock
+from holdfast.ground.errors import StaleRun
 from holdfast.ground.events import EventBus, Listener
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import Actor
@@ -68,12 +69,13 @@ from holdfast.memories.longterm.records import (
 )
 from holdfast.memories.run.entry import OneOrMany
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.mirror import Attached
-from holdfast.memories.run.records.read import EntryOrder, ListedEntry, ReadEntry, RecordedRunEvent
-from holdfast.memories.run.records.record import RunControl, RunState, WatchedRun
+from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.read import EntryOrder, ListedEntry, ReadEntry
+from holdfast.memories.run.records.record import RunControl
+from holdfast.memories.run.records.run import Run, RunKind, Statuses
 from holdfast.memories.run.records.runs import CANCELLED, Runs
+from holdfast.memories.run.records.writer import Attached, RunOpening, RunWriter
 from holdfast.memories.state.result import InferenceResult
-from holdfast.memories.state.run_records import RunRecord, RunStatus
 from holdfast.memories.state.thread import (
     PER_PAGE,
     TURNS_LISTED,
@@ -83,7 +85,7 @@ from holdfast.memories.state.thread import (
     TurnKind,
 )
 from holdfast.memories.state.thread_store import GivenTurn
-from holdfast.memories.state.threads import NetworkRuns, Threads
+from holdfast.memories.state.threads import Threads
 from holdfast.memories.stores.agents import Agents, Environments
 from holdfast.memories.stores.credentials import Keys
 from holdfast.memories.stores.edits import Edit
@@ -1204,7 +1206,32 @@ class AsyncRuns:
             self._of.attach, memory, name=name, agent=agent, metadata=metadata, control=control
         )
 
-    async def retrieve(self, id: str) -> WatchedRun:
+    async def open_run(
+        self,
+        memory: RunMemory,
+        opening: RunOpening,
+        *,
+        control: RunControl | None = None,
+        on_stale: Callable[[StaleRun], object] | None = None,
+    ) -> RunWriter:
+        """Acquire the run of *memory* for an executor; the result writes its events and its end.
+
+        The lease is renewed every 15 s until the end. *on_stale* is called, on another thread, once
+        another owner has the run. Raise `RunTaken` if another owner has it now.
+        """
+        return await self._cross(
+            self._of.open_run, memory, opening, control=control, on_stale=on_stale
+        )
+
+    async def put(self, record: Run | Mapping[str, object]) -> Run:
+        """Write a run's record as it is now, without a lease: at its start, and at its end.
+
+        Writing the same record again does nothing. Raise `Conflict` for a run that ended with
+        another record.
+        """
+        return await self._cross(self._of.put, record)
+
+    async def retrieve(self, id: str) -> Run:
         """Return the run *id*; raise `NotFound` if there is none."""
         return await self._cross(self._of.retrieve, id)
 
@@ -1246,19 +1273,31 @@ class AsyncRuns:
         """
         return await self._cross(self._of.entry, id, key, path=path, offset=offset)
 
-    async def follow(self, id: str, *, after: int = 0) -> AsyncLive[RecordedRunEvent]:
+    async def follow(
+        self,
+        id: str,
+        *,
+        after: int = 0,
+        wait: float = 0,
+        types: str | Iterable[str] | None = None,
+        rest: bool = False,
+    ) -> AsyncLive[RunEvent]:
         """Yield the events of the run *id* after the event *after*, until the run ends.
 
-        The last 1,000 events are stored; in place of dropped ones, a `gap` has their number. Raise
-        `NotFound` if there is no such run.
+        *wait* is how many seconds to wait for a run that is not there yet, 300 at most. With *rest*
+        the end is also that it waits for an answer or is lost. The last 10,000 events are stored;
+        in place of dropped ones, a `gap` has their number. Raise `NotFound` if there is no such
+        run.
         """
-        answer = await self._cross(self._of.follow, id, after=after)
+        answer = await self._cross(
+            self._of.follow, id, after=after, wait=wait, types=types, rest=rest
+        )
         return AsyncLive(answer, self._cross)
 
     async def cancel(self, id: str, reason: str = CANCELLED) -> None:
-        """Cancel the run *id* of this process.
+        """Cancel the run *id*; the process that has it obeys within 5 s.
 
-        Raise `Conflict` if it is over, or in another process.
+        One without an owner is cancelled at once. Raise `Conflict` if it is over.
         """
         await self._cross(self._of.cancel, id, reason)
 
@@ -1279,10 +1318,34 @@ class AsyncRuns:
         await self._cross(self._of.delete, id)
 
     async def list(
-        self, *, state: RunState | None = None, limit: int | None = 20, page: str | None = None
-    ) -> AsyncPage[WatchedRun]:
-        """Return the runs of *state*, or all, the latest start first."""
-        answer = await self._cross(self._of.list, state=state, limit=limit, page=page)
+        self,
+        status: Statuses = None,
+        *,
+        kind: RunKind | None = None,
+        definition: str | None = None,
+        thread: str | None = None,
+        parent: str | None = None,
+        queue: str | None = None,
+        since: datetime | None = None,
+        limit: int | None = 20,
+        page: str | None = None,
+    ) -> AsyncPage[Run]:
+        """Return the runs that pass all filters, the latest start first.
+
+        *status* is one or several; *since* is the earliest start.
+        """
+        answer = await self._cross(
+            self._of.list,
+            status,
+            kind=kind,
+            definition=definition,
+            thread=thread,
+            parent=parent,
+            queue=queue,
+            since=since,
+            limit=limit,
+            page=page,
+        )
         return AsyncPage(answer, self._cross)
 
 
@@ -1346,10 +1409,6 @@ class AsyncThreads:
         """
         return await self._cross(self._of.pop, id, kind, user=user)
 
-    async def runs(self, id: str) -> list[RunRecord]:
-        """Return the records of the thread's runs, newest first."""
-        return await self._cross(self._of.runs, id)
-
     async def delete(self, id: str) -> bool:
         """Delete the thread, its turns and its runs; return whether there was anything."""
         return await self._cross(self._of.delete, id)
@@ -1359,50 +1418,6 @@ class AsyncThreads:
     ) -> AsyncPage[Thread]:
         """Return a page of the threads, of one *user* or all, newest first."""
         answer = await self._cross(self._of.list, limit, page, user=user)
-        return AsyncPage(answer, self._cross)
-
-
-class AsyncNetworkRuns:
-    """The records of a workspace's runs.
-
-    >>> import holdfast
-    >>> [run.status for run in holdfast.open(":memory:").network_runs.list()]
-    []
-    """
-
-    def __init__(self, of: NetworkRuns, cross: Crossing) -> None:
-        self._of, self._cross = of, cross
-
-    async def put(self, record: RunRecord | Mapping[str, object]) -> RunRecord:
-        """Write a run's record as it is now: at its start, and at its end.
-
-        Writing the same record again does nothing. Raise `Conflict` for a run that ended with
-        another record.
-        """
-        return await self._cross(self._of.put, record)
-
-    async def retrieve(self, run_id: str) -> RunRecord:
-        """Return the record of the run; `NotFound` if there is none."""
-        return await self._cross(self._of.retrieve, run_id)
-
-    async def list(
-        self,
-        *,
-        network: str | None = None,
-        thread_id: str | None = None,
-        status: RunStatus | None = None,
-        limit: int | None = PER_PAGE,
-        page: str | None = None,
-    ) -> AsyncPage[RunRecord]:
-        """Return a page of the runs that pass all filters, newest first."""
-        answer = await self._cross(
-            self._of.list,
-            network=network,
-            thread_id=thread_id,
-            status=status,
-            limit=limit,
-            page=page,
-        )
         return AsyncPage(answer, self._cross)
 
 
@@ -1422,7 +1437,6 @@ class AsyncHoldfast:
         self.keys = AsyncKeys(of.keys, cross)
         self.runs = AsyncRuns(of.runs, cross)
         self.threads = AsyncThreads(of.threads, cross)
-        self.network_runs = AsyncNetworkRuns(of.network_runs, cross)
 
     async def save_run(self, memory: RunMemory, store_id: str, *, prefix: str = "/runs/") -> Saved:
         """Save the results of a run's tasks as memories of the store *store_id*.

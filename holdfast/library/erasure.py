@@ -49,8 +49,8 @@ def outside_durable(
     """
 
     def forget(tx: Transaction) -> dict[str, int]:
-        results = memories.forget_results(engine, tx, workspace=workspace, agent=agent)
-        return results | memories.forget_runs(engine, tx, workspace=workspace, agent=agent)
+        turns = memories.forget_results(engine, tx, workspace=workspace, agent=agent)
+        return turns | memories.forget_runs(engine, tx, workspace=workspace, agent=agent)
 
     return forget
 

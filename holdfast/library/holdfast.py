@@ -80,11 +80,6 @@ class Holdfast:
         """Threads: messages to networks of agents and their results, over many runs."""
         return memories.Threads(self._threads_context())
 
-    @cached_property
-    def network_runs(self) -> "memories.NetworkRuns":
-        """Records of network runs."""
-        return memories.NetworkRuns(self._threads_context())
-
     @property
     def run_attachments(self) -> "memories.Attachments":
         """Runs attached through any handle on this engine, in this process."""

@@ -84,6 +84,11 @@ def resume_work(hf: Holdfast, now: datetime) -> int:
     return sum(_resumed(hf, each) for each in found)
 
 
+def sweep_runs(hf: Holdfast, clock: Clock) -> None:
+    """Store which runs of all workspaces lost their owner. Raises Unavailable."""
+    memories.sweep_lost(hf.engine, clock)
+
+
 def _resumed(hf: Holdfast, left: "memories.LeftOver") -> bool:
     memory = hf.acting(workspace=left.workspace).longterm(
         left.user_id,

@@ -14,14 +14,14 @@ from holdfast.memories.longterm.forget import forget_user as forget_user
 from holdfast.memories.longterm.memory import LongTermData as LongTermData
 from holdfast.memories.longterm.memory import LongTermMemory as LongTermMemory
 from holdfast.memories.run.memory import RunMemory as RunMemory
-from holdfast.memories.run.records.mirror import Attachments as Attachments
+from holdfast.memories.run.records.lease import sweep_lost as sweep_lost
 from holdfast.memories.run.records.record import RunsContext as RunsContext
 from holdfast.memories.run.records.runs import Runs as Runs
 from holdfast.memories.run.records.write import forget_runs as forget_runs
+from holdfast.memories.run.records.writer import Attachments as Attachments
 from holdfast.memories.state.thread import ThreadsContext as ThreadsContext
 from holdfast.memories.state.thread_store import forget_results as forget_results
 from holdfast.memories.state.thread_store import forget_user_threads as forget_user_threads
-from holdfast.memories.state.threads import NetworkRuns as NetworkRuns
 from holdfast.memories.state.threads import Threads as Threads
 from holdfast.memories.stores.agents import Agents as Agents
 from holdfast.memories.stores.agents import Environments as Environments

@@ -18,9 +18,9 @@ from holdfast.ground.errors import InvalidInput, NotFound, ResultDiffers
 from holdfast.ground.events import EventBus
 from holdfast.ground.ids import Ids
 from holdfast.memories.longterm.block import without_blocks
+from holdfast.memories.run.records.run import Run, merged
 from holdfast.memories.state.message import Message, TextMessage
 from holdfast.memories.state.result import InferenceResult, text_of
-from holdfast.memories.state.run_records import RunRecord, already_ended
 from holdfast.memories.state.sources import restated
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import ThreadMessage, ThreadTurn, checked_id
@@ -102,7 +102,7 @@ class TakesResults(Protocol):
 class EndsRuns(Protocol):
     """Receives the ends of runs."""
 
-    def end_run(self, ctx: HistoryContext, summary: RunRecord) -> object:
+    def end_run(self, ctx: HistoryContext, summary: Run) -> object:
         """Receive the status, stop reason and usage of the ended run; called once."""
         ...
 
@@ -111,11 +111,11 @@ class EndsRuns(Protocol):
 class KeepsRuns(Protocol):
     """Stores records of runs, so that an ended run is not run again under its id."""
 
-    def get_run(self, ctx: HistoryContext) -> Given[RunRecord | None]:
+    def get_run(self, ctx: HistoryContext) -> Given[Run | None]:
         """Return the record of the run, or None."""
         ...
 
-    def start_run(self, ctx: HistoryContext, record: RunRecord) -> object:
+    def start_run(self, ctx: HistoryContext, record: Run) -> object:
         """Store the record of a run that has begun."""
         ...
 
@@ -185,19 +185,19 @@ class EngineHistory:
         """
         await asyncio.to_thread(self.hf.threads.append, thread_of(ctx), results, user=self.user)
 
-    async def get_run(self, ctx: HistoryContext) -> RunRecord | None:
+    async def get_run(self, ctx: HistoryContext) -> Run | None:
         """Return the record of the run, or None."""
         return await asyncio.to_thread(self._run, ctx.run_id)
 
-    async def start_run(self, ctx: HistoryContext, record: RunRecord) -> None:
+    async def start_run(self, ctx: HistoryContext, record: Run) -> None:
         """Store the record of a run that has begun; raise Conflict if it has ended before."""
         del ctx
-        await asyncio.to_thread(self.hf.network_runs.put, record)
+        await asyncio.to_thread(self.hf.runs.put, record)
 
-    async def end_run(self, ctx: HistoryContext, summary: RunRecord) -> None:
+    async def end_run(self, ctx: HistoryContext, summary: Run) -> None:
         """Store the record of a run that has ended."""
         del ctx
-        await asyncio.to_thread(self.hf.network_runs.put, summary)
+        await asyncio.to_thread(self.hf.runs.put, summary)
 
     def _results(self, thread_id: str) -> list[InferenceResult]:
         try:
@@ -205,9 +205,9 @@ class EngineHistory:
         except NotFound:
             return []
 
-    def _run(self, run_id: str) -> RunRecord | None:
+    def _run(self, run_id: str) -> Run | None:
         try:
-            return self.hf.network_runs.retrieve(run_id)
+            return self.hf.runs.retrieve(run_id)
         except NotFound:
             return None
 
@@ -228,7 +228,7 @@ class InMemoryHistory:
     def __init__(self, *, clock: Clock | None = None, ids: Ids | None = None) -> None:
         self._clock, self._ids = clock or SystemClock(), ids or Ids()
         self._threads: dict[str, dict[str, ThreadTurn]] = {}
-        self._runs: dict[str, RunRecord] = {}
+        self._runs: dict[str, Run] = {}
         self._lock = Lock()
 
     def create_thread(self, ctx: HistoryContext) -> str:
@@ -252,17 +252,17 @@ class InMemoryHistory:
         """
         self._append(thread_of(ctx), results)
 
-    def get_run(self, ctx: HistoryContext) -> RunRecord | None:
+    def get_run(self, ctx: HistoryContext) -> Run | None:
         """Return the record of the run, or None."""
         with self._lock:
             return self._runs.get(ctx.run_id)
 
-    def start_run(self, ctx: HistoryContext, record: RunRecord) -> None:
+    def start_run(self, ctx: HistoryContext, record: Run) -> None:
         """Store the record of a run that has begun; raise Conflict if it has ended before."""
         del ctx
         self._put(record)
 
-    def end_run(self, ctx: HistoryContext, summary: RunRecord) -> None:
+    def end_run(self, ctx: HistoryContext, summary: Run) -> None:
         """Store the record of a run that has ended."""
         del ctx
         self._put(summary)
@@ -286,12 +286,11 @@ class InMemoryHistory:
                     raise ResultDiffers(turn.id, stored=old_sum, given=new_sum)
             self._threads[thread] = there | new
 
-    def _put(self, record: RunRecord) -> None:
+    def _put(self, record: Run) -> None:
         with self._lock:
             held = self._runs.get(record.id)
-            if held is not None and held.ended and held != record:
-                raise already_ended(record.id)
-            self._runs[record.id] = record
+            ended = held is not None and held.ended
+            self._runs[record.id] = merged(held, record) if held and ended else record
 
 
 class Discreet:

@@ -24,7 +24,7 @@ from pydantic_core import SchemaValidator
 from holdfast.ground.errors import InvalidInput, NotRunnable
 from holdfast.runtime.agent import AgentSpec, AnyToolset
 from holdfast.runtime.concurrency import class_of, contained, described
-from holdfast.runtime.inference.run_types import Run
+from holdfast.runtime.inference.run_types import InferenceRun
 
 if TYPE_CHECKING:
     from fastmcp.client.transports import ClientTransport
@@ -337,7 +337,7 @@ class _Link:
         return True
 
 
-async def connect(agent: AgentSpec, run: Run) -> list[dict[str, Any]]:
+async def connect(agent: AgentSpec, run: InferenceRun) -> list[dict[str, Any]]:
     """Connect the servers of *agent* new to *run*; return the unavailable ones.
 
     Raise NotRunnable if a required one cannot be reached.

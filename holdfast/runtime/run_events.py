@@ -337,11 +337,7 @@ class RunEvents:
     async def finish(self, last: Emission) -> None:
         """Emit the *last* event of a stay, after all others."""
         self._numbered.append(last)
-        while self._numbered:
-            self._pass_all()
-            with self._turn:
-                # Another thread may be passing it on: its reader must have it before the work ends.
-                pass
+        self._pass_all()
         if last.to is not None:
             await last.to.settle()
 

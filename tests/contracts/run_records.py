@@ -8,7 +8,8 @@ from holdfast.ground.errors import NotFound
 from holdfast.ground.json_values import JSON
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.read import RecordedRunEvent, RecordValuePart
+from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.read import RecordValuePart
 
 KEPT_BYTES = 65_536
 
@@ -19,7 +20,7 @@ def keys_of(hf: Holdfast, memory: RunMemory, **filters: object) -> list[str]:
     return [entry.key for entry in found.all()]
 
 
-def event_lines(events: list[RecordedRunEvent]) -> list[str]:
+def event_lines(events: list[RunEvent]) -> list[str]:
     """Return the type and key of each event."""
     return [f"{event.type} {event.data.get('key', '')}".strip() for event in events]
 
@@ -209,7 +210,7 @@ class RunRecordEntriesContract(GivenARun):
         show(memory)()
 
         run = hf.runs.retrieve(memory.run_id)
-        assert (run.entries, run.bytes, run.state) == (40, memory.size_bytes, "completed")
+        assert (run.entries, run.bytes, run.status) == (40, memory.size_bytes, "completed")
 
 
 @pytest.mark.surface("file", "the feed polls the file")
@@ -230,15 +231,17 @@ class RunRecordEventsContract(GivenARun):
 
         events = list(hf.runs.follow(memory.run_id))
         assert event_lines(events) == [
-            "run.entry_written shared:a",
-            "run.entry_written shared:a",
-            "run.entry_deleted shared:a",
-            "run.entry_written task:t",
-            "run.entries_cleared",
+            "run.started",
+            "memory.written shared:a",
+            "memory.written shared:a",
+            "memory.deleted shared:a",
+            "memory.written task:t",
+            "memory.cleared",
+            "run.completed",
         ]
-        assert [event.seq for event in events] == [1, 2, 3, 4, 5]
+        assert [event.seq for event in events] == [1, 2, 3, 4, 5, 6, 7]
         assert "secret" not in repr(events)
-        assert events[1].data["version"] == 2
+        assert events[2].data["version"] == 2
 
     def test_it_goes_on_after_an_event(self, hf: Holdfast, memory: RunMemory, show: Show) -> None:
         over = show(memory)
@@ -246,8 +249,12 @@ class RunRecordEventsContract(GivenARun):
             memory.set(f"shared:{n}", n)
         over()
 
-        events = list(hf.runs.follow(memory.run_id, after=3))
-        assert event_lines(events) == ["run.entry_written shared:3", "run.entry_written shared:4"]
+        events = list(hf.runs.follow(memory.run_id, after=4))
+        assert event_lines(events) == [
+            "memory.written shared:3",
+            "memory.written shared:4",
+            "run.completed",
+        ]
 
     def test_a_live_run_is_followed_to_its_end(
         self, hf: Holdfast, memory: RunMemory, show: Show
@@ -256,23 +263,28 @@ class RunRecordEventsContract(GivenARun):
         memory.set("shared:a", 1)
         events = hf.runs.follow(memory.run_id)
 
+        assert next(events).type == "run.started"
         assert next(events).data["key"] == "shared:a"
         memory.set("shared:b", 1)
         assert next(events).data["key"] == "shared:b"
         over()
-        assert list(events) == []
+        assert event_lines(list(events)) == ["run.completed"]
 
     def test_what_is_no_longer_kept_is_counted_as_a_gap(
         self, hf: Holdfast, memory: RunMemory, show: Show
     ) -> None:
         over = show(memory)
-        for n in range(1_003):
+        for n in range(10_003):
             memory.set("shared:a", n)
         over()
+        assert list(hf.runs.follow(memory.run_id))[-1].type == "run.completed"
 
         events = list(hf.runs.follow(memory.run_id))
-        assert (events[0].type, events[0].data) == ("gap", {"missed": 3})
-        assert [event.seq for event in events] == list(range(3, 1_004))
+        assert events[0].type == "gap"
+        assert events[0].seq == events[0].data["missed"]
+        assert [event.seq for event in events[1:]] == list(range(events[1].seq, events[-1].seq + 1))
+        assert len(events) == 10_001
+        assert events[-1].type == "run.completed"
 
     def test_numbers_go_on_when_a_run_is_begun_anew(
         self, hf: Holdfast, memory: RunMemory, show: Show
@@ -286,7 +298,15 @@ class RunRecordEventsContract(GivenARun):
         again.set("shared:b", 1)
         over()
 
-        assert [event.seq for event in hf.runs.follow(memory.run_id)] == [1, 2]
+        assert event_lines(list(hf.runs.follow(memory.run_id))) == [
+            "run.started",
+            "memory.written shared:a",
+            "run.failed",
+            "run.started",
+            "memory.written shared:b",
+            "run.completed",
+        ]
+        assert [event.seq for event in hf.runs.follow(memory.run_id)] == [1, 2, 3, 4, 5, 6]
 
     @pytest.mark.parametrize("after", [-1, True, "1"])
     def test_no_other_number_is_gone_on_from(

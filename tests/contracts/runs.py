@@ -9,8 +9,9 @@ from contracts.stores import GivenAStore, invalid
 from holdfast.ground.errors import Conflict, InvalidInput, NotFound, StoreArchived
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.mirror import Attached
-from holdfast.memories.run.records.record import Ending, RunControl
+from holdfast.memories.run.records.event import Ending
+from holdfast.memories.run.records.record import RunControl
+from holdfast.memories.run.records.writer import Attached
 from holdfast.memories.stores.records import Store
 from holdfast.testing.fakes import FrozenClock
 
@@ -71,7 +72,7 @@ class RunsContract(GivenARun):
         show(memory, "research")
 
         run = hf.runs.retrieve(memory.run_id)
-        assert (run.id, run.name, run.agent, run.state) == (
+        assert (run.id, run.name, run.agent, run.status) == (
             memory.run_id,
             "research",
             "ada",
@@ -92,7 +93,7 @@ class RunsContract(GivenARun):
         show(memory)(state)
 
         run = hf.runs.retrieve(memory.run_id)
-        assert run.state == state
+        assert run.status == state
         assert run.ended_at is not None
 
     def test_a_run_ends_once(self, hf: Holdfast, memory: RunMemory, show: Show) -> None:
@@ -100,12 +101,12 @@ class RunsContract(GivenARun):
         over("failed")
         over()
 
-        assert hf.runs.retrieve(memory.run_id).state == "failed"
+        assert hf.runs.retrieve(memory.run_id).status == "failed"
 
     def test_no_other_ending_is_taken(self, memory: RunMemory, show: Show) -> None:
         over = show(memory)
 
-        with invalid("state"):
+        with invalid("status"):
             over("lost")  # pyright: ignore[reportArgumentType] - what a caller might give
 
     def test_it_counts_what_the_memory_holds(
@@ -149,10 +150,10 @@ class RunsContract(GivenARun):
         show(failed)("failed")
         show(live)
 
-        assert [run.id for run in hf.runs.list(state="completed")] == [ended.run_id]
-        assert [run.id for run in hf.runs.list(state="failed")] == [failed.run_id]
-        assert [run.id for run in hf.runs.list(state="running")] == [live.run_id]
-        assert [run.id for run in hf.runs.list(state="lost")] == []
+        assert [run.id for run in hf.runs.list(status="completed")] == [ended.run_id]
+        assert [run.id for run in hf.runs.list(status="failed")] == [failed.run_id]
+        assert [run.id for run in hf.runs.list(status="running")] == [live.run_id]
+        assert [run.id for run in hf.runs.list(status="lost")] == []
 
     @pytest.mark.surface("http", "error fields cross the wire")
     def test_a_cursor_belongs_to_its_list(self, hf: Holdfast, show: Show) -> None:
@@ -161,12 +162,12 @@ class RunsContract(GivenARun):
         cursor = hf.runs.list(limit=1).next_page
 
         with invalid("page"):
-            hf.runs.list(state="failed", page=cursor)
+            hf.runs.list(status="failed", page=cursor)
 
     @pytest.mark.surface("http", "the client has a branch for it")
     def test_no_other_state_is_listed(self, hf: Holdfast) -> None:
-        with invalid("state"):
-            hf.runs.list(state="done")  # pyright: ignore[reportArgumentType] - what a caller might give
+        with invalid("status"):
+            hf.runs.list(status="done")  # pyright: ignore[reportArgumentType] - what a caller might give
 
     @pytest.mark.surface("http", "query parameters cross the wire")
     def test_a_run_that_gives_no_sign_of_life_is_lost(
@@ -176,9 +177,9 @@ class RunsContract(GivenARun):
         hf.runs.retrieve(memory.run_id)
 
         clock.tick(LONG)
-        assert hf.runs.retrieve(memory.run_id).state == "lost"
-        assert [run.id for run in hf.runs.list(state="lost")] == [memory.run_id]
-        assert [run.id for run in hf.runs.list(state="running")] == []
+        assert hf.runs.retrieve(memory.run_id).status == "lost"
+        assert [run.id for run in hf.runs.list(status="lost")] == [memory.run_id]
+        assert [run.id for run in hf.runs.list(status="running")] == []
 
     def test_a_lost_run_that_is_heard_of_runs_again(
         self, hf: Holdfast, memory: RunMemory, show: Show, clock: FrozenClock
@@ -188,7 +189,7 @@ class RunsContract(GivenARun):
         clock.tick(LONG)
         memory.set("shared:alive", expected_version=0, value=True)
 
-        assert hf.runs.retrieve(memory.run_id).state == "running"
+        assert hf.runs.retrieve(memory.run_id).status == "running"
 
     def test_a_run_begun_anew_has_only_what_it_holds_now(
         self, hf: Holdfast, memory: RunMemory, show: Show
@@ -201,7 +202,7 @@ class RunsContract(GivenARun):
         show(again)
 
         run = hf.runs.retrieve(memory.run_id)
-        assert (run.state, run.entries, run.ended_at) == ("running", 1, None)
+        assert (run.status, run.entries, run.ended_at) == ("running", 1, None)
         assert [entry.key for entry in hf.runs.entries(run.id)] == ["shared:new"]
 
     @pytest.mark.surface("http", "error fields cross the wire")
@@ -211,7 +212,7 @@ class RunsContract(GivenARun):
             lambda: hf.runs.delete("run_none"),
             lambda: hf.runs.entries("run_none"),
             lambda: hf.runs.entry("run_none", "shared:a"),
-            lambda: hf.runs.follow("run_none"),
+            lambda: list(hf.runs.follow("run_none")),
             lambda: hf.runs.cancel("run_none"),
         ):
             with pytest.raises(NotFound) as caught:

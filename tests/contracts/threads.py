@@ -32,7 +32,6 @@ CALLS: dict[str, Callable[[Holdfast, Any], object]] = {
     "retrieve": lambda hf, id: hf.threads.retrieve(id),
     "turns": lambda hf, id: hf.threads.turns(id),
     "results": lambda hf, id: hf.threads.results(id),
-    "runs": lambda hf, id: hf.threads.runs(id),
     "append": lambda hf, id: hf.threads.append(id, [made()]),
     "delete": lambda hf, id: hf.threads.delete(id),
 }
@@ -72,7 +71,7 @@ class ThreadsContract:
         hf.threads.append(THREAD, [said(), made(0)])
         second = clock.tick()
         hf.threads.append(THREAD, [made(1)])
-        hf.network_runs.put(began())
+        hf.runs.put(began())
 
         thread = hf.threads.retrieve(THREAD)
 
@@ -162,12 +161,12 @@ class ThreadsContract:
         self, hf: Holdfast, elsewhere: Holdfast
     ) -> None:
         hf.threads.append(THREAD, [made(0)])
-        hf.network_runs.put(began())
+        hf.runs.put(began())
         elsewhere.threads.append(THREAD, [made(0, text="Else.")])
 
         assert [each.text for each in hf.threads.results(THREAD)] == ["Done."]
         assert [each.text for each in elsewhere.threads.results(THREAD)] == ["Else."]
-        assert elsewhere.threads.runs(THREAD) == []
+        assert elsewhere.runs.list(thread=THREAD).data == []
         assert elsewhere.threads.delete(THREAD)
         assert hf.threads.retrieve(THREAD).turns == 1
 
@@ -395,13 +394,13 @@ class ThreadForgettingContract:
     def test_a_thread_goes_with_its_turns_and_runs_and_no_other(self, hf: Holdfast) -> None:
         for thread in (THREAD, "other"):
             hf.threads.append(thread, [said(), made()])
-            hf.network_runs.put(began(f"run_of_{thread}", thread_id=thread))
+            hf.runs.put(began(f"run_of_{thread}", thread_id=thread))
 
         deleted = hf.threads.delete(THREAD)
 
         assert deleted
         assert [each.id for each in hf.threads.list()] == ["other"]
-        assert [each.id for each in hf.network_runs.list()] == ["run_of_other"]
+        assert [each.id for each in hf.runs.list()] == ["run_of_other"]
         assert hf.threads.retrieve("other").turns == 2
 
     def test_what_is_not_there_is_not_deleted(self, hf: Holdfast) -> None:
@@ -443,27 +442,27 @@ class ThreadForgettingContract:
     def test_an_agent_is_forgotten_by_any_name_that_a_network_gives(self, hf: Holdfast) -> None:
         name = 'The "Editor", or 1=1; \N{CRAB}'
         hf.threads.append(THREAD, [made(0, agent=name), made(1)])
-        hf.network_runs.put(ended(skipped=[[name, "off"]]))
+        hf.runs.put(ended(skipped=[[name, "off"]]))
 
         report = hf.forget_agent(name)
 
-        assert (report.counts["thread_turns"], report.counts["network_runs"]) == (1, 1)
+        assert (report.counts["thread_turns"], report.counts["runs"]) == (1, 1)
         assert hf.threads.results(THREAD) == [made(1)]
 
     @pytest.mark.surface("http", "fields of the body cross the wire")
     def test_records_of_runs_lose_what_names_a_forgotten_agent(self, hf: Holdfast) -> None:
         failed = {"name": "Odd", "message": "The agent editor was odd."}
         named = ended(
-            "run_1", status="failed", error=failed, stop_detail="editor", dropped=["editor"], more=1
+            "run_1", status="failed", error=failed, detail="editor", dropped=["editor"], more=1
         )
-        hf.network_runs.put(named)
-        hf.network_runs.put(ended("run_2", dropped=["writer", "editors"]))
+        hf.runs.put(named)
+        hf.runs.put(ended("run_2", dropped=["writer", "editors"]))
 
         report = hf.forget_agent("editor")
 
-        first, second = (hf.network_runs.retrieve(each) for each in ("run_1", "run_2"))
-        assert report.counts["network_runs"] == 1
-        assert (first.extras, first.error, first.stop_detail) == ({"more": 1}, None, None)
+        first, second = (hf.runs.retrieve(each) for each in ("run_1", "run_2"))
+        assert report.counts["runs"] == 1
+        assert (first.extras, first.error, first.detail) == ({"calls": 2, "more": 1}, None, None)
         assert (first.status, first.usage) == (named.status, named.usage)
         assert second == ended("run_2", dropped=["writer", "editors"])
 
@@ -642,69 +641,63 @@ class ForeignTurnsContract:
     @pytest.mark.embedded("forgetting a user needs the right of an admin")
     def test_a_forgotten_user_takes_the_threads_along(self, hf: Holdfast) -> None:
         hf.threads.append(THREAD, [*foreign("a"), said(), made(0)], user="ada")
-        hf.network_runs.put(began())
+        hf.runs.put(began())
         hf.threads.append("other", foreign("b"), user="bob")
 
         report = hf.forget_user("ada")
 
         assert report.counts["threads"] == 1
         assert report.counts["thread_turns"] == 3
-        assert report.counts["network_runs"] == 1
+        assert report.counts["runs"] == 1
         assert [thread.id for thread in hf.threads.list()] == ["other"]
 
 
-class NetworkRunsContract:
+class PutRunsContract:
     """Subclass it, and give it `hf`, `elsewhere` and `clock` fixtures."""
 
     def test_a_run_is_recorded_at_its_start_and_at_its_end(self, hf: Holdfast) -> None:
-        hf.network_runs.put(began())
-        there = hf.network_runs.retrieve("run_1")
+        hf.runs.put(began())
+        there = hf.runs.retrieve("run_1")
 
-        hf.network_runs.put(ended())
+        hf.runs.put(ended())
 
         assert there == began()
-        assert hf.network_runs.retrieve("run_1") == ended()
-        assert ended().extras == {"dropped": ["editor"]}
+        assert hf.runs.retrieve("run_1") == ended()
+        assert ended().extras == {"calls": 2, "dropped": ["editor"]}
 
     def test_a_record_may_be_given_as_its_dict(self, hf: Holdfast) -> None:
         record = ended(error={"name": "Odd", "message": "It was."}, status="failed")
 
-        assert hf.network_runs.put(record.export()) == record
-        assert hf.network_runs.retrieve("run_1") == record
+        assert hf.runs.put(record.export()) == record
+        assert hf.runs.retrieve("run_1") == record
 
     def test_a_run_that_goes_on_may_change_its_record(self, hf: Holdfast) -> None:
-        hf.network_runs.put(began(thread_id=None))
+        hf.runs.put(began(thread_id=None))
 
-        hf.network_runs.put(replace(began(), calls=1))
+        hf.runs.put(replace(began(), extras={"calls": 1}))
 
-        assert hf.network_runs.retrieve("run_1").calls == 1
-        assert [each.id for each in hf.threads.runs(THREAD)] == ["run_1"]
+        assert hf.runs.retrieve("run_1").extras == {"calls": 1}
+        assert [each.id for each in hf.runs.list(thread=THREAD)] == ["run_1"]
 
     @pytest.mark.surface("http", "error fields cross the wire")
     @pytest.mark.parametrize("record", [began(), ended(calls=7), ended(status="failed")])
     def test_a_run_that_has_ended_stays_as_it_ended(self, hf: Holdfast, record: Any) -> None:
-        hf.network_runs.put(ended())
-        hf.network_runs.put(ended())
+        hf.runs.put(ended())
+        hf.runs.put(ended())
 
         with pytest.raises(Conflict) as refused:
-            hf.network_runs.put(record)
+            hf.runs.put(record)
 
         assert refused.value.reason == "ended"
-        assert hf.network_runs.retrieve("run_1") == ended()
+        assert hf.runs.retrieve("run_1") == ended()
 
     def test_a_run_makes_its_thread(self, hf: Holdfast, clock: FrozenClock) -> None:
-        hf.network_runs.put(began())
+        hf.runs.put(began())
 
         thread = hf.threads.retrieve(THREAD)
         assert (thread.turns, thread.runs, thread.created_at) == (0, 1, clock.now())
         assert hf.threads.results(THREAD) == []
         assert list(hf.threads.turns(THREAD)) == []
-
-    @pytest.mark.surface("http", "the client has a branch for it")
-    def test_a_thread_without_runs_has_none(self, hf: Holdfast) -> None:
-        hf.threads.append(THREAD, [made()])
-
-        assert hf.threads.runs(THREAD) == []
 
     @pytest.mark.surface("http", "query parameters cross the wire")
     def test_runs_are_listed_newest_first_and_by_filters(self, hf: Holdfast) -> None:
@@ -714,52 +707,53 @@ class NetworkRunsContract:
             record = began(
                 f"run_{number}",
                 thread_id="even" if even else None,
-                network=None if number == 5 else "desk",
+                kind="agent" if number == 5 else "network",
                 started_at=started,
             )
-            hf.network_runs.put(record)
-        hf.network_runs.put(ended("run_4", thread_id="even", started_at=AT.replace(minute=4)))
+            hf.runs.put(record)
+        hf.runs.put(ended("run_4", thread_id="even", started_at=AT.replace(minute=4)))
 
         def ids(**filters: Any) -> list[str]:
-            return [each.id[-1:] for each in hf.network_runs.list(limit=2, **filters).all()]
+            return [each.id[-1:] for each in hf.runs.list(limit=2, **filters).all()]
 
         assert ids() == ["5", "4", "3", "2", "1", "0"]
-        assert ids(network="desk") == ["4", "3", "2", "1", "0"]
-        assert ids(thread_id="even") == ["4", "2", "0"]
+        assert ids(kind="network") == ["4", "3", "2", "1", "0"]
+        assert ids(thread="even") == ["4", "2", "0"]
         assert ids(status="completed") == ["4"]
-        assert ids(thread_id="even", status="running", network="desk") == ["2", "0"]
-        assert ids(network="else") == []
-        assert [each.id[-1:] for each in hf.threads.runs("even")] == ["4", "2", "0"]
+        assert ids(status=["completed", "failed"]) == ["4"]
+        assert ids(thread="even", status="running", kind="network") == ["2", "0"]
+        assert ids(kind="team") == []
+        assert ids(since=AT.replace(minute=3)) == ["5", "4", "3"]
 
     @pytest.mark.surface("http", "error fields cross the wire")
     def test_an_unknown_run_is_not_found(self, hf: Holdfast) -> None:
         with pytest.raises(NotFound) as refused:
-            hf.network_runs.retrieve("run_x")
+            hf.runs.retrieve("run_x")
 
         assert (refused.value.kind, refused.value.id) == ("run", "run_x")
 
     @pytest.mark.surface("http", "query parameters cross the wire")
     def test_another_workspace_has_runs_of_its_own(self, hf: Holdfast, elsewhere: Holdfast) -> None:
-        hf.network_runs.put(began())
-        elsewhere.network_runs.put(ended())
+        hf.runs.put(began())
+        elsewhere.runs.put(ended())
 
-        assert hf.network_runs.retrieve("run_1") == began()
-        assert [each.status for each in elsewhere.network_runs.list()] == ["completed"]
+        assert hf.runs.retrieve("run_1") == began()
+        assert [each.status for each in elsewhere.runs.list()] == ["completed"]
 
     @pytest.mark.parametrize(
         ("changes", "field"),
         [
             ({"id": "a b"}, "id"),
             ({"thread_id": ""}, "thread_id"),
-            ({"network": ""}, "network"),
-            ({"network": "é" * 257}, "network"),
-            ({"status": "lost"}, "status"),
+            ({"name": ""}, "name"),
+            ({"name": "é" * 257}, "name"),
+            ({"kind": "errand"}, "kind"),
+            ({"status": "done"}, "status"),
             ({"status": "running"}, "ended_at"),
             ({"ended_at": None}, "ended_at"),
             ({"ended_at": "soon"}, "ended_at"),
             ({"started_at": 7}, "started_at"),
-            ({"calls": -1}, "calls"),
-            ({"stop_reason": 7}, "stop_reason"),
+            ({"reason": 7}, "reason"),
             ({"error": "odd"}, "error"),
             ({"error": {"name": "Odd", "message": 7}}, "error.message"),
             ({"usage": {"requests": "many"}}, "usage.requests"),
@@ -769,7 +763,7 @@ class NetworkRunsContract:
         self, hf: Holdfast, changes: dict[str, Any], field: str
     ) -> None:
         with pytest.raises(InvalidInput) as refused:
-            hf.network_runs.put({**ended().export(), **changes})
+            hf.runs.put({**ended().export(), **changes})
 
         assert refused.value.field == field
 
@@ -777,16 +771,16 @@ class NetworkRunsContract:
     @pytest.mark.parametrize("given", [None, 7, "run_1", ["run_1"]])
     def test_what_is_no_object_is_no_record(self, hf: Holdfast, given: Any) -> None:
         with pytest.raises(InvalidInput) as refused:
-            hf.network_runs.put(given)
+            hf.runs.put(given)
 
         assert refused.value.field == "record"
 
     @pytest.mark.surface("http", "the client has a branch for it")
     @pytest.mark.parametrize(
-        "filters", [{"network": ""}, {"thread_id": "a b"}, {"status": "lost"}, {"limit": 0}]
+        "filters", [{"kind": ""}, {"thread": "a b"}, {"status": "done"}, {"limit": 0}]
     )
     def test_what_filters_nothing_is_refused(self, hf: Holdfast, filters: dict[str, Any]) -> None:
         with pytest.raises(InvalidInput) as refused:
-            hf.network_runs.list(**filters)
+            hf.runs.list(**filters)
 
         assert refused.value.field == next(iter(filters))

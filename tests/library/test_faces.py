@@ -23,7 +23,7 @@ from holdfast.library.remote.handle import (
     RemoteVersions,
 )
 from holdfast.library.remote.longterm import RemoteLongTermData, RemoteLongTermMemory
-from holdfast.library.remote.runs import RemoteNetworkRuns, RemoteRuns, RemoteThreads
+from holdfast.library.remote.runs import RemoteRuns, RemoteThreads
 from holdfast.library.remote.streams import RemoteEvents
 from holdfast.memories.durable.markdown.transfer import Mode
 from holdfast.memories.durable.memory import DurableEntries, DurableMemory, DurableRun
@@ -32,7 +32,7 @@ from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.runs import Runs
-from holdfast.memories.state.threads import NetworkRuns, Threads
+from holdfast.memories.state.threads import Threads
 from holdfast.memories.stores.agents import Agents, Environments
 from holdfast.memories.stores.credentials import Keys
 from holdfast.memories.stores.memories import Memories
@@ -56,7 +56,6 @@ PAIRS: list[tuple[type, Any, type]] = [
     (LongTermMemory, RemoteLongTermMemory, aio.AsyncLongTermMemory),
     (Runs, RemoteRuns, aio.AsyncRuns),
     (Threads, RemoteThreads, aio.AsyncThreads),
-    (NetworkRuns, RemoteNetworkRuns, aio.AsyncNetworkRuns),
     (EventBus, RemoteEvents, aio.AsyncEvents),
 ]
 

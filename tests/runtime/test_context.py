@@ -140,7 +140,7 @@ async def test_with_a_handle_the_run_is_shown_while_it_lasts() -> None:
 
         def look() -> str:
             """Look."""
-            states.append(hf.runs.retrieve("run_1").state)
+            states.append(hf.runs.retrieve("run_1").status)
             assert hf.runs.steer("run_1", "Only the big ones.") == ["count"]
             return "Ships."
 
@@ -149,7 +149,7 @@ async def test_with_a_handle_the_run_is_shown_while_it_lasts() -> None:
 
         record = hf.runs.retrieve("run_1")
         assert states == ["running"]
-        assert (record.state, record.name, record.agent) == ("completed", "count", "pilot")
+        assert (record.status, record.name, record.agent) == ("completed", "count", "pilot")
         assert "Only the big ones." in stepping.model.asked[1].text
 
 
@@ -162,7 +162,7 @@ async def test_how_a_run_ended_is_shown(turn: Any, state: str) -> None:
         context = Context(hf=hf, run_id="run_1", clock=clock)
         await Stepping([turn], context=context).events()
 
-        assert hf.runs.retrieve("run_1").state == state
+        assert hf.runs.retrieve("run_1").status == state
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ async def test_a_run_that_nobody_looks_at_any_more_is_shown_as_cancelled() -> No
         async with aclosing(stepping.executor.execute()) as events:
             await anext(events)
 
-        assert hf.runs.retrieve(stepping.context.run_id).state == "cancelled"
+        assert hf.runs.retrieve(stepping.context.run_id).status == "cancelled"
 
 
 async def test_a_run_whose_task_is_cancelled_is_shown_as_cancelled() -> None:
@@ -219,7 +219,7 @@ async def test_a_run_whose_task_is_cancelled_is_shown_as_cancelled() -> None:
         with pytest.raises(asyncio.CancelledError):
             await running
 
-        assert hf.runs.retrieve(stepping.context.run_id).state == "cancelled"
+        assert hf.runs.retrieve(stepping.context.run_id).status == "cancelled"
 
 
 def test_a_profile_that_is_none_is_refused_at_once() -> None:
@@ -384,11 +384,11 @@ async def test_a_run_is_shown_while_it_lasts_and_cancelled(
     events = await asyncio.wait_for(work, BOUND)
     after = await http.post(f"{looking.path}/cancel")
 
-    assert (before.json()["state"], said.status_code) == ("running", 202)
+    assert (before.json()["status"], said.status_code) == ("running", 202)
     assert names(events)[-2:] == ["step_cancelled", "cancelled"]
     assert events[-1].reason == "enough"
     assert (after.status_code, after.json()["error"]["reason"]) == (409, "ended")
-    assert (await http.get(looking.path)).json()["state"] == "cancelled"
+    assert (await http.get(looking.path)).json()["status"] == "cancelled"
 
 
 async def test_a_running_step_is_spoken_to(hf: Holdfast, http: httpx.AsyncClient) -> None:
@@ -459,6 +459,6 @@ async def test_a_plan_keeps_what_was_done_when_it_is_cancelled(
 
     assert told[-1].event == "cancelled"
     record = (await http.get(path)).json()
-    assert (record["state"], len(record["name"])) == ("cancelled", 256)
+    assert (record["status"], len(record["name"])) == ("cancelled", 256)
     listed = (await http.get(f"{path}/entries")).json()
     assert [each["key"] for each in listed["entries"]] == ["task:a", "step:a1"]

@@ -1,25 +1,22 @@
 """Commands of `holdfast runs`."""
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 import typer
 
 from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.output import put_bytes, put_json
+from holdfast.ground.clock import milliseconds_text
 from holdfast.ground.text import one_line, printable
+from holdfast.library.operations.runs import FORM
 from holdfast.memories.run.model_view import described
-from holdfast.memories.run.records.read import (
-    GAP,
-    RecordedRunEvent,
-    event_to_wire,
-    run_to_wire,
-)
+from holdfast.memories.run.records.read import GAP, RunEvent
 
 runs_app = typer.Typer(rich_markup_mode=None)
 
-COLUMNS = ("id", "name", "agent", "state", "entries", "bytes", "started_at", "ended_at")
+COLUMNS = ("id", "kind", "name", "agent", "status", "entries", "bytes", "started_at", "ended_at")
 PAGE = 100
 ENTRIES = ("key", "title", "source", "valueBytes", "version", "updatedAt")
 
@@ -27,16 +24,23 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 
 
 @command(runs_app, "list")
-def list_all(call: CommandContext) -> None:
+def list_all(
+    call: CommandContext,
+    status: Annotated[
+        list[str] | None,
+        typer.Option("--status", metavar="S", help="Only runs of this status; repeatable."),
+    ] = None,
+) -> None:
     """List runs, those that began last first."""
-    runs = call.walk("Listing runs", call.hf.runs.list(limit=PAGE).all())
-    call.answer.many([run_to_wire(each) for each in runs], COLUMNS)
+    statuses = cast("Any", status or None)
+    runs = call.walk("Listing runs", call.hf.runs.list(statuses, limit=PAGE).all())
+    call.answer.many([FORM.encode(each) for each in runs], COLUMNS)
 
 
 @command(runs_app, "show")
 def show(call: CommandContext, run: Run) -> None:
     """Show a run."""
-    call.answer.one(run_to_wire(call.hf.runs.retrieve(run)))
+    call.answer.one(FORM.encode(call.hf.runs.retrieve(run)))
 
 
 @command(runs_app, "entries")
@@ -84,18 +88,25 @@ def read(
 
 
 @command(runs_app, "watch")
-def watch(call: CommandContext, run: Run) -> None:
+def watch(
+    call: CommandContext,
+    run: Run,
+    wait: Annotated[
+        float,
+        typer.Option("--wait", metavar="N", help="Seconds to wait for a run not there yet."),
+    ] = 0,
+) -> None:
     """Print what happens in a run, a line for each event, until it ends."""
-    for event in call.hf.runs.follow(run):
+    for event in call.hf.runs.follow(run, wait=wait):
         if call.answer.as_json:
-            put_bytes(_as_json(run, event))
+            put_bytes(msgspec.json.encode(event.to_dict()) + b"\n")
         else:
             put_bytes((printable(_line(event)) + "\n").encode())
 
 
 @command(runs_app, "cancel")
 def cancel(call: CommandContext, run: Run) -> None:
-    """Cancel a run of the server."""
+    """Cancel a run; the process that has it obeys within 5 s."""
     call.hf.runs.cancel(run)
     call.answer.one({"id": run})
 
@@ -117,21 +128,16 @@ def delete(call: CommandContext, run: Run) -> None:
     call.answer.one({"id": run, "type": "run_deleted"})
 
 
-def _as_json(run: str, event: RecordedRunEvent) -> bytes:
-    fields = msgspec.json.decode(event_to_wire(run, event), type=dict[str, Any])
-    return msgspec.json.encode({"seq": event.seq, "type": event.type, **fields}) + b"\n"
-
-
-def _line(event: RecordedRunEvent) -> str:
-    """Format *event* as one line: instant, type, key, then its other fields."""
+def _line(event: RunEvent) -> str:
+    """Format *event* as one line: instant, type, part or key, then its other fields."""
     if event.type == GAP:
         return f"… {event.data['missed']} earlier events are not kept"
-    fields: dict[str, Any] = msgspec.json.decode(event_to_wire("", event), type=dict[str, Any])
-    known = {name: fields.pop(name, None) for name in ("run_id", "at", "key")}
+    fields = {"agent": event.agent, **event.data}
+    about = event.part or fields.pop("key", None) or ""
     rest = " ".join(
         f"{name}={one_line(str(each))}"
         for name, each in fields.items()
-        if each is not None and each is not False
+        if each is not None and each is not False and each not in ([], {}, "")
     )
-    words = (known["at"], event.type, one_line(known["key"] or ""), rest)
-    return " ".join(word for word in words if word)
+    at = milliseconds_text(event.at)
+    return " ".join(word for word in (at, event.type, one_line(str(about)), rest) if word)

@@ -57,6 +57,5 @@ _OPERATIONS: Final = (
         longterm_operations.MEMORY, longterm.opened, scope=longterm.SCOPE, acts=longterm.ACTS
     ),
     *table_routes(threads.THREADS),
-    *table_routes(threads.NETWORK_RUNS),
     *table_routes(run_operations.RECORDS, acts=runs.ACTS),
 )

@@ -23,7 +23,7 @@ from holdfast.ground.events import Event, Listener
 from holdfast.ground.ids import ALPHABET, COUNT, RANDOM, TIME, Ids, base62
 from holdfast.ground.scope import EVERYBODY, LOCAL
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.open import resume_work
+from holdfast.library.open import resume_work, sweep_runs
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.retention import sweep_all
 from holdfast.memories.stores.credentials import Credentials
@@ -190,6 +190,13 @@ class ActiveRun:
         self.frames.append((event.type, _encode(event.to_dict())))
         self._wake()
 
+    def cancel(self, reason: str) -> bool:
+        """Cancel the run; return False if it is not running."""
+        if self.run is None or self.run.status != "running":
+            return False
+        self.run.cancel(reason)
+        return True
+
     def end(self) -> None:
         """Mark the run as ended: no events follow."""
         self.over = True
@@ -285,12 +292,12 @@ async def followed(
 
     Yield None after each *beat* seconds without an event.
     """
-    at = after + 1
+    at = after
     while True:
         while at < len(active.frames):
             type, payload = active.frames[at]
-            yield at, type, payload
             at += 1
+            yield at, type, payload
         if active.over:
             return
         before = len(active.frames)
@@ -344,6 +351,9 @@ SWEEP_EVERY = 3600.0
 
 DURABLE_SWEEP_EVERY = 60.0
 """Seconds between two sweeps of durable memory, of every agent in every workspace."""
+
+LOST_EVERY = 15.0
+"""Seconds between two looks for runs whose owner gives no sign of life."""
 
 TAKE_UP_EVERY = 5.0
 """Seconds between two look-ups of mining and embedding that was left unfinished."""
@@ -439,6 +449,7 @@ class ServerState:
             self._repeat(self.sweep, SWEEP_EVERY),
             self._repeat(self.sweep_durable, DURABLE_SWEEP_EVERY),
             self._repeat(self.resume_work, TAKE_UP_EVERY),
+            self._repeat(self.sweep_runs, LOST_EVERY),
             self._end_runs(),
         )
 
@@ -469,6 +480,13 @@ class ServerState:
             sweep_all(self._all_agents)
         except Unavailable as error:
             _log.warning("durable memory could not be swept: %s", error.reason)
+
+    def sweep_runs(self) -> None:
+        """Store which runs are lost; log Unavailable and retry next time."""
+        try:
+            sweep_runs(self.hf, self.clock)
+        except Unavailable as error:
+            _log.warning("lost runs could not be stored as such: %s", error.reason)
 
     def resume_work(self) -> None:
         """Resume jobs that were left unfinished; log Unavailable and retry next time."""

@@ -673,12 +673,35 @@ create table holdfast.ltm_df (
 create table holdfast.runs (
   workspace text collate "C" not null,
   id text collate "C" not null,
+  kind text collate "C" not null check (kind in (
+    'step', 'task', 'plan', 'team', 'workflow', 'network', 'agent', 'session', 'memory'
+  )),
   name text collate "C" not null,
+  definition text collate "C",
+  definition_version text collate "C",
   agent text collate "C",
+  status text collate "C" not null check (status in (
+    'queued', 'running', 'waiting', 'lost', 'completed', 'failed', 'cancelled'
+  )),
+  reason text collate "C",                     -- of its end
+  detail text collate "C",
+  error text collate "C",                      -- a JSON object: name, message
   metadata text collate "C" not null,          -- a JSON object
-  state text collate "C" not null check (state in ('running', 'completed', 'failed', 'cancelled')),
-  holder text collate "C" not null,            -- the only one that may report; another attach takes over
-  place text collate "C" not null,             -- the process that runs it
+  input text collate "C",                      -- JSON
+  queue text collate "C",
+  priority bigint,
+  not_before bigint,
+  thread_id text collate "C",
+  parent_id text collate "C",                  -- the run that it is part of
+  forked_run text collate "C",
+  forked_version bigint,
+  fence bigint not null,          -- how often it was acquired; only the last owner writes
+  holder text collate "C",                     -- that owner; null where there never was one
+  place text collate "C",                      -- the process of that owner
+  lease_until bigint,             -- null while it has no owner
+  cancel_wanted text collate "C",              -- the reason why another process wants its end
+  usage text collate "C",                      -- a JSON object
+  extras text collate "C",                     -- a JSON object
   batch bigint not null,          -- the holder's last report that was taken
   seq bigint not null,            -- of its last event
   entries bigint not null,
@@ -687,11 +710,20 @@ create table holdfast.runs (
   seen_at bigint not null,        -- the last sign of life
   ended_at bigint,
   primary key (workspace, id),
-  check ((state = 'running') = (ended_at is null))
+  check ((status in ('completed', 'failed', 'cancelled')) = (ended_at is not null))
 );
 
 create index runs_by_age on holdfast.runs (workspace, started_at, id);
-create index runs_by_end on holdfast.runs (workspace, coalesce(ended_at, seen_at), id);
+-- Records that make room for newer ones; those of a thread go with the thread.
+create index runs_by_end on holdfast.runs (workspace, coalesce(ended_at, seen_at), id)
+  where thread_id is null;
+create index runs_of_thread on holdfast.runs (workspace, thread_id, started_at, id)
+  where thread_id is not null;
+create index runs_of_parent on holdfast.runs (workspace, parent_id, started_at, id)
+  where parent_id is not null;
+create index runs_in_queue on holdfast.runs (workspace, queue, priority, not_before)
+  where status = 'queued';
+create index runs_to_lapse on holdfast.runs (lease_until) where status = 'running';
 
 create table holdfast.run_entries (
   workspace text collate "C" not null,
@@ -719,7 +751,11 @@ create table holdfast.run_events (
   seq bigint not null,
   type text collate "C" not null,
   at bigint not null,
+  part text collate "C",
+  agent text collate "C",
+  call_id text collate "C",
   data text collate "C" not null,              -- a JSON object
+  written bigint not null,        -- bytes of the data of the run's events up to this one
   primary key (workspace, run_id, seq),
   foreign key (workspace, run_id) references holdfast.runs (workspace, id)
 );
@@ -733,7 +769,7 @@ create table holdfast.run_checkpoints (
   primary key (workspace, run_id, number)
 );
 
--- Threads: conversations with networks of agents over many runs, and those runs.
+-- Threads: conversations with networks of agents over many runs.
 
 create table holdfast.threads (
   workspace text collate "C" not null,
@@ -769,22 +805,6 @@ create unique index thread_turns_by_id on holdfast.thread_turns (workspace, thre
 -- Covers planning of a page and forgetting of an agent, which read no bodies.
 create index thread_turns_in_order on holdfast.thread_turns
   (workspace, thread_id, seq) include (kind, agent, size_bytes);
-
-create table holdfast.network_runs (
-  workspace text collate "C" not null,
-  id text collate "C" not null check (octet_length(id) between 1 and 128),
-  network text collate "C",
-  thread_id text collate "C",
-  status text collate "C" not null
-    check (status in ('running', 'completed', 'failed', 'cancelled')),
-  started_at bigint not null,
-  body text collate "C" not null,    -- JSON
-  primary key (workspace, id)
-);
-
-create index network_runs_by_age on holdfast.network_runs (workspace, started_at, id);
-create index network_runs_of_thread on holdfast.network_runs
-  (workspace, thread_id, started_at, id) where thread_id is not null;
 
 -- Names of what was deleted, so that it stays deleted when an older backup is restored.
 
@@ -872,12 +892,18 @@ alter table holdfast.ltm_vectors alter column vector set statistics 0;
 alter table holdfast.ltm_lex alter column lex set statistics 0;
 alter table holdfast.ltm_df alter column term set statistics 0;
 alter table holdfast.runs
-  alter column name set statistics 0, alter column agent set statistics 0,
-  alter column metadata set statistics 0;
+  alter column name set statistics 0, alter column definition set statistics 0,
+  alter column agent set statistics 0, alter column metadata set statistics 0,
+  alter column detail set statistics 0, alter column error set statistics 0,
+  alter column input set statistics 0, alter column thread_id set statistics 0,
+  alter column cancel_wanted set statistics 0, alter column usage set statistics 0,
+  alter column extras set statistics 0;
 alter table holdfast.run_entries
   alter column key set statistics 0, alter column told set statistics 0,
   alter column value set statistics 0;
-alter table holdfast.run_events alter column data set statistics 0;
+alter table holdfast.run_events
+  alter column data set statistics 0, alter column agent set statistics 0,
+  alter column part set statistics 0;
 alter table holdfast.run_checkpoints alter column content set statistics 0;
 alter table holdfast.threads
   alter column id set statistics 0, alter column user_id set statistics 0;
@@ -885,9 +911,6 @@ alter table holdfast.thread_turns
   alter column thread_id set statistics 0, alter column id set statistics 0,
   alter column run_id set statistics 0, alter column agent set statistics 0,
   alter column checksum set statistics 0, alter column body set statistics 0;
-alter table holdfast.network_runs
-  alter column id set statistics 0, alter column network set statistics 0,
-  alter column thread_id set statistics 0, alter column body set statistics 0;
 alter table holdfast.ltm_secrets alter column user_id set statistics 0;
 
 -- Compression of vectors saves nothing.

@@ -605,12 +605,35 @@ create virtual table ltm_terms using fts5vocab (ltm_lex, row);
 create table runs (
   workspace text not null,
   id text not null,
+  kind text not null check (kind in (
+    'step', 'task', 'plan', 'team', 'workflow', 'network', 'agent', 'session', 'memory'
+  )),
   name text not null,
+  definition text,
+  definition_version text,
   agent text,
+  status text not null check (status in (
+    'queued', 'running', 'waiting', 'lost', 'completed', 'failed', 'cancelled'
+  )),
+  reason text,                     -- of its end
+  detail text,
+  error text,                      -- a JSON object: name, message
   metadata text not null,          -- a JSON object
-  state text not null check (state in ('running', 'completed', 'failed', 'cancelled')),
-  holder text not null,            -- the only one that may report; another attach takes over
-  place text not null,             -- the process that runs it
+  input text,                      -- JSON
+  queue text,
+  priority integer,
+  not_before integer,
+  thread_id text,
+  parent_id text,                  -- the run that it is part of
+  forked_run text,
+  forked_version integer,
+  fence integer not null,          -- how often it was acquired; only the last owner writes
+  holder text,                     -- that owner; null where there never was one
+  place text,                      -- the process of that owner
+  lease_until integer,             -- null while it has no owner
+  cancel_wanted text,              -- the reason why another process wants its end
+  usage text,                      -- a JSON object
+  extras text,                     -- a JSON object
   batch integer not null,          -- the holder's last report that was taken
   seq integer not null,            -- of its last event
   entries integer not null,
@@ -619,11 +642,20 @@ create table runs (
   seen_at integer not null,        -- the last sign of life
   ended_at integer,
   primary key (workspace, id),
-  check ((state = 'running') = (ended_at is null))
+  check ((status in ('completed', 'failed', 'cancelled')) = (ended_at is not null))
 ) strict, without rowid;
 
 create index runs_by_age on runs (workspace, started_at, id);
-create index runs_by_end on runs (workspace, coalesce(ended_at, seen_at), id);
+-- Records that make room for newer ones; those of a thread go with the thread.
+create index runs_by_end on runs (workspace, coalesce(ended_at, seen_at), id)
+  where thread_id is null;
+create index runs_of_thread on runs (workspace, thread_id, started_at, id)
+  where thread_id is not null;
+create index runs_of_parent on runs (workspace, parent_id, started_at, id)
+  where parent_id is not null;
+create index runs_in_queue on runs (workspace, queue, priority, not_before)
+  where status = 'queued';
+create index runs_to_lapse on runs (lease_until) where status = 'running';
 
 create table run_entries (
   workspace text not null,
@@ -651,7 +683,11 @@ create table run_events (
   seq integer not null,
   type text not null,
   at integer not null,
+  part text,
+  agent text,
+  call_id text,
   data text not null,              -- a JSON object
+  written integer not null,        -- bytes of the data of the run's events up to this one
   primary key (workspace, run_id, seq),
   foreign key (workspace, run_id) references runs (workspace, id)
 ) strict, without rowid;
@@ -665,7 +701,7 @@ create table run_checkpoints (
   primary key (workspace, run_id, number)
 ) strict;
 
--- Threads: conversations with networks of agents over many runs, and those runs.
+-- Threads: conversations with networks of agents over many runs.
 
 create table threads (
   workspace text not null,
@@ -701,21 +737,6 @@ create unique index thread_turns_by_id on thread_turns (workspace, thread_id, id
 -- Covers planning of a page and forgetting of an agent, which read no bodies.
 create index thread_turns_in_order on thread_turns
   (workspace, thread_id, seq, kind, agent, size_bytes);
-
-create table network_runs (
-  workspace text not null,
-  id text not null check (length(id) between 1 and 128),
-  network text,
-  thread_id text,
-  status text not null check (status in ('running', 'completed', 'failed', 'cancelled')),
-  started_at integer not null,
-  body text not null,                -- JSON
-  primary key (workspace, id)
-) strict;
-
-create index network_runs_by_age on network_runs (workspace, started_at, id);
-create index network_runs_of_thread on network_runs (workspace, thread_id, started_at, id)
-  where thread_id is not null;
 
 -- Names of what was deleted, so that it stays deleted when an older backup is restored.
 

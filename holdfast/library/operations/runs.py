@@ -1,12 +1,13 @@
 """Operations of the records of runs: list, read, cancel and steer them."""
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from holdfast.ground.validation import check_limit
+from holdfast.ground.validation import check_limit, check_one_of
 from holdfast.library.operations.base import (
     Operation,
     OperationTable,
@@ -18,8 +19,13 @@ from holdfast.library.operations.base import (
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import checked_version
 from holdfast.memories.run.model_view import checked_path
-from holdfast.memories.run.records.read import read_in, run_from_wire, run_to_wire
-from holdfast.memories.run.records.record import checked_state
+from holdfast.memories.run.records.read import MOST_LISTED, read_in, run_from_wire
+from holdfast.memories.run.records.run import (
+    KINDS,
+    checked_run_id_or_none,
+    checked_statuses,
+    run_to_wire,
+)
 from holdfast.memories.run.records.runs import CANCELLED, Runs
 
 RUNS: Final = "/api/runs"
@@ -43,8 +49,16 @@ def _path(given: Any) -> str | None:
     return None if given is None else checked_path(given)
 
 
+def _statuses(given: Any) -> list[str] | None:
+    return list(checked_statuses(given)) or None
+
+
+def _kind(given: Any) -> str | None:
+    return None if given is None else str(check_one_of("kind", given, KINDS))
+
+
 _ID: Final = {"id": Param(wire="run")}
-_FORM: Final = WireForm(run_to_wire, run_from_wire)
+FORM: Final = WireForm(run_to_wire, run_from_wire)
 _DONE: Final = WireForm[Any](lambda fields: fields, lambda _: None)
 _get = partial(Operation, method="GET", scope="read", lane="slow")
 _post = partial(Operation, method="POST", scope="write", special=_ID, lane="slow")
@@ -52,7 +66,7 @@ _post = partial(Operation, method="POST", scope="write", special=_ID, lane="slow
 CANCEL: Final = _post(
     "runs.cancel",
     f"{RUN}/cancel",
-    "Cancel a run of this process.",
+    "Cancel a run; the process that has it obeys within 5 s.",
     _DONE,
     params=CancelRun,
     optional=True,
@@ -75,11 +89,17 @@ RECORDS: Final = OperationTable(
             "runs.list",
             RUNS,
             "List runs, those that began last first.",
-            _FORM,
-            special={"state": Param(encode=checked_state), "limit": Param(encode=check_limit)},
+            FORM,
+            special={
+                "status": Param(type=Iterable[str], encode=_statuses),
+                "kind": Param(type=str | None, encode=_kind),
+                "thread": Param(encode=partial(checked_run_id_or_none, "thread")),
+                "parent": Param(encode=partial(checked_run_id_or_none, "parent")),
+                "limit": Param(encode=partial(check_limit, most=MOST_LISTED)),
+            },
             paged=True,
         ),
-        _get("runs.retrieve", RUN, "Retrieve a run.", _FORM, special=_ID),
+        _get("runs.retrieve", RUN, "Retrieve a run.", FORM, special=_ID),
         _get(
             "runs.entry",
             f"{RUN}/entries/{{key}}",

@@ -1,4 +1,4 @@
-"""Operations of threads and of the records of network runs."""
+"""Operations of threads."""
 
 from functools import partial
 from typing import Any, Final
@@ -14,8 +14,6 @@ from holdfast.library.operations.base import (
     WireForm,
     field_form,
 )
-from holdfast.memories.state.message import one_of
-from holdfast.memories.state.run_records import STATUSES, RunRecord, checked_name_or_none
 from holdfast.memories.state.serialize import exported, imported
 from holdfast.memories.state.thread import (
     MOST_LISTED,
@@ -25,23 +23,19 @@ from holdfast.memories.state.thread import (
     Thread,
     ThreadTurn,
     checked_id,
-    checked_id_or_none,
     checked_kind,
     checked_user,
 )
 from holdfast.memories.state.thread_store import turns_of
-from holdfast.memories.state.threads import NetworkRuns, Threads
+from holdfast.memories.state.threads import Threads
 
 LIMIT: Final = 32 * MIB
 
 _THREADS: Final = "/api/threads"
 _THREAD: Final = f"{_THREADS}/{{id}}"
-_RUNS: Final = "/api/network_runs"
-_RUN: Final = f"{_RUNS}/{{id}}"
 
 THREAD: Final = WireForm(exported, partial(imported, Thread))
 TURN: Final = WireForm(ThreadTurn.export, ThreadTurn.from_dict)
-RUN: Final = WireForm(RunRecord.export, RunRecord.from_dict)
 
 _ID: Final = {"id": Param(encode=partial(checked_id, "thread_id"))}
 _USER: Final = Param(encode=checked_user)
@@ -83,17 +77,6 @@ def _popped_from(given: Any) -> ThreadTurn | None:
 
 def _checked_last(given: object) -> object:
     return None if given is None else check_whole("last", given, least=1)
-
-
-def _run(record: object) -> dict[str, Any]:
-    given = record if isinstance(record, RunRecord) else RunRecord.from_dict(record)
-    return given.export()
-
-
-def _checked_status(given: object) -> object:
-    if given is not None:
-        one_of("status", given, STATUSES)
-    return given
 
 
 THREADS: Final = OperationTable(
@@ -158,47 +141,6 @@ THREADS: Final = OperationTable(
             scope="write",
             params=PostPop,
             special={**_ID, "kind": Param(encode=checked_kind), "user": _USER},
-            lane="write",
-        ),
-    ),
-)
-
-NETWORK_RUNS: Final = OperationTable(
-    facade=NetworkRuns,
-    operations=(
-        _get(
-            "network_runs.list",
-            _RUNS,
-            "List runs of networks, newest first.",
-            RUN,
-            special={
-                **_PAGED,
-                "network": Param(encode=partial(checked_name_or_none, "network")),
-                "thread_id": Param(encode=partial(checked_id_or_none, "thread_id")),
-                "status": Param(encode=_checked_status),
-            },
-            paged=True,
-            lane="slow",
-        ),
-        _get(
-            "network_runs.retrieve",
-            _RUN,
-            "Retrieve a run.",
-            RUN,
-            special={"run_id": Param(wire="id", encode=partial(checked_id, "run_id"))},
-        ),
-        Operation(
-            "network_runs.put",
-            _RUN,
-            "Keep a run's record: at its start, and at its end.",
-            RUN,
-            method="PUT",
-            scope="write",
-            body="record",
-            special={"record": Param(encode=_run)},
-            limit=LIMIT,
-            deep=True,
-            retry="safe",
             lane="write",
         ),
     ),

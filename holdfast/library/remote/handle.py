@@ -41,7 +41,7 @@ from holdfast.library.remote.calls import (
 from holdfast.library.remote.client import Connections, WireClient
 from holdfast.library.remote.durable import remote_durable, remote_workspace
 from holdfast.library.remote.longterm import longterm, longterm_data
-from holdfast.library.remote.runs import RemoteNetworkRuns, RemoteRuns, RemoteThreads
+from holdfast.library.remote.runs import RemoteRuns, RemoteThreads
 from holdfast.library.remote.streams import RemoteEvents
 from holdfast.library.spans import DURABLE, traced
 from holdfast.memories.durable.memory import DurableMemory
@@ -129,7 +129,6 @@ class RemoteHoldfast:
         self.environments = RemoteEnvironments(requests)
         self.keys = RemoteKeys(requests)
         self.threads = RemoteThreads(requests)
-        self.network_runs = RemoteNetworkRuns(requests)
         self.runs = RemoteRuns(requests)
         self._workspace = remote_workspace(client)
 

@@ -1,22 +1,24 @@
 """Runs and threads on a server: report the runs of this process, and read all."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Event as Wait
 from typing import Any, Final, NoReturn, cast
 
+import msgspec
 from msgspec.structs import asdict, replace
 
 from holdfast.ground.clock import SystemClock
-from holdfast.ground.errors import NotFound, Unavailable, Unsupported
+from holdfast.ground.errors import Conflict, NotFound, StaleRun, Unavailable, Unsupported
 from holdfast.ground.pages import Page
 from holdfast.library.operations.runs import RECORDS, RUN, RUNS
-from holdfast.library.operations.threads import NETWORK_RUNS, THREADS
+from holdfast.library.operations.threads import THREADS
 from holdfast.library.remote.calls import (
     MemoryRequests,
     RemoteMemory,
     arguments_of,
+    decoded,
     perform,
     remote_memory,
     requests_of,
@@ -26,28 +28,44 @@ from holdfast.library.remote.streams import PAUSE, PAUSE_MOST, frames
 from holdfast.memories.run.entry import EVERYTHING, filter_of
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.model_view import PAGE_MOST, EntryPageRequest
-from holdfast.memories.run.records.mirror import Attached, Attachments, Shown, attach, opening_of
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.read import (
     ENDED,
     EntryOrder,
+    FollowOptions,
     ListedEntry,
-    RecordedRunEvent,
     Told,
     asked_for,
-    checked_after,
+    checked_follow,
     entries_page,
     event_from_wire,
+    run_from_wire,
 )
-from holdfast.memories.run.records.record import RunControl, RunReport, RunStart
+from holdfast.memories.run.records.record import (
+    HeldRun,
+    LeaseGrant,
+    ReportReceipt,
+    RunControl,
+    RunReport,
+    RunStart,
+)
+from holdfast.memories.run.records.run import Run
 from holdfast.memories.run.records.runs import CANCELLED, Runs, demand_words
+from holdfast.memories.run.records.writer import (
+    Attached,
+    Attachments,
+    RunOpening,
+    RunWriter,
+    Shown,
+    attach,
+    open_run,
+)
 from holdfast.memories.state.result import InferenceResult
-from holdfast.memories.state.run_records import RunRecord
 from holdfast.memories.state.sources import OfThread, in_order
 from holdfast.memories.state.thread import (
     MOST_LISTED,
     TURNS_LISTED,
     ThreadTurn,
-    checked_id,
     within,
 )
 from holdfast.memories.state.threads import Threads
@@ -65,21 +83,45 @@ class OnServer:
     """Recorder of runs on a server. Its requests are idempotent."""
 
     pause = APART
+    scope = HERE
 
     def __init__(self, client: WireClient) -> None:
         self._client = client
 
-    def begin(self, opening: RunStart) -> None:
-        """Start the record of a run; repeating it changes nothing."""
+    def begin(self, opening: RunStart) -> LeaseGrant:
+        """Acquire a run and start its record; repeating it changes nothing."""
         body = asdict(opening)
-        self._client.write("PUT", route(RUNS, body.pop("run_id")), body, again=True)
+        answer = self._client.write("PUT", route(RUNS, body.pop("run_id")), body, again=True)
+        return decoded(partial(_granted, strict=False), answer)
 
-    def take(self, run_id: str, report: RunReport) -> None:
+    def take(self, run_id: str, report: RunReport) -> ReportReceipt:
         """Add *report* to a run's record; repeating it changes nothing."""
         body = asdict(report)
         for name in ("events", "entries"):
             body[name] = [asdict(each) for each in body[name]]
-        self._client.write("POST", route(RUNS, run_id, "events"), body, again=True)
+        answer = self._client.write("POST", route(RUNS, run_id, "events"), body, again=True)
+        return decoded(partial(msgspec.convert, type=ReportReceipt), answer)
+
+    def renew(self, held: Sequence[HeldRun], *, extend: bool = True) -> Mapping[str, str | None]:
+        """Extend the lease of each of *held*, by its last report without its content."""
+        del extend
+        signs: dict[str, str | None] = {}
+        for each in held:
+            if each.number == 0:
+                signs[each.holder] = None
+                continue
+            report = RunReport(holder=each.holder, fence=each.fence, number=each.number)
+            with suppress(Conflict, NotFound):
+                signs[each.holder] = self.take(each.run_id, report).cancel
+        return signs
+
+
+def _granted(wire: Any, *, strict: bool) -> LeaseGrant:
+    return msgspec.convert(
+        {"fence": wire["fence"], "seq": wire["seq"], "opened": wire["opened"]},
+        LeaseGrant,
+        strict=strict,
+    )
 
 
 class _AttachedRuns(RemoteMemory):
@@ -112,10 +154,33 @@ def _attach(
     control: RunControl | None = None,
 ) -> Attached:
     # It never blocks the run: another thread reports, with `APART` seconds between two reports.
-    clock = SystemClock()
-    opening = opening_of(memory, name=name, agent=agent, metadata=metadata, clock=clock)
-    shown = Shown(workspace=HERE, recorder=OnServer(requests_of(self).client))
-    return attach(_attachments(self), memory, opening, shown, control)
+    opening = RunOpening(
+        kind="memory", name=name, agent=agent, metadata=metadata or {}, take_over="always"
+    )
+    return attach(_attachments(self), memory, opening, _shown(self), control)
+
+
+def _open_run(
+    self: Runs,
+    memory: RunMemory,
+    opening: RunOpening,
+    *,
+    control: RunControl | None = None,
+    on_stale: Callable[[StaleRun], object] | None = None,
+) -> RunWriter:
+    attachments, shown = _attachments(self), _shown(self)
+    return open_run(attachments, memory, opening, shown, control=control, on_stale=on_stale)
+
+
+def _shown(runs: Runs) -> Shown:
+    recorder = OnServer(requests_of(runs).client)
+    return Shown(workspace=HERE, recorder=recorder, clock=SystemClock())
+
+
+def _put(self: Runs, record: Run | Mapping[str, object]) -> Run:
+    given = record if isinstance(record, Run) else Run.from_dict(record)
+    requests = replace(requests_of(self), segments={"run": given.id})
+    return run_from_wire(requests.write("PUT", RUN, given.export(), retry="safe"))
 
 
 def _attachments(runs: object) -> Attachments:
@@ -149,21 +214,31 @@ def _entries(
     return entries_page(listed, first)
 
 
-def _follow(self: Runs, id: str, *, after: int = 0) -> Generator[RecordedRunEvent]:
-    number = checked_after(after)
-    self.retrieve(id)
-    return _followed(requests_of(self).client, id, number)
+def _follow(
+    self: Runs,
+    id: str,
+    *,
+    after: int = 0,
+    wait: float = 0,
+    types: str | Iterable[str] | None = None,
+    rest: bool = False,
+) -> Generator[RunEvent]:
+    options = checked_follow(after, wait, types, rest=rest)
+    client = requests_of(self).client
+    if not options.wait:
+        self.retrieve(id)
+    return _followed(client, id, options)
 
 
-def _followed(client: WireClient, id: str, after: int) -> Generator[RecordedRunEvent]:
+def _followed(client: WireClient, id: str, options: FollowOptions) -> Generator[RunEvent]:
     """Yield events; after a broken connection, continue after the last one."""
     timer, pause = Wait(), PAUSE
     while True:
         try:
-            for event in _stream(client, id, after):
+            for event in _stream(client, id, options):
                 if event is None:
                     return
-                after, pause = event.seq, PAUSE
+                options, pause = replace(options, after=event.seq), PAUSE
                 yield event
         except Unavailable as error:
             if error.reason == "closed":
@@ -172,15 +247,22 @@ def _followed(client: WireClient, id: str, after: int) -> Generator[RecordedRunE
         pause = min(2 * pause, PAUSE_MOST)
 
 
-def _stream(client: WireClient, id: str, after: int) -> Generator[RecordedRunEvent | None]:
+def _stream(client: WireClient, id: str, options: FollowOptions) -> Generator[RunEvent | None]:
     """Yield the events of one connection; None once the run is over."""
-    with client.follow(route(RUNS, id, "events"), {"after": after}, {}) as stream:
+    query: dict[str, object] = {"after": options.after}
+    if options.rest:
+        query["rest"] = "true"
+    if options.wait:
+        query["wait"] = options.wait
+    if options.types:
+        query["types"] = ",".join(sorted(options.types))
+    with client.follow(route(RUNS, id, "events"), query, {}) as stream:
         for frame in frames(stream.lines()):
             if frame.event == ENDED:
                 yield None
                 return
             if frame.id:
-                yield event_from_wire(int(frame.id), frame.event, frame.data)
+                yield event_from_wire(frame.data)
 
 
 def _cancel(self: Runs, id: str, reason: str = CANCELLED) -> None:
@@ -213,10 +295,11 @@ RemoteRuns: Final = remote_memory(
     attach=_attach,
     entries=_entries,
     follow=_follow,
+    open_run=_open_run,
+    put=_put,
     cancel=_cancel,
     steer=_steer,
 )
-RemoteNetworkRuns: Final = remote_memory(NETWORK_RUNS)
 
 
 def _results(self: Threads, id: str) -> list[InferenceResult]:
@@ -237,12 +320,4 @@ def _turns(
     )
 
 
-def _runs(self: Threads, id: str) -> list[RunRecord]:
-    runs = RemoteNetworkRuns(requests_of(self))
-    found = list(runs.list(thread_id=checked_id("thread_id", id), limit=MOST_LISTED).all())
-    if not found:
-        self.retrieve(id)
-    return found
-
-
-RemoteThreads: Final = remote_memory(THREADS, turns=_turns, results=_results, runs=_runs)
+RemoteThreads: Final = remote_memory(THREADS, turns=_turns, results=_results)

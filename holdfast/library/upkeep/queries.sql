@@ -186,8 +186,8 @@ from thread_turns t
 where not exists (
   select 1 from threads h where h.workspace = t.workspace and h.id = t.thread_id)
 union all
-select 'network_runs', r.id, 'no thread'
-from network_runs r
+select 'runs', r.id, 'no thread'
+from runs r
 where r.thread_id is not null and not exists (
   select 1 from threads h where h.workspace = r.workspace and h.id = r.thread_id)
 
@@ -294,7 +294,7 @@ select workspace, thread_id from thread_turns
 union
 select workspace, thread_id || '/' || id from thread_turns
 union
-select workspace, thread_id from network_runs where thread_id is not null
+select workspace, thread_id from runs where thread_id is not null
 order by workspace, name
 
 -- carry_thread_tombstone --

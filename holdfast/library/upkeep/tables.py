@@ -70,7 +70,6 @@ TABLES = (
     CopiedTable("run_checkpoints", ("workspace", "run_id", "number")),
     CopiedTable("threads", ("workspace", "id")),
     CopiedTable("thread_turns", ("seq",)),
-    CopiedTable("network_runs", ("workspace", "id")),
     CopiedTable("thread_tombstones", ("workspace", "thread_hash")),
     CopiedTable("tombstone_secrets", ("workspace",)),
     CopiedTable("changes", ("seq",)),

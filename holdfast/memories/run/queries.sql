@@ -1,56 +1,241 @@
 -- Records of runs. They are reports: run memory itself never reads them.
 
 -- get_run --
-select id, name, agent, metadata, state, holder, place, batch, seq, entries, bytes, started_at,
-  seen_at, ended_at
+select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
+  parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
+  batch, seq, entries, bytes, started_at, seen_at, ended_at
 from runs
 where workspace = :workspace and id = :run
 
 -- lock_run (sqlite) --
-select id, name, agent, metadata, state, holder, place, batch, seq, entries, bytes, started_at,
-  seen_at, ended_at
+select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
+  parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
+  batch, seq, entries, bytes, started_at, seen_at, ended_at
 from runs
 where workspace = :workspace and id = :run
 
 -- lock_run (postgres) --
-select id, name, agent, metadata, state, holder, place, batch, seq, entries, bytes, started_at,
-  seen_at, ended_at
+select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
+  parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
+  batch, seq, entries, bytes, started_at, seen_at, ended_at
 from runs
 where workspace = :workspace and id = :run
 for update
 
--- list_runs --
--- A run that gave no sign of life for long is not running, whatever it said last.
-select id, name, agent, metadata, state, holder, place, batch, seq, entries, bytes, started_at,
-  seen_at, ended_at
+-- list_runs (sqlite) --
+-- A run whose lease has run out is lost, whatever it said last. What is '' is no filter.
+select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
+  parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
+  batch, seq, entries, bytes, started_at, seen_at, ended_at
 from runs
-where workspace = :workspace
-  and (:every = 1 or (state = :state and seen_at >= :seen_from and seen_at < :seen_until))
-  and (started_at < :before or (started_at = :before and id < :before_id))
+where workspace = :workspace and (started_at, id) < (:before, :before_id)
+  and started_at >= :since
+  and case when status = 'running' and lease_until < :now then 'lost' else status end
+    in (select value from json_each(:statuses))
+  and (:kind = '' or kind = :kind) and (:definition = '' or definition = :definition)
+  and (:queue = '' or queue = :queue)
 order by started_at desc, id desc
 limit :rows
+
+-- list_runs (postgres) --
+-- A run whose lease has run out is lost, whatever it said last. What is '' is no filter.
+select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
+  parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
+  batch, seq, entries, bytes, started_at, seen_at, ended_at
+from runs
+where workspace = :workspace and (started_at, id) < (:before, :before_id)
+  and started_at >= :since
+  and case when status = 'running' and lease_until < :now then 'lost' else status end
+    = any (array(select jsonb_array_elements_text(cast(:statuses as jsonb))))
+  and (:kind = '' or kind = :kind) and (:definition = '' or definition = :definition)
+  and (:queue = '' or queue = :queue)
+order by started_at desc, id desc
+limit :rows
+
+-- list_runs_of_thread (sqlite) --
+-- A run whose lease has run out is lost, whatever it said last. What is '' is no filter.
+select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
+  parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
+  batch, seq, entries, bytes, started_at, seen_at, ended_at
+from runs
+where workspace = :workspace and (started_at, id) < (:before, :before_id)
+  and started_at >= :since
+  and thread_id = :thread and (:parent = '' or parent_id = :parent)
+  and case when status = 'running' and lease_until < :now then 'lost' else status end
+    in (select value from json_each(:statuses))
+  and (:kind = '' or kind = :kind) and (:definition = '' or definition = :definition)
+  and (:queue = '' or queue = :queue)
+order by started_at desc, id desc
+limit :rows
+
+-- list_runs_of_thread (postgres) --
+-- A run whose lease has run out is lost, whatever it said last. What is '' is no filter.
+select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
+  parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
+  batch, seq, entries, bytes, started_at, seen_at, ended_at
+from runs
+where workspace = :workspace and (started_at, id) < (:before, :before_id)
+  and started_at >= :since
+  and thread_id = :thread and (:parent = '' or parent_id = :parent)
+  and case when status = 'running' and lease_until < :now then 'lost' else status end
+    = any (array(select jsonb_array_elements_text(cast(:statuses as jsonb))))
+  and (:kind = '' or kind = :kind) and (:definition = '' or definition = :definition)
+  and (:queue = '' or queue = :queue)
+order by started_at desc, id desc
+limit :rows
+
+-- list_runs_of_parent (sqlite) --
+-- A run whose lease has run out is lost, whatever it said last. What is '' is no filter.
+select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
+  parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
+  batch, seq, entries, bytes, started_at, seen_at, ended_at
+from runs
+where workspace = :workspace and (started_at, id) < (:before, :before_id)
+  and started_at >= :since
+  and parent_id = :parent
+  and case when status = 'running' and lease_until < :now then 'lost' else status end
+    in (select value from json_each(:statuses))
+  and (:kind = '' or kind = :kind) and (:definition = '' or definition = :definition)
+  and (:queue = '' or queue = :queue)
+order by started_at desc, id desc
+limit :rows
+
+-- list_runs_of_parent (postgres) --
+-- A run whose lease has run out is lost, whatever it said last. What is '' is no filter.
+select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
+  parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
+  batch, seq, entries, bytes, started_at, seen_at, ended_at
+from runs
+where workspace = :workspace and (started_at, id) < (:before, :before_id)
+  and started_at >= :since
+  and parent_id = :parent
+  and case when status = 'running' and lease_until < :now then 'lost' else status end
+    = any (array(select jsonb_array_elements_text(cast(:statuses as jsonb))))
+  and (:kind = '' or kind = :kind) and (:definition = '' or definition = :definition)
+  and (:queue = '' or queue = :queue)
+order by started_at desc, id desc
+limit :rows
+
+-- hold_thread --
+-- As in the statements of threads: makes the thread, and its row is ours until the commit.
+insert into threads (workspace, id, created_at, updated_at, turns)
+values (:workspace, :thread, :now, :now, 0)
+on conflict (workspace, id) do update set turns = threads.turns
+
+-- put_run --
+insert into runs (
+  workspace, id, kind, name, definition, agent, status, reason, detail, error, metadata, queue,
+  priority, thread_id, parent_id, fence, usage, extras, batch, seq, entries, bytes, started_at,
+  seen_at, ended_at
+)
+values (
+  :workspace, :run, :kind, :name, :definition, :agent, :status, :reason, :detail, :error,
+  :metadata, :queue, :priority, :thread_id, :parent_id, 0, :usage, :extras, 0, :seq, 0, 0,
+  :started_at, :seen_at, :ended_at
+)
+on conflict (workspace, id) do nothing
+
+-- change_run --
+-- The owner's columns stay as they are.
+update runs
+set kind = :kind, name = :name, definition = :definition, agent = :agent, status = :status,
+  reason = :reason, detail = :detail, error = :error, metadata = :metadata, queue = :queue,
+  priority = :priority, thread_id = :thread_id, parent_id = :parent_id, usage = :usage,
+  extras = :extras, seq = :seq, started_at = :started_at, seen_at = :seen_at,
+  ended_at = :ended_at
+where workspace = :workspace and id = :run
 
 -- begin_run --
 -- A run that is begun anew goes on with its numbers, for those who follow it.
 insert into runs (
-  workspace, id, name, agent, metadata, state, holder, place, batch, seq, entries, bytes,
-  started_at, seen_at, ended_at
+  workspace, id, kind, name, definition, agent, status, metadata, thread_id, parent_id, fence,
+  holder, place, lease_until, batch, seq, entries, bytes, started_at, seen_at
 )
 values (
-  :workspace, :run, :name, :agent, :metadata, 'running', :holder, :place, 0, 0, 0, 0,
-  :started_at, :now, null
+  :workspace, :run, :kind, :name, :definition, :agent, 'running', :metadata, :thread_id,
+  :parent_id, :fence, :holder, :place, :until, 0, :seq, 0, 0, :started_at, :now
 )
 on conflict (workspace, id) do update
-set name = excluded.name, agent = excluded.agent, metadata = excluded.metadata,
-  state = excluded.state, holder = excluded.holder, place = excluded.place, batch = 0,
-  entries = 0, bytes = 0, started_at = excluded.started_at, seen_at = excluded.seen_at,
-  ended_at = null
+set kind = excluded.kind, name = excluded.name,
+  definition = coalesce(excluded.definition, runs.definition), agent = excluded.agent,
+  metadata = excluded.metadata, status = 'running', reason = null, detail = null, error = null,
+  thread_id = coalesce(excluded.thread_id, runs.thread_id),
+  parent_id = coalesce(excluded.parent_id, runs.parent_id), fence = excluded.fence,
+  holder = excluded.holder, place = excluded.place, lease_until = excluded.lease_until,
+  cancel_wanted = null, usage = null, batch = 0, seq = excluded.seq, entries = 0, bytes = 0,
+  started_at = case when runs.ended_at is null then runs.started_at else excluded.started_at end,
+  seen_at = excluded.seen_at, ended_at = null
 
 -- set_run --
 update runs
-set state = :state, batch = :batch, seq = :seq, entries = entries + :entries,
-  bytes = bytes + :bytes, seen_at = :now, ended_at = :ended_at
+set status = case when ended_at is null then 'running' else status end, batch = :batch, seq = :seq, entries = entries + :entries,
+  bytes = bytes + :bytes, seen_at = :now, lease_until = :until
 where workspace = :workspace and id = :run
+
+-- end_run --
+-- A record that was written at the end says the same or more.
+update runs
+set status = case when ended_at is null then :status else status end,
+  reason = coalesce(reason, :reason), detail = coalesce(detail, :detail),
+  error = coalesce(error, :error), usage = coalesce(usage, :usage), batch = :batch, seq = :seq,
+  entries = entries + :entries, bytes = bytes + :bytes, seen_at = :now,
+  ended_at = coalesce(ended_at, :ended_at), lease_until = null, cancel_wanted = null
+where workspace = :workspace and id = :run
+
+-- renew_runs (sqlite) --
+update runs
+set lease_until = :until, seen_at = :now,
+  status = case when ended_at is null then 'running' else status end
+where workspace = :workspace and id in (select value from json_each(:ids))
+  and holder in (select value from json_each(:holders)) and (lease_until is not null or status = 'lost')
+returning id, holder, cancel_wanted
+
+-- renew_runs (postgres) --
+update runs
+set lease_until = :until, seen_at = :now,
+  status = case when ended_at is null then 'running' else status end
+where workspace = :workspace
+  and id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
+  and holder = any (array(select jsonb_array_elements_text(cast(:holders as jsonb))))
+  and (lease_until is not null or status = 'lost')
+returning id, holder, cancel_wanted
+
+-- held_runs (sqlite) --
+select id, holder, cancel_wanted
+from runs
+where workspace = :workspace and id in (select value from json_each(:ids))
+  and holder in (select value from json_each(:holders)) and (lease_until is not null or status = 'lost')
+
+-- held_runs (postgres) --
+select id, holder, cancel_wanted
+from runs
+where workspace = :workspace
+  and id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
+  and holder = any (array(select jsonb_array_elements_text(cast(:holders as jsonb))))
+  and (lease_until is not null or status = 'lost')
+
+-- want_cancel --
+update runs set cancel_wanted = :reason where workspace = :workspace and id = :run
+
+-- cancel_run --
+-- The token rises, so that a former owner writes nothing any more.
+update runs
+set status = 'cancelled', reason = 'cancelled', detail = :detail, fence = fence + 1, holder = null,
+  lease_until = null, cancel_wanted = null, seq = :seq, ended_at = :ended_at
+where workspace = :workspace and id = :run
+
+-- lapsed_runs --
+select workspace, id
+from runs
+where :workspace in (workspace, '*') and status = 'running' and lease_until < :now
+order by lease_until
+limit 1000
+
+-- lose_run --
+update runs
+set status = 'lost', lease_until = null, seq = seq + 1
+where workspace = :workspace and id = :run and status = 'running' and lease_until < :now
+returning seq, seen_at, place
 
 -- delete_run --
 delete from runs where workspace = :workspace and id = :run
@@ -59,17 +244,43 @@ delete from runs where workspace = :workspace and id = :run
 -- The oldest of the runs that are over, past so many of them.
 select id
 from runs
-where workspace = :workspace and (state <> 'running' or seen_at < :lost_before)
+where workspace = :workspace and thread_id is null and status not in ('queued', 'waiting')
+  and (status <> 'running' or lease_until < :now)
 order by coalesce(ended_at, seen_at) desc, id desc
 limit 100 offset :cap
 
 -- runs_of_agent --
 select id from runs where workspace = :workspace and agent = :named order by id
 
+-- runs_naming (sqlite) --
+-- May name an agent: the caller reads them.
+select id, detail, error, extras from runs
+where workspace = :workspace
+  and (instr(detail, :text) > 0 or instr(error, :text) > 0 or instr(extras, :text) > 0)
+
+-- runs_naming (postgres) --
+select id, detail, error, extras from runs
+where workspace = :workspace
+  and (strpos(detail, :text) > 0 or strpos(error, :text) > 0 or strpos(extras, :text) > 0)
+order by id
+for update
+
+-- unname_run --
+update runs set detail = :detail, error = :error, extras = :extras
+where workspace = :workspace and id = :run
+
+-- forget_events (sqlite) --
+delete from run_events
+where workspace = :workspace and (agent = :named or instr(data, :text) > 0)
+
+-- forget_events (postgres) --
+delete from run_events
+where workspace = :workspace and (agent = :named or strpos(data, :text) > 0)
+
 -- held --
 select cast(coalesce(sum(entries), 0) as bigint) as entries,
   cast(coalesce(sum(bytes), 0) as bigint) as bytes,
-  cast(coalesce(sum(case when state = 'running' and seen_at >= :lost_before then 1 else 0 end), 0)
+  cast(coalesce(sum(case when status = 'running' and lease_until >= :now then 1 else 0 end), 0)
     as bigint) as live
 from runs
 where :workspace in (workspace, '*')
@@ -125,17 +336,34 @@ from run_entries
 where workspace = :workspace and run_id = :run and key = :key
 
 -- add_event --
-insert into run_events (workspace, run_id, seq, type, at, data)
-values (:workspace, :run, :seq, :type, :at, :data)
+insert into run_events (
+  workspace, run_id, seq, type, at, part, agent, call_id, data, written
+)
+values (:workspace, :run, :seq, :type, :at, :part, :agent, :call_id, :data, :written)
 
 -- trim_events --
 delete from run_events where workspace = :workspace and run_id = :run and seq <= :seq
+
+-- trim_event_bytes --
+delete from run_events
+where workspace = :workspace and run_id = :run and seq < (
+  select e.seq from run_events e
+  where e.workspace = :workspace and e.run_id = :run and e.written > :written
+  order by e.seq
+  limit 1
+)
+
+-- last_event --
+select written from run_events
+where workspace = :workspace and run_id = :run
+order by seq desc
+limit 1
 
 -- clear_events --
 delete from run_events where workspace = :workspace and run_id = :run
 
 -- events_after --
-select seq, type, at, data
+select seq, type, at, part, agent, call_id, data
 from run_events
 where workspace = :workspace and run_id = :run and seq > :after
 order by seq

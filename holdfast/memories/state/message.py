@@ -149,6 +149,19 @@ def text_or_none(field: str, value: object) -> str | None:
     return None if value is None else text(field, value)
 
 
+MOST_NAME: Final = 512
+"""Bytes of the name of a run, a network or an agent."""
+
+
+def checked_name(field: str, given: object) -> str:
+    """Validate the name of a run, a network or an agent: 1 to 512 bytes."""
+    name = text(field, given, least=1)
+    if len(name.encode()) > MOST_NAME or "\0" in name:
+        reason = f"must be at most {MOST_NAME} bytes, without U+0000"
+        raise InvalidInput(field, reason, limit=MOST_NAME, given=name)
+    return name
+
+
 def whole_or_none(field: str, value: object) -> int | None:
     """Return *value* if it is None or a whole number of 0 or more; else InvalidInput."""
     return None if value is None else whole(field, value)

@@ -40,14 +40,14 @@ where workspace = :workspace and id = :thread
 
 -- get_thread --
 select t.id, t.created_at, t.updated_at, t.turns, t.user_id, (
-    select count(*) from network_runs r where r.workspace = :workspace and r.thread_id = t.id
+    select count(*) from runs r where r.workspace = :workspace and r.thread_id = t.id
 ) as runs
 from threads t
 where t.workspace = :workspace and t.id = :thread
 
 -- list_threads --
 select t.id, t.created_at, t.updated_at, t.turns, t.user_id, (
-    select count(*) from network_runs r where r.workspace = :workspace and r.thread_id = t.id
+    select count(*) from runs r where r.workspace = :workspace and r.thread_id = t.id
 ) as runs
 from threads t
 where t.workspace = :workspace and (t.created_at, t.id) < (:at, :after)
@@ -56,7 +56,7 @@ limit :rows
 
 -- list_threads_of_user --
 select t.id, t.created_at, t.updated_at, t.turns, t.user_id, (
-    select count(*) from network_runs r where r.workspace = :workspace and r.thread_id = t.id
+    select count(*) from runs r where r.workspace = :workspace and r.thread_id = t.id
 ) as runs
 from threads t
 where t.workspace = :workspace and t.user_id = :user and (t.created_at, t.id) < (:at, :after)
@@ -108,51 +108,35 @@ where workspace = :workspace and thread_id = :thread and seq > :after and seq <=
     and (:kind = '' or kind = :kind)
 order by seq
 
--- put_run --
-insert into network_runs (workspace, id, network, thread_id, status, started_at, body)
-values (:workspace, :id, :network, :thread, :status, :started_at, :body)
-on conflict (workspace, id) do nothing
-
--- hold_run (sqlite) --
-select body from network_runs where workspace = :workspace and id = :id
-
--- hold_run (postgres) --
-select body from network_runs where workspace = :workspace and id = :id for update
-
--- change_run --
-update network_runs
-set network = :network, thread_id = :thread, status = :status, started_at = :started_at,
-    body = :body
-where workspace = :workspace and id = :id
-
--- get_run --
-select body from network_runs where workspace = :workspace and id = :id
-
--- list_runs --
--- What is '' is not asked for.
-select id, started_at, body
-from network_runs
-where workspace = :workspace and (started_at, id) < (:at, :after)
-    and (:network = '' or network = :network) and (:status = '' or status = :status)
-order by started_at desc, id desc
-limit :rows
-
--- list_runs_of_thread --
-select id, started_at, body
-from network_runs
-where workspace = :workspace and thread_id = :thread and (started_at, id) < (:at, :after)
-    and (:network = '' or network = :network) and (:status = '' or status = :status)
-order by started_at desc, id desc
-limit :rows
-
 -- forget_thread --
 delete from threads where workspace = :workspace and id = :thread
 
 -- forget_turns --
 delete from thread_turns where workspace = :workspace and thread_id = :thread
 
+-- hold_runs (sqlite) --
+select id from runs where workspace = :workspace and thread_id = :thread
+
+-- hold_runs (postgres) --
+select id from runs where workspace = :workspace and thread_id = :thread order by id for update
+
+-- forget_run_entries --
+delete from run_entries
+where workspace = :workspace
+  and run_id in (select id from runs where workspace = :workspace and thread_id = :thread)
+
+-- forget_run_events --
+delete from run_events
+where workspace = :workspace
+  and run_id in (select id from runs where workspace = :workspace and thread_id = :thread)
+
+-- forget_run_checkpoints --
+delete from run_checkpoints
+where workspace = :workspace
+  and run_id in (select id from runs where workspace = :workspace and thread_id = :thread)
+
 -- forget_runs --
-delete from network_runs where workspace = :workspace and thread_id = :thread
+delete from runs where workspace = :workspace and thread_id = :thread
 
 -- make_tombstone_secret --
 insert into tombstone_secrets (workspace, secret) values (:workspace, :secret)
@@ -205,17 +189,3 @@ set turns = (
     where t.workspace = :workspace and t.thread_id = threads.id)
 where workspace = :workspace
     and id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
-
--- runs_naming (sqlite) --
--- May name an agent: whoever asks looks closer.
-select id, body from network_runs
-where workspace = :workspace and instr(body, :text) > 0
-
--- runs_naming (postgres) --
-select id, body from network_runs
-where workspace = :workspace and strpos(body, :text) > 0
-order by id
-for update
-
--- unname_run --
-update network_runs set body = :body where workspace = :workspace and id = :id

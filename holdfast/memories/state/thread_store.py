@@ -2,7 +2,6 @@
 
 import hmac
 import inspect
-import re
 import secrets
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from holdfast.engines.base import Engine, Transaction, scalar
 from holdfast.ground.errors import InvalidInput, LimitExceeded, ResultDiffers
@@ -21,7 +19,6 @@ from holdfast.ground.validation import is_list
 from holdfast.memories.state import message as checks
 from holdfast.memories.state.message import to_text
 from holdfast.memories.state.result import InferenceResult, encoded_result
-from holdfast.memories.state.run_records import RunRecord, body_of, checked_name, record_of
 from holdfast.memories.state.thread import (
     KINDS,
     QUERIES,
@@ -44,11 +41,6 @@ from holdfast.memories.state.thread import (
 SECRET_BYTES: Final = 32
 
 
-class _Run(Struct, frozen=True, kw_only=True):
-    id: str
-    body: str
-
-
 def delete_thread(context: ThreadsContext, thread_id: str) -> bool:
     """Delete the thread with its turns and runs; return whether there was anything.
 
@@ -69,12 +61,21 @@ def delete_thread_again(context: ThreadsContext, thread: str) -> bool:
         # The thread first: a concurrent append waits for it, and then creates a new thread.
         gone = tx.run(sql.forget_thread, thread=thread)
         gone += tx.run(sql.forget_turns, thread=thread)
-        gone += tx.run(sql.forget_runs, thread=thread)
+        gone += _forget_runs(tx, sql, thread)
         if gone:
             _bury(context, tx, thread)
         return bool(gone)
 
     return context.engine.write(work)
+
+
+def _forget_runs(tx: Transaction, sql: SimpleNamespace, thread: str, **scope: str) -> int:
+    """Delete the runs of *thread* with all that is stored of them; return their number."""
+    if not tx.all(scalar, sql.hold_runs, thread=thread, **scope):
+        return 0
+    for statement in (sql.forget_run_entries, sql.forget_run_events, sql.forget_run_checkpoints):
+        tx.run(statement, thread=thread, **scope)
+    return tx.run(sql.forget_runs, thread=thread, **scope)
 
 
 def _bury(context: ThreadsContext, tx: Transaction, name: str) -> None:
@@ -98,21 +99,20 @@ def forget_user_threads(
     The caller must scrub the engine.
     """
     sql, scope = engine.queries(QUERIES), {"workspace": workspace}
-    counts = {"threads": 0, "thread_turns": 0, "network_runs": 0}
+    counts = {"threads": 0, "thread_turns": 0, "runs": 0}
     for thread in tx.all(scalar, sql.threads_of_user, user=user, **scope):
         counts["threads"] += tx.run(sql.forget_thread, thread=thread, **scope)
         counts["thread_turns"] += tx.run(sql.forget_turns, thread=thread, **scope)
-        counts["network_runs"] += tx.run(sql.forget_runs, thread=thread, **scope)
+        counts["runs"] += _forget_runs(tx, sql, thread, **scope)
     return counts
 
 
 def forget_results(
     engine: Engine, tx: Transaction, *, workspace: str, agent: str
 ) -> dict[str, int]:
-    """Delete *agent*'s results from every thread, and its name from run records.
+    """Delete *agent*'s results from every thread; return the number of deleted rows by table.
 
-    Return the number of deleted or changed rows by table. Results of other agents stay, also if
-    they mention it. The caller must scrub the engine.
+    Results of other agents stay, also if they mention it. The caller must scrub the engine.
     """
     sql, scope = engine.queries(QUERIES), {"workspace": workspace}
     found: list[str] = tx.all(scalar, sql.threads_of_agent, agent=agent, **scope)
@@ -123,33 +123,7 @@ def forget_results(
         tx.all(scalar, sql.hold_threads, ids=ids, **scope)
         gone = tx.run(sql.forget_results, ids=ids, agent=agent, **scope)
         tx.send(sql.recount_turns, ids=ids, **scope)
-    renamed = 0
-    for run in tx.all(_Run, sql.runs_naming, text=_within_json(agent), **scope):
-        record = record_of(run.body)
-        if (unnamed := _without(record, agent)) != record:
-            tx.send(sql.unname_run, id=run.id, body=body_of(unnamed), **scope)
-            renamed += 1
-    return {"thread_turns": gone, "network_runs": renamed}
-
-
-def _without(record: RunRecord, agent: str) -> RunRecord:
-    """Return *record* without fields that name *agent* as a whole word."""
-    word = re.compile(rf"(?<!\w){re.escape(_within_json(agent))}(?!\w)")
-
-    def named(value: object) -> bool:
-        return word.search(msgspec.json.encode(value).decode()) is not None
-
-    return replace(
-        record,
-        extras={name: each for name, each in record.extras.items() if not named({name: each})},
-        error=None if named(record.error) else record.error,
-        stop_detail=None if named(record.stop_detail) else record.stop_detail,
-    )
-
-
-def _within_json(text: str) -> str:
-    """Return *text* as encoded within a JSON string."""
-    return msgspec.json.encode(text).decode()[1:-1]
+    return {"thread_turns": gone}
 
 
 _TURNS: Final = REGISTRY.counter(
@@ -310,7 +284,7 @@ def _turn(given: object) -> ThreadTurn:
     checked_id("id", turn.id)
     checked_id_or_none("run_id", turn.run_id)
     if turn.result is not None:
-        checked_name("agent", turn.result.agent)
+        checks.checked_name("agent", turn.result.agent)
     elif turn.message is None and turn.kind != "foreign":
         raise InvalidInput("message", "or result is missing")
     return turn

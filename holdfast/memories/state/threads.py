@@ -1,11 +1,10 @@
-"""`hf.threads` and `hf.network_runs`: threads and runs of networks."""
+"""`hf.threads`: what users said to agents and what came of it, over many runs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from holdfast.ground.pages import Page
-from holdfast.memories.state import run_records, thread_store
+from holdfast.memories.state import thread_store
 from holdfast.memories.state.result import InferenceResult
-from holdfast.memories.state.run_records import RunFilters, RunRecord, RunStatus
 from holdfast.memories.state.thread import (
     PER_PAGE,
     TURNS_LISTED,
@@ -84,11 +83,6 @@ class Threads:
         self._caller.demand("write")
         return thread_store.pop(self._caller, id, kind, user=user)
 
-    def runs(self, id: str) -> list[RunRecord]:
-        """Return the records of the thread's runs, newest first."""
-        self._caller.demand("read")
-        return run_records.runs_of(self._caller, id)
-
     def delete(self, id: str) -> bool:
         """Delete the thread, its turns and its runs; return whether there was anything."""
         self._caller.demand("write")
@@ -100,43 +94,3 @@ class Threads:
         """Return a page of the threads, of one *user* or all, newest first."""
         self._caller.demand("read")
         return list_threads(self._caller, limit, page, user)
-
-
-class NetworkRuns:
-    """The records of a workspace's runs.
-
-    >>> import holdfast
-    >>> [run.status for run in holdfast.open(":memory:").network_runs.list()]
-    []
-    """
-
-    def __init__(self, context: ThreadsContext) -> None:
-        self._caller = context
-
-    def put(self, record: RunRecord | Mapping[str, object]) -> RunRecord:
-        """Write a run's record as it is now: at its start, and at its end.
-
-        Writing the same record again does nothing. Raise `Conflict` for a run that ended with
-        another record.
-        """
-        self._caller.demand("write")
-        return run_records.put_run(self._caller, record)
-
-    def retrieve(self, run_id: str) -> RunRecord:
-        """Return the record of the run; `NotFound` if there is none."""
-        self._caller.demand("read")
-        return run_records.retrieve_run(self._caller, run_id)
-
-    def list(
-        self,
-        *,
-        network: str | None = None,
-        thread_id: str | None = None,
-        status: RunStatus | None = None,
-        limit: int | None = PER_PAGE,
-        page: str | None = None,
-    ) -> Page[RunRecord]:
-        """Return a page of the runs that pass all filters, newest first."""
-        self._caller.demand("read")
-        filters = RunFilters(network=network, thread_id=thread_id, status=status)
-        return run_records.list_runs(self._caller, filters, limit, page)

@@ -22,9 +22,9 @@ from holdfast.ground.errors import (
 )
 from holdfast.ground.ids import Ids
 from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.run import Run, RunKind
 from holdfast.memories.state.history import View
 from holdfast.memories.state.result import NO_USAGE, InferenceResult, result_id
-from holdfast.memories.state.run_records import RunRecord
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import ThreadMessage, checked_id_or_none, message_id
 from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage, user_message
@@ -36,7 +36,7 @@ from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import (
     MAX_ITERATIONS,
     MAX_TOOL_ERRORS,
-    Run,
+    InferenceRun,
     RunEnd,
     check_most,
     failure,
@@ -84,14 +84,14 @@ class Remembering:
         self._run_id, self._state, self._input, self._network = run_id, state, input, network
         self._clock = clock
 
-    async def open(self, thread_id: str | None, *, again: bool = False) -> RunRecord | None:
+    async def open(self, thread_id: str | None, *, again: bool = False) -> Run | None:
         """Join the thread, and load its results into an empty state.
 
         A run that has ended before is returned as it is recorded. One that may have been begun
         before is resumed in its thread with *again*. Raise HistoryFailed, with its cause.
         """
         if again and not thread_id and not self._state.thread_id:
-            begun: RunRecord | None = await self._ask("get_run")
+            begun: Run | None = await self._ask("get_run")
             thread_id = begun.thread_id if begun else None
         given = thread_id or self._state.thread_id
         if thread_id and self._state.thread_id not in (None, thread_id):
@@ -99,18 +99,20 @@ class Remembering:
         thread = given or await self._new_thread()
         if thread and self._state.thread_id is None:
             self._state.thread_id = thread
-        record: RunRecord | None = await self._ask("get_run")
+        record: Run | None = await self._ask("get_run")
         if given and not self._state.results and not self._state.messages:
             found = await self._ask("get")
             if found:
                 self._load(found)
         return record if record and record.ended else None
 
-    async def begin(self, started_at: datetime, network: str | None) -> None:
+    async def begin(self, started_at: datetime, kind: RunKind, name: str) -> None:
         """Store that the run has begun, and the user's message."""
-        record = RunRecord(
+        record = Run(
             id=self._run_id,
-            network=network,
+            kind=kind,
+            name=name,
+            agent=name if kind == "agent" else None,
             thread_id=self._state.thread_id,
             started_at=started_at,
         )
@@ -123,7 +125,7 @@ class Remembering:
         if results:
             await self._ask("append_results", list(results))
 
-    async def end(self, record: RunRecord) -> None:
+    async def end(self, record: Run) -> None:
         """Store how the run ended."""
         await self._ask("end_run", record)
 
@@ -170,9 +172,7 @@ class Remembering:
             raise HistoryFailed(method) from error
 
 
-async def store_end(
-    keepers: Iterable[Remembering], record: Callable[[bool], RunRecord]
-) -> RunEnd | None:
+async def store_end(keepers: Iterable[Remembering], record: Callable[[bool], Run]) -> RunEnd | None:
     """Store the end of a run with all *keepers*; return the end by one that failed, or None.
 
     One that fails keeps none of the others from storing it. *record* returns the record, whole or,
@@ -194,7 +194,7 @@ async def store_end(
 
 
 async def keep(
-    run: Run, call: AgentCall, remembering: Callable[[], Awaitable[Remembering]]
+    run: InferenceRun, call: AgentCall, remembering: Callable[[], Awaitable[Remembering]]
 ) -> RunEnd | None:
     """Store the result of *call* in the state and the history, then emit its end.
 
@@ -410,7 +410,7 @@ class Alone:
         self._telling = Telling(
             id, clock=_clock, network=self._name, on_event=options.on_event, sink=sink
         )
-        self.run = Run(
+        self.run = InferenceRun(
             id=id,
             input=message.content,
             state=as_state(options.state) or self._state_of_network(),
@@ -462,7 +462,7 @@ class Alone:
             await self._remembering.open(self._options.thread_id)
             if done := run.results:
                 return done[-1]
-            await self._remembering.begin(self._started_at, self._name)
+            await self._remembering.begin(self._started_at, "agent", self._agent.name)
         except (HookFailed, HistoryFailed) as error:
             return await self._never_begun(error)
         self._begun = True
@@ -519,19 +519,21 @@ class Alone:
         run, self.ending, self._over = self.run, ending, True
         ended_at = run.clock.now()
 
-        def record(whole: bool) -> RunRecord:
-            return RunRecord(
+        def record(whole: bool) -> Run:
+            return Run(
                 id=run.id,
-                network=self._name,
+                kind="agent",
+                name=self._agent.name,
+                agent=self._agent.name,
                 thread_id=run.state.thread_id,
                 status=ending.status,
-                stop_reason=ending.reason,
-                stop_detail=ending.detail if whole and ending.detail else None,
+                reason=ending.reason,
+                detail=ending.detail if whole and ending.detail else None,
                 error=ending.error(),
                 usage=self._used,
-                calls=len(run.results),
                 started_at=self._started_at,
                 ended_at=ended_at,
+                extras={"calls": len(run.results)},
             )
 
         async def store() -> None:

@@ -71,7 +71,7 @@ from holdfast.runtime.inference.request import (
 )
 from holdfast.runtime.inference.run_types import (
     MAX_ITERATIONS,
-    Run,
+    InferenceRun,
     RunEnd,
     check_most,
     no_model,
@@ -89,7 +89,7 @@ class CallPolicy:
     `answers` are the outcomes by request and call id. At most *max_iterations* requests are made.
     """
 
-    def __init__(self, agent: AgentSpec, run: Run, *, max_iterations: int | None) -> None:
+    def __init__(self, agent: AgentSpec, run: InferenceRun, *, max_iterations: int | None) -> None:
         self.agent, self.run = agent, run
         self.answers: dict[tuple[int, str], ToolOutcome] = {}
         self.definitions: dict[str, ToolDefinition] = {}
@@ -371,7 +371,7 @@ class AgentCall:
     def __init__(
         self,
         agent: AgentSpec,
-        run: Run,
+        run: InferenceRun,
         *,
         index: int = 0,
         max_iterations: int | None = MAX_ITERATIONS,

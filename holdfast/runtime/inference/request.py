@@ -40,7 +40,7 @@ from holdfast.memories.state.sources import Before
 from holdfast.runtime.agent import AgentSpec, AgentStart
 from holdfast.runtime.concurrency import awaited, contained
 from holdfast.runtime.inference.messages import HistoryTurn, to_model, turns_of
-from holdfast.runtime.inference.run_types import Run
+from holdfast.runtime.inference.run_types import InferenceRun
 
 GO_ON = "Continue."
 """The last message of a request that would end with an agent's; it is not stored."""
@@ -117,7 +117,7 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
         return system, prompt[:at], prompt[at:]
 
 
-async def sending(agent: AgentSpec, run: Run, system: str, tail: str = "") -> AgentRequest:
+async def sending(agent: AgentSpec, run: InferenceRun, system: str, tail: str = "") -> AgentRequest:
     """Return the first request of *agent* in *run*, under the *system* text that *tail* ends."""
     head: list[Message] = [messages.system(system)] if system else []
     if agent.assistant:

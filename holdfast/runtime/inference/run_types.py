@@ -73,7 +73,7 @@ def internal(error: BaseException) -> RunEnd:
 
 
 @dataclass(kw_only=True, eq=False)
-class Run:
+class InferenceRun:
     """The run that calls are part of.
 
     `handle` is passed to hooks, instructions and tools as the run: a `NetworkRun`, or None for an
@@ -166,7 +166,7 @@ class Run:
         await self.tell(_TERMINAL[ending.status], data, agent=None)
 
 
-working: ContextVar[tuple[Run, str, str] | None] = ContextVar("working", default=None)
+working: ContextVar[tuple[InferenceRun, str, str] | None] = ContextVar("working", default=None)
 """The run, the name and the call id of the tool at work."""
 
 

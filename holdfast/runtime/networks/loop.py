@@ -7,7 +7,7 @@ from typing import cast
 
 from holdfast.ground.errors import HoldfastError, NoAgentEnabled, NoRouter
 from holdfast.memories.run.records.event import REASONS, Reason
-from holdfast.memories.state.run_records import RunRecord
+from holdfast.memories.run.records.run import Run
 from holdfast.runtime.inference.agent import Agent, HistoryFailed, keep, store_end
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
@@ -77,7 +77,7 @@ async def _worked(run: NetworkExecution, given: AnyRouter | None) -> None:
         run.state.data.update(run.options.data)
     if await _over_before(run):
         return
-    await run.remembering.begin(run.started_at, run.network.name)
+    await run.remembering.begin(run.started_at, "network", run.network.name)
     run.begun, unwatch = True, run.events.watch(run.state)
     try:
         await run.tell("run.started", run.opening("network", run.network.name), agent=None)
@@ -124,16 +124,16 @@ async def _over_before(run: NetworkExecution) -> bool:
         record.ended_at,
         record.usage,
     )
-    run.ending = RunEnd(_reason_of(record), record.stop_detail or "", cause)
+    run.ending = RunEnd(_reason_of(record), record.detail or "", cause)
     run.queue.close()
     await run.tell_end(run.ending, run.used(), run.queue.dropped)
     return True
 
 
-def _reason_of(record: RunRecord) -> Reason:
+def _reason_of(record: Run) -> Reason:
     """Return the reason of *record*; one that another program stored follows its status."""
-    if record.stop_reason in REASONS:
-        return cast("Reason", record.stop_reason)
+    if record.reason in REASONS:
+        return cast("Reason", record.reason)
     ends: dict[str, Reason] = {"completed": "done", "cancelled": "cancelled"}
     return ends.get(record.status, "internal")
 
@@ -266,18 +266,18 @@ async def _finish(run: NetworkExecution, ending: RunEnd) -> None:
     await leave(run.id, ("its end is stored", store), ("its end is emitted", tell))
 
 
-def _record(run: NetworkExecution, ending: RunEnd, whole: bool) -> RunRecord:
-    return RunRecord(
+def _record(run: NetworkExecution, ending: RunEnd, whole: bool) -> Run:
+    return Run(
         id=run.id,
-        network=run.network.name,
+        kind="network",
+        name=run.network.name,
         thread_id=run.state.thread_id,
         status=ending.status,
-        stop_reason=ending.reason,
-        stop_detail=ending.detail if whole and ending.detail else None,
+        reason=ending.reason,
+        detail=ending.detail if whole and ending.detail else None,
         error=ending.error(),
         usage=run.used(),
-        calls=run.calls,
         started_at=run.started_at,
         ended_at=run.ended_at,
-        extras=run.handle.aside() if whole else {},
+        extras={"calls": run.calls, **(run.handle.aside() if whole else {})},
     )

@@ -15,7 +15,7 @@ from holdfast.ground.events import Event, EventBus
 from holdfast.ground.validation import check_whole
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.state.history import View
-from holdfast.memories.state.run_records import checked_name
+from holdfast.memories.state.message import checked_name
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AnyModel, UserMessage, user_message
 from holdfast.runtime.concurrency import run_sync

@@ -23,7 +23,7 @@ from holdfast.runtime.concurrency import awaited, contained
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
-from holdfast.runtime.inference.run_types import MAX_ITERATIONS, Run, RunEnd
+from holdfast.runtime.inference.run_types import MAX_ITERATIONS, InferenceRun, RunEnd
 from holdfast.runtime.networks.route import (
     AgentRoster,
     AnyRoute,
@@ -287,9 +287,9 @@ def _recorded(run: NetworkExecution, result: InferenceResult) -> InferenceResult
     return result.replace(id=result_id(f"{run.id}:router", index), index=index, stop_reason=reason)
 
 
-def _consulting(run: NetworkExecution) -> Run:
+def _consulting(run: NetworkExecution) -> InferenceRun:
     """Return *run* for the call of its routing agent: without tool calls and events."""
-    return Run(
+    return InferenceRun(
         id=run.id,
         input=run.input,
         state=run.state,

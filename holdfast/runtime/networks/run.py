@@ -15,17 +15,17 @@ from holdfast.ground.errors import InvalidInput, RunFailed
 from holdfast.ground.ids import Ids
 from holdfast.ground.validation import is_number
 from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.run import RunStatus
 from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.message import to_milliseconds, to_text
 from holdfast.memories.state.result import InferenceResult, Usage
-from holdfast.memories.state.run_records import RunStatus
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import checked_id_or_none
 from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent, Remembering, as_state
 from holdfast.runtime.inference.call import AgentCall
-from holdfast.runtime.inference.run_types import Run, RunEnd, check_most, usage_of, working
+from holdfast.runtime.inference.run_types import InferenceRun, RunEnd, check_most, usage_of, working
 from holdfast.runtime.inference.values import ValuesMode
 from holdfast.runtime.metrics import (
     AGENT_CALLS,
@@ -273,8 +273,8 @@ _ids = Ids()
 _clock: Clock = SystemClock()
 
 
-class NetworkExecution(Run):
-    """A run of *network* at work: the `Run` of its agents' calls."""
+class NetworkExecution(InferenceRun):
+    """A run of *network* at work: the `InferenceRun` of its agents' calls."""
 
     def __init__(
         self,
@@ -361,7 +361,7 @@ class NetworkExecution(Run):
             found = self._own[id(agent.history)] = self._remembering(agent.history)
             await found.open(None)
             self.events.thread_id = self.state.thread_id
-            await found.begin(self.started_at, self.network.name)
+            await found.begin(self.started_at, "network", self.network.name)
         return found
 
     @property

@@ -16,10 +16,10 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.ground.errors import Conflict, ResultDiffers
+from holdfast.memories.run.records.run import Run
 from holdfast.memories.state import history
 from holdfast.memories.state.references import Seen
 from holdfast.memories.state.result import InferenceResult, Usage, result_id
-from holdfast.memories.state.run_records import RunRecord
 from holdfast.memories.state.thread import ThreadMessage
 from holdfast.runtime.history import METHODS, History, HistoryContext, asked
 
@@ -64,17 +64,17 @@ def said(text: str = "Write.", id: str | None = None) -> ThreadMessage:
     return ThreadMessage(id=id or f"msg_{next(_said)}", content=text, at=AT)
 
 
-def began(run_id: str = "run_1", *, thread_id: str | None = THREAD, **more: object) -> RunRecord:
+def began(run_id: str = "run_1", *, thread_id: str | None = THREAD, **more: object) -> Run:
     """Return the record of a run that has begun."""
-    fields: dict[str, object] = {"network": "desk", "started_at": AT, **more}
-    return RunRecord.from_dict({"id": run_id, "thread_id": thread_id, **fields})
+    fields: dict[str, object] = {"kind": "network", "name": "desk", "started_at": AT, **more}
+    return Run.from_dict({"id": run_id, "thread_id": thread_id, **fields})
 
 
-def ended(run_id: str = "run_1", *, thread_id: str | None = THREAD, **more: object) -> RunRecord:
+def ended(run_id: str = "run_1", *, thread_id: str | None = THREAD, **more: object) -> Run:
     """Return the record of a run that has ended."""
     fields: dict[str, object] = {
         "status": "completed",
-        "stop_reason": "done",
+        "reason": "done",
         "usage": {"requests": 3},
         "calls": 2,
         "ended_at": AT + timedelta(seconds=9),
@@ -261,8 +261,9 @@ class HistoryContract:
         other = began(ctx.run_id, thread_id=ctx.thread_id) if calls is None else end
         wait(asked(history, "end_run", ctx, end))
 
+        changed = {**other.extras, "calls": calls or 0}
         with pytest.raises(Conflict):
-            wait(asked(history, "start_run", ctx, replace(other, calls=calls or 0)))
+            wait(asked(history, "start_run", ctx, replace(other, extras=changed)))
 
         assert wait(asked(history, "get_run", ctx)) == end
 

@@ -232,8 +232,8 @@ def test_a_server_that_is_stopped_keeps_how_its_runs_ended(tmp_path: Path) -> No
     first = next(line for line in told if line.startswith("data: "))
     assert json.loads(first.removeprefix("data: "))["type"] == "run.started"
     with holdfast.open(str(db)) as hf:
-        record = hf.network_runs.retrieve("run_1")
-    assert (record.status, record.stop_detail) == ("cancelled", "the server stops")
+        record = hf.runs.retrieve("run_1")
+    assert (record.status, record.detail) == ("cancelled", "the server stops")
 
 
 @pytest.mark.parametrize("networks", ["nowhere:desk", "support_network", "support_network:Topic"])

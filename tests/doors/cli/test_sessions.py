@@ -129,7 +129,7 @@ def ended(hf: Holdfast) -> str:
     memory.delete("shared:owner")
     memory.set("shared:owner", "Ada\x1b[31m", source="a")
     over()
-    assert hf.runs.retrieve(memory.run_id).state == "completed"
+    assert hf.runs.retrieve(memory.run_id).status == "completed"
     return memory.run_id
 
 
@@ -138,7 +138,7 @@ def test_runs_are_listed_and_shown(run: Run, ended: str) -> None:
 
     assert listed == run("runs", "show", ended).json
     assert (listed["id"], listed["name"], listed["agent"]) == (ended, "research", "ada")
-    assert (listed["state"], listed["entries"]) == ("completed", 2)
+    assert (listed["status"], listed["entries"]) == ("completed", 2)
 
 
 def test_entries_are_listed_by_kind_and_beginning(run: Run, ended: str) -> None:
@@ -163,12 +163,14 @@ def test_watching_prints_a_line_for_each_event(run: Run, ended: str) -> None:
 
     told = [msgspec.json.decode(line) for line in lines]
     assert [each["type"] for each in told] == [
-        "run.entry_written",
-        "run.entry_written",
-        "run.entry_deleted",
-        "run.entry_written",
+        "run.started",
+        "memory.written",
+        "memory.written",
+        "memory.deleted",
+        "memory.written",
+        "run.completed",
     ]
-    assert [each["seq"] for each in told] == [1, 2, 3, 4]
+    assert [each["seq"] for each in told] == [1, 2, 3, 4, 5, 6]
     assert {each["run_id"] for each in told} == {ended}
 
 
@@ -180,7 +182,9 @@ def test_a_run_that_is_over_is_deleted(run: Run, fails: Run, ended: str) -> None
     assert "There is no run" in fails("runs", "show", ended).err
 
 
-def test_what_runs_elsewhere_is_neither_cancelled_nor_steered(hf: Holdfast, fails: Run) -> None:
+def test_what_runs_elsewhere_is_cancelled_there_and_not_steered(
+    hf: Holdfast, run: Run, fails: Run
+) -> None:
     opening = RunStart(
         run_id="run_1",
         holder="h",
@@ -192,7 +196,7 @@ def test_what_runs_elsewhere_is_neither_cancelled_nor_steered(hf: Holdfast, fail
     )
     begin(hf.runs.context, opening)
 
-    assert "rock:7" in fails("runs", "cancel", "run_1").err
+    assert run("runs", "cancel", "run_1").json == {"id": "run_1"}
     assert "rock:7" in fails("runs", "steer", "run_1", "hurry").err
 
 

@@ -91,7 +91,7 @@ def test_a_run_answers_with_all_of_it_and_is_kept(ask: Asker, hf: Holdfast) -> N
     assert told["results"][0]["agent"] == "ada"
     assert told["data"] == {"city": "Oslo"}
     assert [each.kind for each in hf.threads.turns("t").data] == ["user", "result"]
-    assert hf.network_runs.retrieve("run_1").stop_reason == "done"
+    assert hf.runs.retrieve("run_1").reason == "done"
 
 
 def test_a_failed_run_is_an_answer_too(ask: Asker) -> None:
@@ -106,15 +106,15 @@ def test_a_run_may_be_answered_as_its_events(ask: Asker) -> None:
 
     told = events(ask("POST", "/api/networks/desk/runs", {"input": "Hi?"}, headers=headers).body)
 
-    assert [each[0] for each in told] == [str(n) for n in range(len(told))]
-    assert [each[1] for each in told][-1] == "run.completed"
+    assert [each[0] for each in told[:-1]] == [str(n) for n in range(1, len(told))]
+    assert [each[1] for each in told[-2:]] == ["run.completed", "ended"]
     assert "".join(d["data"]["delta"] for _, t, d in told if t == "text.delta") == "Hello."
 
 
 def test_what_is_not_served_is_not_found(ask: Asker) -> None:
     assert ask.post("/api/networks/other/runs", {"input": "Hi?"}).status == 404
-    assert ask.get("/api/network_runs/run_9/events").status == 404
-    assert ask.post("/api/network_runs/run_9/cancel").status == 404
+    assert ask.get("/api/runs/run_9/events").status == 404
+    assert ask.post("/api/runs/run_9/cancel").status == 404
 
 
 @pytest.mark.parametrize(
@@ -130,16 +130,16 @@ def test_what_cannot_be_run_is_refused(ask: Asker, body: Any) -> None:
 def test_the_end_of_a_run_that_is_over_is_told(ask: Asker) -> None:
     ask.post("/api/networks/desk/runs", {"input": "Hi?", "run_id": "run_1"})
 
-    told = events(ask.get("/api/network_runs/run_1/events").body)
+    told = events(ask.get("/api/runs/run_1/events").body)
 
-    assert [each[1] for each in told] == ["run.completed"]
+    assert [each[1] for each in told] == ["run.completed", "ended"]
     assert told[0][2]["data"]["reason"] == "done"
 
 
 def test_a_run_that_is_over_cannot_be_cancelled(ask: Asker) -> None:
     ask.post("/api/networks/desk/runs", {"input": "Hi?", "run_id": "run_1"})
 
-    assert ask.post("/api/network_runs/run_1/cancel").status == 409
+    assert ask.post("/api/runs/run_1/cancel").status == 409
 
 
 def test_a_run_is_followed_from_where_one_was_and_cancelled(ask: Asker, app: App) -> None:
@@ -150,16 +150,12 @@ def test_a_run_is_followed_from_where_one_was_and_cancelled(ask: Asker, app: App
             ask.awaited("POST", "/api/networks/slow/runs", {"input": "Hi?", "run_id": "run_1"})
         )
         await begun(app, 3)
-        following = asyncio.create_task(
-            ask.awaited("GET", "/api/network_runs/run_1/events?after=0")
-        )
+        following = asyncio.create_task(ask.awaited("GET", "/api/runs/run_1/events?after=1"))
         again = await ask.awaited(
             "POST", "/api/networks/slow/runs", {"input": "Hi?", "run_id": "run_1"}
         )
         assert again.status == 409
-        cancelled = await ask.awaited(
-            "POST", "/api/network_runs/run_1/cancel", {"reason": "enough"}
-        )
+        cancelled = await ask.awaited("POST", "/api/runs/run_1/cancel", {"reason": "enough"})
         return await making, await following, cancelled
 
     made, followed, cancelled = ask.runner.run(both())
@@ -171,8 +167,9 @@ def test_a_run_is_followed_from_where_one_was_and_cancelled(ask: Asker, app: App
         "agent.started",
         "agent.finished",
         "run.cancelled",
+        "ended",
     ]
-    assert [each[0] for each in told] == ["1", "2", "3", "4"]
+    assert [each[0] for each in told] == ["2", "3", "4", "5", ""]
 
 
 def test_runs_end_with_the_server_and_that_is_kept(ask: Asker, app: App, hf: Holdfast) -> None:
@@ -185,7 +182,7 @@ def test_runs_end_with_the_server_and_that_is_kept(ask: Asker, app: App, hf: Hol
         return await making
 
     assert ask.runner.run(stopping()).json()["status"] == "cancelled"
-    assert hf.network_runs.retrieve("run_1").stop_detail == "the server stops"
+    assert hf.runs.retrieve("run_1").detail == "the server stops"
 
 
 def test_a_network_with_a_history_of_its_own_keeps_it(hf: Holdfast, runner: Any) -> None:
@@ -196,8 +193,8 @@ def test_a_network_with_a_history_of_its_own_keeps_it(hf: Holdfast, runner: Any)
         Asker(app, runner).post("/api/networks/desk/runs", {"input": "Hi?", "run_id": "run_1"})
         app.state.close()
 
-        assert other.network_runs.retrieve("run_1").status == "completed"
-    assert list(hf.network_runs.list().data) == []
+        assert other.runs.retrieve("run_1").status == "completed"
+    assert list(hf.runs.list().data) == []
 
 
 def test_networks_are_loaded_by_name() -> None:

@@ -17,7 +17,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.records import Turn
 from holdfast.memories.run.memory import RunMemory
 from holdfast.runtime import Agent, Network, RouterContext
-from holdfast.testing.contracts.history import THREAD, began, made, said
+from holdfast.testing.contracts.history import THREAD, made, said
 from holdfast.testing.scripted import ScriptedModel
 
 ROUTES = routes(strict=False)
@@ -26,15 +26,13 @@ ALWAYS_REFUSED = {
     "POST /v1/sessions/{id}/resources/{rid}",
     "DELETE /v1/sessions/{id}/resources/{rid}",
 }
-CALLED_ELSEWHERE = {"POST /api/network_runs/{id}/cancel"}
-"""It needs a run that goes on meanwhile: `test_networks.py` cancels one."""
 
 
 def name_of(route: HttpRoute) -> str:
     return f"{route.method} {route.path}"
 
 
-CALLABLE = [each for each in ROUTES if name_of(each) not in ALWAYS_REFUSED | CALLED_ELSEWHERE]
+CALLABLE = [each for each in ROUTES if name_of(each) not in ALWAYS_REFUSED]
 REFUSABLE = [each for each in ROUTES if each.needs != "nothing" and each.path != "/metrics"]
 """Routes that take an argument; the others answer each request."""
 
@@ -95,7 +93,6 @@ CALLS: dict[str, tuple[str, object]] = {
     "POST /api/threads/{id}/turns": ("", {"turns": [made(5).export()]}),
     "POST /api/threads/{id}/pop": ("", {}),
     "POST /api/networks/{name}/runs": ("", {"input": "Hello."}),
-    "PUT /api/network_runs/{id}": ("", began("run_2").export()),
     "POST /api/runs/{run}/cancel": ("", {}),
     "POST /api/runs/{run}/steer": ("", {"text": "Faster."}),
     "PUT /api/runs/{run}": ("", {"holder": "h1", **REPORT}),
@@ -110,7 +107,6 @@ OWN_IDS = {
     r".* /api/longterm/{user}/items/": {"id": "item"},
     r".* /api/longterm/{user}/turns/": {"id": "turn"},
     r".* /api/threads/": {"id": "thread"},
-    r".* /api/network_runs/": {"id": "network run"},
     r".* /api/runs/{run}/entries/": {"key": "run entry"},
     r"DELETE /api/runs/{run}$": {"run": "ended run"},
     r"(PUT /api/runs/{run}|POST /api/runs/{run}/events)$": {"run": "reported run"},
@@ -184,7 +180,6 @@ def remembered(hf: Holdfast) -> dict[str, str]:
 
 def recorded_runs(hf: Holdfast, ask: Asker, stack: ExitStack) -> dict[str, str]:
     hf.threads.append(THREAD, [said(), made()])
-    hf.network_runs.put(began("run_2"))
     running, ended = RunMemory(), RunMemory()
     running.set("shared:a", 1)
     stack.callback(hf.runs.attach(running, name="r", control=Held("s")), "completed")
@@ -193,7 +188,6 @@ def recorded_runs(hf: Holdfast, ask: Asker, stack: ExitStack) -> dict[str, str]:
     return {
         "name": "desk",
         "thread": THREAD,
-        "network run": "run_2",
         "run": running.run_id,
         "run entry": "shared:a",
         "ended run": ended.run_id,
@@ -213,7 +207,7 @@ def filled(text: str, route: HttpRoute, ids: dict[str, str]) -> str:
 
 
 def test_each_call_is_of_a_route() -> None:
-    assert set(CALLS) | ALWAYS_REFUSED | CALLED_ELSEWHERE <= {name_of(each) for each in ROUTES}
+    assert set(CALLS) | ALWAYS_REFUSED <= {name_of(each) for each in ROUTES}
 
 
 @pytest.mark.parametrize("route", CALLABLE, ids=name_of)

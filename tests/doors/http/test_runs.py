@@ -12,6 +12,7 @@ from doors.http.asking import Asker, Said
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.state.result import Usage
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import serving
 
@@ -27,7 +28,13 @@ ENTRY = {
     "value": '{"a":18446744073709551615}',
     "value_bytes": 26,
 }
-WRITTEN = {"type": "run.entry_written", "at": AT, "data": {"key": "shared:a", "version": 1}}
+WRITTEN = {
+    "type": "memory.written",
+    "seq": 0,
+    "at": AT,
+    "run_id": "run_1",
+    "data": {"key": "shared:a", "version": 1},
+}
 
 
 @pytest.fixture
@@ -43,17 +50,34 @@ def reported(ask: Asker, number: int = 1, **report: Any) -> Said:
 def test_a_run_of_another_process_is_shown(ask: Asker) -> None:
     said = ask("PUT", RUN, {**OPENING, "agent": "ada", "metadata": {"a": "b"}}).json()
 
+    (opened,) = said.pop("opened")
+    assert (said.pop("seq"), opened["seq"], opened["type"]) == (1, 1, "run.started")
+    seen_at = said.pop("seen_at")
     assert said == {
         "id": "run_1",
+        "kind": "memory",
         "name": "research",
+        "definition": None,
         "agent": "ada",
-        "state": "running",
-        "entries": 0,
-        "bytes": 0,
+        "status": "running",
+        "reason": None,
+        "detail": None,
+        "error": None,
+        "thread_id": None,
+        "parent_id": None,
+        "queue": None,
+        "priority": None,
+        "metadata": {"a": "b"},
         "started_at": "2026-01-01T00:00:00.000Z",
         "ended_at": None,
-        "metadata": {"a": "b"},
+        "place": "rock:7",
+        "fence": 1,
+        "usage": Usage().export(),
+        "parts": {},
+        "entries": 0,
+        "bytes": 0,
     }
+    said["seen_at"] = seen_at
     assert ask.get("/api/runs").json() == {"data": [said], "next_page": None}
     assert ask.get(RUN).json() == said
 
@@ -96,7 +120,7 @@ def test_a_report_that_comes_twice_is_taken_once(begun: Asker) -> None:
     assert reported(begun, 2, ended="completed").status == 200
 
     assert begun.get(RUN).json()["entries"] == 1
-    assert [each["id"] for each in followed(begun)] == ["1"]
+    assert [each["id"] for each in followed(begun)] == ["1", "2", "3"]
 
 
 def test_who_was_superseded_is_refused(begun: Asker) -> None:
@@ -111,7 +135,7 @@ def test_what_is_over_takes_no_more_reports(begun: Asker) -> None:
 
     said = reported(begun, 2, entries=[ENTRY])
     assert (said.status, said.error["reason"]) == (409, "ended")
-    assert begun.get(RUN).json()["state"] == "failed"
+    assert begun.get(RUN).json()["status"] == "failed"
 
 
 def test_a_report_of_an_unknown_run_is_not_found(ask: Asker) -> None:
@@ -133,9 +157,11 @@ def test_a_report_of_an_unknown_run_is_not_found(ask: Asker) -> None:
         ({"entries": [{**ENTRY, "part_of": "text"}]}, "total"),
         ({"entries": [{**ENTRY, "part_of": "text", "total": 9}]}, "value"),
         ({"entries": [{**ENTRY, "title": "x" * 301}]}, "title"),
+        ({"events": [{**WRITTEN, "type": "run.completed"}]}, "events"),
+        ({"events": [{**WRITTEN, "type": "text.delta"}]}, "type"),
         ({"ended": "lost"}, "ended"),
         ({"holder": ""}, "holder"),
-        ({"missed": -1}, "missed"),
+        ({"fence": -1}, "fence"),
     ],
 )
 def test_what_cannot_have_happened_is_refused(
@@ -161,13 +187,17 @@ def test_a_live_run_is_not_deleted(begun: Asker) -> None:
     assert begun.get(RUN).status == 404
 
 
-def test_runs_of_other_processes_are_not_reached(begun: Asker) -> None:
-    for said in (
-        begun.post(f"{RUN}/cancel"),
-        begun.post(f"{RUN}/steer", {"text": "hurry"}),
-    ):
-        assert (said.status, said.error["reason"]) == (409, "elsewhere")
-        assert "rock:7" in said.error["message"]
+def test_runs_of_other_processes_are_not_steered(begun: Asker) -> None:
+    said = begun.post(f"{RUN}/steer", {"text": "hurry"})
+
+    assert (said.status, said.error["reason"]) == (409, "elsewhere")
+    assert "rock:7" in said.error["message"]
+
+
+def test_a_run_of_another_process_learns_that_it_is_to_end(begun: Asker) -> None:
+    assert begun.post(f"{RUN}/cancel", {"reason": "enough"}).status == 202
+
+    assert reported(begun).json() == {"id": "run_1", "number": 1, "seq": 1, "cancel": "enough"}
 
 
 def test_a_run_of_this_process_is_cancelled_and_steered(ask: Asker, hf: Holdfast) -> None:
@@ -233,20 +263,24 @@ def messages(answer: httpx.Response) -> list[dict[str, str]]:
 
 
 def test_a_stream_ends_with_the_run(begun: Asker, url: str) -> None:
-    reported(begun, events=[WRITTEN, {**WRITTEN, "type": "run.entry_deleted"}])
+    reported(begun, events=[WRITTEN, {**WRITTEN, "type": "memory.deleted"}])
     reported(begun, 2, ended="failed")
 
     answer = httpx.get(f"{url}{RUN}/events", timeout=60)
-    first, second = messages(answer)
-    assert (first["id"], first["event"]) == ("1", "run.entry_written")
+    begin, first, second, last = messages(answer)
+    assert (begin["id"], begin["event"]) == ("1", "run.started")
+    assert (first["id"], first["event"]) == ("2", "memory.written")
     assert json.loads(first["data"]) == {
-        "run_id": "run_1",
-        "at": "2026-01-01T00:00:00.123Z",
-        "key": "shared:a",
-        "version": 1,
+        **WRITTEN,
+        "seq": 2,
+        "thread_id": None,
+        "network": None,
+        "part": None,
+        "agent": None,
+        "call_id": None,
     }
-    assert second["id"] == "2"
-    assert answer.text.endswith('event: ended\ndata: {"run_id":"run_1","state":"failed"}\n\n')
+    assert (second["id"], last["event"]) == ("3", "run.failed")
+    assert answer.text.endswith('event: ended\ndata: {"run_id":"run_1","status":"failed"}\n\n')
 
 
 def test_a_stream_goes_on_after_the_last_event_that_was_seen(begun: Asker, url: str) -> None:
@@ -257,23 +291,26 @@ def test_a_stream_goes_on_after_the_last_event_that_was_seen(begun: Asker, url: 
         told = messages(httpx.get(f"{url}{RUN}/events{query}", headers=headers, timeout=60))
         return [each["id"] for each in told]
 
-    assert seen("?after=3") == ["4", "5"]
-    assert seen(**{"last-event-id": "4"}) == ["5"]
-    assert seen("?after=1", **{"last-event-id": "4"}) == ["5"]
+    assert seen("?after=4") == ["5", "6", "7"]
+    assert seen(**{"last-event-id": "6"}) == ["7"]
+    assert seen("?after=1", **{"last-event-id": "6"}) == ["7"]
+    assert seen("?types=run.started,run.completed") == ["1", "7"]
 
 
 def test_what_was_missed_is_told_as_a_gap(begun: Asker, url: str) -> None:
-    reported(begun, events=[WRITTEN], missed=0)
-    reported(begun, 2, events=[WRITTEN], missed=7)
+    reported(begun, events=[WRITTEN])
+    reported(begun, 2, events=[{**WRITTEN, "seq": 10}])
     reported(begun, 3, ended="completed")
 
     told = messages(httpx.get(f"{url}{RUN}/events", timeout=60))
     assert [(each["id"], each["event"]) for each in told] == [
-        ("1", "run.entry_written"),
-        ("8", "gap"),
-        ("9", "run.entry_written"),
+        ("1", "run.started"),
+        ("2", "memory.written"),
+        ("9", "gap"),
+        ("10", "memory.written"),
+        ("11", "run.completed"),
     ]
-    assert json.loads(told[1]["data"])["missed"] == 7
+    assert json.loads(told[2]["data"])["data"] == {"missed": 7}
 
 
 @pytest.mark.parametrize("given", ["x", "-1", "1" * 19])

@@ -29,13 +29,13 @@ def _fill_run(hf: Holdfast) -> None:
     memory.set("task:t", {"a": [1]}, source="t")
     over("failed")
     hf.runs.checkpoints.save("run_1", b"\x00kept")
-    assert hf.runs.retrieve("run_1").state == "failed"
+    assert hf.runs.retrieve("run_1").status == "failed"
 
 
 def _fill_thread(hf: Holdfast) -> None:
     hf.threads.append(THREAD, [said("Write, \U0001f40b\x00."), made(0), made(1, agent="editor")])
-    hf.network_runs.put(ended())
-    hf.network_runs.put(began("run_2", thread_id=None))
+    hf.runs.put(ended("run_4"))
+    hf.runs.put(began("run_2", thread_id=None))
 
 
 @contextmanager
@@ -144,8 +144,8 @@ def _everything(hf: Holdfast) -> list[object]:
         found += [list(durable.list()), list(durable.history()), durable.hydrate().render()]
         found += [durable.limits(), durable.explain("gone")]
     for thread in hf.threads.list():
-        found += [thread, list(hf.threads.turns(thread.id)), hf.threads.runs(thread.id)]
-    return [*found, *hf.network_runs.list()]
+        found += [thread, list(hf.threads.turns(thread.id)), hf.runs.list(thread=thread.id)]
+    return [*found, *hf.runs.list()]
 
 
 def opened(target: str | Path) -> Holdfast:

@@ -16,7 +16,7 @@ from holdfast.testing.contracts.history import THREAD, began, made, said
 @pytest.fixture
 def filled(hf: Holdfast) -> Holdfast:
     hf.threads.append(THREAD, [said(), made(0), made(1, agent="editor")])
-    hf.network_runs.put(began("run_3"))
+    hf.runs.put(began("run_3"))
     return hf
 
 
@@ -32,7 +32,7 @@ def test_what_nobody_meddled_with_is_whole(filled: Holdfast) -> None:
     [
         ("update threads set turns = 7", ("counters", "threads")),
         ("update thread_turns set thread_id = 'else' where kind = 'user'", ("owners", None)),
-        ("update network_runs set thread_id = 'else'", ("owners", "network_runs")),
+        ("update runs set thread_id = 'else'", ("owners", "runs")),
         ("update thread_turns set size_bytes = 1", ("heads", "thread_turns")),
         ("update thread_turns set checksum = 'sha256:0'", ("heads", "thread_turns")),
         ("update thread_turns set body = '{'", ("heads", "thread_turns")),
@@ -91,7 +91,7 @@ def test_a_thread_deleted_since_a_backup_stays_deleted_when_it_is_restored(
     with holdfast.open(target) as hf:
         hf.threads.append(THREAD, [said(), made(0)])
         hf.threads.append("thread_kept", [said()])
-        hf.network_runs.put(began("run_3"))
+        hf.runs.put(began("run_3"))
         hf.backup(older)
         hf.threads.delete(THREAD)
         hf.backup(newer)
@@ -99,7 +99,7 @@ def test_a_thread_deleted_since_a_backup_stays_deleted_when_it_is_restored(
     first = restore(older, target, replace=True)
     # Its id is used again, which is no thread from before.
     with holdfast.open(target) as hf:
-        there = [each.id for each in hf.threads.list()], list(hf.network_runs.list())
+        there = [each.id for each in hf.threads.list()], list(hf.runs.list())
         hf.threads.append(THREAD, [said("Anew.")])
         whole = hf.verify().findings
         hf.backup(newer, force=True)

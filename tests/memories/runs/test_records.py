@@ -1,7 +1,8 @@
 """Records of runs: their removal, their mirror, and awaited runs."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,15 @@ from holdfast.ground.errors import (
 from holdfast.ground.events import Event
 from holdfast.ground.metrics import REGISTRY
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.event import Ending, of_memory
 from holdfast.memories.run.records.mirror import BEAT, WAITING_MOST, Mirror, Mirroring
 from holdfast.memories.run.records.record import (
-    Ending,
+    HeldRun,
+    LeaseGrant,
     ReportedEntry,
-    ReportedEvent,
+    ReportReceipt,
     RunReport,
     RunStart,
 )
@@ -239,24 +243,34 @@ PATIENCE = 60.0
 class Keeper:
     """Keeps what is reported, once it is `open`; raises what it is to `fail` with, one a time."""
 
-    pause = 0.0
+    pause, scope = 0.0, ""
 
     def __init__(self, *fail: HoldfastError) -> None:
         self.open, self.fail = threading.Event(), list(fail)
+        self.renewed: list[tuple[HeldRun, ...]] = []
+        self.signs: dict[str, str | None] = {"h": None}
         self.reports: list[RunReport] = []
         self.begun: list[RunStart] = []
 
-    def begin(self, opening: RunStart) -> None:
+    def begin(self, opening: RunStart) -> LeaseGrant:
         """Note that a run begins."""
         assert self.open.wait(PATIENCE)
         self.begun.append(opening)
+        return LeaseGrant(fence=1, seq=1)
 
-    def take(self, run_id: str, report: RunReport) -> None:
+    def take(self, run_id: str, report: RunReport) -> ReportReceipt:
         """Note a report of the run *run_id*."""
         assert run_id
         self.reports.append(report)
         if self.fail:
             raise self.fail.pop(0)
+        return ReportReceipt(seq=1)
+
+    def renew(self, held: Sequence[HeldRun], *, extend: bool = True) -> dict[str, str | None]:
+        """Note a renewal."""
+        if extend:
+            self.renewed.append(tuple(held))
+        return self.signs
 
 
 @pytest.fixture
@@ -277,9 +291,13 @@ def mirrored(memory: RunMemory, keeper: Keeper, mirroring: Mirroring) -> Mirror:
         started_at=1,
     )
     mirror = Mirror(memory, opening, keeper, ring=mirroring.ring)
-    memory.on_event(
-        lambda event: mirror.hear(ReportedEvent(type=event.type, at=event.at, data=event.data))
-    )
+    numbers = count(1)
+
+    def hear(event: RunMemoryEvent) -> None:
+        mirror.hear(event)
+        mirror.emit(of_memory(event, seq=next(numbers)))
+
+    memory.on_event(hear)
     mirroring.add(mirror)
     return mirror
 
@@ -352,7 +370,7 @@ def test_of_too_much_that_waits_the_oldest_is_counted_as_missed(mirroring: Mirro
     keeper.open.set()
 
     assert mirroring.flush(PATIENCE)
-    assert sum(each.missed for each in keeper.reports) == 5
+    assert keeper.reports[0].events[0].seq == 7
     assert sum(len(each.events) for each in keeper.reports) == WAITING_MOST
 
 
@@ -379,13 +397,13 @@ def test_a_run_in_which_nothing_happens_says_that_it_is_alive() -> None:
     keeper.open.set()
     mirrored(memory, keeper, mirroring)
     assert mirroring.flush(PATIENCE)
-    before = len(keeper.reports)
     now[0] += BEAT
     mirroring.ring()
-    until(lambda: len(keeper.reports) > before)
+    until(lambda: bool(keeper.renewed))
     mirroring.close()
 
-    assert (keeper.reports[-1].events, keeper.reports[-1].entries) == ((), ())
+    (held,) = keeper.renewed[0]
+    assert (held.run_id, held.holder, held.fence) == (memory.run_id, "h", 1)
 
 
 def test_its_thread_ends_with_the_last_run(mirroring: Mirroring) -> None:
@@ -414,13 +432,13 @@ async def test_a_run_is_followed_while_it_lasts(sqlite_file: Path) -> None:
         memory.set("shared:a", 1)
         told: list[object] = []
         async for event in await hf.runs.follow(memory.run_id):
-            told.append(event.data["key"])
-            if len(told) == 1:
+            told.append(event.data.get("key", event.type))
+            if len(told) == 2:
                 memory.set("shared:b", 2)
                 over("failed")
 
-        assert told == ["shared:a", "shared:b"]
-        assert (await hf.runs.retrieve(memory.run_id)).state == "failed"
+        assert told == ["run.started", "shared:a", "shared:b", "run.failed"]
+        assert (await hf.runs.retrieve(memory.run_id)).status == "failed"
         entries = await hf.runs.entries(memory.run_id)
         assert [entry.key async for entry in entries.all()] == ["shared:b", "shared:a"]
         assert (await hf.runs.entry(memory.run_id, "shared:b")).value == 2

@@ -10,7 +10,7 @@ import holdfast
 from holdfast.testing.contracts.history import THREAD, began, made, said
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 
-TABLES = ("threads", "thread_turns", "network_runs")
+TABLES = ("threads", "thread_turns", "runs")
 SECURED = """
 select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where n.nspname = 'holdfast' and c.relname = any (%s)
@@ -26,7 +26,7 @@ def database(postgres_server: PostgresServer) -> str:
         for workspace in ("ours", "theirs"):
             here = hf.acting(workspace=workspace)
             here.threads.append(THREAD, [said(), made()])
-            here.network_runs.put(began())
+            here.runs.put(began())
     return url
 
 

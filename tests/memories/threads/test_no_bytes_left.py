@@ -71,8 +71,8 @@ def fill(hf: Holdfast, *others: InferenceResult) -> None:
     message = said(SAID * 300, "msg_Kv4x")
     hf.threads.append(THREAD, [ThreadTurn.said(message, run_id="run_zq7thread"), *mine, *others])
     hf.threads.append(THREAD, mine)
-    hf.network_runs.put(began("run_1", thread_id=THREAD, pending=[AGENT]))
-    hf.network_runs.put(ended("run_1", thread_id=THREAD, skipped=[[AGENT, MADE]]))
+    hf.runs.put(began("run_1", thread_id=THREAD, pending=[AGENT]))
+    hf.runs.put(ended("run_1", thread_id=THREAD, skipped=[[AGENT, MADE]]))
 
 
 def test_a_deleted_thread_leaves_nothing(hf: Holdfast, left: Left) -> None:

@@ -55,7 +55,7 @@ def test_a_thread_deleted_while_it_is_written_to_is_whole_or_gone(hf: Holdfast) 
 
     together(
         lambda number: hf.threads.append("t", [made(number), said()]),
-        lambda number: hf.network_runs.put(began(f"run_{number}", thread_id="t")),
+        lambda number: hf.runs.put(began(f"run_{number}", thread_id="t")),
         lambda _: hf.threads.delete("t"),
         read,
     )
@@ -63,7 +63,7 @@ def test_a_thread_deleted_while_it_is_written_to_is_whole_or_gone(hf: Holdfast) 
     assert hf.verify().findings == ()
     hf.threads.delete("t")
     assert hf.threads.list().data == []
-    assert hf.network_runs.list().data == []
+    assert hf.runs.list().data == []
 
 
 def test_one_end_of_a_run_is_kept_of_many(hf: Holdfast) -> None:
@@ -72,7 +72,7 @@ def test_one_end_of_a_run_is_kept_of_many(hf: Holdfast) -> None:
     def end(calls: int) -> Callable[[int], None]:
         def put(number: int) -> None:
             try:
-                hf.network_runs.put(ended(f"run_{number}", calls=calls))
+                hf.runs.put(ended(f"run_{number}", calls=calls))
             except Conflict:
                 return
             kept.append(number)

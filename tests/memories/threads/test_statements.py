@@ -22,9 +22,9 @@ ACTS: dict[str, tuple[int, int, Callable[[Holdfast], object]]] = {
     "retrieve": (1, 1, lambda hf: hf.threads.retrieve(THREAD)),
     "a page of turns": (2, 2, lambda hf: hf.threads.turns(THREAD)),
     "a page of threads": (1, 1, lambda hf: hf.threads.list()),
-    "a run's start": (2, 2, lambda hf: hf.network_runs.put(began("run_2"))),
-    "a run's end": (4, 3, lambda hf: hf.network_runs.put(ended("run_1"))),
-    "a page of runs": (1, 1, lambda hf: hf.network_runs.list(network="desk")),
+    "a run's start": (2, 2, lambda hf: hf.runs.put(began("run_2"))),
+    "a run's end": (5, 4, lambda hf: hf.runs.put(ended("run_1"))),
+    "a page of runs": (1, 1, lambda hf: hf.runs.list(kind="network")),
 }
 """At most how many statements, and round trips to a server, each takes once it was done before."""
 
@@ -39,7 +39,7 @@ def hf(target: str) -> Iterator[Holdfast]:
 def test_it_keeps_to_its_statements(hf: Holdfast, name: str) -> None:
     most, trips, act = ACTS[name]
     hf.threads.append(THREAD, [made(0)])
-    hf.network_runs.put(began("run_1"))
+    hf.runs.put(began("run_1"))
     engine = hf.engine
     assert isinstance(engine, SQLiteEngine | PostgresEngine)
     crossed = engine.round_trips if isinstance(engine, PostgresEngine) else 0

@@ -12,7 +12,7 @@ from holdfast.memories.state.message import TextMessage, ToolResultMessage
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import Agent, RunEvent
-from holdfast.runtime.inference.run_types import Run
+from holdfast.runtime.inference.run_types import InferenceRun
 from holdfast.testing.scripted import Asked, ScriptedModel, Turn
 
 
@@ -61,9 +61,11 @@ def contents(result: InferenceResult) -> list[object]:
     return [each.content for each in result.output if isinstance(each, TextMessage)]
 
 
-def among(input: str, *, state: NetworkState, id: str = "run_9", view: View | None = None) -> Run:
+def among(
+    input: str, *, state: NetworkState, id: str = "run_9", view: View | None = None
+) -> InferenceRun:
     """Return a run of several agents, as far as one call needs it."""
-    run = Run(id=id, input=input, state=state, clock=SystemClock(), view=view or View())
+    run = InferenceRun(id=id, input=input, state=state, clock=SystemClock(), view=view or View())
     run.handle = run
     return run
 

@@ -449,8 +449,8 @@ async def test_what_nothing_foresaw_ends_an_agents_run_as_internal_too() -> None
     assert (result.stop_reason, result.text, heard.types[-1]) == ("internal", "Done.", "run.failed")
     record = history.get_run(HistoryContext(run_id="run_1"))
     assert record is not None
-    assert (record.status, record.stop_reason) == ("failed", "internal")
-    assert (record.stop_detail or "").startswith("LimitExceeded: ")
+    assert (record.status, record.reason) == ("failed", "internal")
+    assert (record.detail or "").startswith("LimitExceeded: ")
 
 
 async def test_an_agents_run_that_ends_as_internal_raises_unless_told_otherwise() -> None:

@@ -234,7 +234,7 @@ async def test_leaving_a_stream_cancels_the_run() -> None:
     context = HistoryContext(run_id="run_1")
     record = history.get_run(context)
     assert record is not None
-    assert (record.status, record.stop_reason) == ("cancelled", "cancelled")
+    assert (record.status, record.reason) == ("cancelled", "cancelled")
 
 
 async def test_one_who_looks_on_and_raises_breaks_nothing() -> None:
@@ -356,10 +356,10 @@ async def test_what_is_kept_of_a_run_tells_how_it_went() -> None:
     with holdfast.open(":memory:") as hf:
         desk = network(agent("ada"), agent("bob", [OSError("down")]), history=EngineHistory(hf))
         run = await desk.run("secret", raises=False)
-        record = hf.network_runs.retrieve(run.id)
+        record = hf.runs.retrieve(run.id)
 
-    assert (record.status, record.stop_reason, record.calls) == ("failed", "model_error", 1)
-    assert record.extras["dropped"] == []
+    assert (record.status, record.reason) == ("failed", "model_error")
+    assert (record.extras["calls"], record.extras["dropped"]) == (1, [])
     assert "secret" not in repr(record)
 
 
@@ -521,7 +521,7 @@ async def test_what_nothing_foresaw_ends_a_run_as_internal_and_its_record_too(
     assert [each for each in heard.types if each in TERMINAL] == ["run.failed"] == heard.types[-1:]
     record = history.get_run(HistoryContext(run_id=run.id))
     assert record is not None
-    assert (record.status, record.stop_reason) == ("failed", "internal")
+    assert (record.status, record.reason) == ("failed", "internal")
     assert detail.partition(":")[0] in caplog.text
     assert "Traceback" in caplog.text
 
@@ -563,7 +563,7 @@ async def test_a_record_whose_detail_cannot_be_stored_is_stored_without_it() -> 
 
     record = history.get_run(HistoryContext(run_id=run.id))
     assert record is not None
-    assert (record.status, record.stop_reason, record.stop_detail) == ("completed", "done", None)
+    assert (record.status, record.reason, record.detail) == ("completed", "done", None)
 
 
 async def test_one_history_that_fails_at_the_end_keeps_no_other_from_it() -> None:

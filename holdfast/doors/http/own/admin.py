@@ -128,7 +128,6 @@ def _content(route: HttpRoute) -> JSONObject:
         "/metrics": "text/plain",
         "/api/events": "text/event-stream",
         "/api/runs/{run}/events": "text/event-stream",
-        "/api/network_runs/{id}/events": "text/event-stream",
         "/api/longterm/{user}/export": _LINES,
     }
     if route.method != "GET":

@@ -7,27 +7,32 @@ from msgspec import field
 from msgspec.structs import asdict
 
 from holdfast.doors.http.call import Act, Call
-from holdfast.doors.http.params import PAGE, Body, one_of, several, text
+from holdfast.doors.http.params import PAGE, WIDE, Body, one_of, read_json, several, text
 from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.response import Response, of_json
+from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.operations.runs import CANCEL, DELETE, RUN
+from holdfast.library.operations.runs import CANCEL, DELETE, FORM, RUN
+from holdfast.library.operations.threads import LIMIT
 from holdfast.memories.run.entry import filter_of
 from holdfast.memories.run.model_view import ORDERS
-from holdfast.memories.run.records.read import asked_for, entries_told, run_to_wire
+from holdfast.memories.run.records.read import asked_for, entries_told
 from holdfast.memories.run.records.record import (
     RunReport,
     RunsContext,
     RunStart,
+    TakeOver,
     checked_opening,
     checked_report,
 )
 from holdfast.memories.run.records.write import begin, take
 
 
-def cancel(_: Call, hf: Holdfast, given: dict[str, Any]) -> dict[str, str]:
-    """Cancel a run of this process; it ends once its current work is torn down."""
-    hf.runs.cancel(**given)
+def cancel(call: Call, hf: Holdfast, given: dict[str, Any]) -> dict[str, str]:
+    """Cancel a run; it ends once its current work is torn down."""
+    active = call.state.registry.active(call.visitor.workspace, given["id"])
+    if active is None or not active.cancel(given["reason"]):
+        hf.runs.cancel(**given)
     return {"id": given["id"]}
 
 
@@ -62,32 +67,47 @@ def _context(hf: Holdfast, right: str) -> RunsContext:
 
 
 class PutRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run that begins, reported by `holder`.
+    """A run that begins, owned by `holder`; in place of it, a record without an owner.
 
-    `started_at` is in milliseconds since 1970.
+    `started_at` is in milliseconds since 1970 for a run with a holder, else RFC 3339. Further
+    members of a record without a holder are its extras.
     """
 
     holder: str
     name: str
+    kind: str = "memory"
+    definition: str | None = None
     agent: str | None = None
+    thread_id: str | None = None
+    parent_id: str | None = None
     metadata: dict[str, str] = field(default_factory=dict[str, str])
+    inputs: tuple[str, ...] = ()
     place: str
     started_at: int
+    take_over: TakeOver = "always"
 
 
 async def put(call: Call) -> Response:
-    """Record the start of a run of another process."""
-    body, run_id = call.body(PutRun), call["run"]
+    """Record the start of a run of another process, or a record without an owner."""
+    run_id, given = call["run"], read_json(call.raw, WIDE)
+    if "holder" not in given:
+        if given.get("id", run_id) != run_id:
+            raise InvalidInput("id", "must be that of the path", given=given["id"])
+        record = {**given, "id": run_id}
+        return of_json(FORM.encode(await call.write(lambda hf: hf.runs.put(record))))
+    body = call.body(PutRun)
     opening = checked_opening(RunStart(run_id=run_id, **asdict(body)))
-    await call.write(lambda hf: begin(_context(hf, "write"), opening))
-    return of_json(run_to_wire(await call.quick(lambda hf: hf.runs.retrieve(run_id))))
+    grant = await call.write(lambda hf: begin(_context(hf, "write"), opening))
+    run = await call.quick(lambda hf: hf.runs.retrieve(run_id))
+    opened = [each.to_dict() for each in grant.opened]
+    return of_json(FORM.encode(run) | {"seq": grant.seq, "opened": opened})
 
 
 async def post(call: Call) -> Response:
     """Record a report of a run."""
     report, run_id = checked_report(call.body(RunReport)), call["run"]
-    await call.write(lambda hf: take(_context(hf, "write"), run_id, report, relay=True))
-    return of_json({"id": run_id, "number": report.number})
+    receipt = await call.write(lambda hf: take(_context(hf, "write"), run_id, report, relay=True))
+    return of_json({"id": run_id, "number": report.number, **asdict(receipt)})
 
 
 _ENTRIES: Final = (
@@ -108,7 +128,15 @@ ROUTES: Final = (
         "List what the memory of a run held last, without values.",
         query=_ENTRIES,
     ),
-    HttpRoute("PUT", RUN, "write", put, "Show a run of another process.", body=PutRun),
+    HttpRoute(
+        "PUT",
+        RUN,
+        "write",
+        put,
+        "Show a run of another process, or write a run's record.",
+        body="any",
+        limit=LIMIT,
+    ),
     HttpRoute(
         "POST",
         f"{RUN}/events",

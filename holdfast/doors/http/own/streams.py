@@ -7,11 +7,13 @@ from functools import partial
 from time import monotonic
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.params import integer, text
+from holdfast.doors.http.params import flag, integer, number, text
 from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.response import LiveAnswer, Piece
+from holdfast.doors.http.state import ActiveRun, followed
 from holdfast.engines.base import Engine, Feed
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import CursorExpired, InvalidInput, NotFound
@@ -22,9 +24,9 @@ from holdfast.library.operations.runs import RUN
 from holdfast.memories.run.records.read import (
     ENDED,
     LOOKS_EVERY,
+    FollowOptions,
     RunProgress,
-    checked_after,
-    event_to_wire,
+    checked_follow,
     look,
 )
 
@@ -154,13 +156,20 @@ _DIGITS = 18
 
 async def follow_run(call: Call) -> LiveAnswer:
     """Stream the events of a run after a number, past and future."""
-    state, run_id, after = call.state, call["run"], checked_after(last_received(call, 0))
-    with state.count_live():
-        first = await call.slow(lambda hf: _first(hf, run_id, after))
+    run_id, query = call["run"], call.query
+    requested: str = query.get("types", "")
+    types = [each for each in requested.split(",") if each] or None
+    rest: bool = query.get("rest", False)
+    options = checked_follow(last_received(call, 0), query.get("wait", 0), types, rest=rest)
+    active = call.state.registry.active(call.visitor.workspace, run_id)
+    if active is not None and not options.types:
+        return live(call, active, options.after)
+    with call.state.count_live():
+        first = await _awaited(call, run_id, options)
 
     async def run(piece: Piece) -> None:
         seen, sent_at = first, monotonic()
-        with state.count_live():
+        with call.state.count_live():
             await piece(STILL_HERE)
             while True:
                 message = _messages(run_id, seen)
@@ -172,19 +181,52 @@ async def follow_run(call: Call) -> LiveAnswer:
                 if seen.over:
                     return
                 await asyncio.sleep(LOOKS_EVERY)
-                last = seen.after
+                further = replace(options, after=seen.after)
                 try:
-                    seen = await call.slow(lambda hf: look(hf.runs.context, run_id, last))  # noqa: B023 - it is awaited here
+                    seen = await call.slow(partial(_look, run_id, further))
                 except NotFound:
                     return
 
     return LiveAnswer(run=run)
 
 
-def _first(hf: Holdfast, run_id: str, after: int) -> RunProgress:
+async def _awaited(call: Call, run_id: str, options: FollowOptions) -> RunProgress:
+    """Return the progress of the run once it is there; NotFound after the time to wait."""
+    deadline = monotonic() + options.wait
+    while True:
+        try:
+            return await call.slow(partial(_first, run_id, options))
+        except NotFound:
+            if monotonic() >= deadline:
+                raise
+        await asyncio.sleep(LOOKS_EVERY)
+
+
+def _look(run_id: str, options: FollowOptions, hf: Holdfast) -> RunProgress:
+    return look(hf.runs.context, run_id, options)
+
+
+def _first(run_id: str, options: FollowOptions, hf: Holdfast) -> RunProgress:
     """Return the current progress, with the pending events of this process."""
     hf.run_attachments.flush()
-    return look(hf.runs.context, run_id, after)
+    return look(hf.runs.context, run_id, options)
+
+
+def live(call: Call, active: ActiveRun, after: int) -> LiveAnswer:
+    """Stream the events of a run of this server after a number, deltas too."""
+
+    async def send(piece: Piece) -> None:
+        with call.state.count_live():
+            async for event in followed(active, after, BEAT):
+                await piece(STILL_HERE if event is None else lines(str(event[0]), *event[1:]))
+            if active.run is not None:
+                await piece(_end(active.run.id, active.run.status))
+
+    return LiveAnswer(run=send)
+
+
+def _end(run_id: str, status: str) -> bytes:
+    return lines("", ENDED, msgspec.json.encode({"run_id": run_id, "status": status}))
 
 
 def last_received(call: Call, none: int) -> int:
@@ -199,11 +241,11 @@ def last_received(call: Call, none: int) -> int:
 
 def _messages(run_id: str, seen: RunProgress) -> bytes:
     """Return *seen* as messages of a stream, with the end if the run is over."""
-    message = [lines(str(each.seq), each.type, event_to_wire(run_id, each)) for each in seen.events]
+    message = [
+        lines(str(each.seq), each.type, msgspec.json.encode(each.to_dict())) for each in seen.events
+    ]
     if seen.over:
-        message.append(
-            lines("", ENDED, msgspec.json.encode({"run_id": run_id, "state": seen.state}))
-        )
+        message.append(_end(run_id, seen.status))
     return b"".join(message)
 
 
@@ -222,6 +264,6 @@ ROUTES = (
         "read",
         follow_run,
         "Follow what happens in a run, as server-sent events.",
-        query=(integer("after"),),
+        query=(integer("after"), number("wait"), text("types"), flag("rest")),
     ),
 )

@@ -9,7 +9,9 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from holdfast.ground.events import Event
 from holdfast.ground.json_values import JSON
+from holdfast.memories.run.listeners import RunMemoryEvent, notice_of
 
 RUN_TYPES: Final = (
     "run.queued",
@@ -152,6 +154,9 @@ REASONS: Final[dict[str, Ending]] = {
 LIVE: Final = frozenset(("text.delta", "reasoning.delta"))
 """The types that are not stored."""
 
+GAP: Final = "gap"
+"""The type of the event with the number of events that are no longer stored, as `missed`."""
+
 NO_DATA: Final[dict[str, JSON]] = {}
 
 
@@ -176,3 +181,39 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     def to_dict(self) -> dict[str, Any]:
         """Return the event as a JSON object."""
         return asdict(self)
+
+
+MEMORY_NOTICES: Final = {
+    "run.entry_written": "memory.written",
+    "run.entry_deleted": "memory.deleted",
+    "run.entries_cleared": "memory.cleared",
+    "run.entry_read": "memory.read",
+    "run.entry_refused": "memory.refused",
+    "run.restored": "memory.restored",
+}
+"""The type in a run of each event of run memory, by its name there and on the bus."""
+
+_NOTICES: Final = {type: name for name, type in MEMORY_NOTICES.items()}
+
+_TEXTS: Final = frozenset(
+    ("text", "input", "content", "value", "delta", "subject", "title", "error", "detail", "result")
+)
+"""Members of an event's data that may be content."""
+
+
+def of_memory(event: RunMemoryEvent, *, seq: int) -> RunEvent:
+    """Return *event* of a run's memory as the event *seq* of the run."""
+    return RunEvent(
+        type=MEMORY_NOTICES[event.type], seq=seq, at=event.at, run_id=event.run_id, data=event.data
+    )
+
+
+def notice_of_event(workspace: str, event: RunEvent) -> Event:
+    """Return *event* as one of a bus, without content: the run and its key are ids."""
+    name = _NOTICES.get(event.type)
+    if name is None:
+        name = event.type if event.type in RUN_TYPES else f"run.{event.type.replace('.', '_')}"
+    named = {"part": event.part, "agent": event.agent, "call_id": event.call_id}
+    facts = {key: each for key, each in event.data.items() if key not in _TEXTS}
+    known = {key: each for key, each in named.items() if each is not None}
+    return notice_of(workspace, event.run_id, name, event.at, {**known, **facts})

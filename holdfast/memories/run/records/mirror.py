@@ -6,19 +6,18 @@ and a failed report is sent again.
 
 import atexit
 import logging
-import secrets
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Final, Protocol
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
-from holdfast.ground.clock import Clock, to_microseconds
 from holdfast.ground.errors import (
     Conflict,
     HoldfastError,
@@ -27,33 +26,26 @@ from holdfast.ground.errors import (
     NotFound,
     NotPermitted,
     Refused,
+    StaleRun,
 )
-from holdfast.ground.events import EventBus
-from holdfast.ground.scope import checked_name
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.event import Ending
+from holdfast.memories.run.records.event import Ending, RunEvent
 from holdfast.memories.run.records.record import (
     EVENTS_MOST,
-    MILLISECOND,
-    Controls,
+    HeldRun,
+    LeaseGrant,
     ReportedEntry,
-    ReportedEvent,
-    RunControl,
+    ReportReceipt,
     RunReport,
-    RunsContext,
     RunStart,
-    checked_ending,
-    checked_metadata,
-    checked_name_of,
     kept_value,
-    this_process,
+    storable,
 )
-from holdfast.memories.run.records.write import begin, take
 
 WAITING_MOST: Final = 10_000
-"""Events that wait to be reported; beyond, the oldest are dropped and counted as missed."""
+"""Events that wait to be reported; beyond, the oldest are dropped, and a reader gets a gap."""
 
 REPORT_BYTES: Final = 900_000
 """Bytes of a report's content, so that the whole report stays below 1 MiB."""
@@ -71,25 +63,46 @@ _log = logging.getLogger(__name__)
 class RunRecorder(Protocol):
     """Storage for records of runs.
 
-    `pause` is the least time between reports, in seconds.
+    `pause` is the least time between reports, in seconds. Recorders of one `scope` renew together.
     """
 
     pause: float
+    scope: str
 
-    def begin(self, opening: RunStart) -> None:
-        """Create the record of a run; a repeat does nothing."""
+    def begin(self, opening: RunStart) -> LeaseGrant:
+        """Acquire a run and create its record; a repeat does nothing."""
         ...
 
-    def take(self, run_id: str, report: RunReport) -> None:
+    def take(self, run_id: str, report: RunReport) -> ReportReceipt:
         """Apply a report to a run's record; a repeat does nothing."""
         ...
 
+    def renew(self, held: Sequence[HeldRun], *, extend: bool = True) -> Mapping[str, str | None]:
+        """Extend the leases of *held*; with *extend* False, only look.
+
+        Return, by holder, why another process wants the end of the run, or None. A holder that is
+        not in it has the run no more.
+        """
+        ...
+
+
+class OwnerSignals(Struct, frozen=True):
+    """What the owner of a run is called with, on another thread.
+
+    `cancel` gets the reason why another process wants its end, `stale` the error once another
+    owner has the run.
+    """
+
+    cancel: Callable[[str], object] | None = None
+    stale: Callable[[StaleRun], object] | None = None
+
 
 class Mirror:
-    """Collects changes of *memory*, and sends reports to the recorder *recorder*.
+    """Collects changes of *memory* and events, and sends reports to the recorder *recorder*.
 
-    `hear` and `end` may be called from any thread; `step` from one at a time. *ring* is called
-    when there is something to report.
+    With a *grant* the run is acquired already, and its events have their numbers; else they are
+    counted from the first on. `hear`, `emit` and `end` may be called from any thread; `step` from
+    one at a time. *ring* is called when there is something to report.
     """
 
     def __init__(
@@ -99,27 +112,29 @@ class Mirror:
         recorder: RunRecorder,
         *,
         ring: Callable[[], None],
+        grant: LeaseGrant | None = None,
+        signals: OwnerSignals = OwnerSignals(),  # noqa: B008 - frozen
     ) -> None:
-        self._memory, self._opening, self._recorder, self._ring = memory, opening, recorder, ring
+        self._memory, self._opening, self.recorder, self._ring = memory, opening, recorder, ring
+        self._signals, self.run_id = signals, opening.run_id
         self._lock = Lock()
         self._changed: dict[str, None] = {}
-        self._whole, self._begun = True, False
-        self._events: deque[ReportedEvent] = deque()
-        self._missed, self._number = 0, 0
+        self._whole, self._grant, self._base = True, grant, 0
+        self._events: deque[RunEvent] = deque()
+        self._number = 0
         self._shown: dict[str, RunEntry] = {}
         self._final: Mapping[str, RunEntry] | None = None
         self._sending: RunReport | None = None
         self._telling: dict[str, RunEntry] = {}
         self._ending: Ending | None = None
+        self._last: RunEvent | None = None
+        self._heeded = False
+        self.stale: StaleRun | None = None
         self.over, self.pause, self.failures = False, recorder.pause, 0
 
-    def hear(self, event: ReportedEvent) -> None:
-        """Queue *event* and its entry for the next report."""
+    def hear(self, event: RunMemoryEvent) -> None:
+        """Note the entry that *event* is about for the next report."""
         with self._lock:
-            if len(self._events) == WAITING_MOST:
-                self._events.popleft()
-                self._missed += 1
-            self._events.append(event)
             key = event.data.get("key")
             if event.type in {"run.entries_cleared", "run.restored"}:
                 self._whole = True
@@ -129,22 +144,58 @@ class Mirror:
                 self._changed[key] = None
         self._ring()
 
-    def end(self, state: Ending) -> None:
-        """Report that the run is over, after all pending changes; the first *state* stays.
+    def emit(self, event: RunEvent) -> None:
+        """Queue *event* for the next report; of too many the oldest are dropped."""
+        stored = storable(event)
+        with self._lock:
+            if len(self._events) == WAITING_MOST:
+                self._events.popleft()
+            self._events.append(stored)
+        self._ring()
 
-        Later writes are not reported.
+    def end(self, status: Ending, event: RunEvent | None = None) -> None:
+        """Report that the run is over, after all pending changes; the first *status* stays.
+
+        *event* tells the end. Later writes are not reported.
         """
         held = self._all()
         with self._lock:
             if self._ending is None:
-                self._ending, self._final, self._whole = state, held, True
+                self._ending, self._final, self._whole = status, held, True
+                self._last = None if event is None else storable(event)
         self._ring()
+
+    @property
+    def held(self) -> HeldRun | None:
+        """The run, while its owner has a lease on it."""
+        if self.over or self._grant is None:
+            return None
+        return HeldRun(
+            run_id=self._opening.run_id,
+            holder=self._opening.holder,
+            fence=self._grant.fence,
+            number=self._number,
+        )
+
+    def heed(self, cancel: str | None) -> None:
+        """Pass on that another process wants the end of the run, once."""
+        if cancel is not None and not self._heeded and self._signals.cancel is not None:
+            self._heeded = True
+            self._signals.cancel(cancel)
+
+    def supersede(self, error: StaleRun) -> None:
+        """Stop reporting: another owner has the run."""
+        if not self.over:
+            self.over, self.stale = True, error
+            _log.warning("the run %s has another owner", self._opening.run_id)
+            if self._signals.stale is not None:
+                self._signals.stale(error)
 
     @property
     def waits(self) -> bool:
         """Whether there is something to report."""
         return not self.over and bool(
-            not self._begun
+            self._grant is None
             or self._sending
             or self._changed
             or self._whole
@@ -153,12 +204,14 @@ class Mirror:
         )
 
     def step(self) -> None:
-        """Send one report, or a heartbeat. Raise none of our errors.
+        """Send one report. Raise none of our errors.
 
         If the recorder refuses the report, reporting ends; after another error it is retried later.
         """
         try:
             self._step()
+        except StaleRun as error:
+            self.supersede(error)
         except _REFUSALS as error:
             self.over = True
             _log.warning(
@@ -171,44 +224,48 @@ class Mirror:
                 "the run %s waits to be reported: %s", self._opening.run_id, type(error).__name__
             )
         else:
-            self.pause, self.failures = self._recorder.pause, 0
+            self.pause, self.failures = self.recorder.pause, 0
 
     def _step(self) -> None:
         run_id = self._opening.run_id
-        if not self._begun:
-            self._recorder.begin(self._opening)
-            self._begun = True
+        if self._grant is None:
+            self._grant = self.recorder.begin(self._opening)
+            self._base = self._grant.seq
             return
-        report = self._sending = self._sending or self._collected()
-        self._recorder.take(run_id, report)
+        report = self._sending = self._sending or self._collected(self._grant.fence)
+        self.heed(self.recorder.take(run_id, report).cancel)
         self._sending, self._number = None, report.number
         self._shown = {
             key: held for key, held in self._shown.items() if key not in report.deleted
         } | self._telling
         self.over = report.ended is not None
 
-    def _collected(self) -> RunReport:
+    def _collected(self, fence: int) -> RunReport:
         """Return the next report, with as much as fits."""
         room = _Room(REPORT_BYTES)
         with self._lock:
             changed, self._changed = self._changed, {}
             whole, self._whole = self._whole, False
             events = self._taken_events(room)
-            missed, self._missed = self._missed, 0
         held = self._all() if whole else self._final
         keys = self._differing(held, changed) if whole and held is not None else list(changed)
         get = self._memory.get if held is None else held.get
         there = [(key, get(key)) for key in keys]
         entries = self._taken_entries([entry for _, entry in there if entry is not None], room)
         left = [key for key, entry in there if entry is not None and key not in self._telling]
+        ended = self._ended(left)
+        if ended is not None and self._last is not None:
+            # A full report leaves no room for the event of the end.
+            full = len(events) == EVENTS_MOST
+            ended, events = (None, events) if full else (ended, (*events, self._last))
         return RunReport(
             holder=self._opening.holder,
             number=self._number + 1,
+            fence=fence,
             events=events,
             entries=entries,
             deleted=tuple(key for key, entry in there if entry is None and key in self._shown),
-            missed=missed,
-            ended=self._ended(left),
+            ended=ended,
         )
 
     def _all(self) -> Mapping[str, RunEntry]:
@@ -241,12 +298,13 @@ class Mirror:
             self._telling[entry.key] = entry
         return tuple(taken)
 
-    def _taken_events(self, room: "_Room") -> tuple[ReportedEvent, ...]:
-        taken: list[ReportedEvent] = []
+    def _taken_events(self, room: "_Room") -> tuple[RunEvent, ...]:
+        taken: list[RunEvent] = []
         while self._events and len(taken) < EVENTS_MOST:
             if not room.takes(self._events[0], first=not taken):
                 break
-            taken.append(self._events.popleft())
+            event = self._events.popleft()
+            taken.append(replace(event, seq=event.seq + self._base) if self._base else event)
         return tuple(taken)
 
     def _ended(self, left: Iterable[str]) -> Ending | None:
@@ -263,7 +321,7 @@ class _Room:
     def __init__(self, size: int) -> None:
         self._left = size
 
-    def takes(self, thing: ReportedEntry | ReportedEvent, *, first: bool) -> bool:
+    def takes(self, thing: ReportedEntry | RunEvent, *, first: bool) -> bool:
         """Check whether *thing* fits; the *first* of its kind always does."""
         self._left -= len(_encode(thing))
         return first or self._left >= 0
@@ -276,7 +334,10 @@ def reported(held: RunEntry) -> ReportedEntry:
 
 
 BEAT: Final = 15.0
-"""Seconds without a report after which a heartbeat is sent."""
+"""Seconds between two renewals of the leases of all runs."""
+
+CANCEL_EVERY: Final = 3.0
+"""Seconds between two looks for cancellations by other processes, which take 5 s at most."""
 
 LAST_WORDS: Final = 5.0
 """Seconds that closing waits for pending reports."""
@@ -293,9 +354,9 @@ class _Turn:
         self.mirror, self.last_step = mirror, -BEAT
 
     def due(self, *, hurried: bool) -> float:
-        """Return the time of its next step, on the monotonic clock."""
+        """Return the time of its next step, on the monotonic clock; infinite without one."""
         if not self.mirror.waits:
-            return self.last_step + BEAT
+            return math.inf
         return self.last_step + (0.0 if hurried and not self.mirror.failures else self.mirror.pause)
 
 
@@ -313,6 +374,7 @@ class Mirroring:
         self._changed = threading.Condition()
         self._rung, self._urgent = threading.Event(), threading.Event()
         self._hurried = 0
+        self._renewed = self._looked = now()
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -335,6 +397,22 @@ class Mirroring:
                 )
                 self._thread.start()
         self.ring()
+
+    def finish(self, mirror: Mirror, timeout: float = LAST_WORDS) -> bool:
+        """Wait until the end of *mirror* is reported; return whether it is.
+
+        False after *timeout* seconds, and at once if the recorder cannot be reached.
+        """
+        with self._changed:
+            self._hurried += 1
+            self._wake()
+            try:
+                self._changed.wait_for(
+                    lambda: mirror.over or mirror.failures or self._thread is None, timeout
+                )
+            finally:
+                self._hurried -= 1
+        return mirror.over and mirror.stale is None
 
     def flush(self, timeout: float = LAST_WORDS) -> bool:
         """Wait until all changes so far are reported; return whether they are.
@@ -396,10 +474,29 @@ class Mirroring:
                 if turn.due(hurried=hurried) <= self._now():
                     turn.mirror.step()
                     turn.last_step = self._now()
+            self._keep([turn.mirror for turn in turns])
             with self._changed:
                 self._changed.notify_all()
             if not any(turn.mirror.over for turn in turns):
-                self._rest(min(turn.due(hurried=hurried) for turn in turns) - self._now())
+                due = (turn.due(hurried=hurried) for turn in turns)
+                self._rest(min(*due, self._looked + CANCEL_EVERY) - self._now())
+
+    def _keep(self, mirrors: Iterable[Mirror]) -> None:
+        """Renew the leases of *mirrors*, or look whether their runs are to be cancelled."""
+        now = self._now()
+        extend = now >= self._renewed + BEAT
+        if not extend and now < self._looked + CANCEL_EVERY:
+            return
+        self._looked = now
+        if extend:
+            self._renewed = now
+        scopes: dict[str, list[Mirror]] = {}
+        for mirror in mirrors:
+            if mirror.held is not None:
+                scopes.setdefault(mirror.recorder.scope, []).append(mirror)
+        for together in scopes.values():
+            if not _kept(together, extend=extend) and extend:
+                self._renewed = now - BEAT
 
     def _leave(self) -> None:
         """Unregister this thread: the next attached run starts another."""
@@ -421,115 +518,19 @@ class Mirroring:
             self._urgent.wait(min(seconds, LOOKS_EVERY))
 
 
-class Shown(Struct, frozen=True, kw_only=True):
-    """Where a run is recorded: workspace, recorder, and an event bus if there is one."""
-
-    workspace: str
-    recorder: RunRecorder
-    bus: EventBus | None = None
-
-
-class Attachments:
-    """The runs of this process that are attached through one handle and its copies.
-
-    With *strict* their recorder limits the rate of reports.
-    """
-
-    def __init__(self, *, strict: bool = False) -> None:
-        self.controls = Controls()
-        self.mirroring = Mirroring(strict=strict)
-
-    def flush(self) -> None:
-        """Report all changes so far, if the recorder can be reached."""
-        self.mirroring.flush()
-
-    def close(self) -> None:
-        """Report pending changes, and stop."""
-        self.mirroring.close()
-
-
-class InEngine:
-    """Recorder in *context*'s own database."""
-
-    pause = PAUSE
-
-    def __init__(self, context: RunsContext) -> None:
-        self._caller = context
-
-    def begin(self, opening: RunStart) -> None:
-        """Create the record of a run; a repeat does nothing."""
-        begin(self._caller, opening)
-
-    def take(self, run_id: str, report: RunReport) -> None:
-        """Apply a report to a run's record; a repeat does nothing."""
-        take(self._caller, run_id, report)
-
-
-class Attached:
-    """A run while it is recorded.
-
-    Call it to end the run, as `completed` or as the given state.
-    """
-
-    def __init__(self, ends: Callable[[Ending], None]) -> None:
-        self._ends = ends
-
-    def __call__(self, state: Ending = "completed") -> None:
-        """Mark the run ended, and store its last snapshot; a repeat does nothing."""
-        self._ends(checked_ending(state))
-
-
-def opening_of(
-    memory: RunMemory, *, name: str, agent: str | None, metadata: object, clock: Clock
-) -> RunStart:
-    """Return the start of the record of *memory*'s run.
-
-    Raise `InvalidInput` for a wrong argument.
-    """
-    if not isinstance(memory, RunMemory):  # pyright: ignore[reportUnnecessaryIsInstance] - what a caller gave
-        raise InvalidInput("memory", "must be a RunMemory", given=type(memory).__name__)
-    return RunStart(
-        run_id=checked_name("run_id", memory.run_id),
-        holder=secrets.token_hex(12),
-        name=checked_name_of("name", name),
-        agent=None if agent is None else checked_name_of("agent", agent),
-        metadata=checked_metadata(metadata or {}),
-        place=this_process(),
-        started_at=to_microseconds(clock.now()) // MILLISECOND,
-    )
-
-
-def attach(
-    attachments: Attachments,
-    memory: RunMemory,
-    opening: RunStart,
-    shown: Shown,
-    control: RunControl | None,
-) -> Attached:
-    """Report the run of *memory* from now on; register its *control*."""
-    mirror = Mirror(memory, opening, shown.recorder, ring=attachments.mirroring.ring)
-    bus = shown.bus
-
-    def hear(event: RunMemoryEvent) -> None:
-        mirror.hear(ReportedEvent(type=event.type, at=event.at, data=event.data))
-        if bus is not None and bus.heard:
-            bus.publish(event.notice(shown.workspace))
-
-    release = _nothing
-    if control is not None:
-        release = attachments.controls.hold(
-            shown.workspace, opening.run_id, control, holder=opening.holder
-        )
-    unsubscribe = memory.on_event(hear)
-    attachments.mirroring.add(mirror)
-
-    def ends(state: Ending) -> None:
-        unsubscribe()
-        release()
-        mirror.end(state)
-
-    return Attached(ends)
-
-
-def _nothing() -> None:
-    """Do nothing: the run has no control to release."""
+def _kept(mirrors: Sequence[Mirror], *, extend: bool) -> bool:
+    """Renew or look at the runs of *mirrors*; return False if the recorder is not reached."""
+    held = {mirror: run for mirror in mirrors if (run := mirror.held) is not None}
+    if not held:
+        return True
+    try:
+        signs = mirrors[0].recorder.renew(list(held.values()), extend=extend)
+    except HoldfastError as error:
+        _log.debug("the leases of runs are not renewed: %s", type(error).__name__)
+        return False
+    for mirror, run in held.items():
+        if run.holder in signs:
+            mirror.heed(signs[run.holder])
+        elif not mirror.over:
+            mirror.supersede(StaleRun("superseded", token=run.fence, live_token=None))
+    return True

@@ -3,21 +3,22 @@
 Entries are returned as JSON, in process and through a server, and converted to records.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from datetime import datetime
 from threading import Event as Ring
+from time import monotonic
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict, astuple, replace
 
 from holdfast.engines.base import Engine, Reader
-from holdfast.ground.clock import from_microseconds, to_microseconds
+from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import EngineFault, InvalidInput, NotFound
 from holdfast.ground.json_values import JSON, decode
 from holdfast.ground.pages import Key, Page, digest, no_cursor, read_cursor, write_cursor
-from holdfast.ground.validation import check_limit, check_whole
+from holdfast.ground.validation import check_limit, check_one_of, check_whole, is_number
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import (
     EntryFilter,
@@ -37,36 +38,19 @@ from holdfast.memories.run.model_view import (
     list_page,
     read_entry,
 )
-from holdfast.memories.run.records.record import (
-    LOST_AFTER,
-    MILLISECOND,
-    RunRow,
-    RunsContext,
-    RunState,
-    Value,
-    WatchedRun,
-    checked_state,
-)
+from holdfast.memories.run.records.event import GAP, TYPES, RunEvent
+from holdfast.memories.run.records.lease import lose_seen
+from holdfast.memories.run.records.record import MILLISECOND, RunRow, RunsContext, Value
+from holdfast.memories.run.records.run import Run, RunFilter, RunStatus
 from holdfast.memories.run.records.write import PACKAGE, missing, statements
 
 LIST: Final = "runs"
+MOST_LISTED: Final = 1_000
 END_OF_TIME: Final = 2**62
 """Later than every instant in microseconds."""
 
 _texts: Final = msgspec.json.Decoder(dict[str, str | None])
 _data: Final = msgspec.json.Decoder(dict[str, Any])
-
-
-class RecordedRunEvent(Struct, frozen=True, kw_only=True):
-    """An event in a run, without values.
-
-    `seq` rises within the run, `at` is in milliseconds since 1970.
-    """
-
-    seq: int
-    type: str
-    at: int
-    data: dict[str, JSON]
 
 
 class _EntryRow(Struct, frozen=True, kw_only=True):
@@ -109,45 +93,61 @@ class EventRow(Struct, frozen=True, kw_only=True):
     seq: int
     type: str
     at: int
+    part: str | None
+    agent: str | None
+    call_id: str | None
     data: str
 
-    def event(self) -> RecordedRunEvent:
-        """Convert the row to an event."""
-        at = self.at // MILLISECOND
-        return RecordedRunEvent(seq=self.seq, type=self.type, at=at, data=_data.decode(self.data))
+    def event(self, run: RunRow) -> RunEvent:
+        """Convert the row to an event of *run*."""
+        return RunEvent(
+            type=self.type,
+            seq=self.seq,
+            at=self.at // MILLISECOND,
+            run_id=run.id,
+            thread_id=run.thread_id,
+            network=run.name if run.kind == "network" else None,
+            part=self.part,
+            agent=self.agent,
+            call_id=self.call_id,
+            data=_data.decode(self.data),
+        )
 
 
 def list_runs(
-    context: RunsContext, *, state: RunState | None, limit: int | None, page: str | None
-) -> Page[WatchedRun]:
-    """Return the runs of *state*, or all, the latest start first."""
-    wanted, rows, now = checked_state(state), check_limit(limit), context.now()
-    stamp = digest(context.workspace, wanted)
+    context: RunsContext, among: RunFilter, limit: int | None, page: str | None
+) -> Page[Run]:
+    """Return a page of the runs that pass *among*, the latest start first."""
+    rows, now = check_limit(limit, most=MOST_LISTED), context.now()
+    stamp = digest(context.workspace, *astuple(among))
     before, before_id = (END_OF_TIME, "")
     if page is not None:
         before, before_id = _place_in(read_cursor(LIST, stamp, page)[0])
-    alive = now - LOST_AFTER
-    seen_from, seen_until = {"running": (alive, END_OF_TIME), "lost": (0, alive)}.get(
-        wanted or "", (0, END_OF_TIME)
-    )
-    found = context.engine.all(
-        RunRow,
-        statements(context).list_runs,
-        every=int(wanted is None),
-        state="running" if wanted == "lost" else wanted or "",
-        seen_from=seen_from,
-        seen_until=seen_until,
-        before=before,
-        before_id=before_id,
-        rows=rows + 1,
-    )
+    sql = statements(context)
+    params = {"now": now, "before": before, "before_id": before_id, "rows": rows + 1}
+    params |= among.params()
+    if among.thread is not None:
+        found = context.engine.all(RunRow, sql.list_runs_of_thread, thread=among.thread, **params)
+    elif among.parent is not None:
+        found = context.engine.all(RunRow, sql.list_runs_of_parent, **params)
+    else:
+        del params["parent"]
+        found = context.engine.all(RunRow, sql.list_runs, **params)
+    lose_seen(context, found)
     shown = found[:rows]
     last: Key | None = [shown[-1].started_at, shown[-1].id] if len(found) > rows else None
     return Page(
         [row.record(now) for row in shown],
         None if last is None else write_cursor(LIST, stamp, last),
-        more=lambda page: list_runs(context, state=state, limit=limit, page=page),
+        more=lambda page: list_runs(context, among, limit, page),
     )
+
+
+def retrieve_run(context: RunsContext, run_id: str) -> Run:
+    """Return the run *run_id*; raise `NotFound` if there is none."""
+    row = run_row(context, run_id)
+    lose_seen(context, [row])
+    return row.record(context.now())
 
 
 def run_row(context: RunsContext, run_id: str) -> RunRow:
@@ -203,48 +203,21 @@ Wire = dict[str, Any]
 T = TypeVar("T")
 
 
-def run_to_wire(record: WatchedRun) -> Wire:
-    """Return *record* as the JSON object of the wire."""
-    members = {name: getattr(record, name) for name in record.__struct_fields__}
-    ended_at = record.ended_at
-    return members | {
-        "started_at": _instant(record.started_at),
-        "ended_at": None if ended_at is None else _instant(ended_at),
-    }
-
-
-def run_from_wire(wire: Wire) -> WatchedRun:
+def run_from_wire(wire: Wire) -> Run:
     """Convert *wire* to a run."""
-    return _read(lambda: msgspec.convert(wire, WatchedRun))
+    return _read(lambda: Run.from_dict(wire))
 
 
-def event_from_wire(seq: int, type: str, data: str) -> RecordedRunEvent:
-    """Convert an event from a live route."""
-
-    def made() -> RecordedRunEvent:
-        members = msgspec.json.decode(data, type=dict[str, Any])
-        at = to_microseconds(datetime.fromisoformat(members.pop("at"))) // MILLISECOND
-        members.pop("run_id", None)
-        return RecordedRunEvent(seq=seq, type=type, at=at, data=members)
-
-    return _read(made)
-
-
-def event_to_wire(run_id: str, event: RecordedRunEvent) -> bytes:
-    """Encode the data of *event* for a live route, without its number and type."""
-    at = _instant(from_microseconds(event.at * MILLISECOND))
-    return msgspec.json.encode({"run_id": run_id, "at": at, **event.data})
+def event_from_wire(data: bytes | str) -> RunEvent:
+    """Convert an event of a live route."""
+    return _read(lambda: msgspec.json.decode(data, type=RunEvent))
 
 
 def _read(make: Callable[[], T]) -> T:
     try:
         return make()
-    except (msgspec.DecodeError, msgspec.ValidationError, KeyError, ValueError) as error:
+    except (msgspec.DecodeError, InvalidInput, KeyError, ValueError) as error:
         raise EngineFault(f"The server's answer is of another shape: {error}.") from error
-
-
-def _instant(instant: datetime) -> str:
-    return instant.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 Told = dict[str, JSON]
@@ -387,11 +360,8 @@ def _milliseconds(text: str) -> int:
     return to_microseconds(datetime.fromisoformat(text)) // MILLISECOND
 
 
-GAP = "gap"
-"""Type of the event with the number of events that are no longer stored."""
-
 ENDED = "ended"
-"""Type of the last event of a live route, with the run's state."""
+"""Type of the last event of a live route, with the run's status."""
 
 AT_ONCE = 1_000
 """Largest number of events of one read."""
@@ -399,56 +369,115 @@ AT_ONCE = 1_000
 LOOKS_EVERY = 0.25
 """Seconds between two reads for reports of other processes."""
 
+WAIT_MOST = 300.0
+"""Seconds to wait for a run that is not there yet, at most."""
 
-class RunProgress(Struct, frozen=True, kw_only=True):
-    """The result of one read: events, the number to continue from, the run's state.
 
-    `over` is true if nothing follows: the run is not running, and all its events were returned.
+class FollowOptions(Struct, frozen=True, kw_only=True):
+    """What to follow: the events after a number, of some types or all, and until when.
+
+    *wait* is how many seconds to wait for the run. With *rest* the end is also that it waits or is
+    lost.
     """
 
-    events: list[RecordedRunEvent]
+    after: int = 0
+    wait: float = 0.0
+    types: frozenset[str] = frozenset()
+    rest: bool = False
+
+
+class RunProgress(Struct, frozen=True, kw_only=True):
+    """The result of one read: events, the number to continue from, the run's status.
+
+    `over` is true if nothing follows: the run has ended or rests, and all its events were returned.
+    """
+
+    events: list[RunEvent]
     after: int
-    state: RunState
+    status: RunStatus
     over: bool
 
 
-def look(context: RunsContext, run_id: str, after: int) -> RunProgress:
-    """Return the events after the number *after*; raise `NotFound` without the run.
+def look(context: RunsContext, run_id: str, options: FollowOptions) -> RunProgress:
+    """Return the events after a number; raise `NotFound` without the run.
 
     A `gap` stands in place of events that are no longer stored, with their number as `missed`.
     """
-    now = context.now()
+    now, after = context.now(), options.after
 
-    def work(reader: Reader) -> RunProgress:
+    def work(reader: Reader) -> tuple[RunRow, list[RunEvent]]:
         sql = statements(context)
         run = reader.first(RunRow, sql.get_run, run=run_id)
         if run is None:
             raise missing(run_id)
         rows = reader.all(EventRow, sql.events_after, run=run_id, after=after, rows=AT_ONCE)
-        events = [row.event() for row in rows]
-        # A full read may have more after it; a run that was started again may have fewer events.
-        last = run.seq if len(rows) < AT_ONCE else events[-1].seq
-        state = run.state_at(now)
-        return RunProgress(
-            events=list(_with_gaps(events, after, last, run.seen_at // 1_000)),
-            after=max(after, last),
-            state=state,
-            over=state != "running" and last >= run.seq,
-        )
+        return run, [row.event(run) for row in rows]
 
-    return context.engine.read(work)
+    run, events = context.engine.read(work)
+    if run.lapsed_at(now):
+        lose_seen(context, [run])
+    # A full read may have more after it.
+    last = max(after, run.seq if len(events) < AT_ONCE else events[-1].seq)
+    whole = list(_with_gaps(events, after, last, run))
+    rests = run.ended or (options.rest and run.status in {"waiting", "lost"})
+    return RunProgress(
+        events=[each for each in whole if _is_wanted(each, options.types)],
+        after=last,
+        status=run.status_at(now),
+        over=rests and run.rests_at(now) and last >= run.seq,
+    )
 
 
-def follow(context: RunsContext, run_id: str, after: int) -> Generator[RecordedRunEvent]:
-    """Yield each event after the number *after* as it happens, until the run is over."""
+def _is_wanted(event: RunEvent, types: frozenset[str]) -> bool:
+    return not types or event.type in types or event.type == GAP
+
+
+def follow(context: RunsContext, run_id: str, options: FollowOptions) -> Generator[RunEvent]:
+    """Yield each event after a number as it happens, until the run is over."""
     rest = Ring()
     while True:
-        seen = look(context, run_id, after)
+        seen = look(context, run_id, options)
         yield from seen.events
-        after = seen.after
+        options = replace(options, after=seen.after)
         if seen.over:
             return
         rest.wait(LOOKS_EVERY)
+
+
+def await_run(context: RunsContext, run_id: str, seconds: float) -> None:
+    """Return once there is the run *run_id*; raise `NotFound` after *seconds* without it."""
+    rest, deadline = Ring(), monotonic() + seconds
+    while True:
+        try:
+            run_row(context, run_id)
+        except NotFound:
+            left = deadline - monotonic()
+            if left <= 0:
+                raise
+            rest.wait(min(left, LOOKS_EVERY))
+        else:
+            return
+
+
+def checked_follow(
+    after: object, wait: object = 0, types: object = None, *, rest: bool = False
+) -> FollowOptions:
+    """Return what to follow; raise `InvalidInput` for a wrong number or type."""
+    if not is_number(wait) or not 0 <= wait <= WAIT_MOST:
+        raise InvalidInput("wait", "must be 0 to 300 seconds", limit=int(WAIT_MOST), given=wait)
+    return FollowOptions(
+        after=checked_after(after), wait=float(wait), types=checked_types(types), rest=rest
+    )
+
+
+def checked_types(given: object) -> frozenset[str]:
+    """Return the types of events *given*, one or several; InvalidInput for an unknown one."""
+    if given is None:
+        return frozenset()
+    several = [given] if isinstance(given, str) else list(cast("Iterable[object]", given))
+    return frozenset(
+        str(check_one_of("types", each, TYPES, "must be types of events")) for each in several
+    )
 
 
 def checked_after(given: object) -> int:
@@ -457,20 +486,19 @@ def checked_after(given: object) -> int:
     return check_whole("after", given, reason, most=2**62 - 1)
 
 
-def _with_gaps(
-    events: list[RecordedRunEvent], after: int, last: int, now: int
-) -> Generator[RecordedRunEvent]:
+def _with_gaps(events: list[RunEvent], after: int, last: int, run: RunRow) -> Generator[RunEvent]:
     for event in events:
         if event.seq > after + 1:
-            yield _gap(after, event.seq - 1, event.at)
+            yield _gap(after, event.seq - 1, event.at, run)
         yield event
         after = event.seq
     if last > after:
-        yield _gap(after, last, now)
+        yield _gap(after, last, run.seen_at // MILLISECOND, run)
 
 
-def _gap(after: int, last: int, at: int) -> RecordedRunEvent:
-    return RecordedRunEvent(seq=last, type=GAP, at=at, data={"missed": last - after})
+def _gap(after: int, last: int, at: int, run: RunRow) -> RunEvent:
+    data = {"missed": last - after}
+    return RunEvent(type=GAP, seq=last, at=at, run_id=run.id, thread_id=run.thread_id, data=data)
 
 
 class _RunsSize(Struct, frozen=True, kw_only=True):
@@ -485,4 +513,4 @@ def gauges(engine: Engine, now: int) -> dict[str, float]:
     *now* is in microseconds since 1970.
     """
     sql = engine.queries(PACKAGE)
-    return asdict(engine.one(_RunsSize, sql.held, lost_before=now - LOST_AFTER))
+    return asdict(engine.one(_RunsSize, sql.held, now=now))

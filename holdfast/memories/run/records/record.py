@@ -1,9 +1,8 @@
-"""The record of a run: its reports and its control."""
+"""The stored record of a run: its row, its lease, its reports and its control."""
 
 import os
 import socket
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable
 from functools import cache
 from threading import Lock
 from typing import Any, Final, Literal, Protocol, cast, get_args
@@ -11,6 +10,7 @@ from weakref import WeakSet
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.engines.base import Engine
 from holdfast.ground.clock import (
@@ -31,7 +31,21 @@ from holdfast.memories.run.entry import (
     checked_title,
     checked_version,
 )
-from holdfast.memories.run.records.event import Ending
+from holdfast.memories.run.records.event import ENDS, GAP, LIVE, TYPES, Ending, RunEvent
+from holdfast.memories.run.records.run import (
+    ENDINGS,
+    KINDS,
+    NO_METADATA,
+    Run,
+    RunKind,
+    RunStatus,
+    checked_ending,
+    checked_metadata,
+    checked_run_id_or_none,
+    checked_run_name_or_none,
+)
+from holdfast.memories.state.message import NO_EXTRAS
+from holdfast.memories.state.result import NO_USAGE, Usage
 
 
 class RunsContext(Struct, frozen=True, kw_only=True):
@@ -132,45 +146,43 @@ def this_process() -> str:
     return f"{_host()}:{os.getpid()}"
 
 
-RunState = Literal["running", "completed", "failed", "cancelled", "lost"]
-"""State of a run; `lost`: no heartbeat for LOST_AFTER, and no end was reported."""
-
-LOST_AFTER: Final = 60_000_000
-"""Microseconds without a heartbeat after which a run counts as lost."""
-
 NAME_MOST: Final = 256
-"""Characters of a run's or an agent's name."""
+"""Characters of the name of a run that is attached, and of its agent."""
 
-METADATA_MOST: Final = 16
-"""Pairs of metadata; as those of a store they have at most 64 and 512 characters."""
+LEASE: Final = 60_000_000
+"""Microseconds for which an owner has a run from its last renewal on; then the run is lost."""
+
+TakeOver = Literal["expired", "never", "always"]
+"""When an owner takes a run from another: once its lease has expired, never, or always."""
 
 _metadata = msgspec.json.Decoder(dict[str, str])
-
-
-class WatchedRun(Struct, frozen=True, kw_only=True):
-    """The public record of a run; `entries` and `bytes` are the size of its memory."""
-
-    id: str
-    name: str
-    agent: str | None
-    state: RunState
-    entries: int
-    bytes: int
-    started_at: datetime
-    ended_at: datetime | None
-    metadata: dict[str, str]
+_json: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class RunRow(Struct, frozen=True, kw_only=True):
     """A run as it is stored."""
 
     id: str
+    kind: str
     name: str
+    definition: str | None
     agent: str | None
+    status: str
+    reason: str | None
+    detail: str | None
+    error: str | None
     metadata: str
-    state: str
-    holder: str
-    place: str
+    thread_id: str | None
+    parent_id: str | None
+    queue: str | None
+    priority: int | None
+    fence: int
+    holder: str | None
+    place: str | None
+    lease_until: int | None
+    cancel_wanted: str | None
+    usage: str | None
+    extras: str | None
     batch: int
     seq: int
     entries: int
@@ -179,59 +191,64 @@ class RunRow(Struct, frozen=True, kw_only=True):
     seen_at: int
     ended_at: int | None
 
-    def state_at(self, now: int) -> RunState:
-        """Return the state of the run at *now*, in microseconds since 1970."""
-        lost = self.state == "running" and self.seen_at < now - LOST_AFTER
-        return "lost" if lost else cast("RunState", self.state)
+    def status_at(self, now: int) -> RunStatus:
+        """Return the status of the run at *now*, in microseconds since 1970."""
+        return "lost" if self.lapsed_at(now) else cast("RunStatus", self.status)
 
-    def record(self, now: int) -> WatchedRun:
+    def lapsed_at(self, now: int) -> bool:
+        """Return whether its owner's lease has run out at *now*, and nothing says so yet."""
+        until = self.lease_until
+        return self.status == "running" and until is not None and until < now
+
+    def live_at(self, now: int) -> bool:
+        """Return whether an owner has it at *now*."""
+        return self.status == "running" and self.lease_until is not None and self.lease_until >= now
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is over."""
+        return self.status in ENDINGS
+
+    def rests_at(self, now: int) -> bool:
+        """Return whether nothing follows at *now* before another owner takes the run.
+
+        The owner of a run that is over may still report its last events.
+        """
+        owned = self.lease_until is not None and self.lease_until >= now
+        return self.status != "queued" and not owned
+
+    def record(self, now: int) -> Run:
         """Return the public record at *now*."""
-        return WatchedRun(
+        return Run(
             id=self.id,
+            kind=cast("RunKind", self.kind),
             name=self.name,
+            definition=self.definition,
             agent=self.agent,
-            state=self.state_at(now),
+            status=self.status_at(now),
+            reason=self.reason,
+            detail=self.detail,
+            error=None if self.error is None else _json.decode(self.error),
+            thread_id=self.thread_id,
+            parent_id=self.parent_id,
+            queue=self.queue,
+            priority=self.priority,
+            metadata=_metadata.decode(self.metadata),
+            started_at=from_microseconds(self.started_at),
+            seen_at=from_microseconds(self.seen_at),
+            ended_at=from_microseconds_or_none(self.ended_at),
+            place=self.place,
+            fence=self.fence,
+            usage=NO_USAGE if self.usage is None else Usage.from_dict(_json.decode(self.usage)),
             entries=self.entries,
             bytes=self.bytes,
-            started_at=from_microseconds(self.started_at),
-            ended_at=from_microseconds_or_none(self.ended_at),
-            metadata=_metadata.decode(self.metadata),
+            extras=NO_EXTRAS if self.extras is None else _json.decode(self.extras),
         )
-
-
-def checked_ending(given: object) -> Ending:
-    """Return *given* if it is a final state of a run; else InvalidInput."""
-    reason = f"must be {' or '.join(get_args(Ending))}"
-    return cast("Ending", check_one_of("state", given, get_args(Ending), reason))
-
-
-def checked_state(given: object) -> RunState | None:
-    """Return *given* if it is a state of a run, or None; else InvalidInput."""
-    if given is None:
-        return None
-    reason = f"must be {' or '.join(get_args(RunState))}"
-    return cast("RunState", check_one_of("state", given, get_args(RunState), reason))
 
 
 def checked_name_of(field: str, given: object) -> str:
     """Return *given* if it can name a run or its agent; else InvalidInput."""
     return check_text(field, given, least=1, most=NAME_MOST)
-
-
-def checked_metadata(given: object) -> dict[str, str]:
-    """Return *given* if it is metadata of a run: at most 16 short pairs of text."""
-    if not isinstance(given, Mapping):
-        raise InvalidInput("metadata", "must be an object of strings", given=given)
-    pairs = cast("Mapping[object, object]", given)
-    if len(pairs) > METADATA_MOST:
-        reason = f"must have at most {METADATA_MOST} pairs, has {len(pairs)}"
-        raise InvalidInput("metadata", reason, limit=METADATA_MOST)
-    return {
-        check_text("metadata", key, least=1, most=64, part="a key "): check_text(
-            "metadata", value, most=512, part="a value "
-        )
-        for key, value in pairs.items()
-    }
 
 
 MILLISECOND: Final = 1_000
@@ -243,37 +260,62 @@ EVENTS_MOST: Final = 256
 PART_BYTES: Final = 65_536
 """Bytes of a value's text beyond which only its beginning is stored."""
 
-EVENT_TYPES: Final = (
-    "run.entry_written",
-    "run.entry_deleted",
-    "run.entries_cleared",
-    "run.entry_read",
-    "run.entry_refused",
-    "run.restored",
-)
-"""Types of the events of a run's memory."""
+EVENT_BYTES: Final = 65_536
+"""Bytes of an event's data as JSON; of more only the size is stored."""
 
+_MOST_OF_NAMES: Final = 4_096
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class RunStart(Struct, frozen=True, kw_only=True):
-    """The start of a run: who reports it, where it runs, and since when (ms)."""
+    """The start of a run: what it is, who has it, where, and since when (ms).
+
+    `inputs` are the keys of its inputs.
+    """
 
     run_id: str
     holder: str
     name: str
-    agent: str | None
-    metadata: dict[str, str]
+    kind: RunKind = "memory"
+    definition: str | None = None
+    agent: str | None = None
+    thread_id: str | None = None
+    parent_id: str | None = None
+    metadata: dict[str, str] = NO_METADATA
+    inputs: tuple[str, ...] = ()
     place: str
     started_at: int
+    take_over: TakeOver = "always"
 
 
-class ReportedEvent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An event at *at*, in milliseconds since 1970; never with a value."""
+class LeaseGrant(Struct, frozen=True, kw_only=True):
+    """A lease on a run: its fencing token, and the number of the run's last event.
 
-    type: str
-    at: int
-    data: dict[str, Any]
+    `opened` are the events of the acquisition; a repeated one has none.
+    """
+
+    fence: int
+    seq: int
+    opened: tuple[RunEvent, ...] = ()
+
+
+class ReportReceipt(Struct, frozen=True, kw_only=True):
+    """What the owner of a run learns from the storage.
+
+    That is the number of the run's last event, and why another process wants it cancelled.
+    """
+
+    seq: int
+    cancel: str | None = None
+
+
+class HeldRun(Struct, frozen=True, kw_only=True):
+    """A run that an owner has; `number` is that of its last report."""
+
+    run_id: str
+    holder: str
+    fence: int
+    number: int
 
 
 class Value(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -305,17 +347,38 @@ class ReportedEntry(Value, frozen=True, kw_only=True, forbid_unknown_fields=True
 class RunReport(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Changes since the last report; `number` counts the holder's reports from 1.
 
-    `entries` are in the order of their last writes. `missed` is the number of events before
-    `events` that are left out. A report with `ended` is the last.
+    `fence` is the token of the holder's lease; 0 where it is not known. `entries` are in the order
+    of their last writes. A report with `ended` is the last; the event that tells the end is its
+    last one.
     """
 
     holder: str
     number: int
-    events: tuple[ReportedEvent, ...] = ()
+    fence: int = 0
+    events: tuple[RunEvent, ...] = ()
     entries: tuple[ReportedEntry, ...] = ()
     deleted: tuple[str, ...] = ()
-    missed: int = 0
     ended: Ending | None = None
+
+
+def storable(event: RunEvent) -> RunEvent:
+    """Return *event* as it can be stored: its size in place of data that is too large or no JSON.
+
+    Names in it have no U+0000 and no lone surrogates.
+    """
+    try:
+        size = len(_encode(event.data))
+    except (msgspec.MsgspecError, UnicodeEncodeError, TypeError, RecursionError, ValueError):
+        size = -1
+    names = {name: _plain(getattr(event, name)) for name in ("part", "agent", "call_id")}
+    data: dict[str, Any] = event.data
+    if not 0 <= size <= EVENT_BYTES:
+        data = {"omitted": "not JSON" if size < 0 else size}
+    return replace(event, data=data, **names)
+
+
+def _plain(text: str | None) -> str | None:
+    return None if text is None else text.encode(errors="replace").decode().replace("\0", "�")
 
 
 def kept_value(value_json: bytes) -> Value:
@@ -345,6 +408,11 @@ def checked_opening(opening: RunStart) -> RunStart:
     checked_name_of("name", opening.name)
     if opening.agent is not None:
         checked_name_of("agent", opening.agent)
+    check_one_of("kind", opening.kind, KINDS)
+    check_one_of("take_over", opening.take_over, get_args(TakeOver))
+    checked_run_name_or_none("definition", opening.definition)
+    checked_run_id_or_none("thread_id", opening.thread_id)
+    checked_run_id_or_none("parent_id", opening.parent_id)
     checked_metadata(opening.metadata)
     check_text("place", opening.place, least=1, most=256)
     checked_time("started_at", opening.started_at)
@@ -355,14 +423,14 @@ def checked_report(report: RunReport) -> RunReport:
     """Validate *report*; raise `InvalidInput`."""
     checked_name("holder", report.holder)
     checked_version("number", report.number, least=1)
-    checked_version("missed", report.missed)
+    checked_version("fence", report.fence)
     if report.ended is not None:
         checked_ending(report.ended)
     if len(report.events) > EVENTS_MOST:
         raise InvalidInput("events", f"must be at most {EVENTS_MOST}", limit=EVENTS_MOST)
     for index, event in enumerate(report.events):
-        check_one_of("type", event.type, EVENT_TYPES, index=index)
-        checked_time("at", event.at)
+        _check_event(index, event)
+    _check_end(report)
     named = [each.key for each in report.entries] + list(report.deleted)
     if len(set(named)) != len(named):
         raise InvalidInput("entries", "must name each key once, and none of those deleted")
@@ -372,6 +440,23 @@ def checked_report(report: RunReport) -> RunReport:
     for index, entry in enumerate(report.entries):
         _check_entry(index, entry)
     return report
+
+
+def _check_event(index: int, event: RunEvent) -> None:
+    if event.type not in TYPES - LIVE - {GAP}:
+        raise InvalidInput("type", "must be a type of stored events", given=event.type, index=index)
+    checked_version("seq", event.seq)
+    checked_time("at", event.at)
+    for name in ("part", "agent", "call_id"):
+        if (text := getattr(event, name)) is not None:
+            check_text(name, text, most=_MOST_OF_NAMES)
+
+
+def _check_end(report: RunReport) -> None:
+    ends = [event.type for event in report.events if event.type in ENDS]
+    wanted = [] if report.ended is None else [f"run.{report.ended}"]
+    if ends not in ([], wanted) or (ends and report.events[-1].type not in ENDS):
+        raise InvalidInput("events", "must tell the end of the run last, and as `ended` does")
 
 
 def _check_entry(index: int, entry: ReportedEntry) -> None:

@@ -1,32 +1,24 @@
-"""`hf.runs`: list, follow, cancel and steer runs.
+"""`hf.runs`: list, follow, cancel and steer runs, and own them."""
 
-A record is a report of a run. Run memory itself never reads it.
-"""
-
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from datetime import datetime
 from functools import cached_property
 
-from holdfast.ground.errors import Conflict, InvalidInput
+from holdfast.ground.errors import Conflict, InvalidInput, StaleRun
 from holdfast.ground.pages import Page
 from holdfast.ground.text import encoded
 from holdfast.memories.run.entry import OneOrMany, filter_of
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records import write
-from holdfast.memories.run.records.mirror import (
-    Attached,
-    Attachments,
-    InEngine,
-    Shown,
-    attach,
-    opening_of,
-)
+from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.lease import over, want_cancel
 from holdfast.memories.run.records.read import (
     EntryOrder,
     ListedEntry,
     ReadEntry,
-    RecordedRunEvent,
     asked_for,
-    checked_after,
+    await_run,
+    checked_follow,
     checked_wish,
     entries_page,
     entries_told,
@@ -34,17 +26,28 @@ from holdfast.memories.run.records.read import (
     follow,
     list_runs,
     read_in,
+    retrieve_run,
     run_row,
 )
 from holdfast.memories.run.records.record import (
     RunControl,
+    RunRow,
     RunsContext,
-    RunState,
-    WatchedRun,
     held_by,
     this_process,
 )
+from holdfast.memories.run.records.run import Run, RunKind, Statuses, checked_filter
 from holdfast.memories.run.records.write import CheckpointRows
+from holdfast.memories.run.records.writer import (
+    Attached,
+    Attachments,
+    InEngine,
+    RunOpening,
+    RunWriter,
+    Shown,
+    attach,
+    open_run,
+)
 
 CANCELLED = "cancelled"
 """Default reason of a cancellation."""
@@ -53,12 +56,22 @@ CANCELLED = "cancelled"
 def cancel(
     context: RunsContext, attachments: Attachments, run_id: str, reason: str = CANCELLED
 ) -> None:
-    """Cancel the run *run_id*.
+    """Cancel the run *run_id*: here, through its owner, or at once where it has none.
 
-    Raise `NotFound` if there is none, `Conflict` if it is over or in another process.
+    Raise `NotFound` if there is none, `Conflict` if it is over.
     """
     demand_words("reason", reason)
-    _control_of(context, attachments, run_id).cancel(reason)
+    control, run = _control_of(context, attachments, run_id)
+    if control is not None:
+        control.cancel(reason)
+    elif run is not None and run.live_at(context.now()) and run.place == this_process():
+        raise Conflict(
+            f"The run {run_id} of this process has no control attached.",
+            reason="not_held",
+            next="Attach it with its control.",
+        )
+    else:
+        want_cancel(context, run_id, reason)
 
 
 def steer(
@@ -66,39 +79,37 @@ def steer(
 ) -> list[str]:
     """Put *text* before the next request of *step*, or of every running step.
 
-    Return the ids of these steps.
+    Return the ids of these steps. Raise `Conflict` if it is over, or in another process.
     """
     demand_words("text", text)
     if step is not None:
         demand_words("step", step)
-    return _control_of(context, attachments, run_id).steer(text, step=step)
+    control, run = _control_of(context, attachments, run_id)
+    if control is not None:
+        return control.steer(text, step=step)
+    if run is None or not run.live_at(context.now()):
+        raise over(run_id, "over" if run is None else run.status_at(context.now()))
+    here = run.place == this_process()
+    raise Conflict(
+        f"The run {run_id} of this process has no control attached."
+        if here
+        else f"The run {run_id} is run elsewhere, in {run.place}.",
+        reason="not_held" if here else "elsewhere",
+        next="Attach it with its control." if here else "Steer it in that process.",
+    )
 
 
-def _control_of(context: RunsContext, attachments: Attachments, run_id: str) -> RunControl:
+def _control_of(
+    context: RunsContext, attachments: Attachments, run_id: str
+) -> tuple[RunControl | None, RunRow | None]:
+    """Return the control of the run in this process, else its row; raise `NotFound`."""
     held = attachments.controls.of(context.workspace, run_id)
     if held is not None:
-        return held
+        return held, None
     attachments.flush()
     run = run_row(context, run_id)
-    state = run.state_at(context.now())
-    held = held_by(run.holder) if state == "running" else None
-    if held is not None:
-        return held
-    if state == "running" and run.place == this_process():
-        raise Conflict(
-            f"The run {run_id} of this process has no control attached.",
-            reason="not_held",
-            next="Attach it with its control.",
-        )
-    if state == "running":
-        raise Conflict(
-            f"The run {run_id} is run elsewhere, in {run.place}.",
-            reason="elsewhere",
-            next="Cancel or steer it in that process.",
-        )
-    raise Conflict(
-        f"The run {run_id} is {state}.", reason="ended", next="Only a run that is running takes it."
-    )
+    holder = run.holder if run.live_at(context.now()) else None
+    return None if holder is None else held_by(holder), run
 
 
 def demand_words(field: str, given: object) -> None:
@@ -127,18 +138,56 @@ class Runs:
         No call waits for it: another thread sends the reports. With *control* the run can be
         cancelled and steered through this process. Raise `InvalidInput` for a wrong argument.
         """
+        opening = RunOpening(
+            kind="memory",
+            name=name,
+            agent=agent,
+            metadata=metadata or {},
+            take_over="always",
+        )
+        return attach(self._attachments, memory, opening, self._shown(), control)
+
+    def open_run(
+        self,
+        memory: RunMemory,
+        opening: RunOpening,
+        *,
+        control: RunControl | None = None,
+        on_stale: Callable[[StaleRun], object] | None = None,
+    ) -> RunWriter:
+        """Acquire the run of *memory* for an executor; the result writes its events and its end.
+
+        The lease is renewed every 15 s until the end. *on_stale* is called, on another thread, once
+        another owner has the run. Raise `RunTaken` if another owner has it now.
+        """
+        shown = self._shown()
+        return open_run(
+            self._attachments, memory, opening, shown, control=control, on_stale=on_stale
+        )
+
+    def _shown(self) -> Shown:
         context = self.context
         context.demand("write")
-        opening = opening_of(memory, name=name, agent=agent, metadata=metadata, clock=context.clock)
-        shown = Shown(
-            workspace=context.workspace, recorder=InEngine(context), bus=context.engine.events
+        return Shown(
+            workspace=context.workspace,
+            recorder=InEngine(context),
+            clock=context.clock,
+            bus=context.engine.events,
         )
-        return attach(self._attachments, memory, opening, shown, control)
 
-    def retrieve(self, id: str) -> WatchedRun:
+    def put(self, record: Run | Mapping[str, object]) -> Run:
+        """Write a run's record as it is now, without a lease: at its start, and at its end.
+
+        Writing the same record again does nothing. Raise `Conflict` for a run that ended with
+        another record.
+        """
+        self.context.demand("write")
+        given = record if isinstance(record, Run) else Run.from_dict(record)
+        return write.put(self.context, given)
+
+    def retrieve(self, id: str) -> Run:
         """Return the run *id*; raise `NotFound` if there is none."""
-        row = run_row(self._looking(), id)
-        return row.record(self.context.now())
+        return retrieve_run(self._looking(), id)
 
     def entries(
         self,
@@ -168,21 +217,31 @@ class Runs:
         wanted = checked_wish(path, offset)
         return read_in(entry_told(self._looking(), id, key, wanted))
 
-    def follow(self, id: str, *, after: int = 0) -> Generator[RecordedRunEvent]:
+    def follow(
+        self,
+        id: str,
+        *,
+        after: int = 0,
+        wait: float = 0,
+        types: str | Iterable[str] | None = None,
+        rest: bool = False,
+    ) -> Generator[RunEvent]:
         """Yield the events of the run *id* after the event *after*, until the run ends.
 
-        The last 1,000 events are stored; in place of dropped ones, a `gap` has their number. Raise
-        `NotFound` if there is no such run.
+        *wait* is how many seconds to wait for a run that is not there yet, 300 at most. With *rest*
+        the end is also that it waits for an answer or is lost. The last 10,000 events are stored;
+        in place of dropped ones, a `gap` has their number. Raise `NotFound` if there is no such
+        run.
         """
-        number = checked_after(after)
+        options = checked_follow(after, wait, types, rest=rest)
         context = self._looking()
-        run_row(context, id)
-        return follow(context, id, number)
+        await_run(context, id, options.wait)
+        return follow(context, id, options)
 
     def cancel(self, id: str, reason: str = CANCELLED) -> None:
-        """Cancel the run *id* of this process.
+        """Cancel the run *id*; the process that has it obeys within 5 s.
 
-        Raise `Conflict` if it is over, or in another process.
+        One without an owner is cancelled at once. Raise `Conflict` if it is over.
         """
         self.context.demand("write")
         cancel(self.context, self._attachments, id, reason)
@@ -219,7 +278,29 @@ class Runs:
         return self.context
 
     def list(
-        self, *, state: RunState | None = None, limit: int | None = 20, page: str | None = None
-    ) -> Page[WatchedRun]:
-        """Return the runs of *state*, or all, the latest start first."""
-        return list_runs(self._looking(), state=state, limit=limit, page=page)
+        self,
+        status: Statuses = None,
+        *,
+        kind: RunKind | None = None,
+        definition: str | None = None,
+        thread: str | None = None,
+        parent: str | None = None,
+        queue: str | None = None,
+        since: datetime | None = None,
+        limit: int | None = 20,
+        page: str | None = None,
+    ) -> Page[Run]:
+        """Return the runs that pass all filters, the latest start first.
+
+        *status* is one or several; *since* is the earliest start.
+        """
+        among = checked_filter(
+            status,
+            kind=kind,
+            definition=definition,
+            thread=thread,
+            parent=parent,
+            queue=queue,
+            since=since,
+        )
+        return list_runs(self._looking(), among, limit, page)

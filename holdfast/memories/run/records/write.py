@@ -1,32 +1,36 @@
-"""Write records of runs: leases, reports, checkpoints.
+"""Write records of runs: acquisitions, reports, ends, events, checkpoints.
 
 A repeated report is applied once, because its sender does not know whether the first arrived.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from holdfast.engines.base import Engine, Transaction, scalar
-from holdfast.ground.clock import from_microseconds
-from holdfast.ground.errors import Conflict, NotFound
+from holdfast.ground.clock import from_microseconds, to_microseconds
+from holdfast.ground.errors import Conflict, NotFound, RunTaken, StaleRun
 from holdfast.ground.events import Event
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import checked_name
-from holdfast.memories.run.listeners import notice_of
+from holdfast.memories.run.records.event import ENDS, RunEvent, notice_of_event
 from holdfast.memories.run.records.record import (
-    LOST_AFTER,
+    LEASE,
     MILLISECOND,
+    LeaseGrant,
     ReportedEntry,
+    ReportReceipt,
     RunReport,
     RunRow,
     RunsContext,
     RunStart,
 )
+from holdfast.memories.run.records.run import Run, merged, stored_facts
 
 _EVICTED: Final = REGISTRY.counter(
     "run_records_evicted_total", "Records of ended runs evicted for newer ones."
@@ -36,8 +40,11 @@ _EVICTED: Final = REGISTRY.counter(
 ENDED_MOST: Final = 1_000
 """Stored records of ended runs in a workspace; the oldest are evicted."""
 
-EVENTS_KEPT: Final = 1_000
+EVENTS_KEPT: Final = 10_000
 """Stored events of a run, for clients that follow it later."""
+
+EVENT_BYTES_KEPT: Final = 16_777_216
+"""Bytes of the data of the stored events of a run."""
 
 PACKAGE: Final = "holdfast.memories.run"
 _PER_REPORT: Final = 1_000_000
@@ -51,35 +58,90 @@ class _Size(Struct, frozen=True):
     value_bytes: int
 
 
-def begin(context: RunsContext, opening: RunStart, *, cap: int = ENDED_MOST) -> None:
-    """Record the run of *opening* as running; a repeat by its holder does nothing.
+def begin(context: RunsContext, opening: RunStart, *, cap: int = ENDED_MOST) -> LeaseGrant:
+    """Acquire the run of *opening* and record it as running; a repeat by its holder does nothing.
 
-    A run of the same id is started again: its entries are deleted, and reports of its former holder
-    are refused.
+    A run of the same id is started again, or taken over: its entries are deleted, and reports of
+    its former holder are refused. Raise `RunTaken` where *opening* does not take it over.
     """
     now = context.now()
 
-    def work(tx: Transaction) -> None:
+    def work(tx: Transaction) -> LeaseGrant:
         sql = statements(context)
+        if opening.thread_id is not None:
+            tx.send(sql.hold_thread, thread=opening.thread_id, now=now - now % MILLISECOND)
         there = tx.first(RunRow, sql.lock_run, run=opening.run_id)
-        if there is not None and there.holder == opening.holder:
-            return
+        if there is not None and there.holder == opening.holder and not there.ended:
+            return LeaseGrant(fence=there.fence, seq=there.seq)
         if there is not None:
+            refuse_taken(there, opening, now)
             tx.run(sql.clear_entries, run=opening.run_id)
+        fence, seq = (there.fence + 1, there.seq) if there else (1, 0)
+        opened = _opened(opening, there, seq=seq, now=now)
         tx.run(
             sql.begin_run,
-            run=opening.run_id,
-            name=opening.name,
-            agent=opening.agent,
-            metadata=_text(opening.metadata).decode(),
-            holder=opening.holder,
-            place=opening.place,
-            started_at=opening.started_at * MILLISECOND,
+            **_row(opening),
+            fence=fence,
+            until=now + LEASE,
+            seq=opened[-1].seq,
             now=now,
         )
-        _make_room(context, tx, sql, now=now, cap=cap)
+        add_events(tx, sql, opening.run_id, opened)
+        make_room(context, tx, sql, now=now, cap=cap)
+        tx.after_commit(lambda: published(context, opened))
+        return LeaseGrant(fence=fence, seq=opened[-1].seq, opened=opened)
 
     return context.engine.write(work)
+
+
+def refuse_taken(run: RunRow, opening: RunStart, now: int) -> None:
+    """Raise `RunTaken` if another owner has *run* and *opening* does not take it over."""
+    if opening.take_over == "always" or not run.live_at(now):
+        return
+    until = run.lease_until
+    raise RunTaken(
+        run.id,
+        holder=run.holder or "",
+        place=run.place or "",
+        until=None if until is None else from_microseconds(until),
+    )
+
+
+def _row(opening: RunStart) -> dict[str, object]:
+    """Return the parameters of the row of *opening*."""
+    facts: dict[str, object] = asdict(opening)
+    for name in ("inputs", "take_over"):
+        del facts[name]
+    return facts | {
+        "run": facts.pop("run_id"),
+        "metadata": _text(opening.metadata).decode(),
+        "started_at": opening.started_at * MILLISECOND,
+    }
+
+
+def _opened(
+    opening: RunStart, former: RunRow | None, *, seq: int, now: int
+) -> tuple[RunEvent, ...]:
+    """Return the events of the acquisition of a run, after the event *seq*."""
+    facts: dict[str, Any] = {"kind": opening.kind, "name": opening.name}
+    if former is None or former.ended or former.fence == 0:
+        told = [("run.started", facts | {"inputs": list(opening.inputs)})]
+    else:
+        taken = {"from": former.place, "fence": former.fence + 1}
+        told = [("run.taken_over", taken), ("run.resumed", facts)]
+    return tuple(
+        RunEvent(
+            type=type,
+            seq=seq + place,
+            at=now // MILLISECOND,
+            run_id=opening.run_id,
+            thread_id=opening.thread_id,
+            network=opening.name if opening.kind == "network" else None,
+            agent=opening.agent,
+            data=data,
+        )
+        for place, (type, data) in enumerate(told, start=1)
+    )
 
 
 def take(
@@ -89,38 +151,166 @@ def take(
     *,
     relay: bool = False,
     cap: int = ENDED_MOST,
-) -> None:
-    """Apply *report* to the record; also an empty report is a heartbeat.
+) -> ReportReceipt:
+    """Apply *report* to the record, and extend the lease; also an empty report does that.
 
     With *relay* its events are published on this process's bus as well. Raise `NotFound` if the
-    record was deleted, `Conflict` if the run is over or another holder reports it.
+    record was deleted, `StaleRun` if the run is over or has another owner.
     """
     now = context.now()
 
-    def work(tx: Transaction) -> None:
+    def work(tx: Transaction) -> ReportReceipt:
         sql = statements(context)
         run = _held(tx.first(RunRow, sql.lock_run, run=run_id), run_id, report)
         if report.number <= run.batch:
-            return
+            if not run.ended:
+                tx.run(sql.set_run, **_unchanged(run), now=now, until=now + LEASE)
+            return ReportReceipt(seq=run.seq, cancel=run.cancel_wanted)
         taken = _Taking(tx, sql, run, report)
         grown, heavier = taken.entries()
-        tx.run(
-            sql.set_run,
-            run=run_id,
-            state=report.ended or "running",
-            batch=report.number,
-            seq=taken.events(),
-            entries=grown,
-            bytes=heavier,
-            now=now,
-            ended_at=now - now % MILLISECOND if report.ended else None,
-        )
+        events = taken.events(now)
+        facts = {
+            "run": run_id,
+            "batch": report.number,
+            "seq": events[-1].seq if events else run.seq,
+            "entries": grown,
+            "bytes": heavier,
+            "now": now,
+        }
         if report.ended:
-            _make_room(context, tx, sql, now=now, cap=cap)
+            tx.run(sql.end_run, **facts, **_end_of(events[-1]), ended_at=now - now % MILLISECOND)
+            make_room(context, tx, sql, now=now, cap=cap)
+        else:
+            tx.run(sql.set_run, **facts, until=now + LEASE)
         if relay:
-            tx.after_commit(lambda: _relay(context, run_id, report))
+            tx.after_commit(lambda: published(context, events))
+        return ReportReceipt(seq=events[-1].seq if events else run.seq, cancel=run.cancel_wanted)
 
     return context.engine.write(work)
+
+
+def _unchanged(run: RunRow) -> dict[str, object]:
+    return {"run": run.id, "batch": run.batch, "seq": run.seq, "entries": 0, "bytes": 0}
+
+
+def _end_of(event: RunEvent) -> dict[str, object]:
+    """Return the columns of the end that *event* tells."""
+    error, usage = event.data.get("error"), event.data.get("usage")
+    facts: dict[str, object] = {"status": event.type.removeprefix("run.")}
+    for name in ("reason", "detail"):
+        text = event.data.get(name)
+        facts[name] = text if isinstance(text, str) and text else None
+    facts["error"] = _text(error).decode() if isinstance(error, dict) else None
+    facts["usage"] = _text(usage).decode() if isinstance(usage, dict) else None
+    return facts
+
+
+def put(context: RunsContext, given: Run) -> Run:
+    """Write a run's record and return it; writing the same record again does nothing.
+
+    Its thread is created if needed. Raise `Conflict` for a run that ended with another record. An
+    end without an owner is stored with its event; an owner reports the event itself.
+    """
+    facts, now = asdict(stored_facts(given)), context.now()
+
+    def work(tx: Transaction) -> Run:
+        sql = statements(context)
+        if given.thread_id is not None:
+            tx.send(sql.hold_thread, thread=given.thread_id, now=now - now % MILLISECOND)
+        end = (_end_event(given, 0),) if given.ended else ()
+        row = {"run": given.id, **_columns(given), **facts}
+        if tx.run(sql.put_run, **row, seq=len(end)):
+            add_events(tx, sql, given.id, end)
+            return given
+        held = tx.one(RunRow, sql.lock_run, run=given.id)
+        record = given
+        if held.ended:
+            record = merged(held.record(now), given)
+            row = {"run": given.id, **_columns(record), **asdict(stored_facts(record))}
+        end = (_end_event(given, held.seq),) if given.ended and _is_open(held) else ()
+        tx.send(sql.change_run, **row, seq=held.seq + len(end))
+        add_events(tx, sql, given.id, end)
+        return record
+
+    return context.engine.write(work)
+
+
+def _is_open(held: RunRow) -> bool:
+    """Return whether *held* goes on, and has no owner that reports its end."""
+    return not held.ended and held.lease_until is None
+
+
+def _columns(run: Run) -> dict[str, object]:
+    columns: dict[str, object] = {
+        name: getattr(run, name)
+        for name in (
+            "kind", "name", "definition", "agent", "status", "reason", "queue", "priority",
+            "thread_id", "parent_id",
+        )
+    }  # fmt: skip
+    columns["metadata"] = _text(run.metadata).decode()
+    for name in ("started_at", "seen_at", "ended_at"):
+        instant = getattr(run, name)
+        columns[name] = None if instant is None else to_microseconds(instant)
+    return columns
+
+
+def _end_event(run: Run, seq: int) -> RunEvent:
+    """Return the event that tells the end of *run*, after the event *seq*."""
+    ended_at = run.ended_at or run.started_at
+    data: dict[str, Any] = {
+        "reason": run.reason,
+        "detail": run.detail,
+        "error": run.error,
+        "usage": run.usage.export(),
+    }
+    return RunEvent(
+        type=f"run.{run.status}",
+        seq=seq + 1,
+        at=to_microseconds(ended_at) // MILLISECOND,
+        run_id=run.id,
+        agent=run.agent,
+        data=data | {name: run.extras[name] for name in ("dropped",) if name in run.extras},
+    )
+
+
+def add_events(
+    tx: Transaction, sql: SimpleNamespace, run_id: str, events: Sequence[RunEvent]
+) -> None:
+    """Write *events* after those of the run, and delete the oldest beyond its room."""
+    if not events:
+        return
+    first = events[0].seq == 1
+    written: int = 0 if first else tx.first(scalar, sql.last_event, run=run_id) or 0
+    rows: list[dict[str, object]] = []
+    for event in events:
+        data = _text(event.data)
+        written += len(data)
+        rows.append(
+            {
+                "run": run_id,
+                "seq": event.seq,
+                "type": event.type,
+                "at": event.at * MILLISECOND,
+                "part": event.part,
+                "agent": event.agent,
+                "call_id": event.call_id,
+                "data": data.decode(),
+                "written": written,
+            }
+        )
+    tx.run_many(sql.add_event, rows)
+    if events[-1].seq > EVENTS_KEPT:
+        tx.run(sql.trim_events, run=run_id, seq=events[-1].seq - EVENTS_KEPT)
+    if written > EVENT_BYTES_KEPT:
+        tx.run(sql.trim_event_bytes, run=run_id, written=written - EVENT_BYTES_KEPT)
+
+
+def published(context: RunsContext, events: Iterable[RunEvent]) -> None:
+    """Publish *events* on the bus of this process, without texts."""
+    if context.engine.events.heard:
+        for event in events:
+            context.engine.events.publish(notice_of_event(context.workspace, event))
 
 
 def delete(context: RunsContext, run_id: str) -> None:
@@ -135,7 +325,7 @@ def delete(context: RunsContext, run_id: str) -> None:
         run = tx.first(RunRow, sql.lock_run, run=run_id)
         if run is None:
             raise missing(run_id)
-        if run.state_at(now) == "running":
+        if run.live_at(now):
             raise Conflict(
                 f"The run {run_id} is running, in {run.place}.",
                 reason="running",
@@ -148,17 +338,55 @@ def delete(context: RunsContext, run_id: str) -> None:
     context.engine.scrub()
 
 
-def forget_runs(engine: Engine, tx: Transaction, *, workspace: str, agent: str) -> dict[str, int]:
-    """Delete every record of a run of *agent*, live ones too; return their number.
+class _Naming(Struct, frozen=True, kw_only=True):
+    id: str
+    detail: str | None
+    error: str | None
+    extras: str | None
 
-    The caller must scrub the engine.
+
+def forget_runs(engine: Engine, tx: Transaction, *, workspace: str, agent: str) -> dict[str, int]:
+    """Delete every record of a run of *agent*, live ones too, and its name from the others.
+
+    Return the number of deleted or changed records. Events of *agent* in runs of others, and those
+    that name it, are deleted. The caller must scrub the engine.
     """
     sql, scope = engine.queries(PACKAGE), {"workspace": workspace}
     found = tx.all(scalar, sql.runs_of_agent, named=agent, **scope)
     for id in found:
         _drop(tx, sql, id, **scope)
         tx.run(sql.delete_checkpoint, run=id, **scope)
-    return {"runs": len(found)}
+    text = _within_json(agent)
+    tx.run(sql.forget_events, named=agent, text=f'"{text}"', **scope)
+    renamed = 0
+    for run in tx.all(_Naming, sql.runs_naming, text=text, **scope):
+        if (unnamed := _without(run, text)) != run:
+            facts: dict[str, object] = asdict(unnamed)
+            tx.send(sql.unname_run, run=facts.pop("id"), **facts, **scope)
+            renamed += 1
+    return {"runs": len(found) + renamed}
+
+
+def _without(run: _Naming, agent: str) -> _Naming:
+    """Return *run* without what names *agent*, as encoded in JSON, as a whole word."""
+    word = re.compile(rf"(?<!\w){re.escape(agent)}(?!\w)")
+
+    def named(text: str | None) -> bool:
+        return text is not None and word.search(text) is not None
+
+    extras: dict[str, Any] = {} if run.extras is None else msgspec.json.decode(run.extras)
+    kept = {name: each for name, each in extras.items() if not named(_text({name: each}).decode())}
+    return _Naming(
+        id=run.id,
+        detail=None if run.detail and named(_text(run.detail).decode()) else run.detail,
+        error=None if named(run.error) else run.error,
+        extras=run.extras if kept == extras else _text(kept).decode(),
+    )
+
+
+def _within_json(text: str) -> str:
+    """Return *text* as encoded within a JSON string."""
+    return _text(text).decode()[1:-1]
 
 
 def statements(context: RunsContext) -> SimpleNamespace:
@@ -201,24 +429,25 @@ class _Taking:
         for place, entry in enumerate(self._report.entries):
             yield {"run": self._run.id, "written": start + place, **_stored(entry)}
 
-    def events(self) -> int:
-        """Write events, delete the oldest, and return the number of the last."""
-        first = self._run.seq + self._report.missed + 1
-        rows = [
-            {
-                "run": self._run.id,
-                "seq": seq,
-                "type": event.type,
-                "at": event.at * MILLISECOND,
-                "data": _text(event.data).decode(),
-            }
-            for seq, event in enumerate(self._report.events, start=first)
-        ]
-        last = first + len(rows) - 1
-        if rows:
-            self._tx.run_many(self._sql.add_event, rows)
-            self._tx.run(self._sql.trim_events, run=self._run.id, seq=last - EVENTS_KEPT)
-        return last
+    def events(self, now: int) -> tuple[RunEvent, ...]:
+        """Write the events, numbered after those of the run, and return them."""
+        seq, numbered = self._run.seq, list[RunEvent]()
+        for event in (*self._report.events, *self._missing_end(now)):
+            seq = max(seq + 1, event.seq)
+            type = event.type
+            if type in ENDS and self._run.ended:
+                type = f"run.{self._run.status}"
+            numbered.append(replace(event, seq=seq, type=type, run_id=self._run.id))
+        add_events(self._tx, self._sql, self._run.id, numbered)
+        return tuple(numbered)
+
+    def _missing_end(self, now: int) -> tuple[RunEvent, ...]:
+        """Return the event of the end, if the report has none."""
+        report = self._report
+        if report.ended is None or (report.events and report.events[-1].type in ENDS):
+            return ()
+        type = f"run.{report.ended}"
+        return (RunEvent(type=type, seq=0, at=now // MILLISECOND, run_id=self._run.id),)
 
 
 def _stored(entry: ReportedEntry) -> dict[str, object]:
@@ -233,27 +462,21 @@ def _stored(entry: ReportedEntry) -> dict[str, object]:
 
 
 def _held(run: RunRow | None, run_id: str, report: RunReport) -> RunRow:
-    """Return *run*; raise `Conflict` for a report of another holder, or after the end."""
+    """Return *run*; raise `StaleRun` for a report of a former holder, or after the end."""
     if run is None:
         raise missing(run_id)
-    if run.holder != report.holder:
-        raise Conflict(
-            f"The run {run_id} was started again, in {run.place}.",
-            reason="superseded",
-            next="Give each run its own id.",
-        )
-    if run.state != "running" and report.number > run.batch:
-        raise Conflict(
-            f"The run {run_id} is {run.state}.", reason="ended", next="Attach it once more."
-        )
+    if run.holder != report.holder or report.fence not in (0, run.fence):
+        raise StaleRun("superseded", token=report.fence, live_token=run.fence)
+    if run.ended and run.lease_until is None and report.number > run.batch:
+        raise StaleRun("ended", token=report.fence, live_token=None)
     return run
 
 
-def _make_room(
+def make_room(
     context: RunsContext, tx: Transaction, sql: SimpleNamespace, *, now: int, cap: int
 ) -> None:
     """Evict the oldest records of ended runs beyond *cap*, and add events of it."""
-    surplus = tx.all(scalar, sql.surplus_runs, lost_before=now - LOST_AFTER, cap=cap)
+    surplus = tx.all(scalar, sql.surplus_runs, now=now, cap=cap)
     for id in surplus:
         _drop(tx, sql, id)
         tx.note(
@@ -271,14 +494,6 @@ def _make_room(
 def _drop(tx: Transaction, sql: SimpleNamespace, run_id: str, **scope: str) -> None:
     for statement in (sql.clear_entries, sql.clear_events, sql.delete_run):
         tx.run(statement, run=run_id, **scope)
-
-
-def _relay(context: RunsContext, run_id: str, report: RunReport) -> None:
-    if context.engine.events.heard:
-        for event in report.events:
-            context.engine.events.publish(
-                notice_of(context.workspace, run_id, event.type, event.at, event.data)
-            )
 
 
 class CheckpointRows:
