@@ -25,7 +25,6 @@ from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, named
 from holdfast.runtime.checkpoints import (
     Checkpoint,
     Checkpoints,
-    CheckpointWriter,
     differing,
     hashed,
 )
@@ -33,6 +32,7 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, LogUpdate, StepError
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent, indexed
+from holdfast.runtime.plans.checkpoint_writer import CheckpointWriter
 from holdfast.runtime.plans.plan import Resources, State, Task, TaskPlan, problems_of_task
 from holdfast.runtime.plans.schedule import Blocked, supply, taken, walk
 from holdfast.runtime.plans.wire import model_name, plain

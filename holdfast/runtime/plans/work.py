@@ -13,8 +13,8 @@ from holdfast.ground.errors import InvalidInput, LimitExceeded
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.memories.run.records.event import Reason
-from holdfast.runtime.checkpoints import CheckpointWriter
 from holdfast.runtime.events import StepError, TaskMoment, TaskUpdate
+from holdfast.runtime.plans.checkpoint_writer import CheckpointWriter
 from holdfast.runtime.plans.plan import State, Step, Task
 from holdfast.runtime.plans.schedule import Blocked, Crew, Spent, walk
 from holdfast.runtime.plans.schema import ResultSchema
