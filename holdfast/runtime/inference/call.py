@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
+from msgspec.json import encode
 from msgspec.structs import replace as replaced
 from pydantic_ai import Agent as ModelAgent
 from pydantic_ai import RunContext
@@ -49,10 +50,12 @@ from holdfast.runtime.inference.messages import (
     error_text,
     failure,
     limited,
+    reduced,
     tool_call,
 )
 from holdfast.runtime.inference.pages import (
     READ_RESULT,
+    ROOM,
     ResultPages,
     ToolAnswer,
     answer,
@@ -93,7 +96,7 @@ class CallPolicy:
         self.agent, self.run = agent, run
         self.answers: dict[tuple[int, str], ToolOutcome] = {}
         self.definitions: dict[str, ToolDefinition] = {}
-        self.pages = run.pages_of(agent)
+        self.pages, self._room = run.pages_of(agent), ROOM
         self.offered: Collection[str] = ()
         self.begin: AgentRequest | None = None
         self._max_iterations = max_iterations
@@ -160,6 +163,9 @@ class CallPolicy:
         cause: BaseException | None = None,
     ) -> None:
         """Store and emit the *outcome* of a call; *cause* is the tool's exception."""
+        self._room -= len(encode(outcome.content))
+        if self._room < 0:
+            outcome = reduced(outcome)
         elapsed = (self.run.clock.now() - began) // timedelta(milliseconds=1)
         self.answers[self._step, call_id] = replaced(outcome, duration_ms=elapsed)
         data: dict[str, Any] = {

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias, cast
 
 from msgspec import DecodeError, Struct
 from msgspec.json import decode, encode
+from msgspec.structs import replace as replaced
 from pydantic import ValidationError
 from pydantic_ai.messages import (
     ModelMessage,
@@ -37,10 +38,12 @@ from holdfast.memories.state.sources import Before, said_to
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.inference.pages import (
     STORED,
+    STORED_LATE,
     ResultPages,
     beginning,
     paged,
     shown_again,
+    stored,
 )
 from holdfast.runtime.inference.validation import DEPTH, NotJSON, json_form
 
@@ -251,8 +254,20 @@ def limited(content: Content, pages: ResultPages | None = None) -> ToolOutcome:
     found = paged(error_text(error), pages or ResultPages(STORED))
     if not found.paged:
         return ToolOutcome(content)
-    cut = {name: beginning(str(each)) for name, each in error.items()}
-    return ToolOutcome({"error": cast("JSON", cut)}, extras=found.extras)
+    return ToolOutcome(_cut(error, STORED), extras=found.extras)
+
+
+def reduced(outcome: ToolOutcome) -> ToolOutcome:
+    """Return *outcome* with 1 KiB of its content, for a record that is full."""
+    error = outcome.content.get("error")
+    if isinstance(error, dict):
+        return replaced(outcome, content=_cut(error, STORED_LATE))
+    kept, size = stored(outcome.content["data"], STORED_LATE)
+    return replaced(outcome, content={"data": kept}, extras=outcome.extras or size)
+
+
+def _cut(error: dict[str, JSON], most: int) -> Content:
+    return {"error": {name: beginning(str(each), most) for name, each in error.items()}}
 
 
 def _steps(

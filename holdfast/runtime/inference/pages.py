@@ -28,6 +28,12 @@ LIMIT: Final = 25_000
 STORED: Final = 65_536
 """Bytes of a paged result that a record keeps."""
 
+ROOM: Final = 4_194_304
+"""Bytes of the results of one call that a record keeps; of each later one it keeps 1 KiB."""
+
+STORED_LATE: Final = 1_024
+"""Bytes of a result past `ROOM` that a record keeps."""
+
 PAGED: Final = "paged"
 """The member of a stored result that says how it was paged."""
 
@@ -192,10 +198,13 @@ def _with_files(
     )
 
 
-def stored(data: JSON) -> tuple[JSON, dict[str, JSON]]:
-    """Return what a record keeps of *data*, and the size if that is a part."""
+def stored(data: JSON, most: int = STORED) -> tuple[JSON, dict[str, JSON]]:
+    """Return what a record keeps of *data*, and the size if that is a part.
+
+    It keeps *most* bytes of text.
+    """
     text = as_text(data)
-    kept = beginning(text)
+    kept = beginning(text, most)
     if kept == text:
         return data, {}
     return kept, {PAGED: {"bytes": len(text.encode())}}
@@ -222,11 +231,11 @@ def paged(data: JSON, pages: ResultPages | None) -> ToolAnswer:
     )
 
 
-def beginning(text: str) -> str:
-    """Return what a record keeps of *text*: at most its first 64 KiB."""
-    if len(text) * 4 <= STORED:
+def beginning(text: str, most: int = STORED) -> str:
+    """Return what a record keeps of *text*: at most its first *most* bytes."""
+    if len(text) * 4 <= most:
         return text
-    return text[:STORED].encode()[:STORED].decode(errors="ignore")
+    return text[:most].encode()[:most].decode(errors="ignore")
 
 
 def as_text(data: JSON) -> str:

@@ -31,6 +31,7 @@ from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
 
 from holdfast.ground.errors import InvalidInput
+from holdfast.ground.text import whole as repaired_text
 from holdfast.memories.state import history
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.message import Message, TextMessage
@@ -390,7 +391,7 @@ async def deltas(stream: AsyncIterable[Any]) -> AsyncIterator[Delta]:
             case _:
                 pass
         if found and found[1]:
-            yield found
+            yield found[0], repaired_text(found[1])
 
 
 async def whole(response: ModelResponse) -> AsyncIterator[Delta]:

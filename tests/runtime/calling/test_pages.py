@@ -17,7 +17,7 @@ from holdfast.memories.state.message import ToolResultMessage
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import Agent
 from holdfast.runtime.inference.messages import to_model
-from holdfast.runtime.inference.pages import LIMIT, STORED, beginning
+from holdfast.runtime.inference.pages import LIMIT, STORED, STORED_LATE, beginning
 from holdfast.testing.scripted import Asked, call
 
 pytestmark = pytest.mark.anyio
@@ -135,6 +135,28 @@ async def test_no_answer_of_a_tool_makes_a_result_too_large_to_store() -> None:
     assert len(msgspec.json.encode(result.export())) < 1_000_000
     assert error_of(result.tool_calls[1])["message"] == "y" * STORED
     assert result.extras["raw_bytes"]
+
+
+async def test_many_long_answers_make_no_result_too_large_to_store() -> None:
+    def say() -> str:
+        """Say."""
+        return "\u20ac" * 24_000
+
+    def fails() -> str:
+        """Fail."""
+        raise ValueError("y" * 24_000)
+
+    state = NetworkState()
+    calls = [[call("say") for _ in range(300)], [call("fails") for _ in range(15)]]
+
+    result = await agent([*calls, "Done."], tools=[say, fails]).run("Go.", state=state)
+
+    assert state.results == [result]
+    assert len(msgspec.json.encode(result.export())) < 6_000_000
+    assert result.tool_calls[0].content == {"data": "\u20ac" * 24_000}
+    assert result.tool_calls[299].content == {"data": "\u20ac" * (STORED_LATE // 3)}
+    assert result.tool_calls[299].extras["paged"] == {"bytes": 72_000}
+    assert error_of(result.tool_calls[-1])["message"] == "y" * STORED_LATE
 
 
 async def test_a_long_error_reaches_the_model_in_part() -> None:

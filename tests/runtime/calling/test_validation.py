@@ -173,13 +173,16 @@ async def test_half_a_character_of_a_model_is_repaired_and_that_is_stored(stream
     ada = agent([odd, "Done \ud83d\ude00."], tools=[take])
     CALLED.clear()
 
-    result = await ada.run("Go.", state=state, on_event=Heard() if stream else None)
+    heard = Heard()
+
+    result = await ada.run("Go.", state=state, on_event=heard if stream else None)
 
     assert CALLED == ["c\ufffd"]
     assert result.text == "a\ufffdb\n\nDone \U0001f600."
     assert result.tool_calls[0].tool.input == {"value": "c\ufffd"}
     assert result.extras["repaired"] == ["reasoning", "text", "arguments of take", "text"]
     assert NetworkState.from_json(state.to_json()).results == [result]
+    assert not stream or heard.of("text.delta")[0].data["delta"] == "a\ufffdb"
     sent = model_of(ada).asked[1].messages[-2]
     assert isinstance(sent, ModelResponse)
     assert [getattr(each, "content", None) for each in sent.parts][:2] == ["hm \ufffd", "a\ufffdb"]
