@@ -5,6 +5,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Container, Seque
 from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -193,31 +194,17 @@ class AgentLoop:
         )
         with contained():
             async with none_left(), started as graph:
-                return await self._ran(graph, inbox, steered)
-
-    async def _ran(
-        self,
-        graph: AgentRun[Any, Any],
-        inbox: Inbox | None,
-        steered: Callable[[str], None] | None,
-    ) -> Reason:
-        self._graph = graph
-        if inbox is not None:
-
-            def deliver(text: str) -> None:
-                graph.enqueue(text, priority="asap")
-                if steered is not None:
-                    steered(text)
-
-            inbox.deliver_to(deliver)
-        try:
-            with contained():
-                return await self._drive(graph)
-        finally:
-            if inbox is not None:
-                inbox.wait()
-            # The graph refers to this object, so drop the graph to avoid a reference cycle.
-            self._messages, self._graph = graph.all_messages(), None
+                self._graph = graph
+                if inbox is not None:
+                    inbox.deliver_to(partial(_deliver, graph, steered))
+                try:
+                    with contained():
+                        return await self._drive(graph)
+                finally:
+                    if inbox is not None:
+                        inbox.wait()
+                    # The graph refers to this object: drop it to avoid a reference cycle.
+                    self._messages, self._graph = graph.all_messages(), None
 
     async def _drive(self, graph: AgentRun[Any, Any]) -> Reason:
         opening, hooks = (self._prompt, self._history), self.scope.agent.hooks
@@ -357,6 +344,13 @@ class AgentLoop:
             **identity,
         )
         return bound(result, OfCall(*self.sent))
+
+
+def _deliver(graph: AgentRun[Any, Any], steered: Callable[[str], None] | None, text: str) -> None:
+    """Put *text* before the next request of *graph*, and tell *steered* of it."""
+    graph.enqueue(text, priority="asap")
+    if steered is not None:
+        steered(text)
 
 
 def _exchange(messages: list[ModelMessage]) -> bytes:

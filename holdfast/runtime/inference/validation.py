@@ -116,9 +116,14 @@ def repair(response: ModelResponse) -> list[str]:
     for part in response.parts:
         made, changed = part, ()
         if isinstance(part, TextPart | ThinkingPart):
-            made, changed = _repaired_text(part)
+            if not part.content.isascii():
+                made, changed = _repaired_text(part)
         elif isinstance(part, ToolCallPart | NativeToolCallPart):
-            made, changed = _repaired_call(part, ids)
+            id, given = part.tool_call_id, part.args
+            plain = isinstance(given, dict) and json_values.encode_plain(given, DEPTH, LARGEST_INT)
+            if not (plain and id and id not in ids and id.isascii() and part.tool_name.isascii()):
+                made, changed = _repaired_call(part, ids)
+            ids.add(id)
         parts.append(made)
         found += changed
     if found:
