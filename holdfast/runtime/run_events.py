@@ -337,7 +337,11 @@ class RunEvents:
     async def finish(self, last: Emission) -> None:
         """Emit the *last* event of a stay, after all others."""
         self._numbered.append(last)
-        self._pass_all()
+        while self._numbered:
+            self._pass_all()
+            with self._turn:
+                # Another thread may be passing it on: its reader must have it before the work ends.
+                pass
         if last.to is not None:
             await last.to.settle()
 

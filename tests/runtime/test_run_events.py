@@ -3,6 +3,7 @@
 import asyncio
 import re
 from pathlib import Path
+from threading import Event, Thread, Timer
 from typing import Any, cast
 
 import pytest
@@ -30,7 +31,7 @@ from holdfast.runtime import (
     executor,
 )
 from holdfast.runtime.executor import ExecutionOutcome
-from holdfast.runtime.run_events import Observer
+from holdfast.runtime.run_events import Observer, audience
 from holdfast.testing import ScriptedModel, call
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.scripted import Asked
@@ -429,3 +430,30 @@ def test_the_page_of_events_lists_every_type() -> None:
     listed = [name for row in rows for name in re.findall(r"`([a-z_.]+)`", row.split("|")[1])]
 
     assert sorted(listed) == sorted(TYPES)
+
+
+@pytest.mark.anyio
+async def test_the_end_waits_for_a_thread_that_passes_on_an_earlier_event() -> None:
+    passing, goes_on = Event(), Event()
+
+    def slow(event: RunEvent) -> None:
+        if event.type == "log":
+            passing.set()
+            assert goes_on.wait(60)
+
+    async def act(run: Context) -> None:
+        to = audience.get()
+
+        def speak() -> None:
+            run.tell_soon(LogUpdate(severity="info", content="from a thread"), to=to)
+
+        Thread(target=speak).start()
+        await asyncio.to_thread(passing.wait, 60)
+        Timer(0.05, goes_on.set).start()
+
+    work = Work(act)
+    work.context.events.tap(slow)
+
+    seen = [event.type async for event in executor.stream(work)]
+
+    assert seen == ["run.started", "log", "run.completed"]
