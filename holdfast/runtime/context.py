@@ -21,6 +21,7 @@ from holdfast.ground.validation import check_one_of, listed
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.record import TakeOver
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import watch as watching
 from holdfast.runtime.agent import AgentSpec, AnyModel
@@ -29,6 +30,7 @@ from holdfast.runtime.events import EventFacts, ExecutionEvent, Spending, event_
 from holdfast.runtime.mcp import Remote
 from holdfast.runtime.metrics import TOKENS
 from holdfast.runtime.run_events import Audience, RunEvents, audience
+from holdfast.runtime.run_record import Recorded
 
 
 class Cancelling:
@@ -179,9 +181,10 @@ class Context:
 
     *memory* is new unless given. What runs in it uses *model*, unless it has its own. At most
     *max_concurrency* model loops are at work in it at once. *stream* requests replies piece by
-    piece. With *hf* the run is to be seen in `hf.runs`, as one of *agent*. *sleep* waits before a
-    failed request is tried again. Spans go to *tracer_provider*, without content unless
-    *trace_content*.
+    piece. With *hf* the run is to be seen in `hf.runs`, as one of *agent*; with *record* "facts" no
+    texts, inputs and contents of its events are stored. *take_over* says when a run of its id is
+    taken from another owner. *sleep* waits before a failed request is tried again. Spans go to
+    *tracer_provider*, without content unless *trace_content*.
 
     >>> context = Context(run_id="run_1")
     >>> context.memory.run_id, context.usage.requests
@@ -203,9 +206,13 @@ class Context:
         ids: Ids | None = None,
         tracer_provider: trace.TracerProvider | None = None,
         trace_content: bool = False,
+        record: Recorded = "content",
+        take_over: TakeOver = "expired",
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         check_one_of("profile", profile, get_args(Profile), "must be alone or together")
+        check_one_of("record", record, get_args(Recorded), "must be content or facts")
+        check_one_of("take_over", take_over, get_args(TakeOver))
         self.clock = clock or SystemClock()
         self.ids = ids or _ids
         self.memory = self._new_memory(run_id) if memory is None else memory
@@ -215,6 +222,8 @@ class Context:
         self.model, self.agent, self.hf = model, agent, hf
         self.profile: Profile = profile
         self.stream, self.sleep = stream, sleep
+        self.record: Recorded = record
+        self.take_over: TakeOver = take_over
         self.tracer_provider, self.trace_content = tracer_provider, trace_content
         self.tracer = trace.get_tracer("holdfast", tracer_provider=tracer_provider)
         self.slots, self.claims = Slots(max_concurrency), Claims()

@@ -6,7 +6,7 @@ outcome. An executor inside another is performed by that one; this module is for
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, Final, Literal, Protocol, TypeAlias
@@ -14,16 +14,19 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from holdfast import library
 from holdfast.ground.errors import (
     HoldfastError,
     RunCancelled,
     RunFailed,
     RunTaken,
+    StaleRun,
 )
+from holdfast.ground.json_values import JSON
 from holdfast.memories.run.keys import split
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.records.event import Reason, RunEvent
-from holdfast.memories.run.records.record import NAME_MOST
+from holdfast.memories.run.records.writer import RunOpening
 from holdfast.runtime import concurrency
 from holdfast.runtime.concurrency import Claims
 from holdfast.runtime.context import Context
@@ -31,15 +34,20 @@ from holdfast.runtime.events import EventFacts, ExecutionEvent, MemoryUpdate, Ru
 from holdfast.runtime.run_events import (
     Audience,
     EventFeed,
+    EventStore,
     Observer,
+    RunFinish,
     audience,
     followed,
     leave,
     unforeseen,
     updates,
 )
+from holdfast.runtime.run_record import kind_of, open_record, record_name
 
 State: TypeAlias = Literal["completed", "failed", "cancelled"]
+Stopped: TypeAlias = RunCancelled | StaleRun | None
+"""What stopped a run before its own end."""
 
 log = logging.getLogger(__name__)
 
@@ -111,13 +119,12 @@ def stream(executor: Executor, observer: Observer | None = None) -> AsyncGenerat
 async def run(executor: Executor, observer: Observer | None = None) -> Any:
     """Execute *executor* and return its result.
 
-    Raise the error it failed with, or RunCancelled.
+    Raise the error it failed with, or RunCancelled; StaleRun once another owner has the run.
     """
-    whole = await _heard(executor, observer)
+    stopped = await _heard(executor, observer)
+    if stopped is not None:
+        raise stopped
     ending = executor.ending()
-    if not whole:
-        reason = executor.context.cancelled or ""
-        raise RunCancelled(reason, completed=ending.completed)
     if ending.failure is not None:
         raise ending.failure
     return ending.result
@@ -161,8 +168,8 @@ def _taken(executor: Executor, parts: Iterable[str]) -> RunTaken:
 
 async def _heard(
     executor: Executor, observer: Observer | None, feed: EventFeed | None = None
-) -> bool:
-    """Perform *executor* for its *feed* and *observer*; return False if cancelled.
+) -> Stopped:
+    """Perform *executor* for its *feed* and *observer*; return what stopped it.
 
     Without a reader of its own, that of an enclosing run receives its events.
     """
@@ -170,7 +177,9 @@ async def _heard(
         return await _observed(executor, observer, feed)
 
 
-async def _observed(executor: Executor, observer: Observer | None, feed: EventFeed | None) -> bool:
+async def _observed(
+    executor: Executor, observer: Observer | None, feed: EventFeed | None
+) -> Stopped:
     outer = audience.get()
     observers = () if outer is None else outer.observers
     if observer is not None:
@@ -186,60 +195,113 @@ async def _observed(executor: Executor, observer: Observer | None, feed: EventFe
         audience.reset(token)
 
 
-async def _performed(executor: Executor) -> bool:
-    """Perform *executor*; return False if the run was cancelled first."""
+async def _performed(executor: Executor) -> Stopped:
+    """Perform *executor*; return what stopped it before its own end, if anything did."""
     context, inside = executor.context, _inside.get()
     if inside is not None and inside.events is context.events:
-        return await _interruptible(executor)
-    stay = _Stay(executor, within=None if inside is None else inside.root)
+        whole = await _interruptible(executor)
+        return None if whole else _cancelled(executor)
+    stay = _Stay(executor, inside)
+    if context.root.hf is not None:
+        await stay.open(context.root.hf)
     with context.tracer.start_as_current_span("holdfast.run") as span, _watched(context):
         span.set_attribute("holdfast.run_id", context.run_id)
         try:
-            if stay.heard:
+            if context.watched:
                 await stay.begin()
             whole = await _interruptible(executor)
-            stay.ended(whole=whole)
+            return stay.ended(whole=whole)
         except BaseException as error:
             stay.failed(error)
             raise
         finally:
             span.set_attribute("holdfast.state", stay.state)
             await stay.leave()
-        return whole
+
+
+def _cancelled(executor: Executor) -> RunCancelled:
+    reason = executor.context.cancelled or ""
+    return RunCancelled(reason, completed=executor.ending().completed)
 
 
 class _Stay:
     """A run of *executor* in this process, from its first event to its last."""
 
-    def __init__(self, executor: Executor, *, within: Context | None) -> None:
-        self._executor, self._context = executor, executor.context
+    def __init__(self, executor: Executor, within: Context | None) -> None:
+        self._executor, self._context, self._within = executor, executor.context, within
         # A sub-run has events of its own; `execute()` yields an update for the outermost alone.
-        self._outermost = within is not self._context.root
-        self._record = _shown(executor)
-        self.heard = self._context.watched
+        self._outermost = within is None or within.root is not self._context.root
+        self._begun = False
+        self._stored: RunEvent | None = None
         self.state: State = "failed"
         self._error: BaseException | None = None
-        self._reason, self._detail = "internal", ""
+        self._reason: Reason = "internal"
+        self._detail = ""
+
+    async def open(self, hf: "library.Holdfast") -> None:
+        """Open the record of the run; raise RunTaken if another owner has it."""
+        executor, context = self._executor, self._context
+        if context.events.record is not None:
+            # Another executor of this context is at work; they have one record.
+            return
+        within = None if self._outermost or self._within is None else self._within
+        opening = RunOpening(
+            kind=kind_of(executor.name),
+            name=record_name(executor.title, executor.name),
+            agent=record_name(context.agent, "default"),
+            parent_id=None if within is None else within.run_id,
+            inputs=self._inputs,
+            take_over=context.take_over,
+        )
+        context.events.record = await open_record(
+            hf,
+            context.memory,
+            context.events,
+            opening,
+            control=context,
+            on_stale=lambda error: context.cancel(str(error)),
+            recorded=context.record,
+        )
+
+    @property
+    def _inputs(self) -> tuple[str, ...]:
+        return tuple(entry.key for entry in self._context.memory.list(kind="input"))
 
     async def begin(self) -> None:
         """Emit that the run begins."""
         executor, context = self._executor, self._context
         context.events.begin()
-        inputs = [entry.key for entry in context.memory.list(kind="input")]
-        data = {"kind": executor.name, "name": executor.title, "inputs": inputs}
-        update = RunUpdate(event="started", executor=executor.name)
-        facts = EventFacts(type="run.started", data=data)
-        await context.emit(facts, update if self._outermost else None)
+        self._begun = True
+        update = RunUpdate(event="started", executor=executor.name) if self._outermost else None
+        record, to = context.events.record, audience.get()
+        if record is not None and record.opened:
+            *before, last = record.opened
+            record.opened = ()
+            for event in before:
+                await context.events.relay(event, to=to)
+            await context.events.relay(last, update, to=to)
+            return
+        data = {
+            "kind": kind_of(executor.name),
+            "name": executor.title,
+            "inputs": list(self._inputs),
+        }
+        await context.emit(EventFacts(type="run.started", data=data), update)
 
-    def ended(self, *, whole: bool) -> None:
-        """Set how the run ended by itself; it is not *whole* if it was cancelled."""
-        ending = self._executor.ending()
+    def ended(self, *, whole: bool) -> Stopped:
+        """Set how the run ended by itself, and return what stopped it if it is not *whole*."""
+        ending, record = self._executor.ending(), self._context.events.record
+        if not whole and record is not None and record.stale is not None:
+            self.state, self._reason, self._error = "failed", "taken_over", record.stale
+            self._detail = str(record.stale)
+            return record.stale
         if not whole:
             self._cancel()
-            return
+            return _cancelled(self._executor)
         self.state, self._error = ending.state, ending.failure
-        usual = "done" if ending.state == "completed" else "internal"
-        self._reason, self._detail = ending.reason or usual, ending.detail or ""
+        self._reason = ending.reason or ("done" if ending.state == "completed" else "internal")
+        self._detail = ending.detail or ""
+        return None
 
     def failed(self, error: BaseException) -> None:
         """Set that *error* ended the run."""
@@ -257,28 +319,38 @@ class _Stay:
 
     async def leave(self) -> None:
         """Store the end of the run and emit it as its last event."""
-        events, record = self._context.events, self._record
-        if self.heard:
-            last = events.close(self._facts(), self._update(), to=audience.get())
-            await leave(
-                self._context.run_id,
-                ("its end is stored", lambda: record and record(self.state)),
-                ("its end is emitted", lambda: events.finish(last)),
-            )
-        elif record is not None:
-            await leave(self._context.run_id, ("its end is stored", lambda: record(self.state)))
+        events = self._context.events
+        if not self._begun:
+            return
+        is_last, record = events.close(), events.record
+        acts: list[tuple[str, Callable[[], Awaitable[None]]]] = []
+        if record is not None and is_last:
+            events.record = None
+            acts.append(("its end is stored", lambda: self._store(record)))
+        await leave(self._context.run_id, *acts, ("its end is emitted", self._tell))
 
-    def _facts(self) -> EventFacts:
+    async def _store(self, record: EventStore) -> None:
+        self._stored = await record.end(self._finish())
+
+    async def _tell(self) -> None:
+        events, to = self._context.events, audience.get()
+        if self._stored is not None:
+            await events.relay(self._stored, self._update(), to=to)
+            return
+        finish = self._finish()
+        facts = EventFacts(type=f"run.{finish.status}", data=finish.facts())
+        await events.last(facts, self._update(), to=to)
+
+    def _finish(self) -> RunFinish:
         error = self._error
-        data = {
-            "reason": self._reason,
-            "detail": self._detail,
-            "error": None if error is None else _named(error),
-            "usage": asdict(self._context.usage),
-            "dropped": [],
-            "blocked": list(self._ending.blocked),
-        }
-        return EventFacts(type=f"run.{self.state}", data=data)
+        return RunFinish(
+            status=self.state,
+            reason=self._reason,
+            detail=self._detail,
+            error=None if error is None else _named(error),
+            usage=asdict(self._context.usage),
+            data={"dropped": [], "blocked": list(self._ending.blocked)},
+        )
 
     def _update(self) -> RunUpdate | None:
         if not self._outermost:
@@ -303,32 +375,8 @@ class _Stay:
             return ExecutionOutcome(state="failed")
 
 
-def _named(error: BaseException) -> dict[str, str]:
+def _named(error: BaseException) -> dict[str, JSON]:
     return {"name": type(error).__name__, "message": unforeseen(error)}
-
-
-def _shown(executor: Executor) -> Callable[[State], None] | None:
-    """Show the run in `hf.runs`, if it has one; return the function that ends it."""
-    context = executor.context.root
-    if context.hf is None:
-        return None
-    return context.hf.runs.attach(
-        context.memory,
-        name=_as_name(executor.title, executor.name),
-        agent=_as_name(context.agent, "default"),
-        control=context,
-    )
-
-
-def _as_name(text: str, otherwise: str) -> str:
-    """Return *text* made fit for a record's name; *otherwise* if nothing is left.
-
-    A title thus never stops a run.
-    """
-    plain = text.encode(errors="replace").decode().replace("\0", " ").strip()
-    if len(plain) > NAME_MOST:
-        plain = f"{plain[: NAME_MOST - 1]}…"
-    return plain or otherwise
 
 
 async def _interruptible(executor: Executor) -> bool:

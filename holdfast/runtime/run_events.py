@@ -8,16 +8,18 @@ functions that are called with each event.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from threading import Lock, get_ident
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from holdfast.ground.clock import Clock, to_microseconds
-from holdfast.memories.run.records.event import RunEvent
+from holdfast.ground.errors import StaleRun
+from holdfast.ground.json_values import JSON
+from holdfast.memories.run.records.event import LIVE, Ending, Reason, RunEvent
 from holdfast.memories.state.cells import StateChange
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.concurrency import awaited, class_of, described
@@ -197,18 +199,59 @@ audience: ContextVar[Audience | None] = ContextVar("audience", default=None)
 
 
 class Emission(Struct, frozen=True):
-    """An event that is numbered and not yet passed on."""
+    """An event that is numbered and not yet passed on; a *stored* one goes to no tap."""
 
     event: RunEvent
     update: ExecutionEvent | None
     to: Audience | None
-    reserved: bool
+    reserved: bool = False
+    stored: bool = False
+
+
+class RunFinish(Struct, frozen=True, kw_only=True):
+    """How a run ended: *status* for *reason*, with *detail* in words; *data* goes in its event."""
+
+    status: Ending
+    reason: Reason
+    detail: str = ""
+    error: dict[str, JSON] | None = None
+    usage: dict[str, Any] | None = None
+    data: Mapping[str, Any] = {}
+
+    def facts(self) -> dict[str, Any]:
+        """Return the data of the event of the end."""
+        return {
+            "reason": self.reason,
+            "detail": self.detail,
+            "error": self.error,
+            "usage": self.usage,
+            **self.data,
+        }
+
+
+class EventStore(Protocol):
+    """Stores the events of a run as their tap, and its end.
+
+    `opened` are the events that are stored since it was opened, until they are told.
+    """
+
+    opened: tuple[RunEvent, ...]
+
+    @property
+    def stale(self) -> StaleRun | None:
+        """The error once another owner has the run."""
+        ...
+
+    async def end(self, finish: RunFinish) -> RunEvent:
+        """Store the end with its event, give the lease back, and return the event."""
+        ...
 
 
 class RunEvents:
     """The events of the run *run_id*, numbered in the order they are passed on.
 
-    `taps` receive each event, `observers` are those that were given to an execution of it.
+    `taps` receive each event, `observers` are those that were given to an execution of it, `record`
+    is the open record of the run.
     `thread_id` and `network` are those of the run, if it has any.
     """
 
@@ -218,6 +261,7 @@ class RunEvents:
         self.taps: tuple[Tap, ...] = ()
         self._now, self._next = now, 1
         self.observers: set[Observer] = set()
+        self.record: EventStore | None = None
         self._lock, self._turn = Lock(), Lock()
         self._numbered: deque[Emission] = deque()
         self._passing: int | None = None
@@ -241,6 +285,14 @@ class RunEvents:
         """Number the next event *number* at least: a former owner emitted others."""
         with self._lock:
             self._next = max(self._next, number)
+
+    async def relay(
+        self, event: RunEvent, update: ExecutionEvent | None = None, *, to: Audience | None
+    ) -> None:
+        """Pass on *event*, which is numbered and stored already, to *to*."""
+        self.begin_at(event.seq + 1)
+        told = None if update is None else update.of(event)
+        await self.finish(Emission(event, told, to, stored=True))
 
     async def emit(
         self, facts: EventFacts, update: ExecutionEvent | None = None, *, to: Audience | None
@@ -288,7 +340,7 @@ class RunEvents:
                 self._turn.release()
 
     def _pass(self, emission: Emission) -> None:
-        for tap in self.taps:
+        for tap in () if emission.stored else self.taps:
             try:
                 tap(emission.event)
             except Exception:
@@ -305,7 +357,11 @@ class RunEvents:
         *,
         reserved: bool = False,
     ) -> Emission:
-        seq, self._next = self._next, self._next + 1
+        if facts.type in LIVE:
+            # It is not stored, and what is stored has no gaps: it has the number before it.
+            seq = self._next - 1
+        else:
+            seq, self._next = self._next, self._next + 1
         event = RunEvent(
             type=facts.type,
             seq=seq,
@@ -318,24 +374,31 @@ class RunEvents:
             call_id=facts.call_id,
             data=facts.data,
         )
-        return Emission(event, None if update is None else update.of(event), to, reserved)
+        told = None if update is None else update.of(event)
+        return Emission(event, told, to, reserved)
 
     def begin(self) -> None:
         """Begin a stay of the run in this process."""
         with self._lock:
             self._stays, self._over = self._stays + 1, False
 
-    def close(
-        self, facts: EventFacts, update: ExecutionEvent | None = None, *, to: Audience | None
-    ) -> Emission:
-        """Number the last event of a stay, which `finish` emits; later ones are dropped."""
+    def close(self) -> bool:
+        """End a stay; return whether it was the last one, so that later events are dropped."""
         with self._lock:
             self._stays -= 1
             self._over = self._stays <= 0
-            return self._numbered_as(facts, update, to)
+            return self._over
+
+    async def last(
+        self, facts: EventFacts, update: ExecutionEvent | None = None, *, to: Audience | None
+    ) -> None:
+        """Emit the last event of a stay, which is closed, after all others."""
+        with self._lock:
+            emission = self._numbered_as(facts, update, to)
+        await self.finish(emission)
 
     async def finish(self, last: Emission) -> None:
-        """Emit the *last* event of a stay, after all others."""
+        """Pass on *last* after all others, and wait until it is received."""
         self._numbered.append(last)
         while self._numbered:
             self._pass_all()

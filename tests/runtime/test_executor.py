@@ -222,7 +222,7 @@ async def test_events_of_a_run_are_numbered_as_they_come() -> None:
 
     told: list[ExecutionEvent] = await stepping.events()
 
-    assert [each.seq for each in told] == sorted({each.seq for each in told})
+    assert [each.seq for each in told] == sorted(each.seq for each in told)
     assert {each.run_id for each in told} == {"run_1"}
     assert (told[0].type, told[-1].type) == ("run_update", "run_update")
 

@@ -30,6 +30,7 @@ from runtime.calling.asked import (
 )
 
 from holdfast.ground.errors import InvalidInput, NoModel, RunFailed, ToolNameTaken
+from holdfast.memories.run.records.event import LIVE
 from holdfast.memories.state import history
 from holdfast.memories.state.history import View
 from holdfast.memories.state.message import Message, TextMessage
@@ -339,7 +340,8 @@ async def test_all_that_happens_is_told_in_order() -> None:
         "agent.finished",
         "run.completed",
     ]
-    assert [each.seq for each in heard.events] == list(range(1, 17))
+    stored = [each.seq for each in heard.events if each.type not in LIVE]
+    assert stored == list(range(1, len(stored) + 1))
 
 
 async def test_deltas_of_a_step_are_its_text() -> None:
@@ -495,7 +497,7 @@ async def test_a_slow_reader_is_waited_for() -> None:
         seen.append(event.seq)
         await asyncio.sleep(0)
 
-    assert seen == list(range(1, len(seen) + 1))
+    assert seen == sorted(seen)
     assert len(seen) > 2000
 
 

@@ -76,7 +76,7 @@ async def test_the_stream_begins_and_ends_with_the_run_and_closes_the_team() -> 
     assert (complete.event, complete.content) == ("team_complete", "completed")
     assert isinstance(last, RunUpdate)
     assert (last.event, last.result) == ("completed", "Count is done")
-    assert [event.seq for event in events] == sorted({event.seq for event in events})
+    assert [event.seq for event in events] == sorted(event.seq for event in events)
     assert {event.run_id for event in events} == {team.context.run_id}
 
 

@@ -7,7 +7,7 @@ Steps, tasks, plans, teams, workflows, networks, agents and sessions emit the sa
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from holdfast.ground.events import Event
 from holdfast.ground.json_values import JSON
@@ -163,7 +163,8 @@ NO_DATA: Final[dict[str, JSON]] = {}
 class RunEvent(Struct, frozen=True, kw_only=True):
     """An event of the run *run_id*.
 
-    `seq` counts from 1 without gaps over all owners of the run; `at` is in milliseconds since 1970.
+    `seq` counts from 1 without gaps over all owners of the run; a delta, which is not stored, has
+    the number of the event before it. `at` is in milliseconds since 1970.
     `part` is the id of the step, node or board task, `read.3` for an item of a fan-out.
     """
 
@@ -196,9 +197,26 @@ MEMORY_NOTICES: Final = {
 _NOTICES: Final = {type: name for name, type in MEMORY_NOTICES.items()}
 
 _TEXTS: Final = frozenset(
-    ("text", "input", "content", "value", "delta", "subject", "title", "error", "detail", "result")
+    (
+        *("text", "input", "content", "value", "delta", "subject", "title", "error", "detail"),
+        *("result", "cause", "why", "traceback"),
+    )
 )
 """Members of an event's data that may be content."""
+
+_CODES: Final = frozenset(("version.kept", "version.folded"))
+"""The types in which the cause is a code."""
+
+
+def facts_alone(event: RunEvent) -> RunEvent:
+    """Return *event* without texts, inputs and contents."""
+    texts = _TEXTS - {"cause"} if event.type in _CODES else _TEXTS
+    if event.type == "router.decided":
+        texts |= {"reason"}
+    if texts.isdisjoint(event.data):
+        return event
+    facts = {name: each for name, each in event.data.items() if name not in texts}
+    return replace(event, data=facts)
 
 
 def of_memory(event: RunMemoryEvent, *, seq: int) -> RunEvent:
@@ -214,6 +232,6 @@ def notice_of_event(workspace: str, event: RunEvent) -> Event:
     if name is None:
         name = event.type if event.type in RUN_TYPES else f"run.{event.type.replace('.', '_')}"
     named = {"part": event.part, "agent": event.agent, "call_id": event.call_id}
-    facts = {key: each for key, each in event.data.items() if key not in _TEXTS}
+    facts = facts_alone(event).data
     known = {key: each for key, each in named.items() if each is not None}
     return notice_of(workspace, event.run_id, name, event.at, {**known, **facts})
