@@ -23,7 +23,7 @@ from holdfast.memories.state.message import (
     messages_of,
     wire_of,
 )
-from holdfast.memories.state.result import InferenceResult, text_of
+from holdfast.memories.state.result import InferenceResult, memo, text_of
 
 Turns = Literal["all", "own", "inputs"]
 Others = Literal["note", "verbatim"]
@@ -435,8 +435,17 @@ def formatted(
 
 def _messages_of(result: InferenceResult, previous: InferenceResult | None) -> list[Message]:
     """Return the messages of *result* after *previous*: a new input, then each step."""
+    asks = bool(result.input) and not _same_input(result, previous)
+    # Each turn of a conversation formats all before it; a result never changes.
+    formed: dict[bool, list[Message]] = memo(result, "formed", dict[bool, list[Message]])
+    if asks not in formed:
+        formed[asks] = _formed(result, asks=asks)
+    return formed[asks]
+
+
+def _formed(result: InferenceResult, *, asks: bool) -> list[Message]:
     messages: list[Message] = []
-    if result.input and not _same_input(result, previous):
+    if asks:
         messages.append(TextMessage(role="user", content=result.input))
     texts, calls = _by_step(result)
     for step in sorted({*texts, *calls}):

@@ -1,9 +1,10 @@
 """The result of one call of an agent: input, output, tool results, usage."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import Struct, field
@@ -40,6 +41,8 @@ from holdfast.memories.state.references import (
     seen,
     seen_wire,
 )
+
+T = TypeVar("T")
 
 _NO_DETAILS: Final[dict[str, int]] = ReadOnlyDict()
 _COUNTS: Final = ("requests", "input_tokens", "output_tokens", "tool_calls")
@@ -257,6 +260,22 @@ def sent_by(
     if digest_of(sent) != seen.digest:
         raise HistoryGone(result.id)
     return sent[: seen.prompt], sent[seen.prompt :]
+
+
+def memo(result: InferenceResult, name: str, make: Callable[[], T]) -> T:
+    """Return what is remembered of *result* as *name*, made if it is not there.
+
+    It is derived from the fields, which never change.
+    """
+    known = cast("dict[str, Any]", result.__dict__)
+    return known[name] if name in known else known.setdefault(name, make())
+
+
+def copied(result: InferenceResult) -> InferenceResult:
+    """Return a copy of *result*, with what is remembered of it."""
+    made = copy(result)
+    cast("dict[str, Any]", made.__dict__).update(result.__dict__)
+    return made
 
 
 def finder(result: InferenceResult, others: Iterable[InferenceResult]) -> Find:

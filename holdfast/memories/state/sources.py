@@ -1,7 +1,6 @@
 """Where the messages are that results refer to: the earlier results of a state or a thread."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
 from itertools import count
 from typing import Any, Final, cast
 
@@ -23,6 +22,7 @@ from holdfast.memories.state.references import (
 from holdfast.memories.state.result import (
     InferenceResult,
     bound,
+    copied,
     finder,
     sent_by,
     source_of,
@@ -42,19 +42,21 @@ def said_to(
 
     The results of the run follow those of others. Its input is in none: it is sent by itself.
     """
-    by_id = {each.id: each for each in results}
+    said = formatted(opening, results, agent=agent, view=view)
+    own = {each.id: each for each in results if each.run_id == run_id}
+    if not own:
+        return list(said)
 
     def is_own(said: WindowMessage) -> bool:
-        return said.result_id is not None and by_id[said.result_id].run_id == run_id
+        return said.result_id in own
 
     def is_input(said: WindowMessage) -> bool:
         message = said.message
         # A note of what another agent said is a user's message too, and has its agent's name.
-        if message.role != "user" or message.agent is not None or not is_own(said):
+        if message.role != "user" or message.agent is not None or said.result_id not in own:
             return False
-        return text_of(message) == by_id[said.result_id or ""].input
+        return text_of(message) == own[said.result_id].input
 
-    said = formatted(opening, results, agent=agent, view=view)
     return sorted((each for each in said if not is_input(each)), key=is_own)
 
 
@@ -156,7 +158,7 @@ def after(before: Earlier | None, result: InferenceResult) -> tuple[InferenceRes
 
     A result that is in another state already is copied.
     """
-    given = copy(result) if isinstance(source_of(result), Earlier) else result
+    given = copied(result) if isinstance(source_of(result), Earlier) else result
     return bound(given, before), Earlier(given, before)
 
 

@@ -22,7 +22,7 @@ from holdfast.ground.scope import checked_name
 from holdfast.ground.validation import check_limit, check_whole
 from holdfast.memories.state import message as checks
 from holdfast.memories.state.message import from_text, to_milliseconds, to_text
-from holdfast.memories.state.result import InferenceResult, bound
+from holdfast.memories.state.result import InferenceResult, bound, memo
 from holdfast.memories.state.sources import OfThread, in_order
 
 MOST: Final = 128
@@ -366,9 +366,12 @@ class ThreadTurnRow(Struct, frozen=True, kw_only=True):
                 value=turn.value,
                 source=turn.source,
             )
-        body = json_values.read(self.body, "body")
+        # It was checked when it was written, nesting included.
+        body = msgspec.json.decode(self.body)
         if self.kind == "result":
-            return ThreadTurn.made(InferenceResult.from_dict(body, verify=False), seq=self.seq)
+            result = InferenceResult.from_dict(body, verify=False)
+            memo(result, "size", lambda: len(self.body.encode()))
+            return ThreadTurn.made(result, seq=self.seq)
         message = ThreadMessage.from_dict(body)
         return ThreadTurn.said(message, run_id=self.run_id, seq=self.seq)
 

@@ -1,6 +1,7 @@
 """Convert messages of pydantic-ai to ours, and back."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any, TypeAlias, cast
 
 from msgspec import DecodeError, Struct
@@ -33,7 +34,7 @@ from holdfast.memories.state.message import (
     ToolCallMessage,
     ToolResultMessage,
 )
-from holdfast.memories.state.result import InferenceResult, text_of
+from holdfast.memories.state.result import InferenceResult, memo, text_of
 from holdfast.memories.state.sources import Before, said_to
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.inference.pages import (
@@ -345,6 +346,19 @@ def _native(result: InferenceResult, spoken: Sequence[Message]) -> list[ModelMes
     """
     if not result.raw:
         return None
+    known: list[HistoryTurn] = memo(result, "native", list[HistoryTurn])
+    if not known or not _are_same(known[0].messages, spoken):
+        known[:] = [HistoryTurn(tuple(spoken), _exchanged(result, spoken))]
+    found = known[0].native
+    # A run may set fields of a message that it is given.
+    return None if found is None else [copy(each) for each in found]
+
+
+def _are_same(one: Sequence[Message], other: Sequence[Message]) -> bool:
+    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+
+
+def _exchanged(result: InferenceResult, spoken: Sequence[Message]) -> list[ModelMessage] | None:
     prompts = [each for each in spoken[:1] if each.role == "user"]
     try:
         exchanged = ModelMessagesTypeAdapter.validate_json(result.raw)

@@ -502,3 +502,22 @@ def test_what_is_nested_as_deep_as_may_be_comes_back(filled: NetworkState) -> No
     filled.append_result({"agent": "a", "tool_calls": [made]})
 
     assert NetworkState.from_json(filled.to_json()).to_json() == filled.to_json()
+
+
+def test_a_result_is_formatted_once_for_all_the_turns_after_it(state: NetworkState) -> None:
+    first = state.format_history(view=View(others="verbatim"))
+    state.append_result(WRITING.replace(id="res_3"))
+
+    assert all(a is b for a, b in zip(first[1:], state.format_history()[1:], strict=False))
+
+
+def test_the_size_of_a_result_is_checked_by_the_limits_of_each_state() -> None:
+    large = RESEARCH.replace(raw="x" * 5_000)
+
+    for limit, fits in ((4_000, False), (8_000, True), (4_000, False)):
+        state = NetworkState(limits=StateLimits(result_bytes=limit))
+        if fits:
+            state.append_result(large)
+            continue
+        with pytest.raises(LimitExceeded):
+            state.append_result(large)
