@@ -144,7 +144,7 @@ def _everything(hf: Holdfast) -> list[object]:
         found += [list(durable.list()), list(durable.history()), durable.hydrate().render()]
         found += [durable.limits(), durable.explain("gone")]
     for thread in hf.threads.list():
-        found += [thread, list(hf.threads.turns(thread.id)), hf.runs.list(thread=thread.id)]
+        found += [thread, list(hf.threads.turns(thread.id)), list(hf.runs.list(thread=thread.id))]
     return [*found, *hf.runs.list()]
 
 
