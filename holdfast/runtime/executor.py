@@ -259,7 +259,6 @@ class _Stay:
             context.events,
             opening,
             control=context,
-            on_stale=lambda error: context.cancel(str(error)),
             recorded=context.record,
         )
 

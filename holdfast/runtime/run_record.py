@@ -4,7 +4,6 @@ Executors, networks and agents open the record before anything runs, and end it 
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Final, Literal, TypeAlias, cast
 
 from holdfast import library
@@ -68,17 +67,19 @@ async def open_record(
     events: RunEvents,
     opening: RunOpening,
     *,
-    control: RunControl | None = None,
-    on_stale: Callable[[StaleRun], object] | None = None,
+    control: RunControl,
     recorded: Recorded = "content",
 ) -> OpenRecord:
     """Acquire the run of *memory* and store what *events* emits from now on.
 
-    Raise RunTaken, before anything runs, if another owner has it.
+    *control* cancels it for others, and once another owner has the run. Raise RunTaken, before
+    anything runs, if another owner has it.
     """
 
     def acquire() -> RunWriter:
-        return hf.runs.open_run(memory, opening, control=control, on_stale=on_stale)
+        return hf.runs.open_run(
+            memory, opening, control=control, on_stale=lambda error: control.cancel(str(error))
+        )
 
     acquiring = asyncio.ensure_future(asyncio.to_thread(acquire))
     try:

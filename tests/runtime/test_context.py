@@ -20,7 +20,7 @@ from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import InvalidInput, NotFound, WaitTimeout
 from holdfast.library.holdfast import Holdfast
 from holdfast.runtime import Context, ParallelTaskExecutor
-from holdfast.runtime.watch import BUFFER
+from holdfast.runtime.context import WATCH_BUFFER
 from holdfast.testing import ScriptedModel, call
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import serving
@@ -119,16 +119,16 @@ async def test_whoever_watches_too_slowly_is_told_how_much_was_missed() -> None:
     first = asyncio.ensure_future(anext(watched))
     await asyncio.sleep(0)
 
-    for number in range(BUFFER + 51):
+    for number in range(WATCH_BUFFER + 51):
         context.memory.set("shared:one", number)
     await first
-    for _ in range(BUFFER - 1):
+    for _ in range(WATCH_BUFFER - 1):
         await anext(watched)
 
     gap = await anext(watched)
     assert (gap.type, gap.data) == ("gap", {"missed": 51})
     context.memory.set("shared:one", "again")
-    assert (await anext(watched)).data["version"] == BUFFER + 52
+    assert (await anext(watched)).data["version"] == WATCH_BUFFER + 52
     await watched.aclose()
 
 
