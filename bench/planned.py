@@ -182,9 +182,33 @@ def with_checkpoints(bench: Bench) -> None:
     bench.cost(f"{count} steps, each kept", "none kept", 1.5, rounds)
 
 
+def many_items_kept(bench: Bench) -> None:
+    """Compare the items of a long list with those of a short one, each kept."""
+    many, few = bench.size(1_000, 200), bench.size(100, 20)
+    quick = model()
+
+    async def kept(items: int) -> None:
+        each = step("each", "list", mode="process", max_items=items)
+        plan = TaskPlan(title="Harbour", tasks=[Task(id="t", title="A task", steps=[each])])
+        inputs: dict[str, Any] = {"list": list(range(items))}
+        context = Context(model=quick, max_concurrency=CAP)
+        run = ParallelTaskExecutor(
+            plan=plan, context=context, inputs=inputs, checkpoint=MemoryCheckpoints()
+        )
+        await run.run()
+
+    rounds = paired(
+        lambda: timed(lambda: kept(many), many),
+        lambda: timed(lambda: kept(few), few),
+        bench.rounds,
+    )
+    bench.cost(f"an item of {many} kept", f"an item of {few}", 1.5, rounds)
+
+
 def run(bench: Bench) -> None:
     """Measure it all."""
     side_by_side(bench)
     beside_a_slow_one(bench)
     fanned_out(bench)
     with_checkpoints(bench)
+    many_items_kept(bench)

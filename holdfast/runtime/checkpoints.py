@@ -76,7 +76,7 @@ class Checkpoints(Protocol):
 
 
 class CheckpointLog(Protocol):
-    """The stored checkpoint of one run, to which changes are appended. Any thread may call it."""
+    """The stored checkpoint of one run, which takes changes. Any thread may call it."""
 
     def append(self, change: CheckpointChange) -> bool:
         """Store *change*, which is durable when this returns True.
@@ -138,7 +138,7 @@ class Unreadable(ValueError):
 
 
 class _Header(Struct, frozen=True, kw_only=True):
-    """The first line: the format and length of the rest, and its hash when it was written."""
+    """The first line: the format, length and hash of the rest."""
 
     format: str
     version: int
@@ -201,9 +201,10 @@ def encoded(record: Checkpoint | CheckpointChange) -> bytes:
 
 
 def decoded(records: Iterable[bytes], run_id: str) -> Checkpoint:
-    """Return the checkpoint of *run_id* in *records*: the last whole one, and its changes.
+    """Return the checkpoint of *run_id* in *records*.
 
-    Two saves at once may leave two. Raise Unreadable if it is not intact, or of another run.
+    It is the last whole one, with the changes after it; two saves at once may leave two. Raise
+    Unreadable if it is not intact, or of another run.
     """
     first, *rest = records
     for number, each in enumerate(rest):
@@ -294,7 +295,7 @@ class EngineCheckpoints:
 
 
 class EngineLog:
-    """Appends the changes of one checkpoint, of which row *number* was stored last, as rows."""
+    """Appends the changes of a checkpoint as rows after row *number*."""
 
     def __init__(self, rows: CheckpointRows, number: int) -> None:
         self._rows, self._number = rows, number
@@ -394,7 +395,7 @@ def _records(content: bytes) -> Iterator[bytes]:
 
 
 class FileLog:
-    """Appends changes to the checkpoint at *path*, which *handle* has open, in the same file."""
+    """Appends changes to the file at *path*, which *handle* has open."""
 
     def __init__(self, path: Path, handle: int) -> None:
         self._path = path

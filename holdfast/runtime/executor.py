@@ -88,7 +88,7 @@ class Executor(Protocol):
 
     @property
     def parts(self) -> Collection[str]:
-        """The keys of the entries that are its alone while it is at work, such as `step:a`."""
+        """The keys of entries that are its alone while it is at work, such as `step:a`."""
         ...
 
     async def perform(self) -> None:
@@ -142,7 +142,7 @@ def refuse_at_work(executor: Executor) -> None:
 
 
 @contextmanager
-def _claimed(executor: Executor) -> Generator[None]:
+def claimed(executor: Executor) -> Generator[None]:
     """Hold *executor* and its parts for the time of the block.
 
     Raise RunTaken if it is at work, or if another executor of its context has one of the parts.
@@ -173,7 +173,7 @@ async def _heard(
 
     Without a reader of its own, that of an enclosing run receives its events.
     """
-    with _claimed(executor):
+    with claimed(executor):
         return await _observed(executor, observer, feed)
 
 

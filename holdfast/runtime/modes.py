@@ -189,7 +189,7 @@ class ModeRun:
 
     @property
     def output(self) -> Any:
-        """The result as an instance of the type of its schema, which a team does not check."""
+        """The result, of the type of its schema, which a team does not check."""
         work = self._work
         return work.output if isinstance(work, StepExecutor | ParallelTaskExecutor) else self.result
 
@@ -210,10 +210,15 @@ class ModeRun:
         if self._first is not None:
             await self._do(self._first)
             if self._first.ending().state == "failed":
-                return
+                return None
             self._work = self._after(self._first)
+            if self._work is not None:
+                # What was prepared is not known before, and claimed only now.
+                with executor.claimed(self._work):
+                    return await self._do(self._work)
         if self._work is not None:
             await self._do(self._work)
+        return None
 
     async def _do(self, part: Part) -> None:
         self._last = part
@@ -289,6 +294,7 @@ class ModeRun:
             toolsets=agent.toolsets,
             inputs=self._inputs,
             system_prompt=agent.system_prompt,
+            agents=agent.agents,
             max_iterations=agent.iterations(IN_A_STEP),
             checkpoint=agent.checkpoint,
         )

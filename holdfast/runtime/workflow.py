@@ -97,7 +97,7 @@ class AgentStepExecutor:
         self._executor(context, ())
 
     async def process(self, inputs: Mapping[str, Any], context: Context | None) -> dict[str, Any]:
-        """Return the agent's result for *inputs*: as `output` of its type, as `result` in JSON.
+        """Return the agent's result for *inputs*, as `output` and in JSON as `result`.
 
         Each input that is not None is stored in JSON as `input:<node>.<name>`, and the agent gets
         its key. Raise StepFailed if the agent fails.

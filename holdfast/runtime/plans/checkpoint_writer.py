@@ -94,7 +94,10 @@ class CheckpointWriter:
             self._changes.close()
 
     async def _saved(self, wanted: int | None = None) -> None:
-        """Return when the save *wanted*, else a new one, is done, even when cancelled meanwhile."""
+        """Return when the save *wanted*, else a new one, is done.
+
+        When cancelled meanwhile, it raises after that.
+        """
         again: asyncio.CancelledError | None = None
         if wanted is None:
             self._requested += 1

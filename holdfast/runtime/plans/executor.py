@@ -103,7 +103,7 @@ class TaskExecutor:
 
     @property
     def output(self) -> Any:
-        """The task's result as an instance of the type of its schema; None unless complete."""
+        """The task's result, of the type of its schema; None unless it is complete."""
         return self._work.output
 
     @property
@@ -168,7 +168,10 @@ def _resources(
     tools: Sequence[AnyTool],
     toolsets: Sequence[AnyToolset],
 ) -> Resources:
-    """Return the resources of a run; raise ToolNameTaken or AgentNameTaken for one name twice."""
+    """Return the resources of a run.
+
+    Raise ToolNameTaken or AgentNameTaken for one name twice.
+    """
     named(tools, agent.tools if agent else ())
     return Resources(
         inputs=frozenset(inputs),
@@ -383,7 +386,7 @@ class ParallelTaskExecutor:
 
     @property
     def output(self) -> Any:
-        """The final result as an instance of the type of its schema; None unless complete."""
+        """The final result, of the type of its schema; None unless it is complete."""
         return self._works[self.plan.final.id].output
 
     @property

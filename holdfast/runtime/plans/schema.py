@@ -1,4 +1,4 @@
-"""Schemas of results: JSON Schemas and types, their limits, and the check of a result.
+"""Schemas of results: JSON Schemas and types, their limits, checks of results.
 
 Patterns are matched by an engine of linear time, and a check that could take long runs on a thread
 with a deadline, so that neither a schema nor what a model says can stop the event loop.
@@ -89,7 +89,7 @@ def schema_of(given: OutputSchema | None) -> Schema | None:
 
 
 def plain_json(value: Any) -> Any:
-    """Return *value* with instances of pydantic models and dataclasses as JSON objects."""
+    """Return *value* with models of pydantic and dataclasses as JSON objects."""
     return to_jsonable_python(value, fallback=lambda other: other)
 
 
@@ -214,7 +214,7 @@ def _parts(part: object, root: Schema) -> Iterator[tuple[Schema, Schema]]:
 
 @lru_cache(maxsize=1024)
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Return the search for *pattern*, of linear time; raise BadSchema if there is none."""
+    """Return the search of linear time for *pattern*, or raise BadSchema."""
     rule = core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")
     try:
         return SchemaValidator(rule).isinstance_python

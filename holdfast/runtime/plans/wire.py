@@ -1,4 +1,4 @@
-"""Steps, tasks and plans as JSON, in which agents, models and types have names and schemas."""
+"""Steps, tasks and plans as JSON: agents and models by name, types by schema."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 def plain(shape: object) -> object:
-    """Return the author's fields of *shape*, as dicts and lists; objects by their name."""
+    """Return the author's fields of *shape*, objects by their name."""
     if is_dataclass(shape):
         return {
             each.name: _plain_field(each.name, getattr(shape, each.name))
@@ -66,7 +66,7 @@ def model_name(model: AnyModel) -> str:
 
 
 def written(shape: object) -> str:
-    """Return the author's fields of *shape*, as JSON; raise InvalidPlan for a bad schema."""
+    """Return the author's fields of *shape* as JSON, or raise InvalidPlan."""
     try:
         return msgspec.json.encode(plain(shape)).decode()
     except BadSchema as error:
@@ -121,7 +121,7 @@ def _wire(kind: type) -> type[Struct]:
 
 
 def _inner(kind: type, name: str) -> type | None:
-    """Return the kind of the members of the field *name* of *kind*; None for other fields."""
+    """Return the kind of the members of the list *name* of *kind*, or None."""
     found = get_args(get_type_hints(kind).get(name)) if name in ("steps", "tasks") else ()
     return found[0] if found else None
 
@@ -140,7 +140,7 @@ FORMER: Final = {"timeout_s": "timeout"}
 
 
 def _current(kind: type, raw: object) -> object:
-    """Return *raw* with the present names of fields, and lists where one name stands alone."""
+    """Return *raw* with present names of fields, and lists for single names."""
     if not isinstance(raw, Mapping):
         return raw
     found, known = dict(cast("Mapping[str, object]", raw)), get_type_hints(kind)

@@ -85,7 +85,7 @@ def item_step(step: Step, item: JSON, index: int) -> Step:
 
 
 def output_of(step: Step, result: JSON) -> Any:
-    """Return the *result* of *step* as its schema has it: of a process step, each good item's."""
+    """Return the *result* of *step*, or of its good items, of the type of its schema."""
     given = step.output_schema
     if step.mode != "process":
         return result if given is None else ResultSchema(given).instance(result)
@@ -245,7 +245,7 @@ class TaskWork:
 
     @property
     def output(self) -> Any:
-        """The result as an instance of the type of its schema; None unless it is complete."""
+        """The result, of the type of its schema; None unless it is complete."""
         return output_of(self._steps[self._finish], self.result) if self.task.completed else None
 
     def ids(self, state: str) -> tuple[str, ...]:

@@ -135,7 +135,7 @@ class StepExecutor:
         )
 
     def _assigned(self) -> tuple[Agent, AnyModel]:
-        """Return the agent and the model of the step; raise InvalidPlan or NoModel for none."""
+        """Return agent and model of the step, or raise InvalidPlan or NoModel."""
         step, task, by_name = self.step, self.task, indexed(self.agents)
         if self.agent:
             by_name.setdefault(self.agent.name, self.agent)

@@ -16,6 +16,7 @@ from holdfast.runtime import (
     Agent,
     Context,
     MemoryCheckpoints,
+    MultiModeAgent,
     ParallelTaskExecutor,
     PlanProblem,
     Step,
@@ -213,3 +214,17 @@ async def test_a_model_that_plans_names_no_agents_and_models() -> None:
         await planner.run()
 
     assert str(caught.value).count("not yours to set") == 3
+
+
+async def test_an_agent_of_modes_gives_its_agents_to_the_plan() -> None:
+    workers = Workers()
+    modes = MultiModeAgent(
+        name="counter",
+        objective="Count.",
+        mode="plan",
+        plan=plan(task("a", step("a1", agent="ada"))),
+        agents=[Agent("ada", instructions="I am ada.")],
+    )
+
+    assert await modes.run(workers.context()) == "done a1"
+    assert "I am ada." in workers.asked["a1"].instructions

@@ -166,3 +166,19 @@ async def test_a_node_of_a_workflow_may_run_a_step_under_its_own_id() -> None:
     runner = WorkflowRunner(Workflow([FunctionNode("n", process)]), Workers().context())
 
     assert (await runner.run())["n"]["result"] == "done n"
+
+
+async def test_a_plan_that_a_model_made_is_refused_where_its_ids_meet(workers: Workers) -> None:
+    context = workers.context()
+    first = asyncio.create_task(one_plan(context).run())
+    await until_begun(workers)
+    steps = [{"id": "a1", "instructions": "Look."}]
+    planner = ScriptedModel([call("add_task", id="a", title="A", steps=steps), call("finish_plan")])
+    modes = MultiModeAgent(name="ada", objective="Look.", mode="plan", model=planner)
+
+    with pytest.raises(RunTaken) as caught:
+        await modes.run(context)
+
+    assert caught.value.ids == ("a", "a1")
+    workers.let_go("a1")
+    await first

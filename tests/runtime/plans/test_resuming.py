@@ -701,7 +701,7 @@ async def test_a_plan_is_seen_in_the_records_of_runs(workers: Workers) -> None:
 
         record = hf.runs.retrieve(run.context.run_id)
 
-    assert (record.name, record.state) == ("A plan", "completed")
+    assert (record.name, record.status) == ("A plan", "completed")
 
 
 @pytest.mark.anyio

@@ -497,18 +497,18 @@ def _drop(tx: Transaction, sql: SimpleNamespace, run_id: str, **scope: str) -> N
 
 
 class CheckpointRows:
-    """The checkpoints of a workspace's runs, as bytes: a row for the whole, one for each change."""
+    """The checkpoints of a workspace's runs: a row for the whole, one a change."""
 
     def __init__(self, context: RunsContext) -> None:
         self._caller = context
 
     def load(self, run_id: str) -> list[bytes]:
-        """Return the checkpoint of the run *run_id* and its changes; an empty list for none."""
+        """Return the checkpoint of *run_id* and its changes; an empty list for none."""
         checked_name("run_id", run_id)
         return self._caller.engine.all(scalar, statements(self._caller).get_checkpoint, run=run_id)
 
     def save(self, run_id: str, content: bytes) -> int:
-        """Save *content* as the checkpoint of the run *run_id*; return the number of its row.
+        """Save *content* as the checkpoint of *run_id*; return its number.
 
         It replaces the former one and its changes.
         """
@@ -524,7 +524,7 @@ class CheckpointRows:
         return context.engine.write(work)
 
     def append(self, run_id: str, content: bytes, *, after: int) -> bool:
-        """Save *content* as a change, if the last row of the run *run_id* is number *after*."""
+        """Save *content* as a change if the last row of *run_id* is number *after*."""
         checked_name("run_id", run_id)
         context, sql, now = self._caller, statements(self._caller), self._caller.now()
 
