@@ -17,6 +17,7 @@ from pydantic_ai.models import KnownModelName, Model
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset
 
+from holdfast import library
 from holdfast.ground.errors import InvalidInput, ToolNameTaken
 from holdfast.ground.validation import listed
 from holdfast.memories.state.history import Message
@@ -140,6 +141,7 @@ class AgentSpec:
     model_settings: ModelSettings | None = None
     hooks: AgentHooks | None = None
     history: History | None = None
+    hf: "library.Holdfast | None" = None
     role: str | None = None
     skills: Sequence[str] = ()
 

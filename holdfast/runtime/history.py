@@ -300,10 +300,10 @@ class Discreet:
     """
 
     def __init__(self, history: History, hidden: Callable[[], str]) -> None:
-        self._history, self._hidden = history, hidden
+        self.history, self._hidden = history, hidden
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._history, name)
+        found = getattr(self.history, name)
         if name != "append_results":
             return found
 

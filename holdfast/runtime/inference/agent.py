@@ -1,9 +1,7 @@
 """`Agent`: run it, stream it, export it to pydantic-ai."""
 
 import asyncio
-import logging
-import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self, TypedDict, Unpack
@@ -13,6 +11,7 @@ from pydantic_ai import Agent as ModelAgent
 from pydantic_ai import RunContext
 from pydantic_ai.usage import UsageLimits
 
+from holdfast import library
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import (
     AgentNameTaken,
@@ -22,16 +21,23 @@ from holdfast.ground.errors import (
 )
 from holdfast.ground.ids import Ids
 from holdfast.memories.run.records.event import RunEvent
-from holdfast.memories.run.records.run import Run, RunKind
+from holdfast.memories.run.records.run import Run
+from holdfast.memories.run.records.writer import RunOpening
 from holdfast.memories.state.history import View
 from holdfast.memories.state.result import NO_USAGE, InferenceResult, result_id
 from holdfast.memories.state.state import NetworkState
-from holdfast.memories.state.thread import ThreadMessage, checked_id_or_none, message_id
+from holdfast.memories.state.thread import checked_id_or_none
 from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage, user_message
-from holdfast.runtime.concurrency import awaited, contained, run_sync
+from holdfast.runtime.concurrency import awaited, run_sync
 from holdfast.runtime.context import Context, ToolContext, tool_context
-from holdfast.runtime.history import History, HistoryContext, asked, has_any
 from holdfast.runtime.inference.call import AgentCall
+from holdfast.runtime.inference.owner import (
+    HistoryFailed,
+    Interrupted,
+    Remembering,
+    RunOwner,
+    hf_of,
+)
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import (
     MAX_ITERATIONS,
@@ -47,150 +53,6 @@ from holdfast.runtime.mcp import close, connect, kept
 from holdfast.runtime.metrics import EVENT_ERRORS
 from holdfast.runtime.run_events import OnEvent, Sink, Telling, followed, leave
 from holdfast.runtime.tools import equipped
-
-log = logging.getLogger(__name__)
-
-
-class HistoryFailed(Exception):
-    """A history raised, or returned an invalid value; that is its cause."""
-
-    def __init__(self, method: str) -> None:
-        super().__init__(f"the history failed at {method}")
-        self.method = method
-
-    @property
-    def ending(self) -> RunEnd:
-        """The end of a run by this failure."""
-        return RunEnd("history", self.method, self.__cause__)
-
-
-class Remembering:
-    """Loads a run's thread from its *history* and stores the run in it.
-
-    Without a history it does nothing.
-    """
-
-    def __init__(
-        self,
-        history: History | None,
-        *,
-        run_id: str,
-        state: NetworkState,
-        input: UserMessage,
-        clock: Clock,
-        network: Any = None,
-    ) -> None:
-        self._history = history
-        self._run_id, self._state, self._input, self._network = run_id, state, input, network
-        self._clock = clock
-
-    async def open(self, thread_id: str | None, *, again: bool = False) -> Run | None:
-        """Join the thread, and load its results into an empty state.
-
-        A run that has ended before is returned as it is recorded. One that may have been begun
-        before is resumed in its thread with *again*. Raise HistoryFailed, with its cause.
-        """
-        if again and not thread_id and not self._state.thread_id:
-            begun: Run | None = await self._ask("get_run")
-            thread_id = begun.thread_id if begun else None
-        given = thread_id or self._state.thread_id
-        if thread_id and self._state.thread_id not in (None, thread_id):
-            raise InvalidInput("thread_id", f"the state is of {self._state.thread_id}", given=given)
-        thread = given or await self._new_thread()
-        if thread and self._state.thread_id is None:
-            self._state.thread_id = thread
-        record: Run | None = await self._ask("get_run")
-        if given and not self._state.results and not self._state.messages:
-            found = await self._ask("get")
-            if found:
-                self._load(found)
-        return record if record and record.ended else None
-
-    async def begin(self, started_at: datetime, kind: RunKind, name: str) -> None:
-        """Store that the run has begun, and the user's message."""
-        record = Run(
-            id=self._run_id,
-            kind=kind,
-            name=name,
-            agent=name if kind == "agent" else None,
-            thread_id=self._state.thread_id,
-            started_at=started_at,
-        )
-        await self._ask("start_run", record)
-        if self._input.content:
-            await self._ask("append_user_message", self._message())
-
-    async def add(self, results: Sequence[InferenceResult]) -> None:
-        """Store the new *results*."""
-        if results:
-            await self._ask("append_results", list(results))
-
-    async def end(self, record: Run) -> None:
-        """Store how the run ended."""
-        await self._ask("end_run", record)
-
-    async def _new_thread(self) -> str | None:
-        if self._history is None or not has_any(self._history):
-            return None
-        made: Any = await self._ask("create_thread")
-        if made is None and not hasattr(self._history, "create_thread"):
-            return f"thread_{secrets.token_hex(12)}"
-        if not isinstance(made, str) or not made:
-            raise HistoryFailed("create_thread") from InvalidInput(
-                "create_thread", "must return the id of a thread", given=made
-            )
-        return made
-
-    def _load(self, found: Sequence[Any]) -> None:
-        try:
-            self._state.set_results(found)
-        except InvalidInput as error:
-            raise HistoryFailed("get") from error
-
-    def _message(self) -> ThreadMessage:
-        return ThreadMessage(
-            id=self._input.id or message_id(self._run_id),
-            content=self._input.content,
-            at=self._input.at or self._clock.now(),
-        )
-
-    async def _ask(self, method: str, *given: object) -> Any:
-        if self._history is None:
-            return None
-        ctx = HistoryContext(
-            run_id=self._run_id,
-            thread_id=self._state.thread_id,
-            input=self._input.content,
-            state=self._state,
-            network=self._network,
-        )
-        try:
-            with contained():
-                return await asked(self._history, method, ctx, *given)
-        except Exception as error:
-            # A user's history may raise anything; the run ends with it as the cause.
-            raise HistoryFailed(method) from error
-
-
-async def store_end(keepers: Iterable[Remembering], record: Callable[[bool], Run]) -> RunEnd | None:
-    """Store the end of a run with all *keepers*; return the end by one that failed, or None.
-
-    One that fails keeps none of the others from storing it. *record* returns the record, whole or,
-    where a part of it is invalid, without its extras and details.
-    """
-    broken: RunEnd | None = None
-    try:
-        made = record(True)
-    except InvalidInput:
-        log.warning("the record of a run is stored without its details", exc_info=True)
-        made = record(False)
-    for each in keepers:
-        try:
-            await each.end(made)
-        except HistoryFailed as error:
-            log.warning("the end of the run %s was not stored", made.id, exc_info=error)
-            broken = error.ending
-    return broken
 
 
 async def keep(
@@ -253,7 +115,8 @@ class AgentRunArguments(TypedDict, total=False):
     *model* goes before the agent's own, *network*'s default after it. The result is appended to
     *state*: a state, its JSON text or its dict; a new one unless given. *max_iterations* bounds the
     requests (None: no bound), *timeout* seconds. With the *run_id* of a run that its thread holds
-    nothing is run again. A failed run raises RunFailed, unless *raises* is False.
+    nothing is run again. With *hf* the run is one of `hf.runs`; a history that stores in one brings
+    it. A failed run raises RunFailed, unless *raises* is False.
     """
 
     model: AnyModel | None
@@ -265,6 +128,7 @@ class AgentRunArguments(TypedDict, total=False):
     timeout: float | None
     usage_limits: UsageLimits | None
     on_event: OnEvent | None
+    hf: "library.Holdfast | None"
     raises: bool
 
 
@@ -280,6 +144,7 @@ class AgentRunOptions(Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     usage_limits: UsageLimits | None = None
     on_event: OnEvent | None = None
+    hf: Any = None
     raises: bool = True
 
 
@@ -410,6 +275,9 @@ class Alone:
         self._telling = Telling(
             id, clock=_clock, network=self._name, on_event=options.on_event, sink=sink
         )
+        history = getattr(self._network, "history", None) or agent.history
+        hf = options.hf or agent.hf or getattr(self._network, "hf", None)
+        self.owner = RunOwner(hf_of(hf, history), id, _clock)
         self.run = InferenceRun(
             id=id,
             input=message.content,
@@ -425,13 +293,15 @@ class Alone:
             max_tool_errors=getattr(self._network, "max_tool_errors", MAX_TOOL_ERRORS),
             telling=self._telling,
             names_values=getattr(self._network, "values", "off") == "named",
+            inbox_of=self.owner.steering.started,
         )
         self.ending = RunEnd()
         self._used = NO_USAGE
         self._begun = self._over = False
+        self._ended_at = self._started_at
         self._result: InferenceResult | None = None
         self._remembering = Remembering(
-            getattr(self._network, "history", None) or agent.history,
+            history,
             run_id=id,
             state=self.run.state,
             input=message,
@@ -462,19 +332,31 @@ class Alone:
             await self._remembering.open(self._options.thread_id)
             if done := run.results:
                 return done[-1]
+            self._telling.thread_id = run.state.thread_id
+            await self.owner.acquire(self._opening())
             await self._remembering.begin(self._started_at, "agent", self._agent.name)
         except (HookFailed, HistoryFailed) as error:
             return await self._never_begun(error)
         self._begun = True
-        self._telling.thread_id = run.state.thread_id
+        await self.owner.begin(self._telling)
         unwatch = self._telling.watch(run.state)
         try:
-            await run.tell("run.started", run.opening("agent", self._agent.name), agent=None)
             for error in unavailable:
                 await run.tell("mcp.unavailable", error, agent=self._agent.name)
             return await self._called()
         finally:
             unwatch()
+
+    def _opening(self) -> RunOpening:
+        name, state = self._agent.name, self.run.state
+        return RunOpening(
+            kind="agent",
+            name=name,
+            agent=name,
+            thread_id=state.thread_id,
+            parent_id=None if self.handle is None else self.handle.id,
+            inputs=tuple(state.kv),
+        )
 
     async def _check(self) -> None:
         if not await is_enabled(self._agent, self.handle):
@@ -491,7 +373,13 @@ class Alone:
         )
         await self.run.tell("agent.started", {"index": 0}, agent=self._agent.name)
         try:
-            result = await call.made()
+            with self.owner.interrupting:
+                result = await call.made()
+        except Interrupted:
+            if self.owner.stale is None:
+                await self._keep(call)
+            await self._finish(self.owner.ending())
+            return self._without_answer()
         except asyncio.CancelledError:
             await self._keep(call)
             await self._finish(call.ending)
@@ -513,35 +401,39 @@ class Alone:
         self.ending = await keep(self.run, call, remembering) or call.ending
 
     async def _finish(self, ending: RunEnd) -> None:
-        """Store the end of the run in the history, and emit it, once."""
+        """Store the end of the run, and emit it, once."""
         if self._over:
-            return
-        run, self.ending, self._over = self.run, ending, True
-        ended_at = run.clock.now()
-
-        def record(whole: bool) -> Run:
-            return Run(
-                id=run.id,
-                kind="agent",
-                name=self._agent.name,
-                agent=self._agent.name,
-                thread_id=run.state.thread_id,
-                status=ending.status,
-                reason=ending.reason,
-                detail=ending.detail if whole and ending.detail else None,
-                error=ending.error(),
-                usage=self._used,
-                started_at=self._started_at,
-                ended_at=ended_at,
-                extras={"calls": len(run.results)},
-            )
+            return None
+        self.ending, self._over = ending, True
+        self._ended_at = self.run.clock.now()
 
         async def store() -> None:
-            broken = await store_end([self._remembering] if self._begun else (), record)
-            if broken and ending.status == "completed":
-                self.ending = broken
+            keepers = [self._remembering] if self._begun else []
+            self.ending = await self.owner.end(ending, keepers, self._record)
 
-        await leave(run.id, ("its end is stored", store), ("its end is emitted", self._tell_end))
+        if ending.reason == "taken_over":
+            # The new owner tells the end of the run.
+            return await leave(self.run.id, ("its lease is left", store))
+        acts = ("its end is stored", store), ("its end is emitted", self._tell_end)
+        return await leave(self.run.id, *acts)
+
+    def _record(self, ending: RunEnd, whole: bool) -> Run:
+        run, calls = self.run, len(self.run.results)
+        return Run(
+            id=run.id,
+            kind="agent",
+            name=self._agent.name,
+            agent=self._agent.name,
+            thread_id=run.state.thread_id,
+            status=ending.status,
+            reason=ending.reason,
+            detail=ending.text,
+            error=ending.error(),
+            usage=self._used,
+            started_at=self._started_at,
+            ended_at=self._ended_at,
+            extras={"calls": calls, "event_errors": self._telling.errors} if whole else {},
+        )
 
     async def _tell_end(self) -> None:
         await self.run.tell_end(self.ending, self._used)
@@ -549,13 +441,11 @@ class Alone:
 
     async def _never_begun(self, error: HookFailed | HistoryFailed) -> InferenceResult:
         """Return an empty result: a hook or the history failed before anything ran."""
-        run = self.run
+        self._telling.thread_id = self.run.state.thread_id
         if isinstance(error, HookFailed):
-            self.ending = RunEnd("hook", error.hook, error.__cause__)
+            await self._finish(RunEnd("hook", error.hook, error.__cause__))
         else:
-            self.ending = error.ending
-        self._telling.thread_id = run.state.thread_id
-        await leave(run.id, ("its end is emitted", self._tell_end))
+            await self._finish(error.ending)
         return self._without_answer()
 
     def _without_answer(self) -> InferenceResult:

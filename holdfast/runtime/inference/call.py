@@ -32,7 +32,7 @@ from holdfast.memories.state.message import ErrorKind, Message, ToolCall
 from holdfast.memories.state.result import InferenceResult
 from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.concurrency import apart, class_of, described
-from holdfast.runtime.context import ToolContext, tool_context
+from holdfast.runtime.context import Inbox, ToolContext, tool_context
 from holdfast.runtime.events import shortened
 from holdfast.runtime.inference.agent_loop import (
     NO_LIMITS,
@@ -469,6 +469,7 @@ class AgentCall:
         values = values_section(run.state) if run.names_values else ""
         begin = policy.begin = await sending(self.agent, run, system, values)
         sent = begin.sent(begin.prompt, begin.history)
+        inbox: Inbox | None = run.inbox_of(self.agent.name) if run.inbox_of else None
         seen = seen_to.set(True)
         try:
             with ModelAgent.parallel_tool_call_execution_mode("sequential"):
@@ -476,6 +477,7 @@ class AgentCall:
                     built(self.agent, reads_values=run.names_values),
                     begin.prompt,
                     begin.history,
+                    inbox=inbox,
                     message_history=sent.messages,
                     instructions=sent.instructions() or None,
                     model=model,
@@ -483,6 +485,8 @@ class AgentCall:
                     usage_limits=run.usage_limits or NO_LIMITS,
                 )
         finally:
+            if inbox is not None:
+                inbox.end()
             seen_to.reset(seen)
 
     def _result(self) -> InferenceResult:

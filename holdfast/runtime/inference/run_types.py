@@ -1,7 +1,7 @@
 """Types of one run of an agent: the run, its end, its record."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,6 +11,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import NoModel, RunFailed
+from holdfast.ground.text import whole
 from holdfast.ground.validation import check_whole
 from holdfast.memories.run.records.event import REASONS, Ending, Reason
 from holdfast.memories.state.history import View, Window
@@ -55,6 +56,11 @@ class RunEnd(Struct, frozen=True):
         """The status of the end: completed, failed or cancelled."""
         return REASONS[self.reason]
 
+    @property
+    def text(self) -> str | None:
+        """The detail as a record has it, or None."""
+        return whole(self.detail) if self.detail else None
+
     def error(self) -> dict[str, Any] | None:
         """Return the class name and message of the exception, or None."""
         if self.cause is None:
@@ -81,6 +87,7 @@ class InferenceRun:
     *default_model* after it. `usage` is added to in place, so that `usage_limits` hold for the
     whole run. `mcp` holds the status of each MCP server, by name. Nothing is emitted without
     *telling*. With *names_values* its agents know which values there are, and may read them.
+    *inbox_of* returns the inbox of an agent that begins to work, for texts to its next request.
     """
 
     id: str
@@ -100,6 +107,7 @@ class InferenceRun:
     mcp: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     telling: Telling | None = None
     names_values: bool = False
+    inbox_of: Callable[[str], Any] | None = None
     omitted: list[Window] = field(default_factory=list[Window], init=False)
     pages: dict[str, ResultPages] = field(default_factory=dict[str, ResultPages], init=False)
 
@@ -147,17 +155,11 @@ class InferenceRun:
         if self.telling is not None:
             await self.telling.tell(type, data, agent=agent, call_id=call_id)
 
-    def opening(self, kind: str, name: str) -> dict[str, Any]:
-        """Return the data of the first event: what runs, and the keys of its values."""
-        inputs = list(self.state.kv)
-        ids = {"input": self.input, "thread_id": self.state.thread_id}
-        return {"kind": kind, "name": name, "inputs": inputs, **ids}
-
     async def tell_end(self, ending: RunEnd, usage: Usage, dropped: Sequence[str] = ()) -> None:
         """Emit the end of the run, with its *usage* and the *dropped* agents."""
         data: dict[str, Any] = {
             "reason": ending.reason,
-            "detail": ending.detail,
+            "detail": ending.text,
             "error": ending.error(),
             "usage": usage.export(),
             "dropped": list(dropped),

@@ -8,13 +8,14 @@ from typing import cast
 from holdfast.ground.errors import HoldfastError, NoAgentEnabled, NoRouter
 from holdfast.memories.run.records.event import REASONS, Reason
 from holdfast.memories.run.records.run import Run
-from holdfast.runtime.inference.agent import Agent, HistoryFailed, keep, store_end
+from holdfast.runtime.inference.agent import Agent, keep
 from holdfast.runtime.inference.call import AgentCall
+from holdfast.runtime.inference.owner import HistoryFailed, Interrupted, title_of
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import RunEnd, internal, no_model
 from holdfast.runtime.mcp import require
 from holdfast.runtime.metrics import ROUTER_CALLS
-from holdfast.runtime.networks.route import BadRoute, Interrupted, known
+from holdfast.runtime.networks.route import BadRoute, known
 from holdfast.runtime.networks.router import (
     AnyRouter,
     RoutingAgent,
@@ -77,10 +78,12 @@ async def _worked(run: NetworkExecution, given: AnyRouter | None) -> None:
         run.state.data.update(run.options.data)
     if await _over_before(run):
         return
-    await run.remembering.begin(run.started_at, "network", run.network.name)
-    run.begun, unwatch = True, run.events.watch(run.state)
+    await run.acquire()
+    await run.remembering.begin(run.started_at, "network", title_of(run.network.name))
+    run.begun = True
+    await run.owner.begin(run.events)
+    unwatch = run.events.watch(run.state)
     try:
-        await run.tell("run.started", run.opening("network", run.network.name), agent=None)
         await _rounds(run, router)
     finally:
         unwatch()
@@ -220,7 +223,8 @@ async def _call(run: NetworkExecution, agent: Agent) -> None:
         with run.interrupting:
             await call.made()
     except Interrupted:
-        await _keep(run, call)
+        if run.owner.stale is None:
+            await _keep(run, call)
         raise cancelled(run) from None
     except asyncio.CancelledError:
         await _keep(run, call)
@@ -249,32 +253,33 @@ async def _keep(run: NetworkExecution, call: AgentCall) -> RunEnd | None:
 
 
 async def _finish(run: NetworkExecution, ending: RunEnd) -> None:
-    """Store the end of the run in the history, then emit it; one does not need the other."""
+    """Store the end of the run, then emit it; one does not need the other."""
     run.queue.close()
     run.ended_at, run.ending = run.clock.now(), ending
 
     async def store() -> None:
-        record = partial(_record, run, ending)
-        broken = await store_end(run.keepers if run.begun else (), record)
-        if broken and ending.status == "completed":
-            run.ending = broken
+        keepers = run.keepers if run.begun else []
+        run.ending = await run.owner.end(ending, keepers, partial(_record, run), run.queue.dropped)
 
     async def tell() -> None:
         await run.tell_end(run.ending or ending, run.used(), run.queue.dropped)
         count_run(run)
 
-    await leave(run.id, ("its end is stored", store), ("its end is emitted", tell))
+    if ending.reason == "taken_over":
+        # The new owner tells the end of the run.
+        return await leave(run.id, ("its lease is left", store))
+    return await leave(run.id, ("its end is stored", store), ("its end is emitted", tell))
 
 
 def _record(run: NetworkExecution, ending: RunEnd, whole: bool) -> Run:
     return Run(
         id=run.id,
         kind="network",
-        name=run.network.name,
+        name=title_of(run.network.name),
         thread_id=run.state.thread_id,
         status=ending.status,
         reason=ending.reason,
-        detail=ending.detail if whole and ending.detail else None,
+        detail=ending.text,
         error=ending.error(),
         usage=run.used(),
         started_at=run.started_at,

@@ -1,17 +1,15 @@
 """`Network`: agents on one state, and the start of its runs."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final, Self, TypedDict, Unpack, cast
+from typing import Any, Self, TypedDict, Unpack, cast
 
-from msgspec.json import encode
 from pydantic_ai.usage import UsageLimits
 
-from holdfast.ground.clock import from_microseconds
+from holdfast import library
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.events import Event, EventBus
 from holdfast.ground.validation import check_whole
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.state.history import View
@@ -19,7 +17,7 @@ from holdfast.memories.state.message import checked_name
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AnyModel, UserMessage, user_message
 from holdfast.runtime.concurrency import run_sync
-from holdfast.runtime.history import EngineHistory, History
+from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.run_types import MAX_TOOL_ERRORS, check_most
 from holdfast.runtime.inference.values import ValuesMode, checked_values
@@ -36,63 +34,6 @@ from holdfast.runtime.networks.run import (
 )
 from holdfast.runtime.run_events import OnEvent, Sink, followed
 
-FACTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "run.started": (),
-    "router.decided": ("route", "agents"),
-    "agent.started": ("index",),
-    "agent.finished": ("result_id", "stop_reason", "usage"),
-    "agent.skipped": ("why",),
-    "tool.called": ("name",),
-    "tool.returned": ("name", "duration_ms"),
-    "value.changed": ("key", "version"),
-    "value.read": ("key", "version"),
-    "history.omitted": ("count", "size"),
-    "mcp.unavailable": ("server",),
-    "run.completed": ("reason", "usage", "dropped"),
-    "run.failed": ("reason", "usage", "dropped"),
-    "run.cancelled": ("reason", "usage", "dropped"),
-}
-"""The published fields of each event; pieces of texts are not published."""
-
-
-def notices_of(history: object) -> Callable[[RunEvent], None] | None:
-    """Return what publishes events on the bus of *history*'s engine; None without one."""
-    if not isinstance(history, EngineHistory) or history.bus is None:
-        return None
-    bus, workspace = history.bus, history.hf.workspace
-
-    def tell(event: RunEvent) -> None:
-        if event.type in FACTS:
-            _publish(bus, event, workspace)
-
-    return tell
-
-
-def _publish(bus: EventBus, event: RunEvent, workspace: str) -> None:
-    ids = {
-        "run_id": event.run_id,
-        "thread_id": event.thread_id,
-        "network": event.network,
-        "agent": event.agent,
-        "call_id": event.call_id,
-    }
-    facts = {name: _fact(event.data[name]) for name in FACTS[event.type] if name in event.data}
-    bus.publish(
-        Event(
-            type=f"network.{event.type.replace('.', '_')}",
-            at=from_microseconds(event.at * 1_000),
-            workspace=workspace,
-            ids={name: each for name, each in ids.items() if each is not None},
-            data={"seq": event.seq, **facts},
-        )
-    )
-
-
-def _fact(value: Any) -> str | int | float | bool | None:
-    """Return *value* for an event: a list or dict as its JSON."""
-    return value if isinstance(value, str | int | float | None) else encode(value).decode()
-
-
 _going: set[asyncio.Task[NetworkRun]] = set()
 
 
@@ -102,8 +43,9 @@ class NetworkRunArguments(TypedDict, total=False):
     A run works on *state* itself (a state, its JSON text or its dict), or on a copy of the
     network's; *data* are values to set there first. *model* is used for every agent. *max_turns*
     bounds calls of agents (None: no bound), *timeout* seconds. With the *run_id* of a run that was
-    begun before, what its thread holds of it is not run again. A failed run raises RunFailed,
-    unless *raises* is False.
+    begun before, what its thread holds of it is not run again. With *hf* the run is one of
+    `hf.runs`; a history that stores in one brings it. A failed run raises RunFailed, unless
+    *raises* is False.
     """
 
     state: NetworkState | str | dict[str, Any] | None
@@ -117,6 +59,7 @@ class NetworkRunArguments(TypedDict, total=False):
     timeout: float | None
     usage_limits: UsageLimits | None
     on_event: OnEvent | None
+    hf: "library.Holdfast | None"
     raises: bool
 
 
@@ -146,6 +89,7 @@ class Network(NetworkSpec):
         max_turns: int | None = MAX_TURNS,
         default_state: NetworkState | None = None,
         history: History | None = None,
+        hf: "library.Holdfast | None" = None,
         view: View | None = None,
         views: Mapping[str, View] | None = None,
         max_tool_errors: int = MAX_TOOL_ERRORS,
@@ -162,6 +106,7 @@ class Network(NetworkSpec):
             default_model=default_model,
             max_turns=max_turns,
             history=history,
+            hf=hf,
             state=_checked_state(default_state),
             view=_checked_view("view", view or View()),
             views=_checked_views(views or {}, roster),
@@ -231,9 +176,8 @@ class Network(NetworkSpec):
     def _running(
         self, input: str | UserMessage, options: NetworkOptions, sink: Sink | None = None
     ) -> NetworkExecution:
-        also = notices_of(options.history or self.history)
         _checked_router(options.router)
-        return NetworkExecution(self, user_message(input), options, sink=sink, also=also)
+        return NetworkExecution(self, user_message(input), options, sink=sink)
 
     def _made(self, running: NetworkExecution) -> Coroutine[Any, Any, NetworkRun]:
         options = running.options

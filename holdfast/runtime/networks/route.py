@@ -1,10 +1,7 @@
-"""Routes of a network: its agents by name, the queue of agents, and interruption."""
+"""Routes of a network: its agents by name, and the queue of agents."""
 
-import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from threading import Lock
-from types import TracebackType
 from typing import Literal, TypeAlias, cast
 
 from msgspec import Struct
@@ -203,62 +200,3 @@ class AgentQueue:
 def _name(given: AgentOrName) -> str:
     # What was scheduled is only checked when its turn comes.
     return given if isinstance(given, str) else getattr(given, "name", shortened(given))
-
-
-class Interrupted(Exception):
-    """The awaited work was interrupted on request."""
-
-
-class Interrupting:
-    """Interrupts the work inside of `with`, as Interrupted, once `ask` was called.
-
-    A cancellation of the task itself passes through unchanged.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._requested = False
-        self._inside: tuple[asyncio.AbstractEventLoop, asyncio.Task[object]] | None = None
-        self._before, self._cut = 0, False
-
-    @property
-    def asked(self) -> bool:
-        """Whether an interruption was requested."""
-        return self._requested
-
-    def ask(self) -> None:
-        """Interrupt the current and all later work; from any thread."""
-        with self._lock:
-            self._requested = True
-            inside = self._inside
-        if inside is not None:
-            # Nothing waits on a closed loop.
-            with suppress(RuntimeError):
-                inside[0].call_soon_threadsafe(self._cut_short)
-
-    def __enter__(self) -> None:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("there is no task to cut short")
-        with self._lock:
-            if self._requested:
-                raise Interrupted
-            self._inside = asyncio.get_running_loop(), task
-            self._before, self._cut = task.cancelling(), False
-
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
-        with self._lock:
-            inside, self._inside = self._inside, None
-        if inside is None or not self._cut:
-            return
-        others = inside[1].uncancel() > self._before
-        if kind is asyncio.CancelledError and not others:
-            raise Interrupted
-
-    def _cut_short(self) -> None:
-        with self._lock:
-            if self._inside is not None and not self._cut:
-                self._cut = True
-                self._inside[1].cancel()

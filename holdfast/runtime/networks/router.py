@@ -22,13 +22,13 @@ from holdfast.runtime.agent import (
 from holdfast.runtime.concurrency import awaited, contained
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.call import AgentCall
+from holdfast.runtime.inference.owner import Interrupted
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import MAX_ITERATIONS, InferenceRun, RunEnd
 from holdfast.runtime.networks.route import (
     AgentRoster,
     AnyRoute,
     BadRoute,
-    Interrupted,
     Route,
     bad,
     route_of,

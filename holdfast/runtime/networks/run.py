@@ -1,7 +1,7 @@
 """`NetworkRun`, one run of a network: its options and progress."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,12 +10,13 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 from pydantic_ai.usage import RunUsage, UsageLimits
 
+from holdfast import library
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput, RunFailed
 from holdfast.ground.ids import Ids
 from holdfast.ground.validation import is_number
-from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.run import RunStatus
+from holdfast.memories.run.records.writer import RunOpening
 from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.message import to_milliseconds, to_text
 from holdfast.memories.state.result import InferenceResult, Usage
@@ -23,8 +24,9 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import checked_id_or_none
 from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage
 from holdfast.runtime.history import History
-from holdfast.runtime.inference.agent import Agent, Remembering, as_state
+from holdfast.runtime.inference.agent import Agent, as_state
 from holdfast.runtime.inference.call import AgentCall
+from holdfast.runtime.inference.owner import Remembering, RunOwner, hf_of, title_of
 from holdfast.runtime.inference.run_types import InferenceRun, RunEnd, check_most, usage_of, working
 from holdfast.runtime.inference.values import ValuesMode
 from holdfast.runtime.metrics import (
@@ -35,7 +37,7 @@ from holdfast.runtime.metrics import (
     OMITTED_MESSAGES,
     TOOL_ERRORS,
 )
-from holdfast.runtime.networks.route import AgentOrName, AgentQueue, AgentRoster, Interrupting
+from holdfast.runtime.networks.route import AgentOrName, AgentQueue, AgentRoster
 from holdfast.runtime.run_events import OnEvent, Sink, Telling
 
 MAX_TURNS = 25
@@ -56,6 +58,7 @@ class NetworkOptions(Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     usage_limits: UsageLimits | None = None
     on_event: OnEvent | None = None
+    hf: Any = None
     raises: bool = True
 
 
@@ -69,6 +72,7 @@ class NetworkSpec:
     default_model: AnyModel | None
     max_turns: int | None
     history: History | None
+    hf: "library.Holdfast | None"
     state: NetworkState
     view: View
     views: Mapping[str, View]
@@ -210,9 +214,7 @@ class NetworkRun:
 
     def cancel(self, reason: str = "") -> None:
         """End the run now, as cancelled; finished results stay."""
-        if not self._run.interrupting.asked:
-            self._run.cancelling = reason
-            self._run.interrupting.ask()
+        self._run.owner.cancel(reason)
 
     def agent_of(self, result: InferenceResult) -> Agent | None:
         """Return the agent that made *result*, or None if the network has it no longer."""
@@ -283,7 +285,6 @@ class NetworkExecution(InferenceRun):
         options: NetworkOptions,
         *,
         sink: Sink | None = None,
-        also: Callable[[RunEvent], object] | None = None,
     ) -> None:
         self.network, self.options = network, options
         self.max_turns = network.max_turns if options.max_turns is UNSET else options.max_turns
@@ -301,8 +302,9 @@ class NetworkExecution(InferenceRun):
             network=network.name,
             on_event=options.on_event,
             sink=sink,
-            also=also,
         )
+        history = options.history or network.history
+        owner = self.owner = RunOwner(hf_of(options.hf or network.hf, history), id, _clock)
         super().__init__(
             id=id,
             input=message.content,
@@ -317,8 +319,9 @@ class NetworkExecution(InferenceRun):
             max_tool_errors=network.max_tool_errors,
             telling=events,
             names_values=network.values == "named",
+            inbox_of=owner.steering.started,
         )
-        self.queue, self.interrupting = AgentQueue(), Interrupting()
+        self.queue, self.interrupting = AgentQueue(), owner.interrupting
         self.calls = 0
         self.router_calls: list[InferenceResult] = []
         self.skipped: list[tuple[str, str]] = []
@@ -328,9 +331,8 @@ class NetworkExecution(InferenceRun):
         self.ended_at: datetime | None = None
         self.current: str | None = None
         self.stopping: str | None = None
-        self.cancelling = ""
         self.handle: NetworkRun = NetworkRun(self)
-        self._message, self._history = message, options.history or network.history
+        self._message, self._history = message, history
         self._own: dict[int, Remembering] = {}
         self.remembering = self._remembering(self._history)
 
@@ -361,8 +363,18 @@ class NetworkExecution(InferenceRun):
             found = self._own[id(agent.history)] = self._remembering(agent.history)
             await found.open(None)
             self.events.thread_id = self.state.thread_id
-            await found.begin(self.started_at, "network", self.network.name)
+            await found.begin(self.started_at, "network", title_of(self.network.name))
         return found
+
+    async def acquire(self) -> None:
+        """Own the run in `hf.runs`; raise RunTaken if another owner has it."""
+        opening = RunOpening(
+            kind="network",
+            name=title_of(self.network.name),
+            thread_id=self.state.thread_id,
+            inputs=tuple(self.state.kv),
+        )
+        await self.owner.acquire(opening)
 
     @property
     def keepers(self) -> list[Remembering]:
@@ -404,8 +416,8 @@ class Over(Exception):
 
 
 def cancelled(run: NetworkExecution) -> Over:
-    """Return the end of *run* after a cancellation."""
-    return Over(RunEnd("cancelled", run.cancelling))
+    """Return the end of *run* after a cancellation, or after another process took it over."""
+    return Over(run.owner.ending())
 
 
 def timed_out(run: NetworkExecution, cause: BaseException | None = None) -> Over:

@@ -435,13 +435,7 @@ async def test_an_event_goes_as_a_dict() -> None:
         "part": None,
         "agent": None,
         "call_id": None,
-        "data": {
-            "kind": "agent",
-            "name": "ada",
-            "inputs": [],
-            "input": "Go.",
-            "thread_id": "thread_1",
-        },
+        "data": {"kind": "agent", "name": "ada", "inputs": []},
     }
 
 

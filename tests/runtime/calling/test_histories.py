@@ -120,7 +120,7 @@ async def test_a_run_is_loaded_begun_kept_and_ended_in_that_order() -> None:
         "end_run",
     ]
     ended = history.asked[-1][1][0]
-    assert (ended.status, ended.stop_reason, ended.calls) == ("completed", "done", 1)
+    assert (ended.status, ended.reason, ended.extras["calls"]) == ("completed", "done", 1)
 
 
 async def test_a_run_that_is_in_its_thread_is_not_run_again() -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.ground import errors
-from holdfast.memories.run.records.event import LIVE, REASONS
-from holdfast.runtime.networks.network import FACTS
+from holdfast.memories.run.records.event import ENDS, LIVE, REASONS
 
 ROOT = Path(__file__).parents[3]
 RAISED = (
@@ -45,7 +44,26 @@ def all_tests() -> str:
     return "\n".join(each.read_text() for each in files if each != Path(__file__))
 
 
-@pytest.mark.parametrize("type", [*FACTS, *sorted(LIVE)])
+TOLD = (
+    "run.started",
+    "router.decided",
+    "agent.started",
+    "agent.finished",
+    "agent.skipped",
+    "model.requested",
+    "model.responded",
+    "tool.called",
+    "tool.returned",
+    "value.changed",
+    "value.read",
+    "history.omitted",
+    "mcp.unavailable",
+    *ENDS,
+)
+"""The events of networks and agents."""
+
+
+@pytest.mark.parametrize("type", sorted({*TOLD, *LIVE}))
 def test_every_event_is_told_in_some_test(type: str) -> None:
     assert f'"{type}"' in all_tests()
 

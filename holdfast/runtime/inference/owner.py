@@ -1,0 +1,368 @@
+"""The owner of a run of agents: its history, its lease in `hf.runs`, its cancellation."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from threading import Lock
+from types import TracebackType
+from typing import Any, cast
+
+from holdfast import library
+from holdfast.ground.clock import Clock
+from holdfast.ground.errors import InvalidInput, StaleRun
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.event import Ending
+from holdfast.memories.run.records.record import NAME_MOST
+from holdfast.memories.run.records.run import Run, RunKind
+from holdfast.memories.run.records.writer import RunOpening, RunWriter
+from holdfast.memories.state.result import InferenceResult
+from holdfast.memories.state.state import NetworkState
+from holdfast.memories.state.thread import ThreadMessage, message_id
+from holdfast.runtime.agent import UserMessage
+from holdfast.runtime.concurrency import contained
+from holdfast.runtime.context import Steering
+from holdfast.runtime.history import (
+    Discreet,
+    EngineHistory,
+    History,
+    HistoryContext,
+    asked,
+    has_any,
+)
+from holdfast.runtime.inference.run_types import RunEnd
+from holdfast.runtime.run_events import Telling
+
+log = logging.getLogger(__name__)
+
+
+class Interrupted(Exception):
+    """The awaited work was interrupted on request."""
+
+
+class Interrupting:
+    """Interrupts the work inside of `with`, as Interrupted, once `ask` was called.
+
+    A cancellation of the task itself passes through unchanged.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._requested = False
+        self._inside: tuple[asyncio.AbstractEventLoop, asyncio.Task[object]] | None = None
+        self._before, self._cut = 0, False
+
+    @property
+    def asked(self) -> bool:
+        """Whether an interruption was requested."""
+        return self._requested
+
+    def ask(self) -> None:
+        """Interrupt the current and all later work; from any thread."""
+        with self._lock:
+            self._requested = True
+            inside = self._inside
+        if inside is not None:
+            # Nothing waits on a closed loop.
+            with suppress(RuntimeError):
+                inside[0].call_soon_threadsafe(self._cut_short)
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("there is no task to cut short")
+        with self._lock:
+            if self._requested:
+                raise Interrupted
+            self._inside = asyncio.get_running_loop(), task
+            self._before, self._cut = task.cancelling(), False
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        with self._lock:
+            inside, self._inside = self._inside, None
+        if inside is None or not self._cut:
+            return
+        others = inside[1].uncancel() > self._before
+        if kind is asyncio.CancelledError and not others:
+            raise Interrupted
+
+    def _cut_short(self) -> None:
+        with self._lock:
+            if self._inside is not None and not self._cut:
+                self._cut = True
+                self._inside[1].cancel()
+
+
+class HistoryFailed(Exception):
+    """A history raised, or returned an invalid value; that is its cause."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__(f"the history failed at {method}")
+        self.method = method
+
+    @property
+    def ending(self) -> RunEnd:
+        """The end of a run by this failure."""
+        return RunEnd("history", self.method, self.__cause__)
+
+
+class Remembering:
+    """Loads a run's thread from its *history* and stores the run in it.
+
+    Without a history it does nothing.
+    """
+
+    def __init__(
+        self,
+        history: History | None,
+        *,
+        run_id: str,
+        state: NetworkState,
+        input: UserMessage,
+        clock: Clock,
+        network: Any = None,
+    ) -> None:
+        self.history = history
+        self._run_id, self._state, self._input, self._network = run_id, state, input, network
+        self._clock = clock
+
+    async def open(self, thread_id: str | None, *, again: bool = False) -> Run | None:
+        """Join the thread, and load its results into an empty state.
+
+        A run that has ended before is returned as it is recorded. One that may have been begun
+        before is resumed in its thread with *again*. Raise HistoryFailed, with its cause.
+        """
+        if again and not thread_id and not self._state.thread_id:
+            begun: Run | None = await self._ask("get_run")
+            thread_id = begun.thread_id if begun else None
+        given = thread_id or self._state.thread_id
+        if thread_id and self._state.thread_id not in (None, thread_id):
+            raise InvalidInput("thread_id", f"the state is of {self._state.thread_id}", given=given)
+        thread = given or await self._new_thread()
+        if thread and self._state.thread_id is None:
+            self._state.thread_id = thread
+        record: Run | None = await self._ask("get_run")
+        if given and not self._state.results and not self._state.messages:
+            found = await self._ask("get")
+            if found:
+                self._load(found)
+        return record if record and record.ended else None
+
+    async def begin(self, started_at: datetime, kind: RunKind, name: str) -> None:
+        """Store that the run has begun, and the user's message."""
+        record = Run(
+            id=self._run_id,
+            kind=kind,
+            name=name,
+            agent=name if kind == "agent" else None,
+            thread_id=self._state.thread_id,
+            started_at=started_at,
+        )
+        await self._ask("start_run", record)
+        if self._input.content:
+            await self._ask("append_user_message", self._message())
+
+    async def add(self, results: Sequence[InferenceResult]) -> None:
+        """Store the new *results*."""
+        if results:
+            await self._ask("append_results", list(results))
+
+    async def end(self, record: Run) -> None:
+        """Store how the run ended."""
+        await self._ask("end_run", record)
+
+    async def _new_thread(self) -> str | None:
+        if self.history is None or not has_any(self.history):
+            return None
+        made: Any = await self._ask("create_thread")
+        if made is None and not hasattr(self.history, "create_thread"):
+            return f"thread_{secrets.token_hex(12)}"
+        if not isinstance(made, str) or not made:
+            raise HistoryFailed("create_thread") from InvalidInput(
+                "create_thread", "must return the id of a thread", given=made
+            )
+        return made
+
+    def _load(self, found: Sequence[Any]) -> None:
+        try:
+            self._state.set_results(found)
+        except InvalidInput as error:
+            raise HistoryFailed("get") from error
+
+    def _message(self) -> ThreadMessage:
+        return ThreadMessage(
+            id=self._input.id or message_id(self._run_id),
+            content=self._input.content,
+            at=self._input.at or self._clock.now(),
+        )
+
+    async def _ask(self, method: str, *given: object) -> Any:
+        if self.history is None:
+            return None
+        ctx = HistoryContext(
+            run_id=self._run_id,
+            thread_id=self._state.thread_id,
+            input=self._input.content,
+            state=self._state,
+            network=self._network,
+        )
+        try:
+            with contained():
+                return await asked(self.history, method, ctx, *given)
+        except Exception as error:
+            # A user's history may raise anything; the run ends with it as the cause.
+            raise HistoryFailed(method) from error
+
+
+def hf_of(given: "library.Holdfast | None", history: object) -> "library.Holdfast | None":
+    """Return *given*, or else what *history* stores in, if that is a Holdfast."""
+    if given is not None:
+        return given
+    kept = history.history if isinstance(history, Discreet) else history
+    return kept.hf if isinstance(kept, EngineHistory) else None
+
+
+def title_of(name: str) -> str:
+    """Return *name* as the name of a run, cut to the characters that one may have."""
+    return name if len(name) <= NAME_MOST else f"{name[: NAME_MOST - 1]}…"
+
+
+class RunOwner:
+    """The owner of a run of agents, and its control: it is cancelled and steered through it.
+
+    With *hf* the run has a lease there, and its events and its end are stored; without, nothing is.
+    `stale` is the error once another owner has the run: then nothing more is written.
+    """
+
+    def __init__(self, hf: "library.Holdfast | None", run_id: str, clock: Clock) -> None:
+        self.interrupting, self.steering = Interrupting(), Steering()
+        self.stale: StaleRun | None = None
+        self._hf, self._run_id, self._clock = hf, run_id, clock
+        self._why = ""
+        self._opening = RunOpening(kind="agent", name="")
+        self._writer: RunWriter | None = None
+        self._untap: Callable[[], None] = _nothing
+
+    def cancel(self, reason: str = "cancelled") -> None:
+        """End the run now, as cancelled for *reason*; from any thread. The first reason counts."""
+        if not self.interrupting.asked:
+            self._why = reason
+            self.interrupting.ask()
+
+    def steer(self, text: str, *, step: str | None = None) -> list[str]:
+        """Put *text* before the next request of the agent *step*, or of the one at work.
+
+        Return the names of the agents that got it. Raise NotFound for one that is not at work.
+        """
+        return self.steering.steer(text, step=step)
+
+    def ending(self) -> RunEnd:
+        """Return the end of the run once it was interrupted."""
+        if self.stale is not None:
+            return RunEnd("taken_over", "another process has taken it over", self.stale)
+        return RunEnd("cancelled", self._why)
+
+    async def acquire(self, opening: RunOpening) -> None:
+        """Own the run, if there is an *hf*; raise RunTaken if another owner has it."""
+        self._opening = opening
+        if self._hf is not None:
+            self._writer = await self._acquired(self._hf, opening)
+
+    async def begin(self, telling: Telling) -> None:
+        """Emit that the run begins, and store its events from now on."""
+        writer, opening = self._writer, self._opening
+        if writer is None:
+            data = {"kind": opening.kind, "name": opening.name, "inputs": list(opening.inputs)}
+            return await telling.tell("run.started", data)
+        for event in writer.opened:
+            telling.events.begin_at(event.seq)
+            await telling.tell(event.type, event.data)
+        telling.events.begin_at(writer.seq + 1)
+        self._untap = telling.events.tap(writer.emit)
+        return None
+
+    async def _acquired(self, hf: "library.Holdfast", opening: RunOpening) -> RunWriter:
+        memory = RunMemory(run_id=self._run_id, clock=self._clock)
+        acquiring = asyncio.ensure_future(
+            asyncio.to_thread(hf.runs.open_run, memory, opening, control=self, on_stale=self._lose)
+        )
+        try:
+            return await asyncio.shield(acquiring)
+        except asyncio.CancelledError:
+            # The thread goes on, and what it acquires is given back at the end.
+            self._writer = await acquiring
+            raise
+
+    def _lose(self, error: StaleRun) -> None:
+        self.stale = error
+        self.interrupting.ask()
+
+    async def end(
+        self,
+        ending: RunEnd,
+        keepers: Sequence[Remembering],
+        record: Callable[[RunEnd, bool], Run],
+        dropped: Sequence[str] = (),
+    ) -> RunEnd:
+        """Store the end of the run, there and with *keepers*, and give its lease back.
+
+        Return the end as it is stored: a keeper that fails ends a completed run as failed. One that
+        fails keeps no other from storing it. *record* returns the record of an end, or with False
+        one without extras. A stale owner writes nothing.
+        """
+        self._untap()
+        if self.stale is not None:
+            return ending
+        # What is kept in *hf* itself adds to the record that the owner has ended.
+        own = [each for each in keepers if self._writer and hf_of(None, each.history) is self._hf]
+        broken = await _stored([each for each in keepers if each not in own], record, ending)
+        if broken is not None and ending.status == "completed":
+            ending = broken
+        await self._end_record(record(ending, False), dropped)
+        await _stored(own, record, ending)
+        return ending
+
+    async def _end_record(self, record: Run, dropped: Sequence[str]) -> None:
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        await asyncio.to_thread(
+            writer.end,
+            cast("Ending", record.status),
+            reason=record.reason,
+            detail=record.detail,
+            error=record.error,
+            usage=record.usage.export(),
+            data={"dropped": list(dropped), "blocked": []},
+        )
+
+
+async def _stored(
+    keepers: Iterable[Remembering], record: Callable[[RunEnd, bool], Run], ending: RunEnd
+) -> RunEnd | None:
+    """Store *ending* with all *keepers*; return the end by one that failed, or None."""
+    broken: RunEnd | None = None
+    made = _made(record, ending)
+    for each in keepers:
+        try:
+            await each.end(made)
+        except HistoryFailed as error:
+            log.warning("the end of the run %s was not stored", made.id, exc_info=error)
+            broken = error.ending
+    return broken
+
+
+def _made(record: Callable[[RunEnd, bool], Run], ending: RunEnd) -> Run:
+    try:
+        return record(ending, True)
+    except InvalidInput:
+        log.warning("the record of a run is stored without its extras", exc_info=True)
+        return record(ending, False)
+
+
+def _nothing() -> None:
+    """Do nothing: no events are stored."""
