@@ -7,6 +7,7 @@ of them, and `History` is an object with at least one.
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from threading import Lock
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
@@ -20,11 +21,18 @@ from holdfast.ground.ids import Ids
 from holdfast.memories.longterm.block import without_blocks
 from holdfast.memories.run.records.run import Run, merged
 from holdfast.memories.state.message import Message, TextMessage
-from holdfast.memories.state.result import InferenceResult, text_of
-from holdfast.memories.state.sources import restated
+from holdfast.memories.state.result import InferenceResult, copied, size_of, text_of
+from holdfast.memories.state.sources import in_order, restated
 from holdfast.memories.state.state import NetworkState
-from holdfast.memories.state.thread import ThreadMessage, ThreadTurn, checked_id
+from holdfast.memories.state.thread import (
+    MOST_LISTED,
+    Thread,
+    ThreadMessage,
+    ThreadTurn,
+    checked_id,
+)
 from holdfast.memories.state.thread_store import GivenTurn, checksum_of_turn, turns_of
+from holdfast.memories.state.threads import Threads
 
 T = TypeVar("T")
 
@@ -140,9 +148,78 @@ def has_any(history: object) -> bool:
     return any(getattr(history, method, None) is not None for method in METHODS)
 
 
+class LoadedThread(Struct, frozen=True):
+    """The results of a thread as they were loaded, and by what a change is noticed."""
+
+    created_at: datetime
+    turns: int
+    last: int
+    results: list[InferenceResult]
+    size: int
+
+
+LOADED: Final = 16_777_216
+"""Bytes of results that a history keeps of the threads that it loaded."""
+
+
+class LoadedThreads:
+    """The results of threads that were loaded last: the next turn loads what is new.
+
+    A thread of which a turn was removed is loaded anew. What exceeds `LOADED` bytes is evicted, the
+    thread that was used longest ago first.
+    """
+
+    def __init__(self) -> None:
+        self._threads: dict[str, LoadedThread] = {}
+        self._lock = Lock()
+
+    def results(self, threads: Threads, thread_id: str) -> list[InferenceResult]:
+        """Return the results of the thread, oldest first; raise NotFound if there is none."""
+        thread = threads.retrieve(thread_id)
+        with self._lock:
+            known = self._threads.pop(thread_id, None)
+        loaded = (known and _continued(threads, thread, known)) or _loaded(threads, thread)
+        with self._lock:
+            self._threads[thread_id] = loaded
+            size = sum(each.size for each in self._threads.values())
+            while size > LOADED:
+                size -= self._threads.pop(next(iter(self._threads))).size
+        return in_order(map(copied, loaded.results))[0]
+
+
+def _continued(threads: Threads, thread: Thread, known: LoadedThread) -> LoadedThread | None:
+    """Return *known* with the turns after it; None if a turn of it was removed."""
+    new = thread.turns - known.turns
+    if new < 0 or thread.created_at != known.created_at:
+        return None
+    # With one turn removed and another added, the newest so many begin after the last known one.
+    found = list(threads.turns(thread.id, MOST_LISTED, last=new + 1).all())
+    if not found or found[0].seq != known.last or len(found) != new + 1:
+        return None
+    return _with(known, found[1:])
+
+
+def _loaded(threads: Threads, thread: Thread) -> LoadedThread:
+    empty = LoadedThread(thread.created_at, 0, 0, [], 0)
+    return _with(empty, list(threads.turns(thread.id, MOST_LISTED).all()))
+
+
+def _with(before: LoadedThread, turns: list[ThreadTurn]) -> LoadedThread:
+    """Return the thread with the new *turns*."""
+    new = [each.result for each in turns if each.result is not None]
+    return LoadedThread(
+        before.created_at,
+        before.turns + len(turns),
+        turns[-1].seq if turns else before.last,
+        [*before.results, *new],
+        before.size + sum(map(size_of, new)),
+    )
+
+
 class EngineHistory:
     """Stores threads and runs in the workspace of a handle, local or remote.
 
+    It keeps the results of the threads that it loaded last, so that a turn loads what is new.
     A write is durable when its call returns; the event loop is not blocked. New threads are
     *user*'s, if one is named, and no other user's are written to.
     """
@@ -157,6 +234,7 @@ class EngineHistory:
     ) -> None:
         self.hf, self.user = hf, user
         self._clock, self._ids = clock or SystemClock(), ids or Ids()
+        self._loaded = LoadedThreads()
 
     @property
     def bus(self) -> EventBus | None:
@@ -201,7 +279,7 @@ class EngineHistory:
 
     def _results(self, thread_id: str) -> list[InferenceResult]:
         try:
-            return self.hf.threads.results(thread_id)
+            return self._loaded.results(self.hf.threads, thread_id)
         except NotFound:
             return []
 

@@ -35,7 +35,7 @@ from holdfast.ground.errors import InvalidInput, NotFound, PreconditionFailed
 from holdfast.ground.json_values import JSON
 from holdfast.ground.validation import check_chain
 from holdfast.memories.state.message import Message, StateLimits, checked_key, over, to_milliseconds
-from holdfast.memories.state.result import InferenceResult, canonical_of, memo
+from holdfast.memories.state.result import InferenceResult, canonical_of, size_of
 from holdfast.memories.state.sources import Earlier, after, in_order
 
 What = Literal["value", "deleted", "message", "result", "results", "thread_id"]
@@ -249,8 +249,7 @@ def check_room(key: str, keys: int, total_bytes: int, limits: StateLimits) -> No
 
 def fitting(result: InferenceResult, limits: StateLimits) -> InferenceResult:
     """Return *result*; raise `LimitExceeded` if its JSON is too large."""
-    # The size of one that was read from a thread is known, with its checksum.
-    if memo(result, "size", lambda: len(canonical_of(result))) > limits.result_bytes:
+    if size_of(result) > limits.result_bytes:
         check_size(result, len(canonical_of(result)), limits)
     return result
 

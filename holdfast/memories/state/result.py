@@ -267,14 +267,18 @@ def memo(result: InferenceResult, name: str, make: Callable[[], T]) -> T:
 
     It is derived from the fields, which never change.
     """
-    known = cast("dict[str, Any]", result.__dict__)
+    known = _memo(result)
     return known[name] if name in known else known.setdefault(name, make())
 
 
+def _memo(result: InferenceResult) -> dict[str, Any]:
+    return cast("dict[str, Any]", result.__dict__).setdefault("memo", {})
+
+
 def copied(result: InferenceResult) -> InferenceResult:
-    """Return a copy of *result*, with what is remembered of it."""
+    """Return a copy of *result*, which shares what is remembered of it."""
     made = copy(result)
-    cast("dict[str, Any]", made.__dict__).update(result.__dict__)
+    cast("dict[str, Any]", made.__dict__)["memo"] = _memo(result)
     return made
 
 
@@ -329,6 +333,11 @@ def canonical_of(result: InferenceResult) -> bytes:
     It is as long as any compact JSON of it.
     """
     return _canonical(result_wire(result))
+
+
+def size_of(result: InferenceResult) -> int:
+    """Return the bytes of *result* as JSON; of one read from a thread with its checksum."""
+    return memo(result, "size", lambda: len(canonical_of(result)))
 
 
 def checksum_of(canonical: bytes) -> str:
