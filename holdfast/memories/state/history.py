@@ -216,7 +216,8 @@ def size_bytes(message: Message) -> int:
     repeats is counted with the calls.
     """
     if isinstance(message, TextMessage):
-        return len(text_of(message).encode())
+        text = text_of(message)
+        return len(text) if text.isascii() else len(text.encode())
     if isinstance(message, ToolCallMessage):
         return sum(len(_encode(wire_of(each))) for each in message.tools)
     return len(_encode(message.content))
