@@ -23,8 +23,8 @@ from holdfast.runtime.events import ExecutionEvent, StepError
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.plans.executor import ParallelTaskExecutor
-from holdfast.runtime.plans.plan import ID_LENGTH, Step, Task, TaskPlan
-from holdfast.runtime.plans.planner import TaskPlanner, with_schema
+from holdfast.runtime.plans.plan import ID_LENGTH, Step, Task, TaskPlan, with_schema
+from holdfast.runtime.plans.planner import TaskPlanner
 from holdfast.runtime.plans.schedule import supply, taken
 from holdfast.runtime.plans.schema import OutputSchema, schema_of
 from holdfast.runtime.run_events import OnEvent, observer_of

@@ -45,6 +45,7 @@ class RunFiltersContract(_Filled):
             ({"kind": ["input", "task_result"]}, ["task:a", "input:a"]),
             ({"kind": []}, []),
             ({"keys": ["shared:b", "task:a", "step:no"]}, ["task:a", "shared:b"]),
+            ({"keys": "task:a"}, ["task:a"]),
             ({"keys": []}, []),
             ({"key_prefix": "s"}, ["step:a", "shared:a", "shared:b"]),
             ({"key_prefix": ""}, ALL),
@@ -71,7 +72,6 @@ class RunFiltersContract(_Filled):
         bad: list[tuple[str, Any]] = [
             ("kind", "result"),
             ("kind", 7),
-            ("keys", "task:a"),
             ("keys", 7),
             ("keys", ["a"]),
             ("key_prefix", 7),

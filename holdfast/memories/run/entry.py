@@ -259,8 +259,6 @@ def filter_of(
     """Return the filter of these conditions; `InvalidInput` names a wrong one."""
     if kind is None and keys is None and key_prefix is None and sources is None:
         return EVERYTHING
-    if isinstance(keys, str):
-        raise _not_a_list("keys", keys)
     kinds: tuple[Kind, ...] = ()
     if kind is not None:
         kinds = tuple([checked_kind(each) for each in _many("kind", kind)])

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from typing import Final, Literal, get_args
@@ -183,9 +183,11 @@ class Resources(Struct, frozen=True, kw_only=True):
         """Return the tools that *step* has; None if they are not known."""
         given = step.agent or task.agent or self.agent
         agent = (self.agents or {}).get(given) if isinstance(given, str) else given
-        if self.tools is None or (given and agent is None) or (agent and agent.toolsets):
+        if self.tools is None or (agent and agent.toolsets):
             return None
-        return self.tools | {name_of(each) for each in (agent.tools if agent else ())}
+        if given is None:
+            return self.tools
+        return self.tools | set(map(name_of, agent.tools)) if agent else None
 
     def problem(self, given: Agent | str | None, where: str) -> Iterator[PlanProblem]:
         """Yield the problem of the agent *given*, if it is unknown."""
@@ -455,3 +457,13 @@ class TaskPlan:
     def from_json(text: str) -> "TaskPlan":
         """Return the plan in *text*; raise InvalidPlan with every unknown key."""
         return read(TaskPlan, text, "plan")
+
+
+def with_schema(plan: TaskPlan, schema: OutputSchema | None) -> TaskPlan:
+    """Return *plan* with *schema* for its result, the finish step of its final task."""
+    if schema is None:
+        return plan
+    final = plan.final
+    finish = replace(final.steps[-1], output_schema=schema)
+    changed = replace(final, steps=[*final.steps[:-1], finish])
+    return replace(plan, tasks=[changed if task is final else task for task in plan.tasks])

@@ -11,7 +11,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from importlib.resources import files
 from typing import Any, Final, Literal, TypeAlias, cast
@@ -45,12 +45,7 @@ from holdfast.runtime.events import EventFacts, ExecutionEvent, PlanningUpdate, 
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent_loop import response_facts, size_of
 from holdfast.runtime.inference.validation import repair
-from holdfast.runtime.plans.plan import (
-    ID_LENGTH,
-    Step,
-    Task,
-    TaskPlan,
-)
+from holdfast.runtime.plans.plan import ID_LENGTH, Step, Task, TaskPlan, with_schema
 from holdfast.runtime.plans.schema import BadSchema, OutputSchema, schema_of
 from holdfast.runtime.plans.wire import PlanProblem, shaped
 from holdfast.runtime.run_events import OnEvent, observer_of
@@ -213,16 +208,6 @@ class Draft:
         self.failures += 1
         self.problems = (*because, *problems)
         return {"status": "validation_failed", "errors": [str(each) for each in problems]}
-
-
-def with_schema(plan: TaskPlan, schema: OutputSchema | None) -> TaskPlan:
-    """Return *plan* with *schema* for its result, the finish step of its final task."""
-    if schema is None:
-        return plan
-    final = plan.final
-    finish = replace(final.steps[-1], output_schema=schema)
-    changed = replace(final, steps=[*final.steps[:-1], finish])
-    return replace(plan, tasks=[changed if task is final else task for task in plan.tasks])
 
 
 def _given_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:

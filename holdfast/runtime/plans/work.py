@@ -155,11 +155,12 @@ class FanOut:
         if len(items) > step.max_items:
             message = f"there are {len(items)} items, over max_items, which is {step.max_items}"
             return await self._fail("too_many_items", message)
+        # As many at once as there are slots, and as many more as may wait for their save.
+        most = self._context.slots.most * (2 if self._work.keeper else 1)
         async with Crew[int, None]() as crew:
             for index, item in enumerate(items):
                 crew.start(index, self._one(index, item))
-                # As many at once as there are slots.
-                if len(crew) >= self._context.slots.most:
+                if len(crew) >= most:
                     await crew.next()
             while crew:
                 await crew.next()

@@ -89,6 +89,15 @@ async def test_a_node_may_name_one_tool() -> None:
     assert "search" in model.asked[0].offered
 
 
+async def test_one_key_is_a_list_of_one_for_a_filter_of_entries() -> None:
+    memory = Context().memory
+    memory.set("shared:a", 1)
+    memory.set("shared:b", 2)
+
+    assert [entry.key for entry in memory.list(keys="shared:a")] == ["shared:a"]
+    assert memory.clear(keys="shared:a") == 1
+
+
 async def test_one_key_is_inherited_by_a_copy() -> None:
     context = Context()
     context.memory.set("shared:note", 1)

@@ -308,6 +308,24 @@ async def test_items_that_end_while_a_save_is_under_way_are_in_the_next_one(
 
 
 @pytest.mark.anyio
+async def test_an_item_begins_while_the_one_before_is_saved(workers: Workers) -> None:
+    place = Slow()
+    workers.gives["list"] = ["x", "y"]
+    context = workers.context(run_id="run_1", max_concurrency=1)
+    run = executor(workers, fanned(), checkpoint=place, context=context)
+    work = asyncio.create_task(run.run())
+
+    assert await asyncio.to_thread(place.begun.acquire, timeout=60)
+    place.may_end.release()
+    assert await asyncio.to_thread(place.begun.acquire, timeout=60)
+    async with asyncio.timeout(60):
+        await context.wait_for("step:each.1")
+
+    place.may_end.release(20)
+    assert await work == "done end"
+
+
+@pytest.mark.anyio
 async def test_a_save_stores_what_changed_since_the_last_one(workers: Workers) -> None:
     workers.gives["list"] = list(range(60))
     place = Places()
