@@ -1,4 +1,4 @@
-"""The context of a run: models, tools, cancellation, steering, its memory on an event loop."""
+"""The context of a run: models, tools, cancellation, steering, run memory."""
 
 import asyncio
 from collections import deque
@@ -361,6 +361,12 @@ class Context:
         to = audience.get()
         if to is not None or self.events.taps:
             await self.events.emit(facts, update, to=to)
+
+    def emit_soon(self, facts: EventFacts) -> None:
+        """Emit an event of *facts* from any thread, without waiting."""
+        to = audience.get()
+        if to is not None or self.events.taps:
+            self.events.emit_soon(facts, to=to)
 
     @property
     def watched(self) -> bool:

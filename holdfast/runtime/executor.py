@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -100,6 +100,16 @@ class Executor(Protocol):
 
     def ending(self) -> ExecutionOutcome:
         """Return the outcome; called after `perform`, also after a cancelled one."""
+        ...
+
+
+@runtime_checkable
+class Supplied(Protocol):
+    """An executor that sets inputs in run memory when it begins."""
+
+    @property
+    def input_keys(self) -> Collection[str]:
+        """Their keys."""
         ...
 
 
@@ -264,7 +274,10 @@ class _Stay:
 
     @property
     def _inputs(self) -> tuple[str, ...]:
-        return tuple(entry.key for entry in self._context.memory.list(kind="input"))
+        """The keys of the inputs, those that it sets itself too."""
+        there = [entry.key for entry in self._context.memory.list(kind="input")]
+        own = self._executor.input_keys if isinstance(self._executor, Supplied) else ()
+        return tuple(dict.fromkeys((*there, *own)))
 
     async def begin(self) -> None:
         """Emit that the run begins."""
@@ -288,7 +301,7 @@ class _Stay:
         await context.emit(EventFacts(type="run.started", data=data), update)
 
     def ended(self, *, whole: bool) -> Stopped:
-        """Set how the run ended by itself, and return what stopped it if it is not *whole*."""
+        """Set how the run ended, and return what stopped it if it is not *whole*."""
         ending, record = self._executor.ending(), self._context.events.record
         if not whole and record is not None and record.stale is not None:
             self.state, self._reason, self._error = "failed", "taken_over", record.stale

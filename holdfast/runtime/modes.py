@@ -160,6 +160,7 @@ class ModeRun:
         self.result: Any = None
         self.error: StepError | None = None
         self._inputs = taken(agent.inputs)
+        self.input_keys = tuple(map(keys.input, self._inputs))
         self._last: Part | None = None
         # Both are made now, so that what cannot be executed is refused before anything is.
         self._first, self._work = self._parts()

@@ -209,7 +209,10 @@ class Emission(Struct, frozen=True):
 
 
 class RunFinish(Struct, frozen=True, kw_only=True):
-    """How a run ended: *status* for *reason*, with *detail* in words; *data* goes in its event."""
+    """How a run ended: *status* for *reason*, with *detail* in words.
+
+    *data* are further members of the data of its event.
+    """
 
     status: Ending
     reason: Reason
@@ -383,7 +386,7 @@ class RunEvents:
             self._stays, self._over = self._stays + 1, False
 
     def close(self) -> bool:
-        """End a stay; return whether it was the last one, so that later events are dropped."""
+        """End a stay; after the last one later events are dropped. Return if it is that."""
         with self._lock:
             self._stays -= 1
             self._over = self._stays <= 0

@@ -1,4 +1,4 @@
-"""Record a run in `hf.runs` while this process executes it: its lease, its events, its end.
+"""Record a run in `hf.runs` while it is executed: its lease, its events, its end.
 
 Executors, networks and agents open the record before anything runs, and end it as their last act.
 """

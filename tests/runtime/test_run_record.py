@@ -15,9 +15,19 @@ from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import RunCancelled, RunTaken, StaleRun
 from holdfast.memories.run.records.event import ENDS, LIVE
 from holdfast.memories.run.records.writer import RunOpening
-from holdfast.runtime import Agent, Context, RunEvent, executor
+from holdfast.runtime import (
+    Agent,
+    Context,
+    MemoryCheckpoints,
+    ParallelTaskExecutor,
+    RunEvent,
+    Step,
+    Task,
+    TaskPlan,
+    executor,
+)
 from holdfast.runtime.executor import ExecutionOutcome
-from holdfast.testing import call
+from holdfast.testing import ScriptedModel, call
 from holdfast.testing.serving import serving
 
 TURNS = [["I look.", call("look")], "Three."]
@@ -204,3 +214,24 @@ def test_a_follower_over_http_that_waited_for_the_run_misses_nothing(tmp_path: P
 async def streamed(step: Stepping) -> list[RunEvent]:
     """Return the events of *step*."""
     return [event async for event in step.executor.stream()]
+
+
+@pytest.mark.anyio
+async def test_a_version_is_kept_before_its_step_is_told_as_completed() -> None:
+    plan = TaskPlan(
+        title="Count",
+        tasks=[Task(id="count", title="Count", steps=[Step(id="look", instructions="Look.")])],
+    )
+    run = Context(model=ScriptedModel(["Three."]))
+    saving = ParallelTaskExecutor(
+        plan=plan, context=run, inputs={"harbour": "Kiel"}, checkpoint=MemoryCheckpoints()
+    )
+
+    seen = [event async for event in saving.stream()]
+
+    types = [event.type for event in seen]
+    kept = seen[types.index("version.kept")]
+    at = types.index("version.kept")
+    assert types.index("memory.written") < at < types.index("step.completed")
+    assert "step:look" in kept.data["changed"]
+    assert seen[0].data["inputs"] == ["input:harbour"]

@@ -21,7 +21,7 @@ from holdfast.runtime.checkpoints import (
     hashed,
 )
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import LogUpdate
+from holdfast.runtime.events import EventFacts, LogUpdate
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,8 @@ class CheckpointWriter:
         self._whole_bytes = self._changed_bytes = 0
         self._requested = self._begun = self._done = 0
         self._saving: asyncio.Task[None] | None = None
+        self._version = 0
+        self._kept: list[str] = []
         self.failed: str | None = None
         self.restored_steps: frozenset[str] = frozenset()
         self.restored_tasks: frozenset[str] = frozenset()
@@ -134,6 +136,9 @@ class CheckpointWriter:
             message = f"The checkpoint was not saved: {self.failed}"
             self._context.tell_soon(LogUpdate(severity="error", content=message))
         else:
+            self._version += 1
+            data = {"version": self._version, "cause": "step", "changed": self._kept}
+            self._context.emit_soon(EventFacts(type="version.kept", data=data))
             if self._changed_bytes <= self._whole_bytes + SPARE:
                 self._log = appended
 
@@ -149,6 +154,7 @@ class CheckpointWriter:
         tasks, steps = tuple(self._new_tasks), tuple(self._new_steps)
         self._new_tasks, self._new_steps = [], []
         entries, removed = self._changes.take()
+        self._kept = [entry.key for entry in entries]
         self._changed_bytes += _size(entries, tasks, steps, removed)
         return CheckpointChange(
             run_id=self._context.run_id,
@@ -162,7 +168,7 @@ class CheckpointWriter:
     def _whole(self) -> Checkpoint:
         tasks, steps = tuple(self._tasks), tuple(self._steps)
         self._new_tasks, self._new_steps = [], []
-        self._changes.take()
+        self._kept = [entry.key for entry in self._changes.take()[0]]
         # Taken before, so that what is written meanwhile is in the next change as well.
         entries = self._context.memory.snapshot()
         self._whole_bytes, self._changed_bytes = _size(entries, tasks, steps), 0

@@ -72,6 +72,7 @@ class TaskExecutor:
         self._observer = observer_of(on_event)
         self.name, self.title = "task", task.title
         self.context, self.task, self._inputs = context, task, taken(inputs)
+        self.input_keys = tuple(map(keys.input, self._inputs))
         known = _resources(self._inputs, agents, agent, tools, toolsets)
         if problems := problems_of_task(task, known, final_step_id=final_step_id):
             raise InvalidPlan(problems)
@@ -336,6 +337,7 @@ class ParallelTaskExecutor:
         within = context if max_concurrency is None else context.narrowed(max_concurrency)
         self.name, self.title = "plan", plan.title
         self.context, self.plan, self._inputs = context, plan, taken(inputs)
+        self.input_keys = tuple(map(keys.input, self._inputs))
         known = _resources(self._inputs, agents, agent, tools, toolsets)
         if problems := plan.problems_with(known):
             raise InvalidPlan(problems)

@@ -365,7 +365,7 @@ LINE: Final = 120
 
 
 class StepEvents:
-    """Emits the events of one try of *step* by *agent*; *toolbox* has the outcomes of tools."""
+    """Emits the events of one try of *step* by *agent* with *toolbox*."""
 
     def __init__(
         self,
