@@ -5,7 +5,8 @@ does not grow with the run.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from tempfile import mkstemp
@@ -17,20 +18,34 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import asdict
 
+from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import CheckpointUnreadable
 from holdfast.ground.json_values import DEEPEST, is_nested_over
 from holdfast.ground.permissions import create_folders, sync_folder
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.keys import Kind
+from holdfast.memories.run.records.event import Ending
 from holdfast.memories.run.records.write import CheckpointRows
+from holdfast.runtime.leases import (
+    CheckpointLease,
+    EngineLeases,
+    LeaseFile,
+    LeaseRequest,
+    LeaseState,
+    granted,
+    owned,
+    released,
+    renewed,
+)
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
     """The progress of a run at *saved_at*, in ms since 1970.
 
     `parts` are hashes of what the run was begun with, by name, and `plan_hash` is the hash of them
-    all. `completed_steps` has the finished items of a fan-out too, as `<step>.<item>`.
+    all. `completed_steps` has the finished items of a fan-out too, as `<step>.<item>`. `fence` is
+    the token of the lease that it is saved under, 0 without one.
     """
 
     run_id: str
@@ -40,6 +55,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     completed_steps: tuple[str, ...]
     entries: tuple[RunEntry, ...]
     saved_at: int
+    fence: int = 0
 
 
 class CheckpointChange(Struct, frozen=True, kw_only=True):
@@ -54,6 +70,7 @@ class CheckpointChange(Struct, frozen=True, kw_only=True):
     removed: tuple[str, ...]
     entries: tuple[RunEntry, ...]
     saved_at: int
+    fence: int = 0
 
 
 class Checkpoints(Protocol):
@@ -270,6 +287,19 @@ class EngineCheckpoints:
 
     def __init__(self, hf: Holdfast) -> None:
         self._rows = hf.runs.checkpoints
+        self._leases = EngineLeases(hf.runs.context)
+
+    def acquire(self, request: LeaseRequest) -> CheckpointLease:
+        """Take the run in `hf.runs`; raise RunTaken if another owner has it."""
+        return self._leases.acquire(request)
+
+    def renew(self, lease: CheckpointLease) -> None:
+        """Extend *lease*; raise StaleRun if another owner has the run."""
+        self._leases.renew(lease)
+
+    def release(self, lease: CheckpointLease, status: Ending) -> None:
+        """Give *lease* back, and record that the run ended with *status*."""
+        self._leases.release(lease, status)
 
     def load(self, run_id: str) -> Checkpoint | None:
         """Return the last saved checkpoint of *run_id*, or None."""
@@ -287,7 +317,9 @@ class EngineCheckpoints:
 
     def begin(self, checkpoint: Checkpoint) -> "EngineLog":
         """Store *checkpoint* as `save` does; return the log of its changes."""
-        return EngineLog(self._rows, self._rows.save(checkpoint.run_id, encoded(checkpoint)))
+        content, fence = encoded(checkpoint), checkpoint.fence
+        number = self._rows.save(checkpoint.run_id, content, fence=fence)
+        return EngineLog(self._rows, number)
 
     def delete(self, run_id: str) -> None:
         """Delete the checkpoint of *run_id*."""
@@ -302,11 +334,15 @@ class EngineLog:
 
     def append(self, change: CheckpointChange) -> bool:
         """Store *change*; return False if another row was stored meanwhile."""
-        if not self._rows.append(change.run_id, encoded(change), after=self._number):
+        content, fence = encoded(change), change.fence
+        if not self._rows.append(change.run_id, content, after=self._number, fence=fence):
             return False
         self._number += 1
         return True
 
+
+LEASES = ".lease"
+"""The end of the name of a file with the lease on a run."""
 
 BESIDE = ".new"
 """The end of the name of a file that is not complete yet."""
@@ -322,8 +358,45 @@ class FileCheckpoints:
     owner may read it: it holds what the run knew.
     """
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self._directory = Path(directory)
+    def __init__(self, directory: str | os.PathLike[str], *, clock: Clock | None = None) -> None:
+        self._directory, self._clock = Path(directory), clock or SystemClock()
+
+    def acquire(self, request: LeaseRequest) -> CheckpointLease:
+        """Take the run; raise RunTaken if another owner has it."""
+        with self._leases(request.run_id) as file:
+            state = granted(file.read(), request, self._now())
+            file.write(state)
+        return CheckpointLease(run_id=request.run_id, holder=request.holder, fence=state.fence)
+
+    def renew(self, lease: CheckpointLease) -> None:
+        """Extend *lease*; raise StaleRun if another owner has the run."""
+        with self._leases(lease.run_id) as file:
+            file.write(renewed(file.read(), lease, self._now()))
+
+    def release(self, lease: CheckpointLease, status: Ending) -> None:
+        """Give *lease* back."""
+        del status
+        with self._leases(lease.run_id) as file:
+            file.write(released(file.read(), lease))
+
+    def _now(self) -> int:
+        return to_microseconds(self._clock.now())
+
+    def _leases(self, run_id: str) -> "LeaseFile":
+        if not self._directory.exists():
+            create_folders(self._directory)
+        path = self.path(run_id)
+        return LeaseFile(path.with_name(f"{path.name}{LEASES}"))
+
+    @contextmanager
+    def _saving(self, run_id: str, fence: int) -> Generator[None]:
+        """Save within the block, under the lock of the run; raise StaleRun for a former owner."""
+        if not fence:
+            yield
+            return
+        with self._leases(run_id) as file:
+            owned(file.read(), fence)
+            yield
 
     def path(self, run_id: str) -> Path:
         """Return the path of the checkpoint of *run_id*."""
@@ -348,6 +421,10 @@ class FileCheckpoints:
 
     def begin(self, checkpoint: Checkpoint) -> "FileLog":
         """Store *checkpoint* as `save` does; return the log of its changes."""
+        with self._saving(checkpoint.run_id, checkpoint.fence):
+            return self._begun(checkpoint)
+
+    def _begun(self, checkpoint: Checkpoint) -> "FileLog":
         path = self.path(checkpoint.run_id)
         if not self._directory.exists():
             create_folders(self._directory)
@@ -357,7 +434,7 @@ class FileCheckpoints:
                 file.write(encoded(checkpoint))
                 file.flush()
                 os.fsync(file.fileno())
-                log = FileLog(path, file.fileno())
+                log = FileLog(path, file.fileno(), self._saving)
             Path(beside).replace(path)
         finally:
             Path(beside).unlink(missing_ok=True)
@@ -368,7 +445,8 @@ class FileCheckpoints:
         """Delete the checkpoint of *run_id*."""
         path = self.path(run_id)
         # A process that was killed while it saved left what it had written so far.
-        there = [path, *self._directory.glob(f"{path.name}.*{BESIDE}")]
+        lease = path.with_name(f"{path.name}{LEASES}")
+        there = [path, lease, *self._directory.glob(f"{path.name}.*{BESIDE}")]
         for each in there:
             each.unlink(missing_ok=True)
         if self._directory.exists():
@@ -394,15 +472,22 @@ def _records(content: bytes) -> Iterator[bytes]:
         start = end + 1
 
 
+_Saving = Callable[[str, int], AbstractContextManager[None]]
+
+
 class FileLog:
     """Appends changes to the file at *path*, which *handle* has open."""
 
-    def __init__(self, path: Path, handle: int) -> None:
-        self._path = path
+    def __init__(self, path: Path, handle: int, saving: _Saving) -> None:
+        self._path, self._saving = path, saving
         self._file, self._size = _identity(handle)
 
     def append(self, change: CheckpointChange) -> bool:
         """Store *change* and sync it; return False if the file is another or was changed."""
+        with self._saving(change.run_id, change.fence):
+            return self._appended(change)
+
+    def _appended(self, change: CheckpointChange) -> bool:
         try:
             file = self._path.open("r+b", buffering=0)
         except FileNotFoundError:
@@ -436,9 +521,36 @@ class MemoryCheckpoints:
     True
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Clock | None = None) -> None:
         self._logs: dict[str, MemoryLog] = {}
-        self._lock = Lock()
+        self._leases: dict[str, LeaseState] = {}
+        self._lock, self._clock = Lock(), clock or SystemClock()
+
+    def acquire(self, request: LeaseRequest) -> CheckpointLease:
+        """Take the run; raise RunTaken if another owner has it."""
+        with self._lock:
+            state = granted(self._leases.get(request.run_id), request, self._now())
+            self._leases[request.run_id] = state
+        return CheckpointLease(run_id=request.run_id, holder=request.holder, fence=state.fence)
+
+    def renew(self, lease: CheckpointLease) -> None:
+        """Extend *lease*; raise StaleRun if another owner has the run."""
+        with self._lock:
+            last = self._leases.get(lease.run_id)
+            self._leases[lease.run_id] = renewed(last, lease, self._now())
+
+    def release(self, lease: CheckpointLease, status: Ending) -> None:
+        """Give *lease* back."""
+        del status
+        with self._lock:
+            self._leases[lease.run_id] = released(self._leases.get(lease.run_id), lease)
+
+    def _now(self) -> int:
+        return to_microseconds(self._clock.now())
+
+    def _check(self, run_id: str, fence: int) -> None:
+        if fence:
+            owned(self._leases.get(run_id), fence)
 
     def load(self, run_id: str) -> Checkpoint | None:
         """Return the last saved checkpoint of *run_id*, or None."""
@@ -453,6 +565,7 @@ class MemoryCheckpoints:
     def begin(self, checkpoint: Checkpoint) -> "MemoryLog":
         """Store *checkpoint* as `save` does; return the log of its changes."""
         with self._lock:
+            self._check(checkpoint.run_id, checkpoint.fence)
             log = self._logs[checkpoint.run_id] = MemoryLog(checkpoint, self._lock, self._is_last)
         return log
 
@@ -461,7 +574,8 @@ class MemoryCheckpoints:
         with self._lock:
             self._logs.pop(run_id, None)
 
-    def _is_last(self, log: "MemoryLog") -> bool:
+    def _is_last(self, log: "MemoryLog", fence: int) -> bool:
+        self._check(log.run_id, fence)
         return self._logs.get(log.run_id) is log
 
 
@@ -469,7 +583,7 @@ class MemoryLog:
     """A checkpoint and its changes, while *is_last* is true of it."""
 
     def __init__(
-        self, checkpoint: Checkpoint, lock: Lock, is_last: Callable[["MemoryLog"], bool]
+        self, checkpoint: Checkpoint, lock: Lock, is_last: Callable[["MemoryLog", int], bool]
     ) -> None:
         self.run_id, self._checkpoint = checkpoint.run_id, checkpoint
         self._changes: list[CheckpointChange] = []
@@ -478,7 +592,7 @@ class MemoryLog:
     def append(self, change: CheckpointChange) -> bool:
         """Store *change*; return False if another checkpoint was stored meanwhile."""
         with self._lock:
-            if not self._is_last(self):
+            if not self._is_last(self, change.fence):
                 return False
             self._changes.append(change)
         return True

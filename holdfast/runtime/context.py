@@ -15,7 +15,7 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 
 from holdfast import library
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
-from holdfast.ground.errors import InvalidInput, NoModel, NotFound, WaitTimeout
+from holdfast.ground.errors import InvalidInput, NoModel, NotFound, StaleRun, WaitTimeout
 from holdfast.ground.ids import Ids
 from holdfast.ground.text import encoded
 from holdfast.ground.validation import check_one_of, listed
@@ -28,6 +28,7 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.concurrency import Claims, Slots
 from holdfast.runtime.events import EventFacts, ExecutionEvent, Spending, event_facts
+from holdfast.runtime.leases import RunOwnership
 from holdfast.runtime.mcp import Remote
 from holdfast.runtime.metrics import TOKENS
 from holdfast.runtime.run_events import Audience, RunEvents, audience
@@ -234,7 +235,7 @@ class Context:
         self._root: Context | None = None
         self._usage = _Usage()
         self._cancelling = Cancelling()
-        self.events = RunEvents(self.run_id, self.now)
+        self.events, self.ownership = RunEvents(self.run_id, self.now), RunOwnership()
 
     def _new_memory(self, run_id: str | None) -> RunMemory:
         at = to_microseconds(self.clock.now())
@@ -256,7 +257,7 @@ class Context:
         within.run_id = within.memory.run_id
         within.steering, within.spans, within._root = Steering(), {}, self.root
         within._cancelling, within.claims = Cancelling(self._cancelling), Claims()
-        within.events = RunEvents(within.run_id, within.now)
+        within.events, within.ownership = RunEvents(within.run_id, within.now), RunOwnership()
         return within
 
     @property
@@ -295,6 +296,11 @@ class Context:
         Any thread may call it, any number of times.
         """
         self._cancelling.cancel(reason)
+
+    def lose(self, error: StaleRun) -> None:
+        """Stop everything that runs: another owner has the run."""
+        self.ownership.stale = error
+        self.cancel(str(error))
 
     @property
     def cancelled(self) -> str | None:

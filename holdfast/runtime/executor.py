@@ -26,11 +26,14 @@ from holdfast.ground.json_values import JSON
 from holdfast.memories.run.keys import split
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.records.event import Reason, RunEvent
+from holdfast.memories.run.records.record import this_process
 from holdfast.memories.run.records.writer import RunOpening
 from holdfast.runtime import concurrency
+from holdfast.runtime.checkpoints import EngineCheckpoints
 from holdfast.runtime.concurrency import Claims
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import EventFacts, ExecutionEvent, MemoryUpdate, RunUpdate
+from holdfast.runtime.leases import LeaseRequest, lease_of
 from holdfast.runtime.run_events import (
     Audience,
     EventFeed,
@@ -212,8 +215,7 @@ async def _performed(executor: Executor) -> Stopped:
         whole = await _interruptible(executor)
         return None if whole else _cancelled(executor)
     stay = _Stay(executor, inside)
-    if context.root.hf is not None:
-        await stay.open(context.root.hf)
+    await stay.acquire()
     with context.tracer.start_as_current_span("holdfast.run") as span, _watched(context):
         span.set_attribute("holdfast.run_id", context.run_id)
         try:
@@ -248,6 +250,40 @@ class _Stay:
         self._reason: Reason = "internal"
         self._detail = ""
 
+    async def acquire(self) -> None:
+        """Take the run where it is stored; raise RunTaken if another owner has it."""
+        place, hf = getattr(self._executor, "checkpoints", None), self._context.root.hf
+        self._context.ownership.stale = None
+        # A checkpoint in a database shares the lease of the run's record there.
+        late = isinstance(place, EngineCheckpoints)
+        if place is not None and not late:
+            await self._lease(place)
+        try:
+            if hf is not None:
+                await self.open(hf)
+            if late:
+                await self._lease(place)
+        except BaseException:
+            await self._give_back()
+            raise
+
+    async def _lease(self, place: object) -> None:
+        context = self._context
+        request = LeaseRequest(
+            run_id=context.run_id,
+            name=record_name(self._executor.title, self._executor.name),
+            holder=context.ownership.holder,
+            place=this_process(),
+            take_over=context.take_over,
+        )
+        context.ownership.leased = await lease_of(place, request, context.lose)
+
+    async def _give_back(self) -> None:
+        ownership = self._context.ownership
+        held, ownership.leased = ownership.leased, None
+        if held is not None:
+            await held.give_back(self.state)
+
     async def open(self, hf: "library.Holdfast") -> None:
         """Open the record of the run; raise RunTaken if another owner has it."""
         executor, context = self._executor, self._context
@@ -262,6 +298,7 @@ class _Stay:
             parent_id=None if within is None else within.run_id,
             inputs=self._inputs,
             take_over=context.take_over,
+            holder=context.ownership.holder,
         )
         context.events.record = await open_record(
             hf,
@@ -303,10 +340,11 @@ class _Stay:
     def ended(self, *, whole: bool) -> Stopped:
         """Set how the run ended, and return what stopped it if it is not *whole*."""
         ending, record = self._executor.ending(), self._context.events.record
-        if not whole and record is not None and record.stale is not None:
-            self.state, self._reason, self._error = "failed", "taken_over", record.stale
-            self._detail = str(record.stale)
-            return record.stale
+        stale = self._context.ownership.stale or (record and record.stale)
+        if not whole and stale is not None:
+            self.state, self._reason, self._error = "failed", "taken_over", stale
+            self._detail = str(stale)
+            return stale
         if not whole:
             self._cancel()
             return _cancelled(self._executor)
@@ -332,14 +370,16 @@ class _Stay:
     async def leave(self) -> None:
         """Store the end of the run and emit it as its last event."""
         events = self._context.events
+        given_back = ("its lease is given back", self._give_back)
         if not self._begun:
+            await leave(self._context.run_id, given_back)
             return
         is_last, record = events.close(), events.record
         acts: list[tuple[str, Callable[[], Awaitable[None]]]] = []
         if record is not None and is_last:
             events.record = None
             acts.append(("its end is stored", lambda: self._store(record)))
-        await leave(self._context.run_id, *acts, ("its end is emitted", self._tell))
+        await leave(self._context.run_id, *acts, ("its end is emitted", self._tell), given_back)
 
     async def _store(self, record: EventStore) -> None:
         self._stored = await record.end(self._finish())

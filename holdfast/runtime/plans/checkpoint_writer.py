@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Final
 
+from holdfast.ground.errors import StaleRun
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import RunEntry
 from holdfast.runtime.checkpoints import (
@@ -129,6 +130,9 @@ class CheckpointWriter:
         try:
             if appended is None or not await asyncio.to_thread(appended.append, self._change()):
                 appended = await asyncio.to_thread(self._begin, self._whole())
+        except StaleRun as error:
+            self._context.lose(error)
+            self.failed = f"{type(error).__name__}: {error}"
         except Exception as error:
             # A failed save, for any reason, does not fail the run.
             log.warning("the checkpoint of %s was not saved", self._context.run_id, exc_info=True)
@@ -141,6 +145,11 @@ class CheckpointWriter:
             self._context.emit_soon(EventFacts(type="version.kept", data=data))
             if self._changed_bytes <= self._whole_bytes + SPARE:
                 self._log = appended
+
+    @property
+    def _fence(self) -> int:
+        held = self._context.ownership.leased
+        return held.lease.fence if held is not None and held.covers(self._checkpoints) else 0
 
     def _begin(self, checkpoint: Checkpoint) -> CheckpointLog | None:
         place = self._checkpoints
@@ -163,6 +172,7 @@ class CheckpointWriter:
             removed=tuple(removed),
             entries=tuple(entries),
             saved_at=self._context.now(),
+            fence=self._fence,
         )
 
     def _whole(self) -> Checkpoint:
@@ -180,6 +190,7 @@ class CheckpointWriter:
             completed_steps=steps,
             entries=tuple(entries),
             saved_at=self._context.now(),
+            fence=self._fence,
         )
 
 

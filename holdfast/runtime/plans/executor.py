@@ -488,6 +488,11 @@ class ParallelTaskExecutor:
         if self._keeper:
             await self._keeper.finish()
 
+    @property
+    def checkpoints(self) -> Checkpoints | None:
+        """The place of its checkpoint, of which a run has a lease."""
+        return self._checkpoints
+
     async def _loaded(self) -> Checkpoint | None:
         """Load the checkpoint of the run, if there is one; restore and return it."""
         if self._checkpoints is None:

@@ -36,7 +36,7 @@ def checkpoints(target: str) -> Generator[Checkpoints]:
 async def run(target: str, workers: Workers) -> object:
     """Run the plan, or go on with it, one step at a time."""
     workers.gives["list"] = ["x", "y"]
-    context = workers.context(run_id="run_1", max_concurrency=1)
+    context = workers.context(run_id="run_1", max_concurrency=1, take_over="always")
     with checkpoints(target) as kept:
         return await ParallelTaskExecutor(
             plan=dying_plan(), context=context, inputs={"topic": "kelp"}, checkpoint=kept

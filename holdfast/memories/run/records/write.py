@@ -496,6 +496,14 @@ def _drop(tx: Transaction, sql: SimpleNamespace, run_id: str, **scope: str) -> N
         tx.run(statement, run=run_id, **scope)
 
 
+def _refuse_stale(tx: Transaction, sql: SimpleNamespace, run_id: str, fence: int) -> None:
+    """Raise StaleRun unless *fence* is 0, for none, or that of the run's owner."""
+    if fence:
+        run = tx.first(RunRow, sql.lock_run, run=run_id)
+        if run is None or run.fence != fence:
+            raise StaleRun("superseded", token=fence, live_token=run.fence if run else None)
+
+
 class CheckpointRows:
     """The checkpoints of a workspace's runs: a row for the whole, one a change."""
 
@@ -507,15 +515,17 @@ class CheckpointRows:
         checked_name("run_id", run_id)
         return self._caller.engine.all(scalar, statements(self._caller).get_checkpoint, run=run_id)
 
-    def save(self, run_id: str, content: bytes) -> int:
+    def save(self, run_id: str, content: bytes, *, fence: int = 0) -> int:
         """Save *content* as the checkpoint of *run_id*; return its number.
 
-        It replaces the former one and its changes.
+        It replaces the former one and its changes. Raise StaleRun for a *fence* that is not the
+        run's own.
         """
         checked_name("run_id", run_id)
         context, sql, now = self._caller, statements(self._caller), self._caller.now()
 
         def work(tx: Transaction) -> int:
+            _refuse_stale(tx, sql, run_id, fence)
             number = (tx.first(scalar, sql.last_checkpoint, run=run_id) or 0) + 1
             tx.run(sql.delete_checkpoint, run=run_id)
             tx.run(sql.set_checkpoint, run=run_id, number=number, now=now, content=content)
@@ -523,12 +533,13 @@ class CheckpointRows:
 
         return context.engine.write(work)
 
-    def append(self, run_id: str, content: bytes, *, after: int) -> bool:
+    def append(self, run_id: str, content: bytes, *, after: int, fence: int = 0) -> bool:
         """Save *content* as a change if the last row of *run_id* is number *after*."""
         checked_name("run_id", run_id)
         context, sql, now = self._caller, statements(self._caller), self._caller.now()
 
         def work(tx: Transaction) -> bool:
+            _refuse_stale(tx, sql, run_id, fence)
             if tx.first(scalar, sql.last_checkpoint, run=run_id) != after:
                 return False
             row = {"run": run_id, "number": after + 1, "now": now, "content": content}

@@ -1,0 +1,208 @@
+"""Leases on checkpoints: two processes never save the checkpoint of one run."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from runtime.plans.workers import Workers, plan, task
+
+import holdfast
+from holdfast.errors import RunTaken, StaleRun
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.records.record import TakeOver
+from holdfast.runtime.checkpoints import (
+    Checkpoint,
+    CheckpointChange,
+    EngineCheckpoints,
+    FileCheckpoints,
+    MemoryCheckpoints,
+)
+from holdfast.runtime.leases import CheckpointLease, LeaseRequest, lease_of
+from holdfast.runtime.plans.executor import ParallelTaskExecutor
+from holdfast.testing.contracts.checkpoints import change, checkpoint
+from holdfast.testing.fakes import FrozenClock
+
+LONG = timedelta(seconds=61)
+
+AnyPlace = MemoryCheckpoints | FileCheckpoints | EngineCheckpoints
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock()
+
+
+@pytest.fixture
+def hf(clock: FrozenClock) -> Iterator[Holdfast]:
+    with holdfast.open(":memory:", clock=clock) as hf:
+        yield hf
+
+
+@pytest.fixture(params=["memory", "files", "engine"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: FrozenClock, hf: Holdfast
+) -> AnyPlace:
+    match request.param:
+        case "memory":
+            return MemoryCheckpoints(clock=clock)
+        case "files":
+            return FileCheckpoints(tmp_path / "kept", clock=clock)
+        case _:
+            return EngineCheckpoints(hf)
+
+
+def wanted(holder: str, take_over: TakeOver = "expired") -> LeaseRequest:
+    return LeaseRequest(
+        run_id="run_1", name="A plan", holder=holder, place="rock:7", take_over=take_over
+    )
+
+
+def of(lease: CheckpointLease, *steps: str) -> Checkpoint:
+    return replace(checkpoint(), completed_steps=steps, fence=lease.fence)
+
+
+def more(lease: CheckpointLease) -> CheckpointChange:
+    return replace(change(), fence=lease.fence)
+
+
+def test_a_checkpoint_with_an_owner_is_not_taken(place: AnyPlace) -> None:
+    first = place.acquire(wanted("ada"))
+
+    with pytest.raises(RunTaken) as caught:
+        place.acquire(wanted("bob"))
+
+    assert (caught.value.run_id, caught.value.place) == ("run_1", "rock:7")
+    place.release(first, "completed")
+    assert place.acquire(wanted("bob")).fence == 2
+
+
+def test_one_whose_lease_ran_out_is_taken_and_its_former_owner_saves_nothing(
+    place: AnyPlace, clock: FrozenClock
+) -> None:
+    first = place.acquire(wanted("ada"))
+    log = place.begin(of(first, "a"))
+    clock.tick(LONG.total_seconds())
+    second = place.acquire(wanted("bob"))
+    place.save(of(second, "a", "b"))
+
+    for save in (
+        lambda: place.save(of(first, "late")),
+        lambda: log.append(more(first)),
+        lambda: place.renew(first),
+        lambda: place.release(first, "completed"),
+    ):
+        with pytest.raises(StaleRun):
+            save()
+    loaded = place.load("run_1")
+    assert loaded is not None
+    assert loaded.completed_steps == ("a", "b")
+
+
+def test_a_renewed_lease_does_not_run_out(place: AnyPlace, clock: FrozenClock) -> None:
+    lease = place.acquire(wanted("ada"))
+    for _ in range(3):
+        clock.tick(50)
+        place.renew(lease)
+
+    with pytest.raises(RunTaken):
+        place.acquire(wanted("bob"))
+
+
+def test_one_is_taken_at_once_where_that_is_asked_for(place: AnyPlace) -> None:
+    first = place.acquire(wanted("ada"))
+    second = place.acquire(wanted("bob", "always"))
+
+    assert (first.fence, second.fence) == (1, 2)
+    with pytest.raises(StaleRun):
+        place.save(of(first))
+
+
+def executor(workers: Workers, place: Any, take_over: TakeOver = "expired") -> ParallelTaskExecutor:
+    tasks = plan(task("a"), task("b", depends_on=["a"]))
+    context = workers.context(run_id="run_1", take_over=take_over)
+    return ParallelTaskExecutor(plan=tasks, context=context, checkpoint=place)
+
+
+async def begun(workers: Workers, id: str) -> None:
+    """Wait until *workers* have begun *id*."""
+    async with asyncio.timeout(60):
+        while id not in workers.began:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0)
+
+
+@pytest.mark.anyio
+async def test_a_plan_that_runs_elsewhere_is_refused_before_a_model_is_asked(
+    place: AnyPlace,
+) -> None:
+    here, there = Workers(), Workers()
+    here.wait("a1")
+    running = asyncio.create_task(executor(here, place).run())
+    await begun(here, "a1")
+
+    with pytest.raises(RunTaken):
+        await executor(there, place).run()
+    here.let_go("a1")
+
+    assert await running == "done b1"
+    assert there.began == []
+    assert await executor(there, place).run() == "done b1"
+
+
+@pytest.mark.anyio
+async def test_a_plan_that_was_taken_over_ends_as_such_and_leaves_the_checkpoint(
+    place: AnyPlace,
+) -> None:
+    here, there = Workers(), Workers()
+    here.wait("b1")
+    running = asyncio.create_task(executor(here, place).run())
+    await begun(here, "b1")
+    assert await executor(there, place, "always").run() == "done b1"
+    before = place.load("run_1")
+    here.let_go("b1")
+
+    with pytest.raises(StaleRun):
+        await running
+    assert there.began == ["b1"]
+    assert place.load("run_1") == before
+
+
+@pytest.mark.anyio
+async def test_a_checkpoint_beside_the_record_of_its_run_has_one_lease(hf: Holdfast) -> None:
+    workers = Workers()
+    tasks = plan(task("a"), task("b", depends_on=["a"]))
+    context = workers.context(run_id="run_1", hf=hf)
+    whole = ParallelTaskExecutor(plan=tasks, context=context, checkpoint=EngineCheckpoints(hf))
+
+    assert await whole.run() == "done b1"
+
+    run = hf.runs.retrieve("run_1")
+    assert (run.status, run.fence) == ("completed", 1)
+    ends = [each.type for each in hf.runs.follow("run_1") if each.type.startswith("run.")]
+    assert ends == ["run.started", "run.completed"]
+
+
+class Elsewhere:
+    """A place of checkpoints without leases."""
+
+    def __init__(self) -> None:
+        self._kept = MemoryCheckpoints()
+        self.load, self.save, self.delete = self._kept.load, self._kept.save, self._kept.delete
+
+
+@pytest.mark.anyio
+async def test_a_place_without_leases_is_used_with_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "holdfast.runtime.leases"):
+        for _ in range(2):
+            assert await executor(Workers(), Elsewhere()).run() == "done b1"
+
+    assert [each.getMessage() for each in caplog.records] == [
+        "the checkpoints of Elsewhere have no leases"
+    ]
+    assert await lease_of(Elsewhere(), wanted("ada"), lambda _: None) is None
