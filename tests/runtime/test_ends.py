@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic_ai import BinaryContent, ToolReturn
@@ -13,9 +14,13 @@ from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCall
 from pydantic_ai.usage import RequestUsage
 from runtime.networks.played import TERMINAL, network
 
+import holdfast
+from holdfast import Holdfast
+from holdfast.memories.run.records.event import REASONS
 from holdfast.runtime import (
     Agent,
     Context,
+    EngineHistory,
     ParallelTaskExecutor,
     RunEvent,
     Step,
@@ -139,9 +144,11 @@ turns = st.lists(
 class Odd:
     """A model that gives *turns* and then comes to an end, and a tool that does odd things."""
 
-    def __init__(self, turns: Sequence[Any], tool: Behaviour) -> None:
+    def __init__(self, turns: Sequence[Any], tool: Behaviour, hf: Holdfast | None = None) -> None:
         self._turns, self._tool = iter(turns), tool
         self.model = ScriptedModel(self.answer)
+        self.history = None if hf is None else EngineHistory(hf)
+        self.context = Context(model=self.model, hf=hf)
 
     def answer(self, asked: Any) -> object:
         turn = next(self._turns, None)
@@ -178,9 +185,8 @@ async def told(executor: Any) -> list[str]:
 async def of_a_step(odd: Odd) -> list[str]:
     step = Step(id="count", instructions="Count.", output_schema={"type": "object"})
     task = Task(id="harbour", title="The harbour", steps=[step])
-    context = Context(model=odd.model)
     executor = StepExecutor(
-        task=task, step=step, context=context, tools=odd.tools(), max_iterations=8
+        task=task, step=step, context=odd.context, tools=odd.tools(), max_iterations=8
     )
     return await told(executor)
 
@@ -189,8 +195,7 @@ async def of_a_plan(odd: Odd) -> list[str]:
     steps = [Step(id=id, instructions="Count.") for id in ("one", "two")]
     tasks = [Task(id=f"task_{each.id}", title="Count", steps=[each]) for each in steps]
     plan = TaskPlan(title="The harbour", tasks=tasks)
-    context = Context(model=odd.model)
-    return await told(ParallelTaskExecutor(plan=plan, context=context, tools=odd.tools()))
+    return await told(ParallelTaskExecutor(plan=plan, context=odd.context, tools=odd.tools()))
 
 
 async def of_a_team(odd: Odd) -> list[str]:
@@ -198,7 +203,7 @@ async def of_a_team(odd: Odd) -> list[str]:
     team = TeamExecutor(
         objective="Count.",
         agents=agents,
-        context=Context(model=odd.model),
+        context=odd.context,
         tools=odd.tools(),
         max_turns=6,
     )
@@ -211,7 +216,8 @@ async def of_a_network(odd: Odd) -> list[str]:
         Agent(name, instructions="", tools=odd.tools(), model=odd.model) for name in ("ada", "bob")
     ]
 
-    run = await network(*members).run("Go.", raises=False, on_event=heard.append)
+    desk = network(*members, history=odd.history)
+    run = await desk.run("Go.", raises=False, on_event=heard.append)
 
     assert run.status != "running"
     assert heard[-1].type in TERMINAL
@@ -220,7 +226,7 @@ async def of_a_network(odd: Odd) -> list[str]:
 
 async def of_an_agent(odd: Odd) -> list[str]:
     heard: list[RunEvent] = []
-    ada = Agent("ada", instructions="", tools=odd.tools(), model=odd.model)
+    ada = Agent("ada", instructions="", tools=odd.tools(), model=odd.model, history=odd.history)
 
     await ada.run("Go.", raises=False, on_event=heard.append)
 
@@ -231,6 +237,9 @@ async def of_an_agent(odd: Odd) -> list[str]:
 KINDS = [of_a_step, of_a_plan, of_a_team, of_a_network, of_an_agent]
 
 
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+
+
 async def ended(kind: Callable[[Odd], Awaitable[list[str]]], odd: Odd) -> None:
     assert len(await kind(odd)) == 1
     left = asyncio.all_tasks() - {asyncio.current_task()}
@@ -238,8 +247,45 @@ async def ended(kind: Callable[[Odd], Awaitable[list[str]]], odd: Odd) -> None:
 
 
 @given(kind=st.sampled_from(KINDS), turns=turns, tool=behaviours)
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
 def test_each_run_tells_one_end_and_leaves_no_task(
     kind: Any, turns: list[Any], tool: Behaviour
 ) -> None:
     asyncio.run(ended(kind, Odd(turns, tool)))
+
+
+@given(kind=st.sampled_from(KINDS), turns=turns, tool=behaviours)
+@settings(max_examples=30, deadline=None, suppress_health_check=SLOW)
+def test_the_end_of_each_run_is_stored_with_its_reason_and_no_lease(
+    kind: Any, turns: list[Any], tool: Behaviour
+) -> None:
+    with holdfast.open(":memory:") as hf:
+        asyncio.run(ended(kind, Odd(turns, tool, hf)))
+
+        stored = hf.runs.list().data
+        assert len(stored) == 1
+        assert REASONS[stored[0].reason or ""] == stored[0].status
+        assert stored[0].ended_at is not None
+
+
+def interrupt() -> Any:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", ["odd", "odd_later"])
+@pytest.mark.parametrize("several", [True, False], ids=["network", "agent"])
+def test_an_interrupt_from_the_keyboard_ends_a_run_as_cancelled_and_goes_on(
+    name: str, several: bool
+) -> None:
+    heard: list[str] = []
+    odd = Odd([call(name)], interrupt)
+    ada = Agent("ada", instructions="", tools=odd.tools(), model=odd.model)
+
+    async def run() -> None:
+        runs = network(ada) if several else ada
+        await runs.run("Go.", raises=False, on_event=lambda event: heard.append(event.type))
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(run())
+
+    assert [each for each in heard if each in TERMINAL] == ["run.cancelled"] == heard[-1:]
