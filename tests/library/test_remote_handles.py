@@ -3,6 +3,7 @@
 import json
 import threading
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from library.scripted import AT, JSON, ME, STORE, Answer, Scripted, refusal
@@ -13,6 +14,7 @@ from holdfast.ground.events import Event
 from holdfast.ground.scope import Actor
 from holdfast.library.remote.handle import RemoteHoldfast
 from holdfast.library.remote.streams import Frame, event_of, frames
+from holdfast.memories.run.records.read import event_from_wire
 
 
 class TestForSession:
@@ -104,6 +106,25 @@ class TestEvents:
         event = event_of(Frame("c9", "feed.reset", "{}"), now)
 
         assert (event.type, event.cursor, event.at) == ("feed.reset", "c9", now)
+
+    def test_an_event_nested_too_deeply_is_of_another_shape(self) -> None:
+        deep = '{"at": ' + "[" * 100_000
+
+        with pytest.raises(errors.EngineFault):
+            event_of(Frame("c9", "feed.reset", deep), datetime(2026, 11, 21, tzinfo=UTC))
+        with pytest.raises(errors.EngineFault):
+            event_from_wire(deep)
+
+    def test_an_answer_nested_too_deeply_is_none_of_a_server(
+        self, hf: RemoteHoldfast, scripted: Scripted
+    ) -> None:
+        deep: Any = 1
+        for _ in range(300):
+            deep = [deep]
+        scripted.says(Answer({"id": deep}))
+
+        with pytest.raises(Unavailable):
+            hf.threads.retrieve("thread_1")
 
     def test_lines_of_data_are_joined_and_a_cut_message_is_left_out(self) -> None:
         lines = ["id: 1", "data: {", "data: }", "", ": comment", "", "id: 2", "data: {}"]

@@ -14,8 +14,9 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
+from holdfast.ground import json_values
 from holdfast.ground.clock import Clock
-from holdfast.ground.errors import EngineFault, HoldfastError, Unavailable
+from holdfast.ground.errors import EngineFault, HoldfastError, InvalidInput, Unavailable
 from holdfast.ground.events import Event, EventBus, Listener
 from holdfast.ground.scope import Actor
 from holdfast.library.remote.client import Stream, WireClient
@@ -185,11 +186,11 @@ def event_of(frame: Frame, now: datetime) -> Event:
     `feed.reset` has no data of its own: it gets *now* as its instant.
     """
     try:
-        payload = msgspec.json.decode(frame.data, type=dict[str, Any])
+        payload = msgspec.convert(json_values.read(frame.data, "event"), dict[str, Any])
         actor = payload.get("actor")
         if isinstance(actor, dict) and "type" in actor:
             payload["actor"] = msgspec.to_builtins(Actor.from_wire(cast("dict[str, str]", actor)))
         known = {"type": frame.event, "cursor": frame.id, "at": now, "workspace": ""}
         return msgspec.convert(known | payload, Event)
-    except (msgspec.DecodeError, msgspec.ValidationError, KeyError) as error:
+    except (InvalidInput, msgspec.ValidationError, KeyError) as error:
         raise EngineFault(f"The server sent an event of another shape: {error}.") from error

@@ -1,4 +1,4 @@
-"""The messages that a call of an agent was sent, by reference: a result has no copy of them.
+"""References of a result to the messages that its call was sent.
 
 The messages before a call are in its state or thread already. So a result says which of them were
 sent, in this order: the system text, the opening, the input, the messages of earlier results. It
@@ -114,7 +114,7 @@ def seen(given: object) -> Seen:
 
 
 def seen_wire(given: Seen) -> dict[str, Any]:
-    """Return the members of *given* as they are written, without those that say nothing."""
+    """Return the members of *given* as they are written, without empty ones."""
     wire: dict[str, Any] = {
         name: value for name in _SEEN_IN_ORDER if (value := getattr(given, name)) or name in _ALWAYS
     }
@@ -186,7 +186,7 @@ def _differences(
 
 
 def _finder(base: Sequence[Message]) -> Callable[[Message, int], int | None]:
-    """Return a function that finds a message in *base* from a place on, or an equal one."""
+    """Return a function that finds a message, or an equal one, from a place on."""
     same = {id(each): place for place, each in enumerate(base)}
     equal: dict[bytes, list[int]] = {}
 
@@ -223,7 +223,7 @@ def base_of(given: Seen, input: str, text: Find, shown: Iterable[Message]) -> li
 
 
 def ended(system: Sequence[Message], tail: Sequence[Message]) -> list[Message]:
-    """Return the messages *system* with the text of *tail* at the end of the system text."""
+    """Return *system* with the text of *tail* at the end of the system text."""
     if not tail:
         return [*system]
     if not system or system[0].role != "system":

@@ -108,11 +108,11 @@ def result_id(run_id: str, index: int) -> str:
     return f"res_{base62(int.from_bytes(digest[:18]) % 62**24, 24)}"
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     """The state or thread that a result is in, or the call that it is of."""
 
     def sent(self, result: "InferenceResult", /) -> SentMessages:
-        """Return what the call of *result* was sent; raise `HistoryGone` if a part is gone."""
+        """Return what the call was sent; raise `HistoryGone` if a part is gone."""
         ...
 
 
@@ -229,12 +229,12 @@ class InferenceResult(Struct, frozen=True, kw_only=True, dict=True):
 _RESULT: Final = frozenset(InferenceResult.__struct_fields__) - {"extras"}
 
 
-def source_of(result: InferenceResult) -> Source | None:
+def source_of(result: InferenceResult) -> MessageSource | None:
     """Return where the messages are that *result* refers to, or None."""
     return result.__dict__.get("source")
 
 
-def bound(result: InferenceResult, source: Source | None) -> InferenceResult:
+def bound(result: InferenceResult, source: MessageSource | None) -> InferenceResult:
     """Take *source* for the messages that *result* refers to; return *result*.
 
     It is no field: two results are equal wherever they are.
@@ -246,9 +246,10 @@ def bound(result: InferenceResult, source: Source | None) -> InferenceResult:
 def sent_by(
     result: InferenceResult, others: Iterable[InferenceResult], shown: Sequence[Message] | None
 ) -> SentMessages:
-    """Return what *result*'s call was sent: with texts of *others*, and *shown* of earlier results.
+    """Return what *result*'s call was sent.
 
-    *shown* is None if these are not at hand. Raise `HistoryGone` if a part is gone.
+    Texts may be in *others*; *shown* are the messages of earlier results, None if these are not at
+    hand. Raise `HistoryGone` if a part is gone.
     """
     seen = result.seen
     if seen is None:
@@ -336,7 +337,7 @@ def canonical_of(result: InferenceResult) -> bytes:
 
 
 def size_of(result: InferenceResult) -> int:
-    """Return the bytes of *result* as JSON; of one read from a thread with its checksum."""
+    """Return the bytes of *result* as JSON; with its checksum if it was stored."""
     return memo(result, "size", lambda: len(canonical_of(result)))
 
 

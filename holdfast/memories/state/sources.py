@@ -1,4 +1,4 @@
-"""Where the messages are that results refer to: the earlier results of a state or a thread."""
+"""Sources of the messages that results refer to: earlier results of a state."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
@@ -61,7 +61,7 @@ def said_to(
 
 
 class Before(Struct, frozen=True, kw_only=True):
-    """What a state holds before a call of *agent* in the run *run_id*, as *view* shows it."""
+    """What a state holds before a call in the run *run_id*, as *view* shows it."""
 
     said: list[WindowMessage]
     results: Sequence[InferenceResult]
@@ -149,7 +149,7 @@ class Earlier:
         return found
 
     def sent(self, result: InferenceResult, /) -> SentMessages:
-        """Return what the call of *result* was sent; raise `HistoryGone` if a part is gone."""
+        """Return what the call was sent; raise `HistoryGone` if a part is gone."""
         return sent_after(self.results(), result)
 
 
@@ -173,7 +173,7 @@ def in_order(results: Iterable[InferenceResult]) -> tuple[list[InferenceResult],
 
 
 class OfThread:
-    """The results of a thread, loaded when they are needed: the source of what one was sent."""
+    """The results of a thread, loaded when needed: the source of what one was sent."""
 
     __slots__ = ("_load",)
 
@@ -181,7 +181,7 @@ class OfThread:
         self._load = load
 
     def sent(self, result: InferenceResult, /) -> SentMessages:
-        """Return what the call of *result* was sent; raise `HistoryGone` if a part is gone."""
+        """Return what the call was sent; raise `HistoryGone` if a part is gone."""
         try:
             found = self._load()
         except NotFound as error:
@@ -239,7 +239,10 @@ _FIRST: Final = ("system", "tail", "opening")
 def restated(
     result: InferenceResult, change: Callable[[Message], Message | None]
 ) -> InferenceResult:
-    """Return *result* as if each message that it was sent had been changed, or removed by None."""
+    """Return *result* as if each message that it was sent had been changed.
+
+    A message that *change* returns None for is removed.
+    """
     seen, source = result.seen, source_of(result)
     if seen is None:
         return result

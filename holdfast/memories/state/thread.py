@@ -453,7 +453,7 @@ def list_turns(
 
 
 def within(turn: ThreadTurn, thread: OfThread) -> ThreadTurn:
-    """Take *thread* as the source of the result of *turn*, if it has one; return *turn*."""
+    """Take *thread* as the source of the result of *turn*; return *turn*."""
     if turn.result is not None:
         bound(turn.result, thread)
     return turn

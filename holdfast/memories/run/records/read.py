@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, astuple, replace
 
 from holdfast.engines.base import Engine, Reader
+from holdfast.ground import json_values
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import EngineFault, InvalidInput, NotFound
 from holdfast.ground.json_values import JSON, decode
@@ -210,7 +211,7 @@ def run_from_wire(wire: Wire) -> Run:
 
 def event_from_wire(data: bytes | str) -> RunEvent:
     """Convert an event of a live route."""
-    return _read(lambda: msgspec.json.decode(data, type=RunEvent))
+    return _read(lambda: msgspec.convert(json_values.read(data, "event"), RunEvent))
 
 
 def _read(make: Callable[[], T]) -> T:
