@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread, Timer
 from typing import Any, cast
@@ -9,32 +10,43 @@ from typing import Any, cast
 import pytest
 from stepping import NUMBER, Stepping
 
-from holdfast.ground.errors import RunFailed
+from holdfast.ground.errors import LimitExceeded, PlanningFailed, RunCancelled, RunFailed
 from holdfast.memories.run.records.event import ENDS, LIVE, TYPES
+from holdfast.memories.state.history import View
+from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import (
     Agent,
+    AgentHooks,
     Context,
     Edge,
     FunctionNode,
     LogUpdate,
+    McpServer,
+    MemoryCheckpoints,
+    MessageBus,
     MultiModeAgent,
+    Network,
     ParallelTaskExecutor,
     RunEvent,
     Step,
     Task,
+    TaskBoard,
     TaskExecutor,
     TaskPlan,
     TaskPlanner,
     TeamExecutor,
+    TeamUpdate,
+    ToolContext,
     Workflow,
     WorkflowRunner,
+    events,
     executor,
 )
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.run_events import Observer, audience
 from holdfast.testing import ScriptedModel, call
 from holdfast.testing.fakes import FrozenClock
-from holdfast.testing.scripted import Asked
+from holdfast.testing.scripted import Asked, thought
 
 PLAN = call("finish_plan", title="Count")
 TASK = call("add_task", id="count", title="Count", steps=[{"id": "look", "instructions": "Look."}])
@@ -464,3 +476,142 @@ async def test_the_end_waits_for_a_thread_that_passes_on_an_earlier_event() -> N
     seen = [event.type async for event in executor.stream(work)]
 
     assert seen == ["run.started", "log", "run.completed"]
+
+
+LATER = {
+    *("run.queued", "run.waiting", "run.forked", "step.waiting", "version.folded"),
+    *("question.asked", "question.answered", "question.expired", "question.withdrawn"),
+}
+"""Types that nothing sends yet."""
+
+STORED = {"run.resumed", "run.taken_over", "run.lost", "gap"}
+"""Types that the record of a run sends."""
+
+
+async def heard_of(*works: Any) -> set[str]:
+    """Return the types of the events of *works*, which may fail."""
+    seen: set[str] = set()
+    for work in works:
+        with suppress(RunFailed, PlanningFailed, RunCancelled):
+            async for event in work.stream() if hasattr(work, "stream") else executor.stream(work):
+                seen.add(event.type)
+    return seen
+
+
+def plan_of(*turns: Any, checkpoint: Any = None, **options: Any) -> ParallelTaskExecutor:
+    """Return a plan of two tasks, of which the second needs the first."""
+    one, two = task("one"), task("two")
+    two.depends_on = ["one"]
+    one.steps[0].output_schema = NUMBER
+    plan = TaskPlan(title="Count", tasks=[one, two])
+    run = Context(run_id="run_1", model=ScriptedModel(list(turns)), clock=FrozenClock())
+    return ParallelTaskExecutor(
+        plan=plan, context=run, checkpoint=checkpoint, max_iterations=1, **options
+    )
+
+
+async def of_a_board(run: Context) -> None:
+    """Let everything happen to tasks of a board, and to a team."""
+    board, bus = TaskBoard(), MessageBus()
+    board.on_event(run.tell_soon)
+    bus.on_event(run.tell_soon)
+    one, two = board.create("One").id, board.create("Two").id
+    board.claim(one, "ada")
+    board.release(one, "ada")
+    board.claim(one, "ada")
+    board.start(one, "ada")
+    board.block(one, "ada", "no light")
+    board.unblock(one, "ada")
+    board.complete(one, "ada", 3)
+    board.fail(two, "system", "no time")
+    bus.register("ada")
+    bus.register("bob")
+    bus.send("ada", "bob", "Hello", "How many?")
+    for moment in ("agent_idle", "agent_benched", "deadlock_detected", "stalled", "team_complete"):
+        await run.tell(TeamUpdate(event=moment))
+
+
+async def of_a_memory(run: Context) -> None:
+    """Let everything happen to entries of run memory."""
+    run.memory.set("shared:a", 1)
+    run.memory.note_read("shared:a", reader="ada", part=False)
+    run.memory.delete("shared:a")
+    run.memory.set("shared:b", 1)
+    run.memory.clear()
+    run.memory.restore(run.memory.snapshot())
+    await run.tell(LogUpdate(severity="info", content="cleared"))
+    with pytest.raises(LimitExceeded):
+        run.memory.set("shared:c", "x" * 5_000_000)
+
+
+async def of_a_network() -> set[str]:
+    """Return the types of the events of networks."""
+
+    def keep(ctx: ToolContext, word: str) -> str:
+        """Keep a word."""
+        ctx.state.kv.set("word", word)
+        return word
+
+    turns = [[call("keep", word="it")], [call("value_read", keys=["word"])], *["Done."] * 9]
+    ada = Agent("ada", instructions="", model=ScriptedModel(turns), tools=[keep])
+    off = Agent("bob", instructions="", hooks=AgentHooks(enabled=False))
+    far = McpServer("far", url="http://127.0.0.1:9/mcp", timeout=60)
+    eve = Agent("eve", instructions="", model=ScriptedModel(["I see. " * 90] * 9), toolsets=[far])
+    desk = Network(
+        "desk",
+        [ada, off, eve],
+        router=lambda ctx: None if ctx.call_count else ["bob", "ada", "eve"],
+        view=View(budget=60),
+    )
+    state = NetworkState()
+    seen: set[str] = set()
+    for _ in range(3):
+        async for event in desk.stream("Go.", state=state):
+            seen.add(event.type)
+    return seen
+
+
+@pytest.mark.anyio
+async def test_every_type_of_event_is_sent() -> None:
+    async def sleep(_: float) -> None:
+        pass
+
+    def fails(_: Asked) -> Any:
+        raise OSError("no route")
+
+    def stop(_: Asked) -> Any:
+        stopped.context.cancel("enough")
+        return "Late."
+
+    stopped, kept = plan_of(stop), MemoryCheckpoints()
+    tried = Context(clock=FrozenClock(), sleep=sleep)
+    three = call("finish_step", result=3)
+    unknown = call("add_task", id="count", title="Count", steps=[])
+    remove = call("remove_task", id="count")
+    planner = TaskPlanner(objective="Count.", context=context(unknown, TASK, remove, TASK, PLAN))
+
+    seen = await heard_of(
+        *executors([]).values(),
+        plan_of("No number."),
+        plan_of(three, "Two.", checkpoint=kept),
+        plan_of(three, "Two.", checkpoint=kept),
+        stopped,
+        Stepping([fails, [thought("Hm."), "Three."]], context=tried, step={"retries": 1}).executor,
+        planner,
+        Work(of_a_board),
+        Work(of_a_memory),
+    )
+
+    assert seen | await of_a_network() | LATER | STORED == TYPES
+
+
+@pytest.mark.anyio
+async def test_every_class_that_execute_yields_has_its_origin() -> None:
+    stepping = Stepping([["I look.", call("memory_list")], "Three."])
+    yielding = [*executors([]).values(), stepping.executor]
+
+    updates = [update for each in yielding async for update in each.execute()]
+    updates += [update async for update in executor.events(Work(of_a_memory))]
+
+    assert {update.type for update in updates} == set(events.KINDS)
+    assert all(update.origin is not None for update in updates)
