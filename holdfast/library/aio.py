@@ -1214,17 +1214,18 @@ class AsyncRuns:
         control: RunControl | None = None,
         on_stale: Callable[[StaleRun], object] | None = None,
     ) -> RunWriter:
-        """Acquire the run of *memory* for an executor; the result writes its events and its end.
+        """Acquire the run of *memory* for an executor.
 
-        The lease is renewed every 15 s until the end. *on_stale* is called, on another thread, once
-        another owner has the run. Raise `RunTaken` if another owner has it now.
+        The result writes its events and its end, until which the lease is renewed every 15 s.
+        *on_stale* is called, on another thread, once another owner has the run. Raise `RunTaken` if
+        another owner has it now.
         """
         return await self._cross(
             self._of.open_run, memory, opening, control=control, on_stale=on_stale
         )
 
     async def put(self, record: Run | Mapping[str, object]) -> Run:
-        """Write a run's record as it is now, without a lease: at its start, and at its end.
+        """Write a run's record as it is now, without a lease.
 
         Writing the same record again does nothing. Raise `Conflict` for a run that ended with
         another record.

@@ -6,7 +6,7 @@ does not grow with the run.
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from tempfile import mkstemp
@@ -27,12 +27,14 @@ from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.keys import Kind
 from holdfast.memories.run.records.event import Ending
 from holdfast.memories.run.records.write import CheckpointRows
-from holdfast.runtime.leases import (
+from holdfast.runtime.plans.leases import (
+    LEASES,
     CheckpointLease,
     EngineLeases,
     LeaseFile,
     LeaseRequest,
     LeaseState,
+    Saving,
     granted,
     owned,
     released,
@@ -341,9 +343,6 @@ class EngineLog:
         return True
 
 
-LEASES = ".lease"
-"""The end of the name of a file with the lease on a run."""
-
 BESIDE = ".new"
 """The end of the name of a file that is not complete yet."""
 
@@ -390,7 +389,7 @@ class FileCheckpoints:
 
     @contextmanager
     def _saving(self, run_id: str, fence: int) -> Generator[None]:
-        """Save within the block, under the lock of the run; raise StaleRun for a former owner."""
+        """Lock the run for the block; raise StaleRun for a former owner."""
         if not fence:
             yield
             return
@@ -472,13 +471,10 @@ def _records(content: bytes) -> Iterator[bytes]:
         start = end + 1
 
 
-_Saving = Callable[[str, int], AbstractContextManager[None]]
-
-
 class FileLog:
     """Appends changes to the file at *path*, which *handle* has open."""
 
-    def __init__(self, path: Path, handle: int, saving: _Saving) -> None:
+    def __init__(self, path: Path, handle: int, saving: Saving) -> None:
         self._path, self._saving = path, saving
         self._file, self._size = _identity(handle)
 

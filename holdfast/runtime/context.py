@@ -28,9 +28,9 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.concurrency import Claims, Slots
 from holdfast.runtime.events import EventFacts, ExecutionEvent, Spending, event_facts
-from holdfast.runtime.leases import RunOwnership
 from holdfast.runtime.mcp import Remote
 from holdfast.runtime.metrics import TOKENS
+from holdfast.runtime.plans.leases import RunOwnership
 from holdfast.runtime.run_events import Audience, RunEvents, audience
 from holdfast.runtime.run_record import Recorded
 

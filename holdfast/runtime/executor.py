@@ -33,7 +33,7 @@ from holdfast.runtime.checkpoints import EngineCheckpoints
 from holdfast.runtime.concurrency import Claims
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import EventFacts, ExecutionEvent, MemoryUpdate, RunUpdate
-from holdfast.runtime.leases import LeaseRequest, lease_of
+from holdfast.runtime.plans.leases import LeaseRequest, lease_of
 from holdfast.runtime.run_events import (
     Audience,
     EventFeed,
@@ -340,7 +340,7 @@ class _Stay:
     def ended(self, *, whole: bool) -> Stopped:
         """Set how the run ended, and return what stopped it if it is not *whole*."""
         ending, record = self._executor.ending(), self._context.events.record
-        stale = self._context.ownership.stale or (record and record.stale)
+        stale = self._context.ownership.stale or (None if record is None else record.stale)
         if not whole and stale is not None:
             self.state, self._reason, self._error = "failed", "taken_over", stale
             self._detail = str(stale)

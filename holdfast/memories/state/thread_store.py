@@ -70,7 +70,7 @@ def delete_thread_again(context: ThreadsContext, thread: str) -> bool:
 
 
 def _forget_runs(tx: Transaction, sql: SimpleNamespace, thread: str, **scope: str) -> int:
-    """Delete the runs of *thread* with all that is stored of them; return their number."""
+    """Delete the runs of *thread* with all they hold; return their number."""
     if not tx.all(scalar, sql.hold_runs, thread=thread, **scope):
         return 0
     for statement in (sql.forget_run_entries, sql.forget_run_events, sql.forget_run_checkpoints):
@@ -110,7 +110,7 @@ def forget_user_threads(
 def forget_results(
     engine: Engine, tx: Transaction, *, workspace: str, agent: str
 ) -> dict[str, int]:
-    """Delete *agent*'s results from every thread; return the number of deleted rows by table.
+    """Delete *agent*'s results from every thread; return their number by table.
 
     Results of other agents stay, also if they mention it. The caller must scrub the engine.
     """

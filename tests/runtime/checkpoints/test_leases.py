@@ -22,8 +22,8 @@ from holdfast.runtime.checkpoints import (
     FileCheckpoints,
     MemoryCheckpoints,
 )
-from holdfast.runtime.leases import CheckpointLease, LeaseRequest, lease_of
 from holdfast.runtime.plans.executor import ParallelTaskExecutor
+from holdfast.runtime.plans.leases import CheckpointLease, LeaseRequest, lease_of
 from holdfast.testing.contracts.checkpoints import change, checkpoint
 from holdfast.testing.fakes import FrozenClock
 
@@ -198,7 +198,7 @@ class Elsewhere:
 async def test_a_place_without_leases_is_used_with_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with caplog.at_level(logging.WARNING, "holdfast.runtime.leases"):
+    with caplog.at_level(logging.WARNING, "holdfast.runtime.plans.leases"):
         for _ in range(2):
             assert await executor(Workers(), Elsewhere()).run() == "done b1"
 

@@ -191,7 +191,7 @@ async def follow_run(call: Call) -> LiveAnswer:
 
 
 async def _awaited(call: Call, run_id: str, options: FollowOptions) -> RunProgress:
-    """Return the progress of the run once it is there; NotFound after the time to wait."""
+    """Return the progress of the run once it is there, or NotFound."""
     deadline = monotonic() + options.wait
     while True:
         try:

@@ -113,7 +113,7 @@ def over(run_id: str, status: str) -> Conflict:
 
 
 def lose(context: RunsContext, runs: Iterable[str]) -> None:
-    """Store that *runs* are lost, each with one event, unless they were renewed meanwhile."""
+    """Store that *runs* are lost, each with an event, unless they were renewed."""
     now, ids = context.now(), list(runs)
 
     def work(tx: Transaction) -> None:
@@ -146,7 +146,7 @@ def _record(tx: Transaction, sql: SimpleNamespace, run: str, lost: _Lost, now: i
 
 
 def lose_seen(context: RunsContext, runs: Iterable[RunRow]) -> None:
-    """Store which of *runs* are lost, if the caller may write; else leave it to others."""
+    """Store which of *runs* are lost, if the caller may write."""
     now = context.now()
     lapsed = [run.id for run in runs if run.lapsed_at(now)]
     if not lapsed:

@@ -98,7 +98,7 @@ class OwnerSignals(Struct, frozen=True):
 
 
 class Mirror:
-    """Collects changes of *memory* and events, and sends reports to the recorder *recorder*.
+    """Collects changes of *memory* and events, and reports them to *recorder*.
 
     With a *grant* the run is acquired already, and its events have their numbers; else they are
     counted from the first on. `hear`, `emit` and `end` may be called from any thread; `step` from
@@ -154,7 +154,7 @@ class Mirror:
         self._ring()
 
     def end(self, status: Ending, event: RunEvent | None = None) -> None:
-        """Report that the run is over, after all pending changes; the first *status* stays.
+        """Report that the run is over, after all pending changes.
 
         *event* tells the end. Later writes are not reported.
         """
@@ -519,7 +519,7 @@ class Mirroring:
 
 
 def _kept(mirrors: Sequence[Mirror], *, extend: bool) -> bool:
-    """Renew or look at the runs of *mirrors*; return False if the recorder is not reached."""
+    """Renew or look at the runs of *mirrors*; return whether that was possible."""
     held = {mirror: run for mirror in mirrors if (run := mirror.held) is not None}
     if not held:
         return True

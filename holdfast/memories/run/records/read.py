@@ -446,7 +446,7 @@ def follow(context: RunsContext, run_id: str, options: FollowOptions) -> Generat
 
 
 def await_run(context: RunsContext, run_id: str, seconds: float) -> None:
-    """Return once there is the run *run_id*; raise `NotFound` after *seconds* without it."""
+    """Wait for the run *run_id*; raise `NotFound` after *seconds* without it."""
     rest, deadline = Ring(), monotonic() + seconds
     while True:
         try:
@@ -472,7 +472,7 @@ def checked_follow(
 
 
 def checked_types(given: object) -> frozenset[str]:
-    """Return the types of events *given*, one or several; InvalidInput for an unknown one."""
+    """Validate types of events, one or several; InvalidInput for an unknown one."""
     if given is None:
         return frozenset()
     several = [given] if isinstance(given, str) else list(cast("Iterable[object]", given))

@@ -362,7 +362,9 @@ class RunReport(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def storable(event: RunEvent) -> RunEvent:
-    """Return *event* as it can be stored: its size in place of data that is too large or no JSON.
+    """Return *event* as it can be stored.
+
+    Data that is too large is replaced by its size, and so is what is no JSON.
 
     Names in it have no U+0000 and no lone surrogates.
     """

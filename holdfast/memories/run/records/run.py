@@ -48,7 +48,7 @@ _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """A run: of a step, a task, a plan, a team, a workflow, a network, an agent or a session.
+    """A run of any kind, such as a plan, a network or an agent.
 
     `place` is the process that has it, `fence` the number of times that it was acquired, `seen_at`
     its last sign of life. `parts` counts its parts by state; `entries` and `bytes` are the size of
@@ -101,7 +101,7 @@ class Run(Struct, frozen=True, kw_only=True):
         force_setattr(self, "extras", message.extra_members(self.extras, _FIELDS))
 
     def _set_instants(self) -> None:
-        """Cut the instants to milliseconds; a run without a sign of life has that of its end."""
+        """Cut the instants to milliseconds; the last sign of life may be the end."""
         if self.ended != (self.ended_at is not None):
             raise InvalidInput("ended_at", "must be given when the run has ended, and only then")
         seen_at = self.seen_at or self.ended_at or self.started_at
@@ -268,7 +268,7 @@ def checked_run_id_or_none(field: str, given: object) -> str | None:
 
 
 def checked_run_name_or_none(field: str, given: object) -> str | None:
-    """Return *given* if it is None or names a run, a network or an agent; else InvalidInput."""
+    """Validate the name of a run, a network or an agent, or None."""
     return None if given is None else message.checked_name(field, given)
 
 

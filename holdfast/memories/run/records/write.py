@@ -59,10 +59,11 @@ class _Size(Struct, frozen=True):
 
 
 def begin(context: RunsContext, opening: RunStart, *, cap: int = ENDED_MOST) -> LeaseGrant:
-    """Acquire the run of *opening* and record it as running; a repeat by its holder does nothing.
+    """Acquire the run of *opening* and record it as running.
 
-    A run of the same id is started again, or taken over: its entries are deleted, and reports of
-    its former holder are refused. Raise `RunTaken` where *opening* does not take it over.
+    A repeat by its holder does nothing. A run of the same id is started again, or taken over: its
+    entries are deleted, and reports of its former holder are refused. Raise `RunTaken` where
+    *opening* does not take it over.
     """
     now = context.now()
 
@@ -152,7 +153,7 @@ def take(
     relay: bool = False,
     cap: int = ENDED_MOST,
 ) -> ReportReceipt:
-    """Apply *report* to the record, and extend the lease; also an empty report does that.
+    """Apply *report* to the record, and extend the lease.
 
     With *relay* its events are published on this process's bus as well. Raise `NotFound` if the
     record was deleted, `StaleRun` if the run is over or has another owner.
@@ -346,7 +347,7 @@ class _Naming(Struct, frozen=True, kw_only=True):
 
 
 def forget_runs(engine: Engine, tx: Transaction, *, workspace: str, agent: str) -> dict[str, int]:
-    """Delete every record of a run of *agent*, live ones too, and its name from the others.
+    """Delete the runs of *agent*, live ones too, and its name from the others.
 
     Return the number of deleted or changed records. Events of *agent* in runs of others, and those
     that name it, are deleted. The caller must scrub the engine.
@@ -462,7 +463,7 @@ def _stored(entry: ReportedEntry) -> dict[str, object]:
 
 
 def _held(run: RunRow | None, run_id: str, report: RunReport) -> RunRow:
-    """Return *run*; raise `StaleRun` for a report of a former holder, or after the end."""
+    """Return *run*; raise `StaleRun` for a former holder, or after the end."""
     if run is None:
         raise missing(run_id)
     if run.holder != report.holder or report.fence not in (0, run.fence):

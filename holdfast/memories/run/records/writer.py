@@ -1,4 +1,4 @@
-"""Write a run from the process that executes it: attach its memory, or open it as its owner."""
+"""Write a run from the process that executes it."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +55,7 @@ from holdfast.memories.run.records.write import begin, take
 
 
 class Shown(Struct, frozen=True, kw_only=True):
-    """Where a run is recorded: workspace, recorder, clock, and an event bus if there is one."""
+    """Where a run is recorded: workspace, recorder, clock, event bus or None."""
 
     workspace: str
     recorder: RunRecorder
@@ -123,7 +123,7 @@ class RunOpening(Struct, frozen=True, kw_only=True):
 
 
 class RunWriter:
-    """The owner of a run, which has a lease: writes its events, its entries and its end.
+    """The owner of a run: writes its events, its entries and its end.
 
     `opened` are the events that acquiring it stored, `run.started` or `run.taken_over` and
     `run.resumed`: tell them first, and number the next one from `seq + 1` on. `fence` is the token
@@ -171,7 +171,7 @@ class RunWriter:
         usage: dict[str, Any] | None = None,
         data: Mapping[str, Any] = NO_DATA,
     ) -> RunEvent:
-        """Store the end, after all before it, with its event in one transaction; return that.
+        """Store the end with its event in one transaction; return the event.
 
         It waits until that is stored, 5 s at most, so call it on a thread. The lease is given back.
         Members of *data* go into the event. A repeat does nothing, and so does a stale owner.

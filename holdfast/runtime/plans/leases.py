@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, Protocol, Self, runtime_checkable
 
@@ -34,11 +35,17 @@ from holdfast.memories.run.records.writer import InEngine
 RENEWED_EVERY: Final = 15.0
 """Seconds between two renewals of a lease."""
 
+LEASES: Final = ".lease"
+"""The end of the name of a file with the lease on a run."""
+
+Saving = Callable[[str, int], AbstractContextManager[None]]
+"""Locks the run of an id for a block, and checks a token."""
+
 log = logging.getLogger(__name__)
 
 
 class LeaseRequest(Struct, frozen=True, kw_only=True):
-    """Who wants the run *run_id*, under which name, and when it is taken from another owner."""
+    """Who wants the run *run_id*, and when it is taken from another owner."""
 
     run_id: str
     name: str
@@ -72,7 +79,7 @@ class LeasedCheckpoints(Protocol):
         ...
 
     def release(self, lease: CheckpointLease, status: Ending) -> None:
-        """Give *lease* back, of a run that ended with *status*; one that is stale stays so."""
+        """Give *lease* back, of a run that ended with *status*."""
         ...
 
 
@@ -89,7 +96,7 @@ class LeaseState(Struct, frozen=True, kw_only=True):
 
 
 def granted(last: LeaseState | None, request: LeaseRequest, now: int) -> LeaseState:
-    """Return the next lease after *last*; raise RunTaken while another owner has the run."""
+    """Return the lease after *last*; raise RunTaken while another owner has it."""
     if last is not None and last.until >= now and last.holder != request.holder:
         _refuse_taken(last, request)
     return LeaseState(
@@ -121,7 +128,7 @@ def released(last: LeaseState | None, lease: CheckpointLease) -> LeaseState:
 
 
 def owned(last: LeaseState | None, fence: int) -> LeaseState:
-    """Return *last* if it has the token *fence*, the highest; raise StaleRun otherwise."""
+    """Return *last* if *fence* is its token; raise StaleRun otherwise."""
     if last is None or last.fence != fence:
         raise StaleRun("superseded", token=fence, live_token=None if last is None else last.fence)
     return last
@@ -233,7 +240,7 @@ class HeldLease:
 
 
 class RunOwnership:
-    """The part of this process in a run: its token, and the lease of its checkpoint's place.
+    """Who this process is as the owner of a run, and its lease of a checkpoint.
 
     `stale` is the error once another owner has the run.
     """
@@ -250,9 +257,9 @@ _unleased: Final[set[type]] = set()
 async def lease_of(
     place: object, request: LeaseRequest, lost: Callable[[StaleRun], object]
 ) -> HeldLease | None:
-    """Acquire a lease of *place*; return None, with one warning, for a place without leases.
+    """Acquire a lease of *place*; return None for a place without leases.
 
-    Raise RunTaken if another owner has the run.
+    There is one warning for such a place. Raise RunTaken if another owner has the run.
     """
     if not isinstance(place, LeasedCheckpoints):
         if type(place) not in _unleased:
