@@ -248,9 +248,9 @@ REPR_MOST: Final = 200
 
 
 def repr_with_value(entry: msgspec.Struct, field: str, data: bytes) -> str:
-    """Return the `repr` of *entry*, with its JSON *data* as `value=` in place of *field*.
+    """Return the `repr` of *entry* with its value as JSON.
 
-    Past 200 characters the value is cut.
+    *data*, cut at 200 characters, stands as `value=` in place of *field*.
     """
     text = data[: 4 * REPR_MOST + 4].decode(errors="ignore")
     value = text if len(text) <= REPR_MOST else f"{text[: REPR_MOST - 1]}…"

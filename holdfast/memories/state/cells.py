@@ -300,9 +300,9 @@ def nothing() -> StateContents:
 
 
 class _Delivery(local):
-    """The changes that a thread delivers to subscribers, each with the length of its chain.
+    """The changes that a thread delivers to subscribers.
 
-    `length` is that of the change at work.
+    Each is queued with the length of its chain of writes; `length` is that of the change at work.
     """
 
     queue: "deque[tuple[int, StateChange]] | None" = None
@@ -531,7 +531,7 @@ class CellTable:
         return ()
 
     def _publish(self, changes: Sequence[StateChange]) -> None:
-        """Deliver *changes*; those of a subscriber's own writes follow when it has returned."""
+        """Deliver *changes*; what a subscriber writes follows when it has returned."""
         if not changes:
             return
         delivery = self._delivery

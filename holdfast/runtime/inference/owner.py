@@ -1,4 +1,4 @@
-"""The owner of a run of agents: its history, its lease in `hf.runs`, its cancellation."""
+"""The owner of a run of agents: history, lease in `hf.runs`, cancellation."""
 
 import asyncio
 import logging
@@ -232,7 +232,7 @@ def title_of(name: str) -> str:
 
 
 class RunOwner:
-    """The owner of a run of agents, and its control: it is cancelled and steered through it.
+    """The owner of a run of agents, through which it is cancelled and steered.
 
     With *hf* the run has a lease there, and its events and its end are stored; without, nothing is.
     `stale` is the error once another owner has the run: then nothing more is written.
@@ -248,7 +248,7 @@ class RunOwner:
         self._untap: Callable[[], None] = _nothing
 
     def cancel(self, reason: str = "cancelled") -> None:
-        """End the run now, as cancelled for *reason*; from any thread. The first reason counts."""
+        """End the run now, as cancelled for the first *reason*; from any thread."""
         if not self.interrupting.asked:
             self._why = reason
             self.interrupting.ask()

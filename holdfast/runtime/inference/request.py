@@ -119,7 +119,7 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
 
 
 async def sending(agent: AgentSpec, run: InferenceRun, system: str, tail: str = "") -> AgentRequest:
-    """Return the first request of *agent* in *run*, under the *system* text that *tail* ends."""
+    """Return the first request of *agent* in *run*; *tail* ends the *system* text."""
     head: list[Message] = [messages.system(system)] if system else []
     if agent.assistant:
         head.append(TextMessage(role="assistant", content=agent.assistant, agent=agent.name))

@@ -73,7 +73,7 @@ ERROR_MOST: Final = 10_000
 
 
 def internal(error: BaseException) -> RunEnd:
-    """Return the end of a run by *error*, which nothing foresaw; its traceback is logged."""
+    """Return the end of a run by *error*, which nothing foresaw, and log it."""
     log.error("a run ended by %s", class_of(error), exc_info=error)
     return RunEnd("internal", unforeseen(error), error)
 

@@ -1,4 +1,4 @@
-"""Values of a network's run as its agents know them: a list in the system text, and two tools.
+"""Values of a network's run for its agents: a list in the system text, two tools.
 
 The list names each value and never shows it. The tools list and read values, page by page, as the
 tools of run memory do.
@@ -54,7 +54,7 @@ def checked_values(given: object) -> ValuesMode:
 
 
 def values_section(state: NetworkState) -> str:
-    """Return the section of a system text that names the values of *state*; "" for none.
+    """Return the section of a system text on the values of *state*; "" for none.
 
     They are in the order of their first write, so that a new value changes the end of the text
     alone. At most 100 are named, and the number of the others.
@@ -106,7 +106,7 @@ def _at(instant: datetime) -> int:
 
 
 class ValueEntries:
-    """The values of *state* as entries of a run's memory, for the tools; `read` are those read."""
+    """The values of *state* as the tools' entries; `read` are the keys read."""
 
     def __init__(self, state: NetworkState) -> None:
         self._cells = state.cells()
@@ -154,9 +154,10 @@ async def value_list(
     limit: int | None = None,
     page: str | None = None,
 ) -> dict[str, Any]:
-    """List the values of this run, newest first: keys, types, sizes and writers, never values.
+    """List the values of this run, newest first, without the values themselves.
 
-    Narrow it by key prefix or agent. `truncated` says that there is more: go on with `next_page`.
+    There are keys, types, sizes and writers. Narrow it by key prefix or agent. `truncated` says
+    that there is more: go on with `next_page`.
 
     Args:
         ctx: The call.

@@ -134,7 +134,7 @@ async def _over_before(run: NetworkExecution) -> bool:
 
 
 def _reason_of(record: Run) -> Reason:
-    """Return the reason of *record*; one that another program stored follows its status."""
+    """Return the reason of *record*; an unknown one follows its status."""
     if record.reason in REASONS:
         return cast("Reason", record.reason)
     ends: dict[str, Reason] = {"completed": "done", "cancelled": "cancelled"}

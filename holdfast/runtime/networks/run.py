@@ -416,7 +416,7 @@ class Over(Exception):
 
 
 def cancelled(run: NetworkExecution) -> Over:
-    """Return the end of *run* after a cancellation, or after another process took it over."""
+    """Return the end of *run* once it was cancelled or taken over."""
     return Over(run.owner.ending())
 
 
