@@ -216,7 +216,7 @@ class RunFinish(Struct, frozen=True, kw_only=True):
 
     status: Ending
     reason: Reason
-    detail: str = ""
+    detail: str | None = ""
     error: dict[str, JSON] | None = None
     usage: dict[str, Any] | None = None
     data: Mapping[str, Any] = {}
@@ -557,9 +557,7 @@ class Telling:
         """Emit an event of *type*; wait for a slow reader."""
         if not self.heard:
             return
-        if self._audience is None and self.watched:
-            observers = () if self._observer is None else (self._observer,)
-            self._audience = Audience(self._sink, observers)
+        to = self._heard_by()
         with self._lock:
             changes, self._changes = self._changes, []
         for change in changes:
@@ -570,9 +568,19 @@ class Telling:
                 call_id=origin.call_id,
                 data={"key": change.key, "version": change.revision, "agent": origin.agent},
             )
-            await self.events.emit(facts, to=self._audience)
+            await self.events.emit(facts, to=to)
         facts = EventFacts(type=type, agent=agent, call_id=call_id, data=data)
-        await self.events.emit(facts, to=self._audience)
+        await self.events.emit(facts, to=to)
+
+    async def relay(self, event: RunEvent) -> None:
+        """Pass on *event*, which is numbered and stored already."""
+        await self.events.relay(event, to=self._heard_by())
+
+    def _heard_by(self) -> Audience | None:
+        if self._audience is None and self.watched:
+            observers = () if self._observer is None else (self._observer,)
+            self._audience = Audience(self._sink, observers)
+        return self._audience
 
     def _changed(self, change: StateChange) -> None:
         # A state may be shared by runs; a change from outside of them is emitted by each.

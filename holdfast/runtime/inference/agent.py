@@ -333,7 +333,7 @@ class Alone:
             if done := run.results:
                 return done[-1]
             self._telling.thread_id = run.state.thread_id
-            await self.owner.acquire(self._opening())
+            await self.owner.acquire(self._opening(), self._telling)
             await self._remembering.begin(self._started_at, "agent", self._agent.name)
         except (HookFailed, HistoryFailed) as error:
             return await self._never_begun(error)

@@ -8,16 +8,14 @@ from contextlib import suppress
 from datetime import datetime
 from threading import Lock
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 from holdfast import library
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import InvalidInput, StaleRun
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.event import Ending
-from holdfast.memories.run.records.record import NAME_MOST
 from holdfast.memories.run.records.run import Run, RunKind
-from holdfast.memories.run.records.writer import RunOpening, RunWriter
+from holdfast.memories.run.records.writer import RunOpening
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import ThreadMessage, message_id
@@ -33,7 +31,8 @@ from holdfast.runtime.history import (
     has_any,
 )
 from holdfast.runtime.inference.run_types import RunEnd
-from holdfast.runtime.run_events import Telling
+from holdfast.runtime.run_events import RunFinish, Telling
+from holdfast.runtime.run_record import OpenRecord, open_record
 
 log = logging.getLogger(__name__)
 
@@ -226,11 +225,6 @@ def hf_of(given: "library.Holdfast | None", history: object) -> "library.Holdfas
     return kept.hf if isinstance(kept, EngineHistory) else None
 
 
-def title_of(name: str) -> str:
-    """Return *name* as the name of a run, cut to the characters that one may have."""
-    return name if len(name) <= NAME_MOST else f"{name[: NAME_MOST - 1]}…"
-
-
 class RunOwner:
     """The owner of a run of agents, through which it is cancelled and steered.
 
@@ -240,12 +234,10 @@ class RunOwner:
 
     def __init__(self, hf: "library.Holdfast | None", run_id: str, clock: Clock) -> None:
         self.interrupting, self.steering = Interrupting(), Steering()
-        self.stale: StaleRun | None = None
         self._hf, self._run_id, self._clock = hf, run_id, clock
         self._why = ""
         self._opening = RunOpening(kind="agent", name="")
-        self._writer: RunWriter | None = None
-        self._untap: Callable[[], None] = _nothing
+        self._record: OpenRecord | None = None
 
     def cancel(self, reason: str = "cancelled") -> None:
         """End the run now, as cancelled for the first *reason*; from any thread."""
@@ -266,40 +258,32 @@ class RunOwner:
             return RunEnd("taken_over", "another process has taken it over", self.stale)
         return RunEnd("cancelled", self._why)
 
-    async def acquire(self, opening: RunOpening) -> None:
-        """Own the run, if there is an *hf*; raise RunTaken if another owner has it."""
+    @property
+    def stale(self) -> StaleRun | None:
+        """The error once another owner has the run."""
+        return self._record.stale if self._record else None
+
+    async def acquire(self, opening: RunOpening, telling: Telling) -> None:
+        """Own the run, if there is an *hf*, and store its events from now on.
+
+        Raise RunTaken if another owner has it.
+        """
         self._opening = opening
         if self._hf is not None:
-            self._writer = await self._acquired(self._hf, opening)
+            memory = RunMemory(run_id=self._run_id, clock=self._clock)
+            self._record = await open_record(
+                self._hf, memory, telling.events, opening, control=self
+            )
 
     async def begin(self, telling: Telling) -> None:
-        """Emit that the run begins, and store its events from now on."""
-        writer, opening = self._writer, self._opening
-        if writer is None:
+        """Emit that the run begins."""
+        opening = self._opening
+        if self._record is None:
             data = {"kind": opening.kind, "name": opening.name, "inputs": list(opening.inputs)}
             return await telling.tell("run.started", data)
-        for event in writer.opened:
-            telling.events.begin_at(event.seq)
-            await telling.tell(event.type, event.data)
-        telling.events.begin_at(writer.seq + 1)
-        self._untap = telling.events.tap(writer.emit)
+        for event in self._record.opened:
+            await telling.relay(event)
         return None
-
-    async def _acquired(self, hf: "library.Holdfast", opening: RunOpening) -> RunWriter:
-        memory = RunMemory(run_id=self._run_id, clock=self._clock)
-        acquiring = asyncio.ensure_future(
-            asyncio.to_thread(hf.runs.open_run, memory, opening, control=self, on_stale=self._lose)
-        )
-        try:
-            return await asyncio.shield(acquiring)
-        except asyncio.CancelledError:
-            # The thread goes on, and what it acquires is given back at the end.
-            self._writer = await acquiring
-            raise
-
-    def _lose(self, error: StaleRun) -> None:
-        self.stale = error
-        self.interrupting.ask()
 
     async def end(
         self,
@@ -314,31 +298,29 @@ class RunOwner:
         fails keeps no other from storing it. *record* returns the record of an end, or with False
         one without extras. A stale owner writes nothing.
         """
-        self._untap()
-        if self.stale is not None:
+        if self._record is not None and self.stale is not None:
+            await self._record.end(RunFinish(status=ending.status, reason=ending.reason))
             return ending
         # What is kept in *hf* itself adds to the record that the owner has ended.
-        own = [each for each in keepers if self._writer and hf_of(None, each.history) is self._hf]
+        own = [each for each in keepers if self._record and hf_of(None, each.history) is self._hf]
         broken = await _stored([each for each in keepers if each not in own], record, ending)
         if broken is not None and ending.status == "completed":
             ending = broken
-        await self._end_record(record(ending, False), dropped)
+        if self._record is not None:
+            await self._record.end(_finish_of(ending, record(ending, False), dropped))
         await _stored(own, record, ending)
         return ending
 
-    async def _end_record(self, record: Run, dropped: Sequence[str]) -> None:
-        writer, self._writer = self._writer, None
-        if writer is None:
-            return
-        await asyncio.to_thread(
-            writer.end,
-            cast("Ending", record.status),
-            reason=record.reason,
-            detail=record.detail,
-            error=record.error,
-            usage=record.usage.export(),
-            data={"dropped": list(dropped), "blocked": []},
-        )
+
+def _finish_of(ending: RunEnd, record: Run, dropped: Sequence[str]) -> RunFinish:
+    return RunFinish(
+        status=ending.status,
+        reason=ending.reason,
+        detail=record.detail,
+        error=record.error,
+        usage=record.usage.export(),
+        data={"dropped": list(dropped), "blocked": []},
+    )
 
 
 async def _stored(
@@ -362,7 +344,3 @@ def _made(record: Callable[[RunEnd, bool], Run], ending: RunEnd) -> Run:
     except InvalidInput:
         log.warning("the record of a run is stored without its extras", exc_info=True)
         return record(ending, False)
-
-
-def _nothing() -> None:
-    """Do nothing: no events are stored."""

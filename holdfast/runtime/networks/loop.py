@@ -10,7 +10,7 @@ from holdfast.memories.run.records.event import REASONS, Reason
 from holdfast.memories.run.records.run import Run
 from holdfast.runtime.inference.agent import Agent, keep
 from holdfast.runtime.inference.call import AgentCall
-from holdfast.runtime.inference.owner import HistoryFailed, Interrupted, title_of
+from holdfast.runtime.inference.owner import HistoryFailed, Interrupted
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import RunEnd, internal, no_model
 from holdfast.runtime.mcp import require
@@ -34,6 +34,7 @@ from holdfast.runtime.networks.run import (
     timed_out,
 )
 from holdfast.runtime.run_events import leave
+from holdfast.runtime.run_record import record_name
 
 IDLE_MOST = 16
 """Limit of consecutive decisions for disabled agents only."""
@@ -79,7 +80,7 @@ async def _worked(run: NetworkExecution, given: AnyRouter | None) -> None:
     if await _over_before(run):
         return
     await run.acquire()
-    await run.remembering.begin(run.started_at, "network", title_of(run.network.name))
+    await run.remembering.begin(run.started_at, "network", record_name(run.network.name, "network"))
     run.begun = True
     await run.owner.begin(run.events)
     unwatch = run.events.watch(run.state)
@@ -275,7 +276,7 @@ def _record(run: NetworkExecution, ending: RunEnd, whole: bool) -> Run:
     return Run(
         id=run.id,
         kind="network",
-        name=title_of(run.network.name),
+        name=record_name(run.network.name, "network"),
         thread_id=run.state.thread_id,
         status=ending.status,
         reason=ending.reason,

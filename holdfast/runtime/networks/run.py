@@ -26,7 +26,7 @@ from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent, as_state
 from holdfast.runtime.inference.call import AgentCall
-from holdfast.runtime.inference.owner import Remembering, RunOwner, hf_of, title_of
+from holdfast.runtime.inference.owner import Remembering, RunOwner, hf_of
 from holdfast.runtime.inference.run_types import InferenceRun, RunEnd, check_most, usage_of, working
 from holdfast.runtime.inference.values import ValuesMode
 from holdfast.runtime.metrics import (
@@ -39,6 +39,7 @@ from holdfast.runtime.metrics import (
 )
 from holdfast.runtime.networks.route import AgentOrName, AgentQueue, AgentRoster
 from holdfast.runtime.run_events import OnEvent, Sink, Telling
+from holdfast.runtime.run_record import record_name
 
 MAX_TURNS = 25
 """Default limit of agent calls in one run."""
@@ -363,18 +364,18 @@ class NetworkExecution(InferenceRun):
             found = self._own[id(agent.history)] = self._remembering(agent.history)
             await found.open(None)
             self.events.thread_id = self.state.thread_id
-            await found.begin(self.started_at, "network", title_of(self.network.name))
+            await found.begin(self.started_at, "network", record_name(self.network.name, "network"))
         return found
 
     async def acquire(self) -> None:
         """Own the run in `hf.runs`; raise RunTaken if another owner has it."""
         opening = RunOpening(
             kind="network",
-            name=title_of(self.network.name),
+            name=record_name(self.network.name, "network"),
             thread_id=self.state.thread_id,
             inputs=tuple(self.state.kv),
         )
-        await self.owner.acquire(opening)
+        await self.owner.acquire(opening, self.events)
 
     @property
     def keepers(self) -> list[Remembering]:
