@@ -38,6 +38,7 @@ from holdfast.runtime.inference.owner import (
     RunOwner,
     hf_of,
 )
+from holdfast.runtime.inference.pages import LIMIT, check_limit
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import (
     MAX_ITERATIONS,
@@ -114,9 +115,10 @@ class AgentRunArguments(TypedDict, total=False):
 
     *model* goes before the agent's own, *network*'s default after it. The result is appended to
     *state*: a state, its JSON text or its dict; a new one unless given. *max_iterations* bounds the
-    requests (None: no bound), *timeout* seconds. With the *run_id* of a run that its thread holds
-    nothing is run again. With *hf* the run is one of `hf.runs`; a history that stores in one brings
-    it. A failed run raises RunFailed, unless *raises* is False.
+    requests (None: no bound), *timeout* seconds. A tool's result over *tool_result_limit*
+    characters is read in parts. With the *run_id* of a run that its thread holds nothing is run
+    again. With *hf* the run is one of `hf.runs`; a history that stores in one brings it. A failed
+    run raises RunFailed, unless *raises* is False.
     """
 
     model: AnyModel | None
@@ -126,6 +128,7 @@ class AgentRunArguments(TypedDict, total=False):
     thread_id: str | None
     run_id: str | None
     timeout: float | None
+    tool_result_limit: int | None
     usage_limits: UsageLimits | None
     on_event: OnEvent | None
     hf: "library.Holdfast | None"
@@ -142,6 +145,7 @@ class AgentRunOptions(Struct, frozen=True, kw_only=True):
     thread_id: str | None = None
     run_id: str | None = None
     timeout: float | None = None
+    tool_result_limit: int | None = None
     usage_limits: UsageLimits | None = None
     on_event: OnEvent | None = None
     hf: Any = None
@@ -255,6 +259,12 @@ def as_state(given: object) -> NetworkState | None:
     raise InvalidInput("state", "must be a NetworkState, its JSON text or its dict", given=given)
 
 
+def _limit(options: AgentRunOptions, network: object) -> object:
+    """Return the limit of tool results: the call's, else that of *network*, else the default."""
+    given = options.tool_result_limit
+    return getattr(network, "tool_result_limit", LIMIT) if given is None else given
+
+
 def _new_id(at: datetime) -> str:
     return _ids.new("run", to_microseconds(at))
 
@@ -291,6 +301,7 @@ class Alone:
             views=getattr(self._network, "views", {}),
             usage_limits=options.usage_limits,
             max_tool_errors=getattr(self._network, "max_tool_errors", MAX_TOOL_ERRORS),
+            tool_result_limit=check_limit(_limit(options, self._network)),
             telling=self._telling,
             names_values=getattr(self._network, "values", "off") == "named",
             inbox_of=self.owner.steering.started,

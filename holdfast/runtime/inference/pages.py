@@ -14,6 +14,7 @@ from pydantic_ai.toolsets import ToolsetTool
 
 from holdfast.ground.json_values import JSON
 from holdfast.ground.text import whole
+from holdfast.ground.validation import check_whole
 from holdfast.runtime.inference.validation import JsonForm, NotJSON
 from holdfast.tools.base import Schema, Tool
 
@@ -50,6 +51,11 @@ _PARAMETERS: Final[Schema] = {
     "required": ["result_id", "offset"],
     "additionalProperties": False,
 }
+
+
+def check_limit(limit: object) -> int:
+    """Return *limit*, characters of a tool's result; raise InvalidInput if it is none."""
+    return check_whole("tool_result_limit", limit, "must be a whole number from 1", least=1)
 
 
 class ResultPages:

@@ -19,6 +19,7 @@ from holdfast.runtime.agent import AnyModel, UserMessage, user_message
 from holdfast.runtime.concurrency import run_sync
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.inference.pages import LIMIT, check_limit
 from holdfast.runtime.inference.run_types import MAX_TOOL_ERRORS, check_most
 from holdfast.runtime.inference.values import ValuesMode, checked_values
 from holdfast.runtime.mcp import close
@@ -66,7 +67,8 @@ class NetworkRunArguments(TypedDict, total=False):
 class Network(NetworkSpec):
     """Agents that work on one state. It holds no data of runs; runs may overlap.
 
-    With *values* `named` each agent knows the keys of the state's values, and has the tools
+    A tool's result of more than *tool_result_limit* characters is read in parts. With *values*
+    `named` each agent knows the keys of the state's values, and has the tools
     `value_list` and `value_read`; with `off` it does not.
 
     >>> from holdfast.runtime import Agent
@@ -93,6 +95,7 @@ class Network(NetworkSpec):
         view: View | None = None,
         views: Mapping[str, View] | None = None,
         max_tool_errors: int = MAX_TOOL_ERRORS,
+        tool_result_limit: int = LIMIT,
         usage_limits: UsageLimits | None = None,
         values: ValuesMode = "named",
     ) -> None:
@@ -113,6 +116,7 @@ class Network(NetworkSpec):
             max_tool_errors=check_whole(
                 "max_tool_errors", max_tool_errors, "must be a whole number from 1", least=1
             ),
+            tool_result_limit=check_limit(tool_result_limit),
             usage_limits=usage_limits,
             values=checked_values(values),
         )

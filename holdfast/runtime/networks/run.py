@@ -78,6 +78,7 @@ class NetworkSpec:
     view: View
     views: Mapping[str, View]
     max_tool_errors: int
+    tool_result_limit: int
     usage_limits: UsageLimits | None
     values: ValuesMode
 
@@ -318,6 +319,7 @@ class NetworkExecution(InferenceRun):
             views=network.views,
             usage_limits=options.usage_limits or network.usage_limits,
             max_tool_errors=network.max_tool_errors,
+            tool_result_limit=network.tool_result_limit,
             telling=events,
             names_values=network.values == "named",
             inbox_of=owner.steering.started,

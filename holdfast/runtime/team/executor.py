@@ -14,6 +14,7 @@ from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import ExecutionEvent, TeamUpdate
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.inference.pages import LIMIT, check_limit
 from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.steps.executor import MEMORY_BUDGET
 from holdfast.runtime.steps.tools import Toolbox
@@ -221,8 +222,9 @@ class TeamExecutor:
     It also ends when no task can be worked on. Under the strategy `coordinator` the first agent
     creates the tasks, and it alone may add to them; under `hybrid` each agent may; under
     `autonomous` the objective itself is the first task. At most *max_turns* turns are taken,
-    *max_concurrency* at once, each of at most *max_iterations* requests. With *keep_open* it waits
-    for changes from outside on *board* or *bus* where it would end as `stalled`.
+    *max_concurrency* at once, each of at most *max_iterations* requests. A tool's result of more
+    than *tool_result_limit* characters is read in parts. With *keep_open* it waits for changes from
+    outside on *board* or *bus* where it would end as `stalled`.
     """
 
     def __init__(
@@ -236,6 +238,7 @@ class TeamExecutor:
         tools: Sequence[AnyTool] = (),
         toolsets: Sequence[AnyToolset] = (),
         max_turns: int = 100,
+        tool_result_limit: int = LIMIT,
         max_concurrency: int = 5,
         max_iterations: int = 5,
         board: TaskBoard | None = None,
@@ -262,6 +265,7 @@ class TeamExecutor:
         )
         self.bus = bus or MessageBus(clock=context.clock, ids=context.ids)
         self._status: TeamStatus = "cancelled"
+        self._limit = check_limit(tool_result_limit)
         self._agents, self._model = tuple(agents), model
         self._tools, self._toolsets = tuple(tools), tuple(toolsets)
         for agent in agents:
@@ -376,6 +380,7 @@ class TeamExecutor:
             own=[*seat_tools(seat), *memory],
             tools=self._tools,
             toolsets=self._toolsets,
+            limit=self._limit,
         )
 
 

@@ -14,7 +14,6 @@ from holdfast.runtime.agent import AnyTool, AnyToolset, named
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.inference.pages import LIMIT
 from holdfast.runtime.steps.tools import Toolbox
 from holdfast.runtime.team.board import TaskBoard, no_task
 from holdfast.runtime.team.bus import TYPES, Message, MessageBus, MessageType
@@ -408,6 +407,7 @@ def member_toolbox(
     own: Sequence[Tool],
     tools: Sequence[AnyTool],
     toolsets: Sequence[AnyToolset],
+    limit: int,
 ) -> Toolbox:
     """Return the tools of *agent*; *own* are those of team and memory.
 
@@ -419,7 +419,7 @@ def member_toolbox(
         own=own,
         tools=[*tools, *agent.tools],
         toolsets=[*toolsets, *agent.toolsets],
-        limit=LIMIT,
+        limit=limit,
         log=lambda severity, content: LogUpdate(severity=severity, content=content),
     )
     named([*own, toolbox.pages.tool()], tools, agent.tools)

@@ -12,7 +12,7 @@ from runtime.networks.played import agent as member
 from runtime.networks.played import in_turn, network
 from teams import a_team, an_agent, answers, asked_of, create, leading
 
-from holdfast.ground.errors import ToolNameTaken
+from holdfast.ground.errors import InvalidInput, ToolNameTaken
 from holdfast.memories.state.message import ToolResultMessage
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import Agent
@@ -94,6 +94,33 @@ async def test_agents_of_a_network_and_of_a_team_read_in_parts_too() -> None:
 
     assert run.results[0].tool_calls[0].extras["paged"]
     assert dict(answers(asked_of(lead)[1]))["look"]["part"]["total"] == len(LONG)
+
+
+async def test_the_limit_is_that_of_the_call_the_network_or_the_team() -> None:
+    turns = [call("look"), "Done."]
+    agents = [member("ada", turns, tools=[look]), agent(turns, tools=[look])]
+    lead = an_agent("ada", leading([create("Count"), call("look")]), tools=[look])
+
+    run = await network(agents[0], tool_result_limit=10).run("Go.")
+    alone = await agents[1].run("Go.", tool_result_limit=10)
+    await a_team(lead, an_agent("bob"), tool_result_limit=200).run()
+
+    for result in (run.results[0], alone):
+        paged: Any = result.tool_calls[0].extras["paged"]
+        assert paged["returned"] == 10
+    assert dict(answers(asked_of(lead)[1]))["look"]["part"]["returned"] == 200
+
+
+@pytest.mark.parametrize("limit", [0, True, 2.5, "10"])
+async def test_a_limit_that_is_no_number_of_characters_is_refused(limit: Any) -> None:
+    for make in (
+        lambda: network(agent(["Done."]), tool_result_limit=limit),
+        lambda: a_team(an_agent("ada"), an_agent("bob"), tool_result_limit=limit),
+    ):
+        with pytest.raises(InvalidInput, match="tool_result_limit"):
+            make()
+    with pytest.raises(InvalidInput, match="tool_result_limit"):
+        await agent(["Done."]).run("Go.", tool_result_limit=limit)
 
 
 async def test_an_agent_that_is_called_again_in_a_run_reads_on() -> None:
