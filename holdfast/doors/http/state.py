@@ -190,6 +190,11 @@ class ActiveRun:
         self.frames.append((event.type, _encode(event.to_dict())))
         self._wake()
 
+    @property
+    def id(self) -> str:
+        """The id of the run; '' while there is none."""
+        return "" if self.run is None else self.run.id
+
     def cancel(self, reason: str) -> bool:
         """Cancel the run; return False if it is not running."""
         if self.run is None or self.run.status != "running":

@@ -94,6 +94,23 @@ def test_a_run_answers_with_all_of_it_and_is_kept(ask: Asker, hf: Holdfast) -> N
     assert hf.runs.retrieve("run_1").reason == "done"
 
 
+def test_a_definition_is_run_by_its_name(ask: Asker, hf: Holdfast) -> None:
+    ask.stays = True
+    definitions = ask.get("/api/definitions").json()["data"]
+    headers = {"accept": "text/event-stream"}
+    body = {"definition": "desk", "input": "Hi?", "run_id": "run_2"}
+
+    told = events(ask("POST", "/api/runs", body, headers=headers).body)
+    started = ask.post("/api/runs", {"definition": "desk", "input": "Hi?", "run_id": "run_1"})
+
+    assert definitions[0] == {"name": "desk", "kind": "network", "description": "A desk."}
+    assert [each[1] for each in told][-2:] == ["run.completed", "ended"]
+    assert hf.runs.retrieve("run_2").status == "completed"
+    assert (started.status, started.json()) == (202, {"id": "run_1", "definition": "desk"})
+    assert ask.get("/api/runs/run_1/events").status == 200
+    assert ask.post("/api/runs", {"definition": "none", "input": "Hi?"}).status == 404
+
+
 def test_a_failed_run_is_an_answer_too(ask: Asker) -> None:
     answer = ask.post("/api/networks/failing/runs", {"input": "Hi?"})
 

@@ -93,6 +93,7 @@ CALLS: dict[str, tuple[str, object]] = {
     "POST /api/threads/{id}/turns": ("", {"turns": [made(5).export()]}),
     "POST /api/threads/{id}/pop": ("", {}),
     "POST /api/networks/{name}/runs": ("", {"input": "Hello."}),
+    "POST /api/runs": ("", {"definition": "desk", "input": "Hello."}),
     "POST /api/runs/{run}/cancel": ("", {}),
     "POST /api/runs/{run}/steer": ("", {"text": "Faster."}),
     "PUT /api/runs/{run}": ("", {"holder": "h1", **REPORT}),

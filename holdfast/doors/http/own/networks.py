@@ -11,9 +11,13 @@ from holdfast.doors.http.params import WIDE, Body
 from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.response import LiveAnswer, Response, of_json
 from holdfast.doors.http.state import ActiveRun
+from holdfast.library.operations.runs import RUNS
 from holdfast.library.operations.threads import LIMIT
 
 NETWORKS = "/api/networks"
+
+
+DEFINITIONS = "/api/definitions"
 
 
 class Make(Body, frozen=True):
@@ -25,6 +29,40 @@ class Make(Body, frozen=True):
     run_id: str | None = None
     max_turns: int | UnsetType | None = UNSET
     system_prompt: str | None = None
+
+
+class StartRun(Body, frozen=True):
+    """What to run, by its name, and its input."""
+
+    definition: str
+    input: str
+    run_id: str | None = None
+
+
+async def list_definitions(call: Call) -> Response:
+    """List what the server can run, by name."""
+    networks = call.state.registry.networks.values()
+    return of_json(
+        {
+            "data": [
+                {"name": each.name, "kind": "network", "description": each.description}
+                for each in networks
+            ]
+        }
+    )
+
+
+async def start(call: Call) -> Response | LiveAnswer:
+    """Start a run; return its record once it has begun, or stream its events."""
+    body = call.body(StartRun, WIDE)
+    network = call.state.registry.network(body.definition)
+    options = {} if body.run_id is None else {"run_id": body.run_id}
+    message = http.UserMessage(body.input)
+    active = call.state.registry.start(network, call.handles.plain, message, options)
+    if b"text/event-stream" in call.headers.get(b"accept", b""):
+        return await _streamed(call, active)
+    await _begun(active)
+    return of_json({"id": active.id, "definition": body.definition}, status=202)
 
 
 async def list_networks(call: Call) -> Response:
@@ -53,11 +91,20 @@ async def run(call: Call) -> Response | LiveAnswer:
     active = _started(call, network)
     if b"text/event-stream" not in call.headers.get(b"accept", b""):
         return of_json((await active.waited()).to_dict())
+    return await _streamed(call, active)
+
+
+async def _streamed(call: Call, active: ActiveRun) -> LiveAnswer:
+    await _begun(active)
+    return live(call, active, 0)
+
+
+async def _begun(active: ActiveRun) -> None:
+    """Wait until the run has begun; raise the error that kept it from starting."""
     while not active.frames and not active.over:
         await active.news(BEAT)
     if not active.frames:
         await active.waited()
-    return live(call, active, 0)
 
 
 def _started(call: Call, network: Any) -> ActiveRun:
@@ -74,6 +121,15 @@ def _started(call: Call, network: Any) -> ActiveRun:
 
 
 ROUTES = (
+    HttpRoute("GET", DEFINITIONS, "read", list_definitions, "List what the server can run."),
+    HttpRoute(
+        "POST",
+        RUNS,
+        "write",
+        start,
+        "Start a run; with Accept: text/event-stream, as its events.",
+        body=StartRun,
+    ),
     HttpRoute(
         "GET", NETWORKS, "read", list_networks, "List the networks of agents that the server runs."
     ),
