@@ -15,6 +15,7 @@ from threading import Lock, get_ident
 from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.ground.clock import Clock, to_microseconds
 from holdfast.ground.errors import StaleRun
@@ -294,6 +295,7 @@ class RunEvents:
     ) -> None:
         """Pass on *event*, which is numbered and stored already, to *to*."""
         self.begin_at(event.seq + 1)
+        event = replace(event, thread_id=self.thread_id, network=self.network)
         told = None if update is None else update.of(event)
         await self.finish(Emission(event, told, to, stored=True))
 

@@ -19,6 +19,7 @@ from holdfast.runtime import (
     Agent,
     Context,
     MemoryCheckpoints,
+    Network,
     ParallelTaskExecutor,
     RunEvent,
     Step,
@@ -235,3 +236,18 @@ async def test_a_version_is_kept_before_its_step_is_told_as_completed() -> None:
     assert types.index("memory.written") < at < types.index("step.completed")
     assert "step:look" in kept.data["changed"]
     assert seen[0].data["inputs"] == ["input:harbour"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["network", "agent"])
+async def test_what_is_stored_of_a_run_of_agents_is_what_its_reader_received(
+    hf: Holdfast, kind: str
+) -> None:
+    ada = Agent("ada", instructions="", model=ScriptedModel(TURNS), tools=[look])
+    desk = Network("desk", [ada], router=lambda ctx: None if ctx.call_count else "ada")
+    runs = desk if kind == "network" else ada
+
+    seen = [event async for event in runs.stream("Go.", run_id="run_1", hf=hf)]
+
+    assert list(hf.runs.follow("run_1")) == stored(seen)
+    assert seen[-1].type == "run.completed"

@@ -447,7 +447,7 @@ class Alone:
         )
 
     async def _tell_end(self) -> None:
-        await self.run.tell_end(self.ending, self._used)
+        await self.run.tell_end(self.ending, self._used, stored=self.owner.stored)
         EVENT_ERRORS.add(by=self._telling.errors)
 
     async def _never_begun(self, error: HookFailed | HistoryFailed) -> InferenceResult:

@@ -14,6 +14,7 @@ from holdfast import library
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import InvalidInput, StaleRun
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.run import Run, RunKind
 from holdfast.memories.run.records.writer import RunOpening
 from holdfast.memories.state.result import InferenceResult
@@ -229,7 +230,8 @@ class RunOwner:
     """The owner of a run of agents, through which it is cancelled and steered.
 
     With *hf* the run has a lease there, and its events and its end are stored; without, nothing is.
-    `stale` is the error once another owner has the run: then nothing more is written.
+    `stale` is the error once another owner has the run: then nothing more is written. `stored` is
+    the event of the end, once it is stored.
     """
 
     def __init__(self, hf: "library.Holdfast | None", run_id: str, clock: Clock) -> None:
@@ -238,6 +240,7 @@ class RunOwner:
         self._why = ""
         self._opening = RunOpening(kind="agent", name="")
         self._record: OpenRecord | None = None
+        self.stored: RunEvent | None = None
 
     def cancel(self, reason: str = "cancelled") -> None:
         """End the run now, as cancelled for the first *reason*; from any thread."""
@@ -307,7 +310,7 @@ class RunOwner:
         if broken is not None and ending.status == "completed":
             ending = broken
         if self._record is not None:
-            await self._record.end(_finish_of(ending, record(ending, False), dropped))
+            self.stored = await self._record.end(_finish_of(ending, record(ending, False), dropped))
         await _stored(own, record, ending)
         return ending
 

@@ -13,7 +13,7 @@ from holdfast.ground.clock import Clock
 from holdfast.ground.errors import NoModel, RunFailed
 from holdfast.ground.text import whole
 from holdfast.ground.validation import check_whole
-from holdfast.memories.run.records.event import REASONS, Ending, Reason
+from holdfast.memories.run.records.event import REASONS, Ending, Reason, RunEvent
 from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.result import InferenceResult, Usage
 from holdfast.memories.state.state import NetworkState
@@ -155,8 +155,18 @@ class InferenceRun:
         if self.telling is not None:
             await self.telling.tell(type, data, agent=agent, call_id=call_id)
 
-    async def tell_end(self, ending: RunEnd, usage: Usage, dropped: Sequence[str] = ()) -> None:
-        """Emit the end of the run, with its *usage* and the *dropped* agents."""
+    async def tell_end(
+        self,
+        ending: RunEnd,
+        usage: Usage,
+        dropped: Sequence[str] = (),
+        *,
+        stored: RunEvent | None = None,
+    ) -> None:
+        """Emit the end of the run, with its *usage* and *dropped* agents, or as *stored*."""
+        if stored is not None and self.telling is not None:
+            await self.telling.relay(stored)
+            return
         data: dict[str, Any] = {
             "reason": ending.reason,
             "detail": ending.text,

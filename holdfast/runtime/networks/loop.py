@@ -263,7 +263,8 @@ async def _finish(run: NetworkExecution, ending: RunEnd) -> None:
         run.ending = await run.owner.end(ending, keepers, partial(_record, run), run.queue.dropped)
 
     async def tell() -> None:
-        await run.tell_end(run.ending or ending, run.used(), run.queue.dropped)
+        stored = run.owner.stored
+        await run.tell_end(run.ending or ending, run.used(), run.queue.dropped, stored=stored)
         count_run(run)
 
     if ending.reason == "taken_over":
