@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic_ai import BinaryContent, ToolReturn
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
@@ -247,6 +247,7 @@ async def ended(kind: Callable[[Odd], Awaitable[list[str]]], odd: Odd) -> None:
 
 
 @given(kind=st.sampled_from(KINDS), turns=turns, tool=behaviours)
+@example(kind=of_a_step, turns=[raising(AssertionError), raising(SystemExit)], tool=returning(None))
 @settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
 def test_each_run_tells_one_end_and_leaves_no_task(
     kind: Any, turns: list[Any], tool: Behaviour

@@ -454,11 +454,13 @@ class WholeRequest(AbstractCapability[Any]):
         loop: AgentLoop = ctx.deps
         if not loop.streams or not isinstance(error, NotImplementedError | AssertionError):
             raise error
-        response = await request_context.model.request(
-            request_context.messages,
-            request_context.model_settings,
-            request_context.model_request_parameters,
-        )
+        # pydantic-ai runs this in a task of its own, where an exit would end the event loop.
+        with contained():
+            response = await request_context.model.request(
+                request_context.messages,
+                request_context.model_settings,
+                request_context.model_request_parameters,
+            )
         streaming.set(loop.model, streams=False)
         return response
 
