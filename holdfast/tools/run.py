@@ -239,7 +239,7 @@ class EntrySource(Protocol):
         ...
 
     def by_last_write(self) -> tuple[Sequence[RunEntry], Mapping[str, int]]:
-        """Return all entries in the order of their last write, and the number of each write."""
+        """Return all entries by last write, with the number of each write."""
         ...
 
     def note_read(self, key: str, /, *, reader: str, part: bool) -> None:

@@ -260,7 +260,7 @@ def as_state(given: object) -> NetworkState | None:
 
 
 def _limit(options: AgentRunOptions, network: object) -> object:
-    """Return the limit of tool results: the call's, else that of *network*, else the default."""
+    """Return the limit of tool results of the call, *network* or the default."""
     given = options.tool_result_limit
     return getattr(network, "tool_result_limit", LIMIT) if given is None else given
 

@@ -191,52 +191,38 @@ def already_ended(run_id: str) -> Conflict:
 
 
 class RunFilter(Struct, frozen=True, kw_only=True):
-    """Filters of a list of runs; None is no filter, and `statuses` is empty for all."""
+    """Filters of a list of runs; None is no filter, *status* is one or several."""
 
-    statuses: tuple[str, ...] = ()
-    kind: str | None = None
+    status: Statuses = None
+    kind: RunKind | None = None
     definition: str | None = None
     thread: str | None = None
     parent: str | None = None
     queue: str | None = None
     since: datetime | None = None
 
+    def __post_init__(self) -> None:
+        """Raise `InvalidInput` for a filter that no run can pass."""
+        checked_statuses(self.status)
+        if self.kind is not None:
+            message.one_of("kind", self.kind, KINDS)
+        checked_run_name_or_none("definition", self.definition)
+        checked_run_name_or_none("queue", self.queue)
+        checked_run_id_or_none("thread", self.thread)
+        checked_run_id_or_none("parent", self.parent)
+        if self.since is not None:
+            force_setattr(self, "since", to_milliseconds("since", self.since))
+
     def params(self) -> dict[str, object]:
         """Return the parameters of a statement; '' is no filter."""
         return {
-            "statuses": _encode(self.statuses or STATUSES).decode(),
+            "statuses": _encode(checked_statuses(self.status) or STATUSES).decode(),
             "kind": self.kind or "",
             "definition": self.definition or "",
             "parent": self.parent or "",
             "queue": self.queue or "",
             "since": 0 if self.since is None else to_microseconds(self.since),
         }
-
-
-def checked_filter(
-    status: Statuses = None,
-    *,
-    kind: RunKind | None = None,
-    definition: str | None = None,
-    thread: str | None = None,
-    parent: str | None = None,
-    queue: str | None = None,
-    since: datetime | None = None,
-) -> RunFilter:
-    """Return the filter; raise `InvalidInput` for one that no run can pass."""
-    if kind is not None:
-        message.one_of("kind", kind, KINDS)
-    checked_run_name_or_none("definition", definition)
-    checked_run_name_or_none("queue", queue)
-    return RunFilter(
-        statuses=checked_statuses(status),
-        kind=kind,
-        definition=definition,
-        thread=checked_run_id_or_none("thread", thread),
-        parent=checked_run_id_or_none("parent", parent),
-        queue=queue,
-        since=None if since is None else to_milliseconds("since", since),
-    )
 
 
 def checked_statuses(given: object) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from holdfast.memories.run.records.record import (
     held_by,
     this_process,
 )
-from holdfast.memories.run.records.run import Run, RunKind, Statuses, checked_filter
+from holdfast.memories.run.records.run import Run, RunFilter, RunKind, Statuses
 from holdfast.memories.run.records.write import CheckpointRows
 from holdfast.memories.run.records.writer import (
     Attached,
@@ -295,8 +295,8 @@ class Runs:
 
         *status* is one or several; *since* is the earliest start.
         """
-        among = checked_filter(
-            status,
+        among = RunFilter(
+            status=status,
             kind=kind,
             definition=definition,
             thread=thread,
