@@ -88,7 +88,7 @@ class ThreadsContract:
         assert hf.threads.retrieve(THREAD) == before
 
     @pytest.mark.surface("http", "error fields cross the wire")
-    @pytest.mark.parametrize("call", ["retrieve", "turns", "results", "runs"])
+    @pytest.mark.parametrize("call", ["retrieve", "turns", "results"])
     def test_an_unknown_thread_is_not_found(self, hf: Holdfast, call: str) -> None:
         with pytest.raises(NotFound) as refused:
             CALLS[call](hf, "thread_x")
