@@ -58,11 +58,11 @@ EXPECTED = {
     "durable limits": "AGENT [--cap N] [--run-cap N] [--content-bytes N] [--budget N]"
     " [--daily-hours N] [--evict]",
     "durable sweep": "[AGENT]",
-    "runs list": "",
+    "runs list": "[--status S]…",
     "runs show": "RUN",
     "runs entries": "RUN [--kind K]… [--prefix P]",
     "runs read": "RUN KEY",
-    "runs watch": "RUN",
+    "runs watch": "RUN [--wait N]",
     "runs cancel": "RUN",
     "runs steer": "RUN TEXT",
     "runs delete": "RUN",
