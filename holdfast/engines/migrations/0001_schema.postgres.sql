@@ -769,6 +769,127 @@ create table holdfast.run_checkpoints (
   primary key (workspace, run_id, number)
 );
 
+-- The parts of a run as they are now: its tasks, steps, items, nodes, calls of agents.
+create table holdfast.run_parts (
+  workspace text collate "C" not null,
+  run_id text collate "C" not null,
+  id text collate "C" not null,
+  kind text collate "C" not null check (kind in ('task', 'step', 'item', 'node', 'agent', 'board_task')),
+  title text collate "C",
+  state text collate "C" not null check (state in (
+    'pending', 'running', 'waiting', 'completed', 'failed', 'blocked', 'cancelled'
+  )),
+  within text collate "C",                     -- the part that it belongs to
+  depends_on text collate "C" not null,        -- a JSON array of parts
+  agent text collate "C",
+  model text collate "C",
+  attempts bigint not null,
+  cause text collate "C",                      -- why it failed, waits, or is blocked
+  usage text collate "C",                      -- a JSON object
+  place bigint not null,          -- in the order of their first events
+  started_at bigint,
+  ended_at bigint,
+  primary key (workspace, run_id, id),
+  foreign key (workspace, run_id) references holdfast.runs (workspace, id) on delete cascade
+);
+
+-- What a run knew, version by version. A version has rows for what it changed alone.
+create table holdfast.run_versions (
+  workspace text collate "C" not null,
+  run_id text collate "C" not null,
+  number bigint not null,
+  at bigint not null,
+  cause text collate "C" not null,
+  part text collate "C",
+  agent text collate "C",
+  fence bigint not null,
+  changed text collate "C" not null,           -- a JSON array of the keys that it changed, 1,000 at most
+  bytes bigint not null,          -- of its rows
+  gaps bigint not null,           -- rows of it that were forgotten
+  primary key (workspace, run_id, number),
+  foreign key (workspace, run_id) references holdfast.runs (workspace, id) on delete cascade
+);
+
+create table holdfast.run_version_rows (
+  workspace text collate "C" not null,
+  run_id text collate "C" not null,
+  kind text collate "C" not null,              -- entry, value, part, board, message, result, start, once, state
+  key text collate "C" not null,
+  number bigint not null,
+  body bytea,                       -- JSON; null where the key was deleted
+  bytes bigint not null,
+  primary key (workspace, run_id, kind, key, number),
+  foreign key (workspace, run_id) references holdfast.runs (workspace, id) on delete cascade
+);
+
+create index run_rows_by_version on holdfast.run_version_rows (workspace, run_id, number);
+
+-- Messages of a part, as its model was sent and has answered them.
+create table holdfast.run_turns (
+  workspace text collate "C" not null,
+  run_id text collate "C" not null,
+  part text collate "C" not null,
+  n bigint not null,
+  agent text collate "C",
+  body bytea not null,              -- JSON
+  primary key (workspace, run_id, part, n),
+  foreign key (workspace, run_id) references holdfast.runs (workspace, id) on delete cascade
+);
+
+-- Long texts of a run, such as system texts and schemas, once each.
+create table holdfast.run_texts (
+  workspace text collate "C" not null,
+  run_id text collate "C" not null,
+  sha256 text collate "C" not null,
+  body bytea not null,
+  primary key (workspace, run_id, sha256),
+  foreign key (workspace, run_id) references holdfast.runs (workspace, id) on delete cascade
+);
+
+create table holdfast.run_questions (
+  workspace text collate "C" not null,
+  id text collate "C" not null,
+  run_id text collate "C" not null,
+  kind text collate "C" not null check (kind in ('approval', 'question', 'external')),
+  key text collate "C" not null,               -- what makes it the same question when it is asked again
+  text text collate "C" not null,
+  schema text collate "C",                     -- a JSON Schema
+  options text collate "C",                    -- a JSON array
+  part text collate "C",
+  agent text collate "C",
+  tool text collate "C",
+  call_id text collate "C",
+  arguments text collate "C",                  -- JSON
+  who text collate "C" not null,               -- a JSON array
+  status text collate "C" not null check (status in ('open', 'answered', 'expired', 'withdrawn')),
+  default_value text collate "C",              -- JSON: the answer once it has expired
+  answer text collate "C",                     -- JSON
+  answered_by text collate "C",
+  note text collate "C",
+  asked_at bigint not null,
+  expires_at bigint,
+  answered_at bigint,
+  primary key (workspace, id),
+  foreign key (workspace, run_id) references holdfast.runs (workspace, id) on delete cascade
+);
+
+create index run_questions_of_run on holdfast.run_questions (workspace, run_id, asked_at, id);
+create index run_questions_by_age on holdfast.run_questions (workspace, status, asked_at, id);
+create index run_questions_to_expire on holdfast.run_questions (expires_at)
+  where status = 'open' and expires_at is not null;
+
+-- Effects of tool calls that happen once, with their first answers.
+create table holdfast.run_effects (
+  workspace text collate "C" not null,
+  run_id text collate "C" not null,
+  key text collate "C" not null,               -- part:call_id
+  fence bigint not null,
+  at bigint not null,
+  outcome text collate "C" not null,           -- JSON
+  primary key (workspace, run_id, key),
+  foreign key (workspace, run_id) references holdfast.runs (workspace, id) on delete cascade
+);
+
 -- Threads: conversations with networks of agents over many runs.
 
 create table holdfast.threads (
@@ -905,6 +1026,30 @@ alter table holdfast.run_events
   alter column data set statistics 0, alter column agent set statistics 0,
   alter column part set statistics 0;
 alter table holdfast.run_checkpoints alter column content set statistics 0;
+alter table holdfast.run_parts
+  alter column id set statistics 0, alter column title set statistics 0,
+  alter column within set statistics 0, alter column depends_on set statistics 0,
+  alter column agent set statistics 0, alter column cause set statistics 0,
+  alter column usage set statistics 0;
+alter table holdfast.run_versions
+  alter column part set statistics 0, alter column agent set statistics 0,
+  alter column changed set statistics 0;
+alter table holdfast.run_version_rows
+  alter column key set statistics 0, alter column body set statistics 0;
+alter table holdfast.run_turns
+  alter column part set statistics 0, alter column agent set statistics 0,
+  alter column body set statistics 0;
+alter table holdfast.run_texts alter column body set statistics 0;
+alter table holdfast.run_questions
+  alter column key set statistics 0, alter column text set statistics 0,
+  alter column schema set statistics 0, alter column options set statistics 0,
+  alter column part set statistics 0, alter column agent set statistics 0,
+  alter column tool set statistics 0, alter column arguments set statistics 0,
+  alter column who set statistics 0, alter column default_value set statistics 0,
+  alter column answer set statistics 0, alter column answered_by set statistics 0,
+  alter column note set statistics 0;
+alter table holdfast.run_effects
+  alter column key set statistics 0, alter column outcome set statistics 0;
 alter table holdfast.threads
   alter column id set statistics 0, alter column user_id set statistics 0;
 alter table holdfast.thread_turns

@@ -701,6 +701,127 @@ create table run_checkpoints (
   primary key (workspace, run_id, number)
 ) strict;
 
+-- The parts of a run as they are now: its tasks, steps, items, nodes, calls of agents.
+create table run_parts (
+  workspace text not null,
+  run_id text not null,
+  id text not null,
+  kind text not null check (kind in ('task', 'step', 'item', 'node', 'agent', 'board_task')),
+  title text,
+  state text not null check (state in (
+    'pending', 'running', 'waiting', 'completed', 'failed', 'blocked', 'cancelled'
+  )),
+  within text,                     -- the part that it belongs to
+  depends_on text not null,        -- a JSON array of parts
+  agent text,
+  model text,
+  attempts integer not null,
+  cause text,                      -- why it failed, waits, or is blocked
+  usage text,                      -- a JSON object
+  place integer not null,          -- in the order of their first events
+  started_at integer,
+  ended_at integer,
+  primary key (workspace, run_id, id),
+  foreign key (workspace, run_id) references runs (workspace, id) on delete cascade
+) strict, without rowid;
+
+-- What a run knew, version by version. A version has rows for what it changed alone.
+create table run_versions (
+  workspace text not null,
+  run_id text not null,
+  number integer not null,
+  at integer not null,
+  cause text not null,
+  part text,
+  agent text,
+  fence integer not null,
+  changed text not null,           -- a JSON array of the keys that it changed, 1,000 at most
+  bytes integer not null,          -- of its rows
+  gaps integer not null,           -- rows of it that were forgotten
+  primary key (workspace, run_id, number),
+  foreign key (workspace, run_id) references runs (workspace, id) on delete cascade
+) strict, without rowid;
+
+create table run_version_rows (
+  workspace text not null,
+  run_id text not null,
+  kind text not null,              -- entry, value, part, board, message, result, start, once, state
+  key text not null,
+  number integer not null,
+  body blob,                       -- JSON; null where the key was deleted
+  bytes integer not null,
+  primary key (workspace, run_id, kind, key, number),
+  foreign key (workspace, run_id) references runs (workspace, id) on delete cascade
+) strict;
+
+create index run_rows_by_version on run_version_rows (workspace, run_id, number);
+
+-- Messages of a part, as its model was sent and has answered them.
+create table run_turns (
+  workspace text not null,
+  run_id text not null,
+  part text not null,
+  n integer not null,
+  agent text,
+  body blob not null,              -- JSON
+  primary key (workspace, run_id, part, n),
+  foreign key (workspace, run_id) references runs (workspace, id) on delete cascade
+) strict;
+
+-- Long texts of a run, such as system texts and schemas, once each.
+create table run_texts (
+  workspace text not null,
+  run_id text not null,
+  sha256 text not null,
+  body blob not null,
+  primary key (workspace, run_id, sha256),
+  foreign key (workspace, run_id) references runs (workspace, id) on delete cascade
+) strict;
+
+create table run_questions (
+  workspace text not null,
+  id text not null,
+  run_id text not null,
+  kind text not null check (kind in ('approval', 'question', 'external')),
+  key text not null,               -- what makes it the same question when it is asked again
+  text text not null,
+  schema text,                     -- a JSON Schema
+  options text,                    -- a JSON array
+  part text,
+  agent text,
+  tool text,
+  call_id text,
+  arguments text,                  -- JSON
+  who text not null,               -- a JSON array
+  status text not null check (status in ('open', 'answered', 'expired', 'withdrawn')),
+  default_value text,              -- JSON: the answer once it has expired
+  answer text,                     -- JSON
+  answered_by text,
+  note text,
+  asked_at integer not null,
+  expires_at integer,
+  answered_at integer,
+  primary key (workspace, id),
+  foreign key (workspace, run_id) references runs (workspace, id) on delete cascade
+) strict;
+
+create index run_questions_of_run on run_questions (workspace, run_id, asked_at, id);
+create index run_questions_by_age on run_questions (workspace, status, asked_at, id);
+create index run_questions_to_expire on run_questions (expires_at)
+  where status = 'open' and expires_at is not null;
+
+-- Effects of tool calls that happen once, with their first answers.
+create table run_effects (
+  workspace text not null,
+  run_id text not null,
+  key text not null,               -- part:call_id
+  fence integer not null,
+  at integer not null,
+  outcome text not null,           -- JSON
+  primary key (workspace, run_id, key),
+  foreign key (workspace, run_id) references runs (workspace, id) on delete cascade
+) strict;
+
 -- Threads: conversations with networks of agents over many runs.
 
 create table threads (
