@@ -45,9 +45,9 @@ from holdfast.memories.run.records.record import (
     HeldRun,
     LeaseGrant,
     ReportReceipt,
+    RunAcquisition,
     RunControl,
     RunReport,
-    RunStart,
 )
 from holdfast.memories.run.records.run import Run
 from holdfast.memories.run.records.runs import CANCELLED, Runs, demand_words
@@ -88,7 +88,7 @@ class OnServer:
     def __init__(self, client: WireClient) -> None:
         self._client = client
 
-    def begin(self, opening: RunStart) -> LeaseGrant:
+    def begin(self, opening: RunAcquisition) -> LeaseGrant:
         """Acquire a run and start its record; repeating it changes nothing."""
         body = asdict(opening)
         answer = self._client.write("PUT", route(RUNS, body.pop("run_id")), body, again=True)

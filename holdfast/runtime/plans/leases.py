@@ -25,9 +25,9 @@ from holdfast.memories.run.records.record import (
     LEASE,
     MILLISECOND,
     HeldRun,
+    RunAcquisition,
     RunReport,
     RunsContext,
-    RunStart,
     TakeOver,
 )
 from holdfast.memories.run.records.writer import InEngine
@@ -142,7 +142,7 @@ class EngineLeases:
 
     def acquire(self, request: LeaseRequest) -> CheckpointLease:
         """Take the run; raise RunTaken if another owner has it."""
-        start = RunStart(
+        start = RunAcquisition(
             run_id=request.run_id,
             holder=request.holder,
             name=request.name,

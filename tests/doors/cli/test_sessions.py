@@ -9,7 +9,7 @@ from doors.cli.lines import Run
 import holdfast
 from holdfast import RunMemory
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.run.records.record import RunStart
+from holdfast.memories.run.records.record import RunAcquisition
 from holdfast.memories.run.records.write import begin
 
 
@@ -185,7 +185,7 @@ def test_a_run_that_is_over_is_deleted(run: Run, fails: Run, ended: str) -> None
 def test_what_runs_elsewhere_is_cancelled_there_and_not_steered(
     hf: Holdfast, run: Run, fails: Run
 ) -> None:
-    opening = RunStart(
+    opening = RunAcquisition(
         run_id="run_1",
         holder="h",
         name="n",

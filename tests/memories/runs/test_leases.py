@@ -28,8 +28,8 @@ from holdfast.memories.run.records.record import (
     HeldRun,
     LeaseGrant,
     ReportedEntry,
+    RunAcquisition,
     RunReport,
-    RunStart,
     TakeOver,
 )
 from holdfast.memories.run.records.write import begin, take
@@ -51,8 +51,8 @@ def acquired(hf: Holdfast, take_over: TakeOver = "expired", **more: Any) -> RunW
     return hf.runs.open_run(RunMemory(run_id="run_1"), opening(take_over), **more)
 
 
-def start(holder: str, take_over: TakeOver = "expired") -> RunStart:
-    return RunStart(
+def start(holder: str, take_over: TakeOver = "expired") -> RunAcquisition:
+    return RunAcquisition(
         run_id="run_1",
         holder=holder,
         name="n",
@@ -194,7 +194,7 @@ def test_a_renewed_run_is_not_lost(kept: Holdfast, clock: FrozenClock) -> None:
 def test_renewing_any_number_of_runs_is_one_statement(kept: Holdfast) -> None:
     held: list[HeldRun] = []
     for number in range(30):
-        begin(kept.runs.context, RunStart(
+        begin(kept.runs.context, RunAcquisition(
             run_id=f"run_{number}", holder=f"h{number}", name="n", place="p", started_at=1
         ))  # fmt: skip
         held.append(HeldRun(run_id=f"run_{number}", holder=f"h{number}", fence=1, number=0))

@@ -30,8 +30,8 @@ from holdfast.memories.run.records.record import (
     LeaseGrant,
     ReportedEntry,
     ReportReceipt,
+    RunAcquisition,
     RunReport,
-    RunStart,
 )
 from holdfast.memories.run.records.write import begin, take
 from holdfast.testing.fakes import FrozenClock
@@ -40,8 +40,8 @@ from holdfast.testing.serving import Server
 MARK = "zqvalueMARKERwvk"
 
 
-def opening(run: str, holder: str = "h") -> RunStart:
-    return RunStart(
+def opening(run: str, holder: str = "h") -> RunAcquisition:
+    return RunAcquisition(
         run_id=run,
         holder=holder,
         name="n",
@@ -250,9 +250,9 @@ class Keeper:
         self.renewed: list[tuple[HeldRun, ...]] = []
         self.signs: dict[str, str | None] = {"h": None}
         self.reports: list[RunReport] = []
-        self.begun: list[RunStart] = []
+        self.begun: list[RunAcquisition] = []
 
-    def begin(self, opening: RunStart) -> LeaseGrant:
+    def begin(self, opening: RunAcquisition) -> LeaseGrant:
         """Note that a run begins."""
         assert self.open.wait(PATIENCE)
         self.begun.append(opening)
@@ -281,7 +281,7 @@ def mirroring() -> Iterator[Mirroring]:
 
 
 def mirrored(memory: RunMemory, keeper: Keeper, mirroring: Mirroring) -> Mirror:
-    opening = RunStart(
+    opening = RunAcquisition(
         run_id=memory.run_id,
         holder="h",
         name="n",

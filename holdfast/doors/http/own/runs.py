@@ -18,9 +18,9 @@ from holdfast.memories.run.entry import filter_of
 from holdfast.memories.run.model_view import ORDERS
 from holdfast.memories.run.records.read import asked_for, entries_told
 from holdfast.memories.run.records.record import (
+    RunAcquisition,
     RunReport,
     RunsContext,
-    RunStart,
     TakeOver,
     checked_opening,
     checked_report,
@@ -96,7 +96,7 @@ async def put(call: Call) -> Response:
         record = {**given, "id": run_id}
         return of_json(FORM.encode(await call.write(lambda hf: hf.runs.put(record))))
     body = call.body(PutRun)
-    opening = checked_opening(RunStart(run_id=run_id, **asdict(body)))
+    opening = checked_opening(RunAcquisition(run_id=run_id, **asdict(body)))
     grant = await call.write(lambda hf: begin(_context(hf, "write"), opening))
     run = await call.quick(lambda hf: hf.runs.retrieve(run_id))
     opened = [each.to_dict() for each in grant.opened]

@@ -38,8 +38,8 @@ from holdfast.memories.run.records.record import (
     LeaseGrant,
     ReportedEntry,
     ReportReceipt,
+    RunAcquisition,
     RunReport,
-    RunStart,
     kept_value,
     storable,
 )
@@ -69,7 +69,7 @@ class RunRecorder(Protocol):
     pause: float
     scope: str
 
-    def begin(self, opening: RunStart) -> LeaseGrant:
+    def begin(self, opening: RunAcquisition) -> LeaseGrant:
         """Acquire a run and create its record; a repeat does nothing."""
         ...
 
@@ -108,7 +108,7 @@ class Mirror:
     def __init__(
         self,
         memory: RunMemory,
-        opening: RunStart,
+        opening: RunAcquisition,
         recorder: RunRecorder,
         *,
         ring: Callable[[], None],

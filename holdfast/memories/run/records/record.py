@@ -267,7 +267,7 @@ _MOST_OF_NAMES: Final = 4_096
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class RunStart(Struct, frozen=True, kw_only=True):
+class RunAcquisition(Struct, frozen=True, kw_only=True):
     """The start of a run: what it is, who has it, where, and since when (ms).
 
     `inputs` are the keys of its inputs.
@@ -403,7 +403,7 @@ KEPT_MOST: Final = 6 * PART_BYTES + 2
 """Bytes of the JSON of a stored value: each character of a part may take six."""
 
 
-def checked_opening(opening: RunStart) -> RunStart:
+def checked_opening(opening: RunAcquisition) -> RunAcquisition:
     """Validate *opening*; raise `InvalidInput`."""
     checked_name("run", opening.run_id)
     checked_name("holder", opening.holder)

@@ -25,10 +25,10 @@ from holdfast.memories.run.records.record import (
     LeaseGrant,
     ReportedEntry,
     ReportReceipt,
+    RunAcquisition,
     RunReport,
     RunRow,
     RunsContext,
-    RunStart,
 )
 from holdfast.memories.run.records.run import Run, merged, stored_facts
 
@@ -58,7 +58,7 @@ class _Size(Struct, frozen=True):
     value_bytes: int
 
 
-def begin(context: RunsContext, opening: RunStart, *, cap: int = ENDED_MOST) -> LeaseGrant:
+def begin(context: RunsContext, opening: RunAcquisition, *, cap: int = ENDED_MOST) -> LeaseGrant:
     """Acquire the run of *opening* and record it as running.
 
     A repeat by its holder does nothing. A run of the same id is started again, or taken over: its
@@ -95,7 +95,7 @@ def begin(context: RunsContext, opening: RunStart, *, cap: int = ENDED_MOST) -> 
     return context.engine.write(work)
 
 
-def refuse_taken(run: RunRow, opening: RunStart, now: int) -> None:
+def refuse_taken(run: RunRow, opening: RunAcquisition, now: int) -> None:
     """Raise `RunTaken` if another owner has *run* and *opening* does not take it over."""
     if opening.take_over == "always" or not run.live_at(now):
         return
@@ -108,7 +108,7 @@ def refuse_taken(run: RunRow, opening: RunStart, now: int) -> None:
     )
 
 
-def _row(opening: RunStart) -> dict[str, object]:
+def _row(opening: RunAcquisition) -> dict[str, object]:
     """Return the parameters of the row of *opening*."""
     facts: dict[str, object] = asdict(opening)
     for name in ("inputs", "take_over"):
@@ -121,7 +121,7 @@ def _row(opening: RunStart) -> dict[str, object]:
 
 
 def _opened(
-    opening: RunStart, former: RunRow | None, *, seq: int, now: int
+    opening: RunAcquisition, former: RunRow | None, *, seq: int, now: int
 ) -> tuple[RunEvent, ...]:
     """Return the events of the acquisition of a run, after the event *seq*."""
     facts: dict[str, Any] = {"kind": opening.kind, "name": opening.name}

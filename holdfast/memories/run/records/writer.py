@@ -36,10 +36,10 @@ from holdfast.memories.run.records.record import (
     HeldRun,
     LeaseGrant,
     ReportReceipt,
+    RunAcquisition,
     RunControl,
     RunReport,
     RunsContext,
-    RunStart,
     TakeOver,
     checked_name_of,
     checked_opening,
@@ -90,7 +90,7 @@ class InEngine:
     def __init__(self, context: RunsContext) -> None:
         self._caller, self.scope = context, context.workspace
 
-    def begin(self, opening: RunStart) -> LeaseGrant:
+    def begin(self, opening: RunAcquisition) -> LeaseGrant:
         """Acquire a run and create its record; a repeat does nothing."""
         return begin(self._caller, opening)
 
@@ -204,7 +204,7 @@ class Attached:
         self._ends(checked_ending(status))
 
 
-def start_of(memory: RunMemory, opening: RunOpening, clock: Clock) -> RunStart:
+def start_of(memory: RunMemory, opening: RunOpening, clock: Clock) -> RunAcquisition:
     """Return the start of the record of *memory*'s run.
 
     Raise `InvalidInput` for a wrong argument.
@@ -212,7 +212,7 @@ def start_of(memory: RunMemory, opening: RunOpening, clock: Clock) -> RunStart:
     if not isinstance(memory, RunMemory):  # pyright: ignore[reportUnnecessaryIsInstance] - what a caller gave
         raise InvalidInput("memory", "must be a RunMemory", given=type(memory).__name__)
     return checked_opening(
-        RunStart(
+        RunAcquisition(
             run_id=checked_name("run_id", memory.run_id),
             holder=opening.holder or secrets.token_hex(12),
             name=checked_name_of("name", opening.name),
@@ -303,7 +303,7 @@ def open_run(
 
 
 def _hold(
-    attachments: Attachments, shown: Shown, start: RunStart, control: RunControl | None
+    attachments: Attachments, shown: Shown, start: RunAcquisition, control: RunControl | None
 ) -> Callable[[], None]:
     """Register *control* of the run; return the function that ends that."""
     if control is None:
