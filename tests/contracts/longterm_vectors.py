@@ -1,7 +1,7 @@
 """Contract of semantic recall in long-term memory, with any vector provider."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -310,13 +310,13 @@ def settled(ltm: LongTermMemory):
     return ltm.status()
 
 
-def until(so: object) -> None:
-    """Wait until *so*() is true; fail if it does not come true."""
+def until(so: object, why: Callable[[], object] = str) -> None:
+    """Wait until *so*() is true; fail with *why*() if it does not come true."""
     for _ in range(3_000):
         if so():  # type: ignore[operator]
             return
         threading.Event().wait(0.02)
-    pytest.fail("it did not come true")
+    pytest.fail(f"it did not come true {why()}")
 
 
 def vector_ids(ltm: LongTermMemory) -> list[str]:

@@ -150,7 +150,7 @@ def test_of_vectors_in_chroma(on_either: Holdfast, path: Path, forget: str, many
 
     ALL_AT_ONCE[forget](on_either, ltm)
 
-    until(lambda: not holding(path.parent, first))
+    until(lambda: not holding(path.parent, first), lambda: holding(path.parent, first))
     assert holding(path.parent, stays)
     assert other.recall("spaces")[0].why["mode"] == "hybrid"
 

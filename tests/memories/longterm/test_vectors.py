@@ -1,7 +1,7 @@
 """The contract of vectors, on each of its keepers, for real."""
 
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -196,17 +196,18 @@ def test_keepers_beside_the_rows_write_with_them() -> None:
 
 
 class BusyOnce(TableVectors):
-    """A provider whose first deletion fails."""
+    """A provider whose first deletion fails, and whose second one leaves something."""
 
     def __init__(self) -> None:
         self.calls = 0
-        self.dropped = threading.Event()
+        self.empty = threading.Event()
 
     def drop(self, collection: str) -> None:
         self.calls += 1
         if self.calls == 1:
             raise OSError(f"{collection} is busy")
-        self.dropped.set()
+        if self.calls == 3:
+            self.empty.set()
 
 
 def test_vectors_that_a_busy_provider_did_not_delete_are_deleted_later() -> None:
@@ -214,9 +215,27 @@ def test_vectors_that_a_busy_provider_did_not_delete_are_deleted_later() -> None
     deletion = Following(provider, "ltm_1", None)
 
     assert deletion.tend() == 1.0
-    assert not provider.dropped.is_set()
+    assert not provider.empty.is_set()
     worker.wake("deletion", deletion)
 
-    assert provider.dropped.wait(60)
+    assert provider.empty.wait(60)
     worker.close()
-    assert provider.calls == 2
+    assert provider.calls == 3
+
+
+def test_single_vectors_are_deleted_once() -> None:
+    vectors = TableVectors.__new__(Counting)
+    vectors.calls = 0
+
+    assert Following(vectors, "ltm_1", ("a",)).tend() is None
+    assert vectors.calls == 1
+
+
+class Counting(TableVectors):
+    """A provider that counts deletions."""
+
+    calls: int
+
+    def delete(self, collection: str, ids: Sequence[str]) -> None:
+        del collection, ids
+        self.calls += 1

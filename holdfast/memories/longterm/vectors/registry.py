@@ -159,7 +159,8 @@ _LONGEST_WAIT: Final = 600.0
 class Following(Struct):
     """Deletes vectors of removed rows from an external provider.
 
-    `ids` None stands for the whole collection. No such vector is recalled meanwhile.
+    `ids` None stands for the whole collection, which is deleted again a second later: a provider
+    may still be writing what it had begun. No such vector is recalled meanwhile.
     """
 
     vectors: VectorProvider
@@ -167,9 +168,10 @@ class Following(Struct):
     ids: tuple[str, ...] | None
     _wait: float = _FIRST_WAIT
     _due: float = 0.0
+    _again: bool = True
 
     def tend(self) -> float | None:
-        """Delete the vectors; return the seconds until the next try if the provider fails."""
+        """Delete the vectors; return the seconds until the next try, None after the last."""
         left = self._due - monotonic()
         if left > 0:
             return left
@@ -184,6 +186,9 @@ class Following(Struct):
                 failed.reason,
             )
             return wait
+        if self.ids is None and self._again:
+            self._again, self._due = False, monotonic() + _FIRST_WAIT
+            return _FIRST_WAIT
         return None
 
     def _let_go(self) -> None:
