@@ -34,7 +34,7 @@ _TOKEN = re.compile(rf"(?:(?![{UNSPACED}])[^\W_])+(?:'[A-Za-z]+)?")
 _UNSPACED_NAME = re.compile(f"[{UNSPACED}]{{2,}}")
 
 
-class Question(Struct, frozen=True, kw_only=True):
+class ParsedQuery(Struct, frozen=True, kw_only=True):
     """A parsed query."""
 
     terms: tuple[str, ...]
@@ -51,11 +51,11 @@ class Question(Struct, frozen=True, kw_only=True):
     """It asks for something that the assistant said."""
 
 
-def read(text: str, participants: Iterable[str] = ()) -> Question:
+def read(text: str, participants: Iterable[str] = ()) -> ParsedQuery:
     """Parse the query *text* for a collection with these *participants*."""
     query = plain(text)
     rest, named = _without_names(query, tuple(participants))
-    return Question(
+    return ParsedQuery(
         terms=tuple(dict.fromkeys(analyze(rest) or analyze(query))),
         named=named,
         dates=dates_in(query),

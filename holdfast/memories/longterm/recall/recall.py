@@ -40,7 +40,7 @@ from holdfast.memories.longterm.recall.index import (
     Statistics,
     is_machine,
 )
-from holdfast.memories.longterm.recall.query import Question, read
+from holdfast.memories.longterm.recall.query import ParsedQuery, read
 from holdfast.memories.longterm.recall.score import CANDIDATES, RecallSearch, rank, rare_terms
 from holdfast.memories.longterm.records import (
     Item,
@@ -232,7 +232,7 @@ class Look:
         self.learn((term,))
         return self._known.df[term]
 
-    def proposed(self, question: Question) -> set[int]:
+    def proposed(self, question: ParsedQuery) -> set[int]:
         """Return the engine's best rows, and rows of the query's dates."""
         self.learn(question.terms)
         held = [term for term in question.terms if self.df(term)]

@@ -14,7 +14,7 @@ from msgspec import Struct
 from holdfast.engines.base import Row
 from holdfast.memories.longterm.recall.analyze import closeness
 from holdfast.memories.longterm.recall.index import DAY, LENT, SHORT, Postings, is_machine
-from holdfast.memories.longterm.recall.query import Question, calls
+from holdfast.memories.longterm.recall.query import ParsedQuery, calls
 from holdfast.memories.longterm.records import LongTermOptions, Ranked, RecallQuery, Weights
 
 CANDIDATES, NEAREST = 400, 200
@@ -88,7 +88,7 @@ def rare_terms(terms: Sequence[str], df: Callable[[str], int], rows: int) -> tup
     return rare if len(rare) >= RARE_ENOUGH else tuple(terms)
 
 
-def fit(postings: Postings, question: Question, search: RecallSearch, cues: Cues = CUES) -> Fits:
+def fit(postings: Postings, question: ParsedQuery, search: RecallSearch, cues: Cues = CUES) -> Fits:
     """Score the rows that *search* allows against *question*."""
     lex, covered, touched = _lex(postings, question.terms)
     worded = _best(lex, _allowed(postings, search.query, sorted(touched)))
@@ -156,7 +156,7 @@ def _best(lex: list[float], rows: list[int]) -> list[int]:
     return sorted(sorted(rows, key=lex.__getitem__, reverse=True)[:CANDIDATES])
 
 
-def _dates(postings: Postings, question: Question, query: RecallQuery) -> dict[int, float]:
+def _dates(postings: Postings, question: ParsedQuery, query: RecallQuery) -> dict[int, float]:
     if not question.dates:
         return {}
     found: dict[int, float] = {}
@@ -224,7 +224,7 @@ def _spread(cosine: dict[int, float]) -> dict[int, float]:
     return {row: (each - least) / (most - least) for row, each in cosine.items()}
 
 
-def _leanings(postings: Postings, question: Question, cues: Cues) -> list[float]:
+def _leanings(postings: Postings, question: ParsedQuery, cues: Cues) -> list[float]:
     """Return the part of each row's score that depends on the kind of question alone."""
     who = question.named[0] if len(question.named) == 1 else None
     kind = (question.when, question.asked_of_us, who, cues)
@@ -238,7 +238,7 @@ def _leanings(postings: Postings, question: Question, cues: Cues) -> list[float]
     return found
 
 
-def _leaning(postings: Postings, number: int, question: Question, cues: Cues) -> float:
+def _leaning(postings: Postings, number: int, question: ParsedQuery, cues: Cues) -> float:
     row = postings.rows[number]
     lean = cues.speaker if is_of(postings, number, question) else 0.0
     if question.when and row.time:
@@ -254,7 +254,7 @@ def _leaning(postings: Postings, number: int, question: Question, cues: Cues) ->
     return lean + (0.0 if postings.machine[number] else cues.user)
 
 
-def is_of(postings: Postings, number: int, question: Question) -> bool:
+def is_of(postings: Postings, number: int, question: ParsedQuery) -> bool:
     """Check whether the row is by the only participant that *question* names.
 
     An item also counts if its text names them.
@@ -309,7 +309,13 @@ _AMONG_MUCH = 0.5
 
 
 def why(
-    postings: Postings, question: Question, fits: Fits, cues: Cues, *, place: int, coverage: float
+    postings: Postings,
+    question: ParsedQuery,
+    fits: Fits,
+    cues: Cues,
+    *,
+    place: int,
+    coverage: float,
 ) -> dict[str, object]:
     """Return why the row in *place* of *fits* answers *question*, numbers to 4 places.
 
@@ -358,13 +364,13 @@ def _words(terms: list[str], body: list[str]) -> tuple[str, str]:
     return (f'matches "{own}"' if own else "", f'follows "{lent}"' if lent else "")
 
 
-def _said_by(postings: Postings, number: int, question: Question) -> str:
+def _said_by(postings: Postings, number: int, question: ParsedQuery) -> str:
     row = postings.rows[number]
     said = row.kind is None or question.named[0] in row.speakers
     return f"{'said by' if said else 'names'} {question.named[0]}"
 
 
-def _dated(question: Question, close: float) -> str:
+def _dated(question: ParsedQuery, close: float) -> str:
     if not close:
         return ""
     names = _DAYS if any(each.day for each in question.dates) else _MONTHS
@@ -385,7 +391,7 @@ _Scored = tuple[float, float, tuple[str, str], int]
 
 
 def rank(
-    postings: Postings, question: Question, search: RecallSearch, cues: Cues = CUES
+    postings: Postings, question: ParsedQuery, search: RecallSearch, cues: Cues = CUES
 ) -> list[Ranked]:
     """Return the rows that answer *question*, best first, at most `k` of the query."""
     k = search.query.k
@@ -417,7 +423,7 @@ class _Judge:
     """Decides which of the rows that fit are recalled."""
 
     def __init__(
-        self, postings: Postings, question: Question, search: RecallSearch, fits: Fits
+        self, postings: Postings, question: ParsedQuery, search: RecallSearch, fits: Fits
     ) -> None:
         self._postings, self._fits = postings, fits
         self._k, self._options, self._now = search.query.k, search.options, search.now
