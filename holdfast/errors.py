@@ -1,6 +1,7 @@
 """The errors of Holdfast under a public name; `ground/errors.py` draws the tree."""
 
 from holdfast.ground.errors import AgentNameTaken as AgentNameTaken
+from holdfast.ground.errors import AlreadyAnswered as AlreadyAnswered
 from holdfast.ground.errors import CheckpointMismatch as CheckpointMismatch
 from holdfast.ground.errors import CheckpointUnreadable as CheckpointUnreadable
 from holdfast.ground.errors import ChecksumMismatch as ChecksumMismatch
@@ -40,6 +41,7 @@ from holdfast.ground.errors import RunCancelled as RunCancelled
 from holdfast.ground.errors import RunFailed as RunFailed
 from holdfast.ground.errors import RunRequired as RunRequired
 from holdfast.ground.errors import RunTaken as RunTaken
+from holdfast.ground.errors import RunWaiting as RunWaiting
 from holdfast.ground.errors import ScopeDenied as ScopeDenied
 from holdfast.ground.errors import SecretRefused as SecretRefused
 from holdfast.ground.errors import StaleRun as StaleRun

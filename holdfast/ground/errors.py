@@ -32,6 +32,7 @@ HoldfastError
 │   ├── MemoryFull              an agent has reached its cap, and no entry may be evicted
 │   ├── StaleRun                the run was superseded, ended, or lapsed
 │   ├── RunTaken                another process or executor has the run
+│   ├── AlreadyAnswered         the question of a run has another answer
 │   ├── Forgotten               the key was forgotten after this run began
 │   ├── IdempotencyMismatch     another request used this request id
 │   ├── ResultDiffers           the thread holds another result under this id
@@ -50,6 +51,7 @@ HoldfastError
 │   ├── TaskFailed              steps of a task failed
 │   └── PlanFailed              tasks of a plan failed
 ├── RunCancelled            a run was cancelled; completed results remain
+├── RunWaiting              a run waits for answers; everything done before is kept
 ├── WaitTimeout             the awaited key was not written before the timeout
 ├── Unavailable             the storage cannot be reached; the cause is chained
 │   ├── Corrupt                 the file is damaged, or not a database
@@ -549,6 +551,19 @@ class RunTaken(Conflict):
         self.until, self.ids = until, tuple(ids)
 
 
+class AlreadyAnswered(Conflict):
+    """The question has an answer, which is another; the first one holds."""
+
+    facts = ("by", "at")
+
+    def __init__(self, id: str, *, by: str | None, at: datetime | None) -> None:
+        super().__init__(
+            f"The question {shortened(id)} was answered by {shortened(by or 'another')}.",
+            next="Read the question: its answer holds.",
+        )
+        self.by, self.at = by, at
+
+
 class Forgotten(Conflict):
     """Another client forgot the key after this run began."""
 
@@ -766,6 +781,23 @@ class RunCancelled(HoldfastError):
             next="Run it again with the same run_id to go on from what is completed.",
         )
         self.reason, self.completed = reason, tuple(completed)
+
+
+class RunWaiting(HoldfastError):
+    """The run waits for answers; everything done before is kept.
+
+    `questions` are its open questions.
+    """
+
+    facts = ("run_id", "questions")
+
+    def __init__(self, run_id: str, questions: Sequence[object]) -> None:
+        number = len(questions)
+        super().__init__(
+            f"The run {shortened(run_id)} waits for {number} answer{'s' * (number != 1)}.",
+            next="Answer with hf.runs.answer, then run it again under its run_id.",
+        )
+        self.run_id, self.questions = run_id, tuple(questions)
 
 
 class WaitTimeout(HoldfastError):

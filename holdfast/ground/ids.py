@@ -27,6 +27,7 @@ KINDS = {
     "edit": "edit",
     "entry": "durable entry",
     "run": "run",
+    "question": "question",
     "coll": "collection",
     "item": "item",
     "turn": "turn",

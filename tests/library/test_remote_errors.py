@@ -44,6 +44,9 @@ SAMPLES: list[HoldfastError] = [
         until=datetime(2026, 1, 1, 2, 3, 4, 567000, tzinfo=UTC),
     ),
     errors.RunTaken("run_1", ids=["read", "write"]),
+    errors.AlreadyAnswered(
+        "question_1", by="user:ada", at=datetime(2026, 1, 1, 2, 3, 4, 567000, tzinfo=UTC)
+    ),
     errors.Forgotten(datetime(2026, 1, 1, 2, 3, 4, 567000, tzinfo=UTC), "agent:agent_7"),
     errors.IdempotencyMismatch("one"),
     errors.ToolNameTaken("memory", "run.list", "files.view"),
@@ -69,6 +72,7 @@ SAMPLES: list[HoldfastError] = [
     errors.TaskFailed("a", "b failed", failed=["b"], blocked=["c"]),
     errors.PlanFailed("a failed", failed=["a"], blocked=["b"], report=None),
     errors.RunCancelled("enough", completed=["a"]),
+    errors.RunWaiting("run_1", ["question_1"]),
     errors.WaitTimeout("shared:a", 1.5),
     Unavailable("Busy.", reason="busy", written=None, retry_after=0.25),
     errors.Corrupt("/data/h.db", "page 3"),

@@ -119,6 +119,7 @@ ANSWERS: dict[type[HoldfastError], tuple[int, str]] = {
     errors.NotRunnable: (400, "invalid_request_error"),
     errors.RunFailed: (500, "api_error"),
     errors.RunCancelled: (409, "conflict_error"),
+    errors.RunWaiting: (409, "conflict_error"),
     errors.WaitTimeout: (504, "timeout_error"),
     errors.Unavailable: (503, "overloaded_error"),
     RequestTimeout: (408, "timeout_error"),

@@ -391,3 +391,40 @@ on conflict do nothing
 
 -- delete_checkpoint --
 delete from run_checkpoints where workspace = :workspace and run_id = :run
+
+-- add_question --
+insert into run_questions (
+  workspace, id, run_id, kind, key, text, schema, options, part, agent, tool, call_id, arguments,
+  who, status, default_value, answer, answered_by, note, asked_at, expires_at, answered_at
+)
+values (
+  :workspace, :question, :run, :kind, :key, :text, :schema, :options, :part, :agent, :tool,
+  :call_id, :arguments, :who, :status, :default_value, :answer, :answered_by, :note, :asked_at,
+  :expires_at, :answered_at
+)
+on conflict (workspace, id) do nothing
+
+-- get_question --
+select id, run_id, kind, key, text, schema, options, part, agent, tool, call_id, arguments, who, status,
+  default_value, answer, answered_by, note, asked_at, expires_at, answered_at
+from run_questions
+where workspace = :workspace and id = :question
+
+-- questions_of_run --
+select id, run_id, kind, key, text, schema, options, part, agent, tool, call_id, arguments, who, status,
+  default_value, answer, answered_by, note, asked_at, expires_at, answered_at
+from run_questions
+where workspace = :workspace and run_id = :run
+order by asked_at, id
+
+-- open_questions --
+select id
+from run_questions
+where workspace = :workspace and run_id = :run and status = 'open'
+order by asked_at, id
+
+-- settle_question --
+update run_questions
+set status = :status, answer = :answer, answered_by = :answered_by, note = :note,
+  answered_at = :now
+where workspace = :workspace and id = :question and status = 'open'
