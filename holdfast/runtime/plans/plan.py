@@ -9,11 +9,12 @@ from typing import Final, Literal, get_args
 
 from msgspec import Struct
 
+from holdfast.ground.json_schema import BadSchema
 from holdfast.ground.validation import listed
 from holdfast.runtime.agent import AnyModel, name_of
 from holdfast.runtime.events import StepError
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.plans.schema import BadSchema, OutputSchema, schema_of
+from holdfast.runtime.plans.schema import OutputSchema, schema_of
 from holdfast.runtime.plans.wire import NAMES, PlanProblem, read, written
 
 

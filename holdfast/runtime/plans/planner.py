@@ -34,6 +34,7 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.tools import ToolDefinition
 
 from holdfast.ground.errors import InvalidInput, InvalidPlan, PlanningFailed
+from holdfast.ground.json_schema import BadSchema
 from holdfast.ground.json_values import JSON
 from holdfast.ground.validation import listed
 from holdfast.memories.run.records.event import Reason, RunEvent
@@ -46,7 +47,7 @@ from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent_loop import response_facts, size_of
 from holdfast.runtime.inference.validation import repair
 from holdfast.runtime.plans.plan import ID_LENGTH, Step, Task, TaskPlan, with_schema
-from holdfast.runtime.plans.schema import BadSchema, OutputSchema, schema_of
+from holdfast.runtime.plans.schema import OutputSchema, schema_of
 from holdfast.runtime.plans.wire import PlanProblem, shaped
 from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.tools import offered

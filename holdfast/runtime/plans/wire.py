@@ -10,9 +10,10 @@ from msgspec import UNSET, Struct, UnsetType
 from pydantic_ai.models import Model
 
 from holdfast.ground.errors import InvalidPlan
+from holdfast.ground.json_schema import BadSchema
 from holdfast.runtime.agent import AnyModel
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.plans.schema import BadSchema, schema_of
+from holdfast.runtime.plans.schema import schema_of
 from holdfast.tools.base import Schema
 
 

@@ -26,6 +26,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.tools import ToolDefinition
 
 from holdfast.ground.errors import EngineFault, InvalidInput
+from holdfast.ground.json_schema import BadSchema
 from holdfast.memories.run import keys
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import Reason
@@ -33,7 +34,7 @@ from holdfast.runtime.concurrency import awaited, class_of, contained, described
 from holdfast.runtime.context import Profile
 from holdfast.runtime.events import StepError
 from holdfast.runtime.plans.plan import Step, Task
-from holdfast.runtime.plans.schema import BadSchema, OutputSchema, ResultSchema
+from holdfast.runtime.plans.schema import OutputSchema, ResultSchema
 from holdfast.tools.base import Schema
 from holdfast.tools.run import run_prompt
 
