@@ -70,14 +70,31 @@ def in_a_state(bench: Bench) -> None:
     """Talk with a state that is kept: the time of a turn."""
     count, early = bench.size(TURNS, 80), bench.size(EARLY, 20)
     for budget, most in ((BUDGET, 1.3), (None, count / early)):
-        rounds: list[Round] = []
-        for _ in range(bench.rounds):
-            agent = Speaker().agent
-            network = Network("desk", [agent], view=View(budget=budget))
-            turn = partial(agent.run, state=NetworkState(), network=network)
-            rounds.append(_round(asyncio.run(_turns(count, turn)), early))
+        rounds = [asyncio.run(_late_and_early(count, early, budget)) for _ in range(bench.rounds)]
         shown = "all of it sent" if budget is None else f"{budget:,} bytes of it sent"
         bench.cost(f"turn {count} of 1 KB, {shown}", f"turn {early}", most, rounds)
+
+
+async def _late_and_early(late: int, early: int, budget: int | None) -> Round:
+    """Return the turn *late* and the turn *early* of one conversation.
+
+    They are taken in turns: what else the machine does hits both.
+    """
+    agent = Speaker().agent
+    network = Network("desk", [agent], view=View(budget=budget))
+
+    def turn(state: NetworkState) -> Turn:
+        return partial(agent.run, state=state, network=network)
+
+    states: list[NetworkState] = []
+    for count in (late - 1, early - 1):
+        states.append(NetworkState())
+        await _turns(count, turn(states[-1]))
+    times: list[list[int]] = [[], []]
+    for _ in range(NEAR):
+        for state, found in zip(states, times, strict=True):
+            found.extend(await _turns(1, turn(state.clone())))
+    return Timing(each=median(times[0])), Timing(each=median(times[1]))
 
 
 def in_a_thread(bench: Bench) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from html import escape
-from typing import Any, Final, Literal, cast, get_args
+from typing import Any, Final, Literal, cast, get_args, overload
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -139,6 +139,62 @@ class Omitted(Struct, frozen=True, kw_only=True):
     reason: Reason
 
 
+class WindowMessage(Struct, frozen=True, gc=False):
+    """A message, the id of the result it came from (None for the opening), and its bytes."""
+
+    message: Message
+    result_id: str | None
+    size: int
+
+
+class OmittedMessages(Sequence[Omitted]):
+    """The messages that a window left out, in order, with their `size` in all.
+
+    The list is made when it is read: a long history leaves out more with each turn.
+    """
+
+    def __init__(
+        self,
+        said: Sequence[WindowMessage],
+        sizes: Sequence[int],
+        kept: Collection[int],
+        newest: Collection[int],
+    ) -> None:
+        self._said, self._sizes, self._kept, self._newest = said, sizes, kept, newest
+        self.size = sum(sizes) - sum(sizes[index] for index in kept)
+
+    def __iter__(self) -> Iterator[Omitted]:
+        for index, (each, size) in enumerate(zip(self._said, self._sizes, strict=True)):
+            if index not in self._kept:
+                reason = "over_budget" if index in self._newest else "older"
+                yield Omitted(
+                    result_id=each.result_id,
+                    index=index,
+                    type=each.message.type,
+                    size=size,
+                    reason=reason,
+                )
+
+    @overload
+    def __getitem__(self, index: int) -> Omitted: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Omitted]: ...
+    def __getitem__(self, index: int | slice) -> Omitted | list[Omitted]:
+        return list(self)[index]
+
+    def __len__(self) -> int:
+        return len(self._said) - len(self._kept)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(cast("Sequence[object]", other))
+
+    def __hash__(self) -> int:
+        return hash((len(self), self.size))
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
 class Window(Struct, frozen=True, kw_only=True):
     """The messages that fit a budget, in order, and those left out.
 
@@ -146,16 +202,9 @@ class Window(Struct, frozen=True, kw_only=True):
     """
 
     messages: list[Message]
-    omitted: list[Omitted]
+    omitted: OmittedMessages
     size: int
     over_budget: bool
-
-
-class WindowMessage(Struct, frozen=True):
-    """A message, and the id of the result it came from; None for the opening."""
-
-    message: Message
-    result_id: str | None
 
 
 def window(
@@ -168,45 +217,54 @@ def window(
     """
     checks.whole("budget", budget)
     with checks.whole_is("messages"):
-        said = [WindowMessage(each, None) for each in messages_of("messages", list(messages))]
+        said = list(_alone(messages_of("messages", list(messages))))
     return windowed(said, budget=budget, measure=measure)
+
+
+def _alone(opening: Iterable[Message]) -> Iterator[WindowMessage]:
+    """Yield the messages of *opening*, which are of no result."""
+    return (WindowMessage(each, None, size_bytes(each)) for each in opening)
 
 
 def windowed(
     said: Sequence[WindowMessage], *, budget: int | None, measure: Measure | None
 ) -> Window:
     """Return the newest of *said* that fit the *budget*; all of it if there is none."""
-    sizes = [_measured(each.message, measure) for each in said]
-    left = sum(sizes) if budget is None else budget
-    pinned = _pinned(said)
-    units = _units(said, pinned)
-    left -= sum(sizes[index] for index in pinned)
+    sizes = [each.size if measure is None else _measured(each.message, measure) for each in said]
+    pinned = frozenset(_pinned(said))
+    left = (sum(sizes) if budget is None else budget) - sum(sizes[index] for index in pinned)
     over_budget = left < 0
     kept = set(pinned)
+    units = _units(said, pinned, _start(said, sizes, pinned, left))
     while units and not over_budget:
         cost = sum(sizes[index] for index in units[-1])
         if cost > left:
             break
         left -= cost
         kept.update(units.pop())
-    newest_left = set(units[-1]) if units else set[int]()
-    omitted = [
-        Omitted(
-            result_id=each.result_id,
-            index=index,
-            type=each.message.type,
-            size=sizes[index],
-            reason="over_budget" if index in newest_left else "older",
-        )
-        for index, each in enumerate(said)
-        if index not in kept
-    ]
     return Window(
-        messages=[each.message for index, each in enumerate(said) if index in kept],
-        omitted=omitted,
+        messages=[said[index].message for index in sorted(kept)],
+        omitted=OmittedMessages(said, sizes, kept, units[-1] if units else ()),
         size=sum(sizes[index] for index in kept),
         over_budget=over_budget,
     )
+
+
+def _start(
+    said: Sequence[WindowMessage], sizes: Sequence[int], pinned: Collection[int], left: int
+) -> int:
+    """Return where the newest results begin that exceed *left*; 0 if all fit.
+
+    The *pinned* do not count. A result holds calls with their answers, so it is a whole unit.
+    """
+    first = len(said)
+    while first > 0 and left >= 0:
+        first -= 1
+        left -= 0 if first in pinned else sizes[first]
+    name = said[first].result_id if first < len(said) else None
+    while first > 0 and said[first - 1].result_id == name:
+        first -= 1
+    return first if name is not None else 0
 
 
 def size_bytes(message: Message) -> int:
@@ -229,29 +287,28 @@ def _measured(message: Message, measure: Measure | None) -> int:
     return checks.whole("measure", measure(message))
 
 
-def _pinned(said: Sequence[WindowMessage]) -> list[int]:
-    """Return the places of messages that are always kept.
+def _pinned(said: Sequence[WindowMessage]) -> Iterator[int]:
+    """Yield the places of messages that are always kept.
 
     They are the system messages and the newest user message.
     """
-    pinned = [index for index, each in enumerate(said) if each.message.role == "system"]
+    yield from (index for index, each in enumerate(said) if each.message.role == "system")
     users = [index for index, each in enumerate(said) if each.message.role == "user"]
     # A note about another agent has the role of a user, and is no request of the user.
-    own = [index for index in users if said[index].message.agent is None]
-    return [*pinned, *(own or users)[-1:]]
+    own = (index for index in reversed(users) if said[index].message.agent is None)
+    yield from (next(own, users[-1]),) if users else ()
 
 
-def _units(said: Sequence[WindowMessage], pinned: Sequence[int]) -> list[list[int]]:
-    """Return the places of all but the *pinned*, grouped by calls and results.
+def _units(said: Sequence[WindowMessage], pinned: Collection[int], start: int) -> list[list[int]]:
+    """Return the places from *start* on but the *pinned*, grouped by calls and results.
 
     A message between a call and its result goes with both, else it would leave a gap.
     """
     units: list[list[int]] = []
     unit_of: dict[str, int] = {}
-    apart = set(pinned)
-    for index, each in enumerate(said):
-        message = each.message
-        if index in apart:
+    for index in range(start, len(said)):
+        message = said[index].message
+        if index in pinned:
             continue
         if isinstance(message, ToolResultMessage) and message.tool.id in unit_of:
             _joined(units, unit_of, unit_of[message.tool.id]).append(index)
@@ -407,8 +464,8 @@ def formatted(
     formatter: Formatter | None = None,
     agent: str | None = None,
     view: View | None = None,
-) -> Iterator[WindowMessage]:
-    """Yield *opening*, then the messages of *results*, oldest first, through *view*.
+) -> list[WindowMessage]:
+    """Return *opening*, then the messages of *results*, oldest first, through *view*.
 
     *agent* is the reader. *formatter* returns the messages of one result, in place of its input,
     texts, calls and their results.
@@ -416,32 +473,42 @@ def formatted(
     view = view or EVERYTHING
     if agent is None and view.turns == "own":
         raise InvalidInput("agent", "must be given where turns are its own")
-    yield from (WindowMessage(each, None) for each in selected(list(opening), view))
+    said = list(_alone(selected(list(opening), view)))
+    shape = (view.turns, view.others, view.tools, view.include, view.exclude)
     previous: InferenceResult | None = None
     for result in results:
         other = agent is not None and result.agent != agent
         if other and view.turns == "own":
             continue
-        messages = (
-            _messages_of(result, previous) if formatter is None else _formatted(result, formatter)
-        )
+        if formatter is not None:
+            said += _viewed(result, _formatted(result, formatter), view, other=other)
+            continue
+        key = (_asks(result, previous), other, shape)
         previous = result
-        if view.turns == "inputs":
-            messages = [each for each in messages if each.role == "user"]
-        shown = selected(messages, view)
-        if other and view.others == "note":
-            shown = note(result.agent, shown)
-        yield from (WindowMessage(each, result.id) for each in shown)
+        # Each turn of a conversation formats all before it; a result never changes.
+        known = memo(result, "shown", dict[object, list[WindowMessage]])
+        if key not in known:
+            known[key] = _viewed(result, _messages_of(result, asks=key[0]), view, other=other)
+        said += known[key]
+    return said
 
 
-def _messages_of(result: InferenceResult, previous: InferenceResult | None) -> list[Message]:
-    """Return the messages of *result* after *previous*: a new input, then each step."""
-    asks = bool(result.input) and not _same_input(result, previous)
-    # Each turn of a conversation formats all before it; a result never changes.
-    formed: dict[bool, list[Message]] = memo(result, "formed", dict[bool, list[Message]])
-    if asks not in formed:
-        formed[asks] = _formed(result, asks=asks)
-    return formed[asks]
+def _viewed(
+    result: InferenceResult, messages: list[Message], view: View, *, other: bool
+) -> list[WindowMessage]:
+    """Return the *messages* of *result* through *view*; *other* if another agent reads them."""
+    if view.turns == "inputs":
+        messages = [each for each in messages if each.role == "user"]
+    shown = selected(messages, view)
+    if other and view.others == "note":
+        shown = note(result.agent, shown)
+    return [WindowMessage(each, result.id, size_bytes(each)) for each in shown]
+
+
+def _messages_of(result: InferenceResult, *, asks: bool) -> list[Message]:
+    """Return the messages of *result*: its input if it *asks*, then each step."""
+    # All views share them.
+    return memo(result, f"formed {asks}", lambda: _formed(result, asks=asks))
 
 
 def _formed(result: InferenceResult, *, asks: bool) -> list[Message]:
@@ -464,10 +531,11 @@ def _formed(result: InferenceResult, *, asks: bool) -> list[Message]:
     return messages
 
 
-def _same_input(result: InferenceResult, previous: InferenceResult | None) -> bool:
-    if previous is None or result.run_id is None:
-        return False
-    return (previous.run_id, previous.input) == (result.run_id, result.input)
+def _asks(result: InferenceResult, previous: InferenceResult | None) -> bool:
+    """Return whether *result* has an input that is not that of *previous* in the same run."""
+    if previous is None or result.run_id is None or previous.run_id != result.run_id:
+        return bool(result.input)
+    return bool(result.input) and previous.input != result.input
 
 
 def _by_step(

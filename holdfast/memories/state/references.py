@@ -165,13 +165,16 @@ def _differences(
     base: Sequence[Message], sent: Sequence[Message]
 ) -> tuple[list[tuple[int, int]], list[tuple[int, list[Message]]]]:
     """Return the ranges of *base* that *sent* lacks, and by place what else it has."""
+    head, tail = _same_ends(base, sent)
+    end = len(base) - tail
     find = _finder(base)
     omitted: list[tuple[int, int]] = []
     others: list[tuple[int, list[Message]]] = []
-    at = 0
-    for place, message in enumerate(sent):
+    at = head
+    for place in range(head, len(sent) - tail):
+        message = sent[place]
         found = find(message, at)
-        if found is None:
+        if found is None or found >= end:
             if others and others[-1][0] + len(others[-1][1]) == place:
                 others[-1][1].append(message)
             else:
@@ -180,20 +183,32 @@ def _differences(
         if found > at:
             omitted.append((at, found - at))
         at = found + 1
-    if at < len(base):
-        omitted.append((at, len(base) - at))
+    if at < end:
+        omitted.append((at, end - at))
     return omitted, others
+
+
+def _same_ends(base: Sequence[Message], sent: Sequence[Message]) -> tuple[int, int]:
+    """Return how many messages both begin with, and how many of the others both end with."""
+    # A window leaves out what is in the middle, however long that is.
+    least = min(len(base), len(sent))
+    head = next((at for at in range(least) if base[at] is not sent[at]), least)
+    rest = range(1, least - head + 1)
+    tail = next((at - 1 for at in rest if base[-at] is not sent[-at]), least - head)
+    return head, tail
 
 
 def _finder(base: Sequence[Message]) -> Callable[[Message, int], int | None]:
     """Return a function that finds a message, or an equal one, from a place on."""
-    same = {id(each): place for place, each in enumerate(base)}
+    same: dict[int, int] = {}
     equal: dict[bytes, list[int]] = {}
 
     def find(message: Message, start: int) -> int | None:
-        found = same.get(id(message))
-        if found is None and base[start : start + 1] == [message]:
+        if base[start : start + 1] == [message]:
             return start
+        if not same:
+            same.update((id(each), place) for place, each in enumerate(base))
+        found = same.get(id(message))
         if found is None:
             # Only a hook sends what is no message of the base.
             if not equal:

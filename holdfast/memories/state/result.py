@@ -268,7 +268,7 @@ def memo(result: InferenceResult, name: str, make: Callable[[], T]) -> T:
 
     It is derived from the fields, which never change.
     """
-    known = _memo(result)
+    known: dict[str, Any] = result.__dict__.get("memo") or _memo(result)
     return known[name] if name in known else known.setdefault(name, make())
 
 

@@ -45,19 +45,21 @@ def said_to(
     said = formatted(opening, results, agent=agent, view=view)
     own = {each.id: each for each in results if each.run_id == run_id}
     if not own:
-        return list(said)
+        return said
+    theirs: list[WindowMessage] = []
+    ours: list[WindowMessage] = []
+    for each in said:
+        result = own.get(each.result_id or "")
+        if result is None:
+            theirs.append(each)
+        elif not _is_input(each.message, result):
+            ours.append(each)
+    return theirs + ours
 
-    def is_own(said: WindowMessage) -> bool:
-        return said.result_id in own
 
-    def is_input(said: WindowMessage) -> bool:
-        message = said.message
-        # A note of what another agent said is a user's message too, and has its agent's name.
-        if message.role != "user" or message.agent is not None or said.result_id not in own:
-            return False
-        return text_of(message) == own[said.result_id].input
-
-    return sorted((each for each in said if not is_input(each)), key=is_own)
+def _is_input(message: Message, result: InferenceResult) -> bool:
+    # A note of what another agent said is a user's message too, and has its agent's name.
+    return message.role == "user" and message.agent is None and text_of(message) == result.input
 
 
 class Before(Struct, frozen=True, kw_only=True):

@@ -352,7 +352,7 @@ class NetworkState:
     def window(self, *, agent: str | None = None, view: View | None = None) -> Window:
         """Return the newest history within the budget of *view*, and what is left out."""
         view = view or EVERYTHING
-        said = list(self._said(None, agent, view))
+        said = self._said(None, agent, view)
         return windowed(said, budget=view.budget, measure=view.measure)
 
     def clone(self) -> Self:
@@ -439,7 +439,7 @@ class NetworkState:
 
     def _said(
         self, formatter: Formatter | None, agent: str | None, view: View | None
-    ) -> Iterator[WindowMessage]:
+    ) -> list[WindowMessage]:
         held = self._store.held()
         return formatted(held.messages, held.results, formatter=formatter, agent=agent, view=view)
 

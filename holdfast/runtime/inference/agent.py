@@ -67,7 +67,7 @@ async def keep(
     if result is None:
         return None
     for window in call.omitted:
-        data = {"count": len(window.omitted), "size": sum(o.size for o in window.omitted)}
+        data = {"count": len(window.omitted), "size": window.omitted.size}
         await run.tell("history.omitted", data, agent=call.agent.name)
     if call.kept:
         run.state.append_result(result)

@@ -182,10 +182,10 @@ class CallPolicy:
 
     async def tell(self, type: str, data: dict[str, Any]) -> None:
         """Emit a request, with what it leaves out, or a response."""
-        windows = [each for each in self.run.omitted[self._omitted :] if each.omitted]
+        windows = self.run.omitted[self._omitted :]
         if type == "model.requested" and windows:
             count = sum(len(each.omitted) for each in windows)
-            size = sum(one.size for each in windows for one in each.omitted)
+            size = sum(each.omitted.size for each in windows)
             data["omitted"] = {"count": count, "size": size, "reason": "budget"}
         await self.run.tell(type, data, agent=self.agent.name)
 

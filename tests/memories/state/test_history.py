@@ -314,6 +314,33 @@ def test_a_window_of_a_state_names_the_results_that_it_left_out(state: NetworkSt
     ]
 
 
+def test_each_window_shows_an_earlier_result_without_forming_its_messages_again(
+    state: NetworkState,
+) -> None:
+    formed: list[Message] = []
+
+    def measure(message: Message) -> int:
+        formed.append(message)
+        return 1
+
+    for _ in range(2):
+        state.window(agent="planner", view=View(budget=9, measure=measure))
+
+    first, second = formed[: len(formed) // 2], formed[len(formed) // 2 :]
+    assert any(each.agent == "writer" for each in first)
+    assert all(one is other for one, other in zip(first, second, strict=True))
+
+
+def test_what_a_window_left_out_is_counted_without_a_list() -> None:
+    said = [SAID("old"), SAID("older"), SAID("new")]
+
+    omitted = messages.window(said, budget=3).omitted
+
+    assert (len(omitted), omitted.size) == (2, 8)
+    assert (omitted[-1].index, omitted[:1]) == (1, [next(iter(omitted))])
+    assert repr(omitted) == repr(list(omitted))
+
+
 def test_a_window_of_nothing_is_empty() -> None:
     assert messages.window([], budget=0).messages == []
     assert NetworkState().window().omitted == []

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from holdfast import InferenceResult, NetworkState, StateChange, StateLimits, View, messages
 from holdfast.errors import InvalidInput, LimitExceeded
 from holdfast.messages import Message, ToolCallMessage, ToolResultMessage
+from holdfast.memories.state.references import restored, seen_of
 from holdfast.testing import strategies as some
 from holdfast.testing.fakes import FrozenClock
 
@@ -563,3 +564,19 @@ def test_a_state_shows_the_same_whole_or_through_a_window(
     )
     assert window.messages == messages.window(history, budget=budget).messages
     assert is_whole(window.messages)
+
+
+@given(
+    st.lists(some.messages(), max_size=5),
+    st.lists(st.integers(0, 6), max_size=8),
+    st.lists(some.messages(), min_size=2, max_size=2),
+)
+def test_what_was_sent_is_restored_whatever_was_left_out_added_or_moved(
+    base: list[Message], places: list[int], others: list[Message]
+) -> None:
+    there = [*base, *others]
+    sent = [there[place % len(there)] for place in places]
+
+    seen = seen_of(base, sent, prompt=0)
+
+    assert restored(seen, base, lambda name: seen.texts[name]) == sent
