@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from holdfast import InferenceResult, NetworkState, StateChange, StateLimits, View, messages
 from holdfast.errors import InvalidInput, LimitExceeded
-from holdfast.messages import Message, ToolCallMessage, ToolResultMessage
 from holdfast.memories.state.references import restored, seen_of
+from holdfast.messages import Message, ToolCallMessage, ToolResultMessage
 from holdfast.testing import strategies as some
 from holdfast.testing.fakes import FrozenClock
 
