@@ -706,6 +706,8 @@ create table holdfast.runs (
   seq bigint not null,            -- of its last event
   entries bigint not null,
   bytes bigint not null,
+  versions bigint not null default 0,       -- the number of the newest
+  version_bytes bigint not null default 0,  -- of the rows of versions and of messages
   started_at bigint not null,
   seen_at bigint not null,        -- the last sign of life
   ended_at bigint,
@@ -816,6 +818,7 @@ create table holdfast.run_version_rows (
   kind text collate "C" not null,              -- entry, value, part, board, message, result, start, once, state
   key text collate "C" not null,
   number bigint not null,
+  place bigint not null,          -- in the order of first writes since the key was deleted
   body bytea,                       -- JSON; null where the key was deleted
   bytes bigint not null,
   primary key (workspace, run_id, kind, key, number),

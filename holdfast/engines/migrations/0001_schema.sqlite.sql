@@ -638,6 +638,8 @@ create table runs (
   seq integer not null,            -- of its last event
   entries integer not null,
   bytes integer not null,
+  versions integer not null default 0,       -- the number of the newest
+  version_bytes integer not null default 0,  -- of the rows of versions and of messages
   started_at integer not null,
   seen_at integer not null,        -- the last sign of life
   ended_at integer,
@@ -748,6 +750,7 @@ create table run_version_rows (
   kind text not null,              -- entry, value, part, board, message, result, start, once, state
   key text not null,
   number integer not null,
+  place integer not null,          -- in the order of first writes since the key was deleted
   body blob,                       -- JSON; null where the key was deleted
   bytes integer not null,
   primary key (workspace, run_id, kind, key, number),

@@ -369,6 +369,83 @@ where workspace = :workspace and run_id = :run and seq > :after
 order by seq
 limit :rows
 
+-- lock_versions (sqlite) --
+select fence, status, lease_until, seq, versions, queue, thread_id
+from runs
+where workspace = :workspace and id = :run
+
+-- lock_versions (postgres) --
+select fence, status, lease_until, seq, versions, queue, thread_id
+from runs
+where workspace = :workspace and id = :run
+for update
+
+-- add_version --
+insert into run_versions (
+  workspace, run_id, number, at, cause, part, agent, fence, changed, bytes, gaps
+)
+values (
+  :workspace, :run, :number, :at, :cause, :part, :agent, :fence, :changed, :bytes, 0
+)
+
+-- add_version_row --
+-- A key that is written again keeps its place, unless it was deleted meanwhile.
+insert into run_version_rows (workspace, run_id, kind, key, number, place, body, bytes)
+values (
+  :workspace, :run, :kind, :key, :number,
+  coalesce(
+    (
+      select case when r.body is null then null else r.place end
+      from run_version_rows r
+      where r.workspace = :workspace and r.run_id = :run and r.kind = :kind and r.key = :key
+      order by r.number desc
+      limit 1
+    ),
+    :place
+  ),
+  :body, :bytes
+)
+
+-- set_turn --
+insert into run_turns (workspace, run_id, part, n, agent, body)
+values (:workspace, :run, :part, :n, :agent, :body)
+on conflict (workspace, run_id, part, n) do update
+set agent = excluded.agent, body = excluded.body
+
+-- keep_version --
+update runs
+set versions = :versions, version_bytes = version_bytes + :size, seq = :seq
+where workspace = :workspace and id = :run
+
+-- rest_run --
+update runs
+set status = :status, holder = null, lease_until = null, seen_at = :now
+where workspace = :workspace and id = :run
+
+-- state_at --
+select r.kind, r.key, r.body
+from run_version_rows r
+where r.workspace = :workspace and r.run_id = :run and r.number <= :number
+  and r.body is not null
+  and not exists (
+    select 1 from run_version_rows n
+    where n.workspace = r.workspace and n.run_id = r.run_id and n.kind = r.kind
+      and n.key = r.key and n.number > r.number and n.number <= :number
+  )
+order by r.place
+
+-- turns_of_run --
+select part, n, agent, body
+from run_turns
+where workspace = :workspace and run_id = :run
+order by part, n
+
+-- turns_of_part --
+select part, n, agent, body
+from run_turns
+where workspace = :workspace and run_id = :run and part = :part
+order by n
+
 -- get_checkpoint --
 select content
 from run_checkpoints

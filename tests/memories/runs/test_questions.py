@@ -19,7 +19,7 @@ from holdfast.memories.run.records.question import (
     questions_of,
     withdraw,
 )
-from holdfast.memories.run.records.record import RunStart
+from holdfast.memories.run.records.record import RunAcquisition
 from holdfast.memories.run.records.write import begin, statements
 from holdfast.testing.fakes import FrozenClock
 
@@ -38,7 +38,7 @@ def question(number: int = 1, **more: Any) -> Question:
 
 
 def begun(hf: Holdfast) -> None:
-    start = RunStart(
+    start = RunAcquisition(
         run_id="run_1", holder="one", name="n", kind="task", place="rock:7", started_at=1
     )
     begin(hf.runs.context, start)

@@ -130,6 +130,8 @@ def _opened(
     else:
         taken = {"from": former.place, "fence": former.fence + 1}
         told = [("run.taken_over", taken), ("run.resumed", facts)]
+        if former.holder is None:
+            del told[0]
     return tuple(
         RunEvent(
             type=type,

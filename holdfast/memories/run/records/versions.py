@@ -1,0 +1,292 @@
+"""Versions of a run: what it knew at a moment, stored as what changed since the one before."""
+
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.engines.base import Reader, Transaction
+from holdfast.ground.errors import InvalidInput, StaleRun
+from holdfast.ground.metrics import REGISTRY
+from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.question import Question, ask, open_ids
+from holdfast.memories.run.records.record import EVENT_BYTES, MILLISECOND, RunsContext
+from holdfast.memories.run.records.write import add_events, missing, published, statements
+
+_KEPT: Final = REGISTRY.counter("run_versions_total", "Versions of runs stored.", cause=())
+_BYTES: Final = REGISTRY.histogram(
+    "run_version_bytes", "Bytes of a stored version.", (256, 1_024, 4_096, 65_536, 1_048_576)
+)
+
+CHANGED_MOST: Final = 1_000
+"""Keys that a version lists as changed; it may have changed more."""
+
+PER_VERSION: Final = 1_000_000
+"""More than the rows of one version, so that places of two versions never overlap."""
+
+_CHANGED_BYTES: Final = EVENT_BYTES // 2
+"""Bytes of the keys that the event of a version lists."""
+
+StateKind: TypeAlias = Literal[
+    "entry", "value", "part", "board", "message", "result", "start", "once", "state"
+]
+"""What a changed fact of a run is."""
+
+State: TypeAlias = dict[tuple[StateKind, str], bytes]
+"""What a run knew, by kind and key, as JSON, in the order of first writes."""
+
+_NAMED: Final = frozenset(("entry", "value"))
+"""The kinds of which a changed key is listed as it is; before others stands the kind."""
+
+_text: Final = msgspec.json.Encoder().encode
+
+
+class StateRow(Struct, frozen=True):
+    """A changed fact of a run: its JSON, or None where it was deleted."""
+
+    kind: StateKind
+    key: str
+    body: bytes | None
+
+
+class KeptTurn(Struct, frozen=True):
+    """The message *n* of a part, as JSON: of a model, or the answer of one call."""
+
+    part: str
+    n: int
+    body: bytes
+    agent: str | None = None
+
+
+class VersionSave(Struct, frozen=True, kw_only=True):
+    """What one transaction stores of a run; `at` is in ms since 1970.
+
+    Without a `cause` only `turns` are stored, and there is no new version. With a `status` the run
+    leaves this process: its lease is given back. Its events are numbered after the event `seq`.
+    `fence` is the token of the lease, 0 without one. With `after` nothing is stored unless that is
+    the number of the newest version.
+    """
+
+    run_id: str
+    fence: int
+    at: int
+    cause: str | None
+    part: str | None = None
+    agent: str | None = None
+    rows: tuple[StateRow, ...] = ()
+    turns: tuple[KeptTurn, ...] = ()
+    questions: tuple[Question, ...] = ()
+    status: Literal["waiting", "queued"] | None = None
+    seq: int = 0
+    after: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `InvalidInput` for what only a version can hold, without a cause."""
+        if self.cause is None and (self.rows or self.questions or self.status):
+            raise InvalidInput("cause", "must be given where more than turns are stored")
+
+    @property
+    def changed(self) -> dict[str, None]:
+        """The names of the changed keys, without repeats."""
+        return {
+            (row.key if row.kind in _NAMED else f"{row.kind}:{row.key}"): None for row in self.rows
+        }
+
+
+class SavedVersion(Struct, frozen=True, kw_only=True):
+    """The number of a stored version, None where there is none, and its events as stored."""
+
+    number: int | None = None
+    events: tuple[RunEvent, ...] = ()
+
+
+class _Held(Struct, frozen=True, kw_only=True):
+    """The owner of a run and its numbers, locked for a save."""
+
+    fence: int
+    status: str
+    lease_until: int | None
+    seq: int
+    versions: int
+    queue: str | None
+    thread_id: str | None
+
+
+def save_version(context: RunsContext, save: VersionSave) -> SavedVersion:
+    """Store *save* in one transaction with its events.
+
+    Raise `StaleRun` unless its fence is that of the run's owner, `NotFound` without a run.
+    """
+    return context.engine.write(lambda tx: saved(context, tx, save))
+
+
+def saved(context: RunsContext, tx: Transaction, save: VersionSave) -> SavedVersion:
+    """Store *save* as `save_version` does, in the transaction *tx*."""
+    sql = statements(context)
+    held = _owned(tx, sql, save)
+    if save.after is not None and held.versions != save.after:
+        return SavedVersion()
+    size = sum(map(_size, save.rows)) + sum(len(turn.body) for turn in save.turns)
+    number = None if save.cause is None else held.versions + 1
+    if number is not None:
+        _add_rows(tx, sql, save, number, size)
+    _set_turns(tx, sql, save)
+    told = () if number is None else (_kept(save, number, size),)
+    told += ask(tx, sql, save.run_id, save.questions)
+    if save.status is not None:
+        told += (_left(tx, sql, save, held),)
+    events = _numbered(told, max(held.seq, save.seq), held)
+    add_events(tx, sql, save.run_id, events)
+    facts = {"run": save.run_id, "seq": events[-1].seq if events else held.seq}
+    tx.run(sql.keep_version, versions=number or held.versions, size=size, **facts)
+    if save.status is not None:
+        tx.run(sql.rest_run, run=save.run_id, status=save.status, now=context.now())
+    tx.after_commit(lambda: _count(context, save, size, events))
+    return SavedVersion(number=number, events=events)
+
+
+def _owned(tx: Transaction, sql: SimpleNamespace, save: VersionSave) -> _Held:
+    """Lock and return the run; raise `StaleRun` for a former owner, or after the end."""
+    held = tx.first(_Held, sql.lock_versions, run=save.run_id)
+    if held is None:
+        raise missing(save.run_id)
+    if save.fence not in (0, held.fence):
+        raise StaleRun("superseded", token=save.fence, live_token=held.fence)
+    if save.fence and held.lease_until is None and held.status != "lost":
+        raise StaleRun("ended", token=save.fence, live_token=None)
+    return held
+
+
+def _size(row: StateRow) -> int:
+    return len(row.key.encode()) + len(row.body or b"")
+
+
+def _add_rows(
+    tx: Transaction, sql: SimpleNamespace, save: VersionSave, number: int, size: int
+) -> None:
+    """Write the version *number* and its rows; of two of one key the last one counts."""
+    last = {(row.kind, row.key): row for row in save.rows}
+    names = list(save.changed)[:CHANGED_MOST]
+    tx.run(
+        sql.add_version,
+        run=save.run_id,
+        number=number,
+        at=save.at * MILLISECOND,
+        cause=save.cause,
+        part=save.part,
+        agent=save.agent,
+        fence=save.fence,
+        changed=_text(names).decode(),
+        bytes=size,
+    )
+    tx.run_many(
+        sql.add_version_row,
+        [
+            {
+                "run": save.run_id,
+                "kind": row.kind,
+                "key": row.key,
+                "number": number,
+                "place": number * PER_VERSION + place,
+                "body": row.body,
+                "bytes": _size(row),
+            }
+            for place, row in enumerate(last.values())
+        ],
+    )
+
+
+def _set_turns(tx: Transaction, sql: SimpleNamespace, save: VersionSave) -> None:
+    rows = [
+        {
+            "run": save.run_id,
+            "part": turn.part,
+            "n": turn.n,
+            "agent": turn.agent,
+            "body": turn.body,
+        }
+        for turn in save.turns
+    ]
+    tx.run_many(sql.set_turn, rows)
+
+
+def _kept(save: VersionSave, number: int, size: int) -> RunEvent:
+    """Return the event of the version *number*."""
+    return RunEvent(
+        type="version.kept",
+        seq=0,
+        at=save.at,
+        run_id=save.run_id,
+        part=save.part,
+        agent=save.agent,
+        data={
+            "version": number,
+            "cause": save.cause,
+            "changed": _fitting(save.changed),
+            "bytes": size,
+        },
+    )
+
+
+def _left(tx: Transaction, sql: SimpleNamespace, save: VersionSave, held: _Held) -> RunEvent:
+    """Return the event that tells that the run left its process."""
+    data: dict[str, Any] = {"queue": held.queue}
+    if save.status == "waiting":
+        data = {"questions": list(open_ids(tx, sql, save.run_id))}
+    type = "run.waiting" if save.status == "waiting" else "run.queued"
+    return RunEvent(type=type, seq=0, at=save.at, run_id=save.run_id, data=data)
+
+
+def _numbered(told: Iterable[RunEvent], seq: int, held: _Held) -> tuple[RunEvent, ...]:
+    """Return *told* as the events of the run after the event *seq*."""
+    return tuple(
+        replace(each, seq=seq + place, thread_id=held.thread_id)
+        for place, each in enumerate(told, start=1)
+    )
+
+
+def _fitting(names: Mapping[str, None]) -> list[str]:
+    """Return the first of *names*, as many as an event takes."""
+    room, fitting = _CHANGED_BYTES, list[str]()
+    for name in list(names)[:CHANGED_MOST]:
+        room -= len(name.encode())
+        if room < 0:
+            break
+        fitting.append(name)
+    return fitting
+
+
+def _count(
+    context: RunsContext, save: VersionSave, size: int, events: tuple[RunEvent, ...]
+) -> None:
+    if save.cause is not None:
+        _KEPT.add(save.cause)
+        _BYTES.observe(size)
+    published(context, events)
+
+
+NEWEST: Final = 2**62
+"""A number above that of every version."""
+
+
+def state_at(
+    reader: Reader, sql: SimpleNamespace, run_id: str, version: int | None = None
+) -> State:
+    """Return what the run *run_id* knew at *version*, the newest one by default."""
+    number = NEWEST if version is None else version
+    rows = reader.rows(sql.state_at, run=run_id, number=number)
+    return {(kind, key): bytes(body) for kind, key, body in rows}
+
+
+def turns_of(
+    reader: Reader, sql: SimpleNamespace, run_id: str, part: str | None = None
+) -> list[KeptTurn]:
+    """Return the kept messages of the run *run_id*, or of its part *part*, in order."""
+    if part is None:
+        rows = reader.rows(sql.turns_of_run, run=run_id)
+    else:
+        rows = reader.rows(sql.turns_of_part, run=run_id, part=part)
+    return [KeptTurn(part, n, bytes(body), agent) for part, n, agent, body in rows]

@@ -1,0 +1,215 @@
+"""Versions of runs: what a run knew, stored with its events in one transaction."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from holdfast.ground.errors import InvalidInput, NotFound, StaleRun
+from holdfast.ground.events import Event
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.records.question import Question
+from holdfast.memories.run.records.record import LeaseGrant, RunAcquisition, TakeOver
+from holdfast.memories.run.records.versions import (
+    CHANGED_MOST,
+    KeptTurn,
+    SavedVersion,
+    State,
+    StateRow,
+    VersionSave,
+    save_version,
+    state_at,
+    turns_of,
+)
+from holdfast.memories.run.records.write import begin, statements
+
+
+def begun(
+    hf: Holdfast, holder: str = "a", run_id: str = "run_1", take_over: TakeOver = "expired"
+) -> LeaseGrant:
+    start = RunAcquisition(
+        run_id=run_id,
+        holder=holder,
+        name="n",
+        kind="plan",
+        place="rock:7",
+        started_at=1,
+        take_over=take_over,
+    )
+    return begin(hf.runs.context, start)
+
+
+def save(hf: Holdfast, *rows: StateRow, fence: int = 1, **more: Any) -> SavedVersion:
+    facts: dict[str, Any] = {"run_id": "run_1", "cause": "step", "at": 7, **more}
+    return save_version(hf.runs.context, VersionSave(fence=fence, rows=rows, **facts))
+
+
+def state(hf: Holdfast, version: int | None = None) -> State:
+    context = hf.runs.context
+    return state_at(context.engine, statements(context), "run_1", version)
+
+
+def turns(hf: Holdfast, part: str | None = None) -> list[KeptTurn]:
+    context = hf.runs.context
+    return turns_of(context.engine, statements(context), "run_1", part)
+
+
+def entry(key: str, body: bytes | None = b"1") -> StateRow:
+    return StateRow("entry", key, body)
+
+
+def test_versions_of_a_run_are_numbered_from_one(kept: Holdfast) -> None:
+    begun(kept)
+    begun(kept, run_id="run_2")
+
+    numbers = [save(kept, entry("shared:a")).number, save(kept).number]
+
+    assert (numbers, save(kept, run_id="run_2").number) == ([1, 2], 1)
+
+
+def test_a_version_holds_what_the_run_knew_then(kept: Holdfast) -> None:
+    begun(kept)
+    save(kept, entry("shared:a", b"1"), entry("shared:b", b"2"), StateRow("value", "a", b"3"))
+    save(kept, entry("shared:a", b"4"), entry("shared:b", None))
+    save(kept, entry("shared:b", b"5"))
+
+    assert list(state(kept, 1).items()) == [
+        (("entry", "shared:a"), b"1"),
+        (("entry", "shared:b"), b"2"),
+        (("value", "a"), b"3"),
+    ]
+    assert state(kept, 2) == {("entry", "shared:a"): b"4", ("value", "a"): b"3"}
+    assert list(state(kept)) == [("entry", "shared:a"), ("value", "a"), ("entry", "shared:b")]
+    assert state(kept, 0) == {}
+
+
+def test_a_version_is_told_with_its_number_in_the_transaction_that_stores_it(
+    kept: Holdfast,
+) -> None:
+    begun(kept)
+    published: list[Event] = []
+    kept.runs.context.engine.events.subscribe(published.append)
+
+    told = save(kept, entry("shared:a"), StateRow("part", "read", b"{}"), part="read").events
+
+    assert next(kept.runs.follow("run_1", after=1)) == told[0]
+    assert (told[0].seq, told[0].part, told[0].at) == (2, "read", 7)
+    assert told[0].data == {
+        "version": 1,
+        "cause": "step",
+        "changed": ["shared:a", "part:read"],
+        "bytes": 15,
+    }
+    assert [each.type for each in published] == ["run.version_kept"]
+
+
+def test_a_version_of_a_former_owner_is_refused_and_stores_nothing(kept: Holdfast) -> None:
+    begun(kept)
+    save(kept, entry("shared:a"))
+    begun(kept, "b", take_over="always")
+
+    with pytest.raises(StaleRun):
+        save(kept, entry("shared:a", b"9"), turns=(KeptTurn("read", 1, b"{}"),))
+
+    assert state(kept) == {("entry", "shared:a"): b"1"}
+    assert turns(kept) == []
+    assert save(kept, entry("shared:a", b"2"), fence=2).number == 2
+
+
+def test_a_version_of_no_run_is_not_found(kept: Holdfast) -> None:
+    with pytest.raises(NotFound):
+        save(kept)
+
+
+def test_turns_alone_make_no_version(kept: Holdfast) -> None:
+    begun(kept)
+    first, second = KeptTurn("read", 1, b'{"a":1}', "ada"), KeptTurn("read", 2, b"{}")
+    other = KeptTurn("sum", 1, b"{}")
+
+    assert save(kept, cause=None, turns=(second, other)) == SavedVersion()
+    save(kept, cause=None, turns=(first,))
+
+    assert turns(kept) == [first, second, other]
+    assert turns(kept, "sum") == [other]
+    assert save(kept).number == 1
+
+
+def test_what_only_a_version_holds_needs_a_cause(kept: Holdfast) -> None:
+    begun(kept)
+
+    with pytest.raises(InvalidInput, match="cause"):
+        save(kept, entry("shared:a"), cause=None)
+
+
+@pytest.mark.parametrize(("status", "told"), [("waiting", "run.waiting"), ("queued", "run.queued")])
+def test_a_run_that_leaves_its_process_gives_its_lease_back_with_its_version(
+    kept: Holdfast, status: str, told: str
+) -> None:
+    begun(kept)
+
+    events = save(kept, entry("shared:a"), status=status).events
+
+    assert [each.type for each in events] == ["version.kept", told]
+    run = kept.runs.retrieve("run_1")
+    assert (run.status, run.ended_at) == (status, None)
+    with pytest.raises(StaleRun):
+        save(kept)
+    assert begun(kept, "b").fence == 2
+    assert begun(kept, "b").fence == 2
+
+
+def test_a_run_that_was_waiting_goes_on_without_a_take_over(kept: Holdfast) -> None:
+    begun(kept)
+    save(kept, status="waiting")
+
+    opened = begun(kept, "a").opened
+
+    assert [each.type for each in opened] == ["run.resumed"]
+
+
+def test_nothing_is_stored_after_another_version(kept: Holdfast) -> None:
+    begun(kept)
+    save(kept, entry("shared:a"))
+
+    assert save(kept, entry("shared:a", b"2"), after=0) == SavedVersion()
+    assert save(kept, entry("shared:a", b"3"), after=1).number == 2
+    assert state(kept) == {("entry", "shared:a"): b"3"}
+
+
+def test_the_keys_that_a_version_lists_have_a_limit(kept: Holdfast) -> None:
+    begun(kept)
+    rows = [entry(f"shared:{number:0200}") for number in range(CHANGED_MOST + 5)]
+
+    (told,) = save(kept, *rows).events
+
+    assert 100 < len(told.data["changed"]) < CHANGED_MOST
+    assert len(state(kept)) == CHANGED_MOST + 5
+
+
+def test_events_of_a_version_come_after_those_of_its_owner(kept: Holdfast) -> None:
+    begun(kept)
+
+    (told,) = save(kept, seq=8).events
+
+    assert told.seq == 9
+    assert kept.runs.retrieve("run_1").status == "running"
+
+
+def test_questions_are_asked_with_the_version_and_named_by_the_last_event(kept: Holdfast) -> None:
+    begun(kept)
+    asked = Question(
+        id="question_1",
+        run_id="run_1",
+        kind="question",
+        key="k",
+        text="Which berth?",
+        part="moor",
+        asked_at=datetime(2026, 7, 1, tzinfo=UTC),
+    )
+
+    events = save(kept, questions=(asked,), status="waiting").events
+
+    assert [each.type for each in events] == ["version.kept", "question.asked", "run.waiting"]
+    assert [each.seq for each in events] == [2, 3, 4]
+    assert events[-1].data == {"questions": ["question_1"]}
+    assert list(kept.runs.follow("run_1", after=1, rest=True)) == list(events)
