@@ -4,7 +4,6 @@ from holdfast.runtime.agent import AgentHooks as AgentHooks
 from holdfast.runtime.agent import AgentStart as AgentStart
 from holdfast.runtime.agent import UserMessage as UserMessage
 from holdfast.runtime.checkpoints import Checkpoint as Checkpoint
-from holdfast.runtime.checkpoints import EngineCheckpoints as EngineCheckpoints
 from holdfast.runtime.checkpoints import FileCheckpoints as FileCheckpoints
 from holdfast.runtime.checkpoints import MemoryCheckpoints as MemoryCheckpoints
 from holdfast.runtime.context import Context as Context
@@ -44,6 +43,7 @@ from holdfast.runtime.plans.plan import Task as Task
 from holdfast.runtime.plans.plan import TaskPlan as TaskPlan
 from holdfast.runtime.plans.planner import Approval as Approval
 from holdfast.runtime.plans.planner import TaskPlanner as TaskPlanner
+from holdfast.runtime.run_record import EngineCheckpoints as EngineCheckpoints
 from holdfast.runtime.session import Session as Session
 from holdfast.runtime.steps.executor import StepExecutor as StepExecutor
 from holdfast.runtime.team.board import TaskBoard as TaskBoard

@@ -1,4 +1,4 @@
-"""Checkpoints of runs: in memory, in files, in an engine.
+"""Checkpoints of runs: their form, and places for them in memory and in files.
 
 A checkpoint is saved whole first. After that changes can be appended, so that the time of a save
 does not grow with the run.
@@ -11,26 +11,25 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import mkstemp
 from threading import Lock
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 from urllib.parse import quote
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import asdict
 
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
-from holdfast.ground.errors import CheckpointUnreadable
+from holdfast.ground.errors import CheckpointUnreadable, InvalidInput
 from holdfast.ground.json_values import DEEPEST, is_nested_over
 from holdfast.ground.permissions import create_folders, sync_folder
-from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.keys import Kind
 from holdfast.memories.run.records.event import Ending
-from holdfast.memories.run.records.write import CheckpointRows
+from holdfast.memories.run.records.question import Question
+from holdfast.memories.run.records.versions import KeptTurn, StateKind, StateRow
 from holdfast.runtime.plans.leases import (
     LEASES,
     CheckpointLease,
-    EngineLeases,
     LeaseFile,
     LeaseRequest,
     LeaseState,
@@ -41,13 +40,18 @@ from holdfast.runtime.plans.leases import (
     renewed,
 )
 
+OnMismatch: TypeAlias = Literal["refuse", "restart"]
+"""What is done with the checkpoint of another run under one's id: raise, or start again."""
+
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
     """The progress of a run at *saved_at*, in ms since 1970.
 
     `parts` are hashes of what the run was begun with, by name, and `plan_hash` is the hash of them
-    all. `completed_steps` has the finished items of a fan-out too, as `<step>.<item>`. `fence` is
-    the token of the lease that it is saved under, 0 without one.
+    all. `completed_steps` has the finished items of a fan-out too, as `<step>.<item>`, and nodes of
+    a workflow. `rows` are the other facts of the run, `turns` the messages of its parts,
+    `questions` those of it to people. `fence` is the token of the lease that it is saved under, 0
+    without one.
     """
 
     run_id: str
@@ -58,12 +62,17 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     entries: tuple[RunEntry, ...]
     saved_at: int
     fence: int = 0
+    rows: tuple[StateRow, ...] = ()
+    turns: tuple[KeptTurn, ...] = ()
+    questions: tuple[Question, ...] = ()
 
 
 class CheckpointChange(Struct, frozen=True, kw_only=True):
     """The progress of a run since its last save, at *saved_at*, in ms since 1970.
 
-    `removed` are keys that were deleted; an entry may have been written again after that.
+    `removed` are keys that were deleted; an entry may have been written again after that. `cause`
+    is what the version is stored for, None where messages alone are; `part` and `agent` are those
+    that it is stored for, if it is one.
     """
 
     run_id: str
@@ -73,6 +82,12 @@ class CheckpointChange(Struct, frozen=True, kw_only=True):
     entries: tuple[RunEntry, ...]
     saved_at: int
     fence: int = 0
+    rows: tuple[StateRow, ...] = ()
+    turns: tuple[KeptTurn, ...] = ()
+    questions: tuple[Question, ...] = ()
+    cause: str | None = "step"
+    part: str | None = None
+    agent: str | None = None
 
 
 class Checkpoints(Protocol):
@@ -119,6 +134,9 @@ def changed(checkpoint: Checkpoint, changes: Iterable[CheckpointChange]) -> Chec
     entries = {entry.key: entry for entry in checkpoint.entries}
     tasks = dict.fromkeys(checkpoint.completed_tasks)
     steps = dict.fromkeys(checkpoint.completed_steps)
+    rows = {(row.kind, row.key): row for row in checkpoint.rows}
+    turns = {(turn.part, turn.n): turn for turn in checkpoint.turns}
+    questions = {each.id: each for each in checkpoint.questions}
     saved_at = checkpoint.saved_at
     for change in changes:
         for key in change.removed:
@@ -126,6 +144,9 @@ def changed(checkpoint: Checkpoint, changes: Iterable[CheckpointChange]) -> Chec
         entries |= {entry.key: entry for entry in change.entries}
         tasks |= dict.fromkeys(change.completed_tasks)
         steps |= dict.fromkeys(change.completed_steps)
+        rows |= {(row.kind, row.key): row for row in change.rows}
+        turns |= {(turn.part, turn.n): turn for turn in change.turns}
+        questions |= {each.id: each for each in change.questions}
         saved_at = change.saved_at
     return msgspec.structs.replace(
         checkpoint,
@@ -133,23 +154,16 @@ def changed(checkpoint: Checkpoint, changes: Iterable[CheckpointChange]) -> Chec
         completed_steps=tuple(steps),
         entries=tuple(entries.values()),
         saved_at=saved_at,
+        rows=tuple([row for row in rows.values() if row.body is not None]),
+        turns=tuple(turns.values()),
+        questions=tuple(questions.values()),
     )
 
 
-def hashed(value: Any) -> str:
-    """Return the SHA-256 of *value* as canonical JSON: members sorted, no white space."""
-    encoded = msgspec.json.encode(value, order="deterministic")
-    return sha256(encoded).hexdigest()
-
-
-def differing(stored: Mapping[str, str], requested: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of parts that differ, in the order of *requested*."""
-    names = dict.fromkeys([*requested, *stored])
-    return tuple(name for name in names if stored.get(name) != requested.get(name))
-
-
-FORMAT = "holdfast.checkpoint"
-VERSION = 1
+FORMAT: Final = "holdfast.checkpoint"
+VERSION: Final = 2
+READ: Final = (1, VERSION)
+"""The versions of the format that are read; the first one has no rows and no messages."""
 
 
 class Unreadable(ValueError):
@@ -181,8 +195,25 @@ class _Entry(Struct, frozen=True, kw_only=True):
     failed: bool
 
 
+class _Row(Struct, frozen=True, kw_only=True):
+    """A fact of a run with its JSON; without it, it was deleted."""
+
+    kind: StateKind
+    key: str
+    body: Raw | UnsetType = UNSET
+
+
+class _Turn(Struct, frozen=True, kw_only=True):
+    """A message of a part with its JSON."""
+
+    part: str
+    n: int
+    body: Raw
+    agent: str | None
+
+
 class _Body(Struct, frozen=True, kw_only=True):
-    """A checkpoint with its entries as JSON."""
+    """A checkpoint with its values as JSON."""
 
     run_id: str
     plan_hash: str
@@ -191,10 +222,13 @@ class _Body(Struct, frozen=True, kw_only=True):
     completed_steps: tuple[str, ...]
     saved_at: int
     entries: tuple[_Entry, ...]
+    rows: tuple[_Row, ...] = ()
+    turns: tuple[_Turn, ...] = ()
+    questions: tuple[dict[str, Any], ...] = ()
 
 
 class _Change(Struct, frozen=True, kw_only=True):
-    """A change of a checkpoint with its entries as JSON."""
+    """A change of a checkpoint with its values as JSON."""
 
     run_id: str
     completed_tasks: tuple[str, ...]
@@ -202,13 +236,23 @@ class _Change(Struct, frozen=True, kw_only=True):
     removed: tuple[str, ...]
     saved_at: int
     entries: tuple[_Entry, ...]
+    rows: tuple[_Row, ...] = ()
+    turns: tuple[_Turn, ...] = ()
+    questions: tuple[dict[str, Any], ...] = ()
 
 
 def encoded(record: Checkpoint | CheckpointChange) -> bytes:
     """Return *record* as bytes."""
-    body = msgspec.json.encode(
-        {**asdict(record), "entries": [_written(each) for each in record.entries]}
-    )
+    values = {
+        "entries": [_written(each) for each in record.entries],
+        "rows": [
+            _Row(kind=row.kind, key=row.key, body=UNSET if row.body is None else Raw(row.body))
+            for row in record.rows
+        ],
+        "turns": [asdict(turn) | {"body": Raw(turn.body)} for turn in record.turns],
+        "questions": [each.export() for each in record.questions],
+    }
+    body = msgspec.json.encode({**asdict(record), **values})
     header = _Header(
         format=FORMAT,
         version=VERSION,
@@ -232,14 +276,32 @@ def decoded(records: Iterable[bytes], run_id: str) -> Checkpoint:
     body = _parsed(first, _Body)
     if body.run_id != run_id:
         raise Unreadable(f"it is of the run {body.run_id}")
-    facts = asdict(body)
-    whole = Checkpoint(entries=tuple(map(_read, facts.pop("entries"))), **facts)
+    whole = Checkpoint(**_values(body))
     return changed(whole, map(_changed, rest)) if rest else whole
 
 
 def _changed(content: bytes) -> CheckpointChange:
-    facts = asdict(_parsed(content, _Change))
-    return CheckpointChange(entries=tuple(map(_read, facts.pop("entries"))), **facts)
+    return CheckpointChange(**_values(_parsed(content, _Change)))
+
+
+def _values(body: _Body | _Change) -> dict[str, Any]:
+    """Return the members of *body*, with our values; raise Unreadable for another form."""
+    try:
+        questions = tuple(map(Question.from_dict, body.questions))
+    except InvalidInput as error:
+        raise Unreadable(f"it has another shape: {error}") from error
+    return asdict(body) | {
+        "entries": tuple(map(_read, body.entries)),
+        "rows": tuple([_fact(row) for row in body.rows]),
+        "turns": tuple(
+            [KeptTurn(turn.part, turn.n, bytes(turn.body), turn.agent) for turn in body.turns]
+        ),
+        "questions": questions,
+    }
+
+
+def _fact(row: _Row) -> StateRow:
+    return StateRow(row.kind, row.key, None if row.body is UNSET else bytes(row.body))
 
 
 T = TypeVar("T")
@@ -266,7 +328,7 @@ def _header(line: bytes) -> _Header:
         header = msgspec.json.decode(line, type=_Header)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unreadable("it does not begin as a checkpoint does") from error
-    if header.format != FORMAT or header.version != VERSION:
+    if header.format != FORMAT or header.version not in READ:
         raise Unreadable(f"it is {header.format} version {header.version}, of another release")
     return header
 
@@ -279,68 +341,6 @@ def _written(entry: RunEntry) -> dict[str, Any]:
 def _read(entry: _Entry) -> RunEntry:
     facts = asdict(entry)
     return RunEntry(value_json=bytes(facts.pop("value")), **facts)
-
-
-class EngineCheckpoints:
-    """Stores checkpoints in the workspace that *hf* is opened for.
-
-    *hf* is opened on a database; through a server it raises Unsupported.
-    """
-
-    def __init__(self, hf: Holdfast) -> None:
-        self._rows = hf.runs.checkpoints
-        self._leases = EngineLeases(hf.runs.context)
-
-    def acquire(self, request: LeaseRequest) -> CheckpointLease:
-        """Take the run in `hf.runs`; raise RunTaken if another owner has it."""
-        return self._leases.acquire(request)
-
-    def renew(self, lease: CheckpointLease) -> None:
-        """Extend *lease*; raise StaleRun if another owner has the run."""
-        self._leases.renew(lease)
-
-    def release(self, lease: CheckpointLease, status: Ending) -> None:
-        """Give *lease* back, and record that the run ended with *status*."""
-        self._leases.release(lease, status)
-
-    def load(self, run_id: str) -> Checkpoint | None:
-        """Return the last saved checkpoint of *run_id*, or None."""
-        records = self._rows.load(run_id)
-        if not records:
-            return None
-        try:
-            return decoded(records, run_id)
-        except Unreadable as error:
-            raise CheckpointUnreadable(f"checkpoint of {run_id}", str(error)) from error
-
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Store *checkpoint* in place of an earlier one."""
-        self.begin(checkpoint)
-
-    def begin(self, checkpoint: Checkpoint) -> "EngineLog":
-        """Store *checkpoint* as `save` does; return the log of its changes."""
-        content, fence = encoded(checkpoint), checkpoint.fence
-        number = self._rows.save(checkpoint.run_id, content, fence=fence)
-        return EngineLog(self._rows, number)
-
-    def delete(self, run_id: str) -> None:
-        """Delete the checkpoint of *run_id*."""
-        self._rows.delete(run_id)
-
-
-class EngineLog:
-    """Appends the changes of a checkpoint as rows after row *number*."""
-
-    def __init__(self, rows: CheckpointRows, number: int) -> None:
-        self._rows, self._number = rows, number
-
-    def append(self, change: CheckpointChange) -> bool:
-        """Store *change*; return False if another row was stored meanwhile."""
-        content, fence = encoded(change), change.fence
-        if not self._rows.append(change.run_id, content, after=self._number, fence=fence):
-            return False
-        self._number += 1
-        return True
 
 
 BESIDE = ".new"

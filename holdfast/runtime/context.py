@@ -33,6 +33,7 @@ from holdfast.runtime.metrics import TOKENS
 from holdfast.runtime.plans.leases import RunOwnership
 from holdfast.runtime.run_events import Audience, RunEvents, audience
 from holdfast.runtime.run_record import Recorded
+from holdfast.runtime.version_writer import VersionScope, VersionWriter
 
 
 class Cancelling:
@@ -236,6 +237,18 @@ class Context:
         self._usage = _Usage()
         self._cancelling = Cancelling()
         self.events, self.ownership = RunEvents(self.run_id, self.now), RunOwnership()
+        self.versions = self._new_versions()
+
+    def _new_versions(self) -> VersionWriter:
+        scope = VersionScope(
+            run_id=self.run_id,
+            now=self.now,
+            emit=self.emit_soon,
+            tell=self.tell_soon,
+            lost=self.lose,
+            fence=self.ownership.fence_of,
+        )
+        return VersionWriter(scope)
 
     def _new_memory(self, run_id: str | None) -> RunMemory:
         at = to_microseconds(self.clock.now())
@@ -258,6 +271,7 @@ class Context:
         within.steering, within.spans, within._root = Steering(), {}, self.root
         within._cancelling, within.claims = Cancelling(self._cancelling), Claims()
         within.events, within.ownership = RunEvents(within.run_id, within.now), RunOwnership()
+        within.versions = within._new_versions()
         return within
 
     @property

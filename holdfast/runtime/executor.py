@@ -6,7 +6,15 @@ outcome. An executor inside another is performed by that one; this module is for
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Mapping,
+)
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
@@ -16,6 +24,7 @@ from msgspec.structs import asdict
 
 from holdfast import library
 from holdfast.ground.errors import (
+    CheckpointMismatch,
     HoldfastError,
     RunCancelled,
     RunFailed,
@@ -29,10 +38,16 @@ from holdfast.memories.run.records.event import Reason, RunEvent
 from holdfast.memories.run.records.record import this_process
 from holdfast.memories.run.records.writer import RunOpening
 from holdfast.runtime import concurrency
-from holdfast.runtime.checkpoints import EngineCheckpoints
+from holdfast.runtime.checkpoints import Checkpoints, OnMismatch
 from holdfast.runtime.concurrency import Claims
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import EventFacts, ExecutionEvent, MemoryUpdate, RunUpdate
+from holdfast.runtime.events import (
+    EventFacts,
+    ExecutionEvent,
+    LogUpdate,
+    MemoryUpdate,
+    RunUpdate,
+)
 from holdfast.runtime.plans.leases import LeaseRequest, lease_of
 from holdfast.runtime.run_events import (
     Audience,
@@ -46,7 +61,7 @@ from holdfast.runtime.run_events import (
     unforeseen,
     updates,
 )
-from holdfast.runtime.run_record import kind_of, open_record, record_name
+from holdfast.runtime.run_record import EngineCheckpoints, kind_of, open_record, record_name
 
 State: TypeAlias = Literal["completed", "failed", "cancelled"]
 Stopped: TypeAlias = RunCancelled | StaleRun | None
@@ -113,6 +128,25 @@ class Supplied(Protocol):
     @property
     def input_keys(self) -> Collection[str]:
         """Their keys."""
+        ...
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """An executor that goes on from the versions at its place of checkpoints."""
+
+    @property
+    def checkpoints(self) -> Checkpoints | None:
+        """The place, of which a run has a lease."""
+        ...
+
+    @property
+    def on_mismatch(self) -> OnMismatch:
+        """What is done with the checkpoint of another run under its id."""
+        ...
+
+    def begun_with(self) -> Mapping[str, str]:
+        """Return the hashes of what it is begun with, by name."""
         ...
 
 
@@ -221,6 +255,7 @@ async def _performed(executor: Executor) -> Stopped:
         try:
             if context.watched:
                 await stay.begin()
+            await stay.restore()
             whole = await _interruptible(executor)
             return stay.ended(whole=whole)
         except BaseException as error:
@@ -243,7 +278,7 @@ class _Stay:
         self._executor, self._context, self._within = executor, executor.context, within
         # A sub-run has events of its own; `execute()` yields an update for the outermost alone.
         self._outermost = within is None or within.root is not self._context.root
-        self._begun = False
+        self._begun = self._kept = self._whole = False
         self._stored: RunEvent | None = None
         self.state: State = "failed"
         self._error: BaseException | None = None
@@ -337,8 +372,27 @@ class _Stay:
         }
         await context.emit(EventFacts(type="run.started", data=data), update)
 
+    async def restore(self) -> None:
+        """Keep versions from now on, and go on from the newest one, if there is one."""
+        executor, context = self._executor, self._context
+        resumed = executor if isinstance(executor, Resumable) else None
+        place = None if resumed is None else resumed.checkpoints
+        self._kept = True
+        await context.versions.open(place, context.memory)
+        if resumed is None or place is None:
+            return
+        parts = resumed.begun_with()
+        other = context.versions.differing(parts)
+        if other and resumed.on_mismatch == "refuse":
+            raise CheckpointMismatch(other)
+        if other:
+            why = f"Started again: the checkpoint is of another run ({', '.join(other)})."
+            await context.tell(LogUpdate(severity="warning", content=why))
+        context.versions.start(parts, again=bool(other))
+
     def ended(self, *, whole: bool) -> Stopped:
         """Set how the run ended, and return what stopped it if it is not *whole*."""
+        self._whole = whole
         ending, record = self._executor.ending(), self._context.events.record
         stale = self._context.ownership.stale or (None if record is None else record.stale)
         if not whole and stale is not None:
@@ -368,7 +422,23 @@ class _Stay:
         self._detail = self._context.cancelled or "cancelled"
 
     async def leave(self) -> None:
-        """Store the end of the run and emit it as its last event."""
+        """Keep what is finished, store the end of the run and emit it as its last event."""
+        try:
+            await leave(self._context.run_id, ("what is finished is kept", self._keep))
+        finally:
+            await self._end()
+
+    async def _keep(self) -> None:
+        versions = self._context.versions
+        if not self._kept:
+            return
+        try:
+            if self._whole:
+                await versions.finish()
+        finally:
+            await versions.close()
+
+    async def _end(self) -> None:
         events = self._context.events
         given_back = ("its lease is given back", self._give_back)
         if not self._begun:

@@ -1,4 +1,4 @@
-"""Record a run in `hf.runs` while it is executed: its lease, its events, its end.
+"""Record a run in `hf.runs` while it is executed: its lease, events, end, checkpoint.
 
 Executors, networks and agents open the record before anything runs, and end it as their last act.
 """
@@ -7,12 +7,15 @@ import asyncio
 from typing import Final, Literal, TypeAlias, cast
 
 from holdfast import library
-from holdfast.ground.errors import StaleRun
+from holdfast.ground.errors import CheckpointUnreadable, StaleRun
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.event import RunEvent, facts_alone
+from holdfast.memories.run.records.event import Ending, RunEvent, facts_alone
 from holdfast.memories.run.records.record import NAME_MOST, RunControl
 from holdfast.memories.run.records.run import KINDS, RunKind
+from holdfast.memories.run.records.write import CheckpointRows
 from holdfast.memories.run.records.writer import RunOpening, RunWriter
+from holdfast.runtime.checkpoints import Checkpoint, CheckpointChange, Unreadable, decoded, encoded
+from holdfast.runtime.plans.leases import CheckpointLease, EngineLeases, LeaseRequest
 from holdfast.runtime.run_events import RunEvents, RunFinish
 
 Recorded: TypeAlias = Literal["content", "facts"]
@@ -114,3 +117,65 @@ def record_name(text: str, otherwise: str) -> str:
     if len(plain) > NAME_MOST:
         plain = f"{plain[: NAME_MOST - 1]}…"
     return plain or otherwise
+
+
+class EngineCheckpoints:
+    """Stores checkpoints in the workspace that *hf* is opened for.
+
+    *hf* is opened on a database; through a server it raises Unsupported.
+    """
+
+    def __init__(self, hf: "library.Holdfast") -> None:
+        self._rows = hf.runs.checkpoints
+        self._leases = EngineLeases(hf.runs.context)
+
+    def acquire(self, request: LeaseRequest) -> CheckpointLease:
+        """Take the run in `hf.runs`; raise RunTaken if another owner has it."""
+        return self._leases.acquire(request)
+
+    def renew(self, lease: CheckpointLease) -> None:
+        """Extend *lease*; raise StaleRun if another owner has the run."""
+        self._leases.renew(lease)
+
+    def release(self, lease: CheckpointLease, status: Ending) -> None:
+        """Give *lease* back, and record that the run ended with *status*."""
+        self._leases.release(lease, status)
+
+    def load(self, run_id: str) -> Checkpoint | None:
+        """Return the last saved checkpoint of *run_id*, or None."""
+        records = self._rows.load(run_id)
+        if not records:
+            return None
+        try:
+            return decoded(records, run_id)
+        except Unreadable as error:
+            raise CheckpointUnreadable(f"checkpoint of {run_id}", str(error)) from error
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Store *checkpoint* in place of an earlier one."""
+        self.begin(checkpoint)
+
+    def begin(self, checkpoint: Checkpoint) -> "EngineLog":
+        """Store *checkpoint* as `save` does; return the log of its changes."""
+        content, fence = encoded(checkpoint), checkpoint.fence
+        number = self._rows.save(checkpoint.run_id, content, fence=fence)
+        return EngineLog(self._rows, number)
+
+    def delete(self, run_id: str) -> None:
+        """Delete the checkpoint of *run_id*."""
+        self._rows.delete(run_id)
+
+
+class EngineLog:
+    """Appends the changes of a checkpoint as rows after row *number*."""
+
+    def __init__(self, rows: CheckpointRows, number: int) -> None:
+        self._rows, self._number = rows, number
+
+    def append(self, change: CheckpointChange) -> bool:
+        """Store *change*; return False if another row was stored meanwhile."""
+        content, fence = encoded(change), change.fence
+        if not self._rows.append(change.run_id, content, after=self._number, fence=fence):
+            return False
+        self._number += 1
+        return True

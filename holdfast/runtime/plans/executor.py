@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground.errors import (
-    CheckpointMismatch,
     InvalidInput,
     InvalidPlan,
     NotFound,
@@ -18,21 +17,14 @@ from holdfast.ground.errors import PlanFailed as Failed
 from holdfast.ground.json_values import JSON
 from holdfast.ground.validation import listed
 from holdfast.memories.run import keys
-from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, named
-from holdfast.runtime.checkpoints import (
-    Checkpoint,
-    Checkpoints,
-    differing,
-    hashed,
-)
+from holdfast.runtime.checkpoints import Checkpoints, OnMismatch
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, LogUpdate, StepError
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent, indexed
-from holdfast.runtime.plans.checkpoint_writer import CheckpointWriter
 from holdfast.runtime.plans.plan import Resources, State, Task, TaskPlan, problems_of_task
 from holdfast.runtime.plans.schedule import Blocked, supply, taken, walk
 from holdfast.runtime.plans.wire import model_name, plain
@@ -40,6 +32,7 @@ from holdfast.runtime.plans.work import TaskWork
 from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.tools import offered
+from holdfast.runtime.version_writer import hashed
 
 
 class TaskExecutor:
@@ -298,9 +291,6 @@ def _line(task: TaskReport) -> str:
     return f"  {task.id}  {task.state}{cause}  ({cost})"
 
 
-OnMismatch = Literal["refuse", "restart"]
-"""Handling of a checkpoint of another run under the same id: raise, or discard it."""
-
 SPARE = 5
 """Default number of steps that a task may begin beyond those it has."""
 
@@ -356,8 +346,7 @@ class ParallelTaskExecutor:
         if on_mismatch not in ("refuse", "restart"):
             raise InvalidInput("on_mismatch", "must be refuse or restart", given=on_mismatch)
         self._first = first
-        self._checkpoints, self._on_mismatch = checkpoint, on_mismatch
-        self._keeper: CheckpointWriter | None = None
+        self.checkpoints, self.on_mismatch = checkpoint, on_mismatch
         self._works: dict[str, TaskWork] = {}
         for task in plan.tasks:
             self._works[task.id] = TaskWork(
@@ -406,9 +395,6 @@ class ParallelTaskExecutor:
             for work in self._works.values():
                 work.cancel()
             raise
-        finally:
-            if self._keeper:
-                await self._keeper.close()
 
     def ending(self) -> ExecutionOutcome:
         """Return the outcome."""
@@ -473,61 +459,30 @@ class ParallelTaskExecutor:
                 reported(work.task, iterations=work.spent.iterations, tokens=work.spent.tokens)
                 for work in self._works.values()
             ),
-            checkpoint_failed=self._keeper.failed if self._keeper else None,
+            checkpoint_failed=self.context.versions.failed,
         )
 
     async def _perform(self) -> None:
-        before = self.context.memory.snapshot()
-        checkpoint = await self._loaded()
-        for work in self._works.values():
-            work.keeper = self._keeper
         supply(self.context, self._inputs)
-        await self._warn(before, checkpoint)
+        await self._warn()
         needs = {task.id: task.depends_on for task in self.plan.tasks}
         await walk(needs, perform=self._one, blocked=self._blocked)
-        if self._keeper:
-            await self._keeper.finish()
 
-    @property
-    def checkpoints(self) -> Checkpoints | None:
-        """The place of its checkpoint, of which a run has a lease."""
-        return self._checkpoints
+    def begun_with(self) -> dict[str, str]:
+        """Return the hash of each part of the run by its name."""
+        return hashes_of(self.plan, self._inputs, self._first)
 
-    async def _loaded(self) -> Checkpoint | None:
-        """Load the checkpoint of the run, if there is one; restore and return it."""
-        if self._checkpoints is None:
-            return None
-        parts = hashes_of(self.plan, self._inputs, self._first)
-        self._keeper = CheckpointWriter(self._checkpoints, self.context, parts)
-        checkpoint = await asyncio.to_thread(self._checkpoints.load, self.context.run_id)
-        if checkpoint is None:
-            return None
-        if checkpoint.plan_hash != hashed(parts):
-            other = differing(checkpoint.parts, parts)
-            if self._on_mismatch == "refuse":
-                raise CheckpointMismatch(other)
-            await self._log(
-                f"Started again: the checkpoint is of another run ({', '.join(other)})."
-            )
-            return None
-        self._keeper.go_on(checkpoint)
-        return checkpoint
-
-    async def _warn(self, before: Sequence[RunEntry], checkpoint: Checkpoint | None) -> None:
+    async def _warn(self) -> None:
         """Warn of results of this plan that were in memory before it began."""
-        ours = {keys.task(task.id) for task in self.plan.tasks}
-        ours |= {keys.step(step.id) for step in self.plan.steps}
-        known = {entry.key for entry in checkpoint.entries} if checkpoint else set[str]()
-        for entry in before:
-            if entry.key in ours - known:
-                await self._log(f"{entry.key} was in memory before the plan began.")
-
-    async def _log(self, warning: str) -> None:
-        await self.context.tell(LogUpdate(severity="warning", content=warning))
+        known = self.context.versions.restored.keys
+        for key in parts_of(self.plan.tasks):
+            if key in self.context.versions.before - known:
+                warning = f"{key} was in memory before the plan began."
+                await self.context.tell(LogUpdate(severity="warning", content=warning))
 
     async def _one(self, id: str) -> bool:
         work = self._works[id]
-        if self._keeper and id in self._keeper.restored_tasks:
+        if id in self.context.versions.restored.tasks:
             await work.restore()
             return True
         await work.perform()

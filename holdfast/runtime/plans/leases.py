@@ -250,6 +250,11 @@ class RunOwnership:
         self.leased: HeldLease | None = None
         self.stale: StaleRun | None = None
 
+    def fence_of(self, place: object) -> int:
+        """Return the token of its lease of *place*, 0 without one."""
+        held = self.leased
+        return held.lease.fence if held is not None and held.covers(place) else 0
+
 
 _unleased: Final[set[type]] = set()
 

@@ -14,12 +14,11 @@ from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.memories.run.records.event import Reason
 from holdfast.runtime.events import StepError, TaskMoment, TaskUpdate
-from holdfast.runtime.plans.checkpoint_writer import CheckpointWriter
 from holdfast.runtime.plans.plan import State, Step, Task
 from holdfast.runtime.plans.schedule import Blocked, Crew, Spent, walk
 from holdfast.runtime.plans.schema import ResultSchema
 from holdfast.runtime.steps.executor import StepExecutor
-from holdfast.runtime.steps.record import Keep, StepRecord, leave_task_result
+from holdfast.runtime.steps.record import StepRecord, leave_task_result
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _NAMES = {
@@ -128,7 +127,7 @@ class FanOut:
     def __init__(self, work: "TaskWork", step: Step, *, finish: bool) -> None:
         self._work, self._task, self._step, self._finish = work, work.task, step, finish
         self._context = work.context
-        self._record = StepRecord(work.context, work.task, step, keep=work.keep)
+        self._record = StepRecord(work.context, work.task, step)
         self._failed: dict[int, StepError] = {}
 
     async def perform(self) -> None:
@@ -156,7 +155,7 @@ class FanOut:
             message = f"there are {len(items)} items, over max_items, which is {step.max_items}"
             return await self._fail("too_many_items", message)
         # As many at once as there are slots, and as many more as may wait for their save.
-        most = self._context.slots.most * (2 if self._work.keeper else 1)
+        most = self._context.slots.most * (2 if self._context.versions.is_open else 1)
         async with Crew[int, None]() as crew:
             for index, item in enumerate(items):
                 crew.start(index, self._one(index, item))
@@ -181,7 +180,7 @@ class FanOut:
 
     async def _one(self, index: int, item: JSON) -> None:
         work, step = self._work, item_step(self._step, item, index)
-        if work.keeper and step.id in work.keeper.restored_steps:
+        if step.id in self._context.versions.restored.steps:
             record = StepRecord(self._context, self._task, step, index)
             return await self._context.tell(record.update("step_restored"))
         executor = work.executor(step, item_index=index)
@@ -216,7 +215,7 @@ class TaskWork:
     """The steps of *task*, whose result is that of *finish*.
 
     They are executed with the settings of *first* and read the entries *upstream*. At most
-    *max_steps* are begun. With a `keeper` what is complete is saved.
+    *max_steps* are begun.
     """
 
     def __init__(
@@ -231,7 +230,6 @@ class TaskWork:
         self.task, self._first, self._upstream, self._finish = task, first, upstream, finish
         self._max_steps, self._begun = max_steps, 0
         self.context = first.context
-        self.keeper: CheckpointWriter | None = None
         self._steps = {step.id: step for step in task.steps}
         self.spent = Spent()
         for step in task.steps:
@@ -327,7 +325,7 @@ class TaskWork:
     async def _one(self, id: str) -> bool | None:
         """Run the step *id*; return None if no more steps may be begun."""
         step = self._steps[id]
-        if self.keeper and id in self.keeper.restored_steps:
+        if id in self.context.versions.restored.steps:
             await self._restore(step)
             return True
         if self._begun == self._max_steps:
@@ -353,7 +351,7 @@ class TaskWork:
         self, step: Step, *, finish: bool = False, item_index: int | None = None
     ) -> StepExecutor:
         """Return the executor of *step*."""
-        made = replace(
+        return replace(
             self._first,
             task=self.task,
             step=step,
@@ -361,12 +359,6 @@ class TaskWork:
             finish_task=finish,
             item_index=item_index,
         )
-        return made.kept_by(self.keep)
-
-    @property
-    def keep(self) -> Keep | None:
-        """The function that saves what is complete; None without checkpoints."""
-        return self.keeper.keep if self.keeper else None
 
     async def _restore(self, step: Step) -> None:
         self._end(step, "completed")

@@ -49,7 +49,7 @@ from holdfast.runtime.steps.contract import (
     wait_after,
 )
 from holdfast.runtime.steps.policy import StepPolicy, check_names
-from holdfast.runtime.steps.record import Keep, StepRecord
+from holdfast.runtime.steps.record import StepRecord
 from holdfast.runtime.steps.tools import Toolbox
 from holdfast.tools.run import run as memory_tools
 from holdfast.tools.run import run_hint
@@ -165,11 +165,6 @@ class StepExecutor:
         if self._wanted is None or not self.step.completed:
             return self.result
         return self._wanted.instance(self.result)
-
-    def kept_by(self, keep: Keep | None) -> "StepExecutor":
-        """Return this executor, which emits its result after *keep* has saved it."""
-        self._record = msgspec.structs.replace(self._record, keep=keep)
-        return self
 
     @property
     def parts(self) -> list[str]:

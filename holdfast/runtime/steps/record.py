@@ -1,7 +1,6 @@
 """The record of a step: its state, its entry in run memory, and its events."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -41,10 +40,6 @@ def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-Keep: TypeAlias = Callable[[str, str | None], Awaitable[None]]
-"""Saves a step as complete, and a task with it, and returns when that is done."""
-
-
 Spent: TypeAlias = dict[str, int]
 """The requests and tokens of a step."""
 
@@ -52,15 +47,13 @@ Spent: TypeAlias = dict[str, int]
 class StepRecord(Struct, frozen=True):
     """A *step* of *task* in a run; *item_index* is that of its list item, if any.
 
-    With *keep* the step is told as completed after that has saved it. *agent* and *model* are the
-    names of those that work on it.
+    *agent* and *model* are the names of those that work on it.
     """
 
     context: Context
     task: Task
     step: Step
     item_index: int | None = None
-    keep: Keep | None = None
     agent: str | None = None
     model: str | None = None
 
@@ -126,11 +119,10 @@ class StepRecord(Struct, frozen=True):
             raise cancelled
 
     async def _kept(self, task: str | None) -> asyncio.CancelledError | None:
-        """Save the step and *task*; return a cancellation that came meanwhile."""
-        if self.keep is None:
-            return None
+        """Keep the step and *task*; return a cancellation that came meanwhile."""
+        versions, cause = self.context.versions, "step" if self.item_index is None else "item"
         try:
-            await self.keep(self.step.id, task)
+            await versions.complete(self.step.id, task, cause=cause, agent=self.agent)
         except asyncio.CancelledError as error:
             # What is saved is complete, and told as that.
             return error

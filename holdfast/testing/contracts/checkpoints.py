@@ -1,8 +1,15 @@
 """Contract of a place for checkpoints, independent of its storage."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+from msgspec.structs import replace
 
 from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.records.question import Question
+from holdfast.memories.run.records.versions import KeptTurn, StateRow
 from holdfast.runtime.checkpoints import (
     Checkpoint,
     CheckpointChange,
@@ -37,7 +44,31 @@ def checkpoint(run_id: str = "run_1", *, saved_at: int = 7, steps: int = 2) -> C
         completed_steps=tuple(f"s{number}" for number in range(steps)),
         entries=entries,
         saved_at=saved_at,
+        rows=(
+            StateRow("once", "s1:call_1:mail", b"null"),
+            StateRow("state", "queue", b'["ada","\xc3\xa4"]'),
+        ),
+        turns=(
+            KeptTurn("s1", 0, b'{"kind":"request"}', "ada"),
+            KeptTurn("s1", 1, b'{"kind":"response"}'),
+        ),
+        questions=(question(run_id),),
     )
+
+
+def question(run_id: str = "run_1", **changes: Any) -> Question:
+    """Return a question of the run *run_id*."""
+    asked = Question(
+        id=f"question_{sha256(run_id.encode()).hexdigest()[:12]}",
+        run_id=run_id,
+        kind="question",
+        key="berth",
+        text="Which berth?",
+        schema={"type": "integer"},
+        part="s1",
+        asked_at=datetime(2026, 7, 1, tzinfo=UTC),
+    )
+    return replace(asked, **changes)
 
 
 def change(*steps: str, removed: tuple[str, ...] = (), saved_at: int = 8) -> CheckpointChange:
@@ -103,6 +134,19 @@ class CheckpointsContract:
 
         assert checkpoints.load("run_1") == one
         assert checkpoints.load("run_2") == other
+
+    def test_facts_messages_and_questions_come_back_as_they_were(
+        self, checkpoints: Checkpoints
+    ) -> None:
+        saved = checkpoint()
+        checkpoints.save(saved)
+
+        loaded = checkpoints.load("run_1")
+
+        assert loaded is not None
+        assert loaded.rows == saved.rows
+        assert loaded.turns == saved.turns
+        assert loaded.questions == saved.questions
 
     def test_what_was_deleted_is_gone_and_the_rest_stays(self, checkpoints: Checkpoints) -> None:
         checkpoints.save(checkpoint("run_1"))
@@ -171,6 +215,45 @@ class LoggedCheckpointsContract(CheckpointsContract):
         assert loaded is not None
         assert loaded == changed(saved, changes)
         assert [each.key for each in loaded.entries] == ["step:s1", "step:s2", "step:s0"]
+
+    def test_a_change_replaces_facts_messages_and_questions_of_the_same_key(
+        self, checkpoints: LoggedCheckpoints
+    ) -> None:
+        log, answered = checkpoints.begin(checkpoint()), question(status="answered", answer=7)
+        turns = (KeptTurn("s1", 1, b'{"again":1}', "ada"), KeptTurn("s1", 2, b"{}"))
+        rows = (
+            StateRow("state", "queue", None),
+            StateRow("once", "s1:call_1:mail", b"1"),
+            StateRow("state", "mode", b'"plan"'),
+        )
+
+        assert log.append(
+            replace(change("s7"), rows=rows, turns=turns, questions=(answered,), cause="turn")
+        )
+
+        loaded = checkpoints.load("run_1")
+        assert loaded is not None
+        assert loaded.rows == rows[1:]
+        assert loaded.turns == (checkpoint().turns[0], *turns)
+        assert loaded.questions == (answered,)
+
+    def test_messages_alone_are_kept(self, checkpoints: LoggedCheckpoints) -> None:
+        saved, turn = checkpoint(), KeptTurn("s1", 2, b"{}")
+        log = checkpoints.begin(saved)
+        alone = CheckpointChange(
+            run_id="run_1",
+            completed_tasks=(),
+            completed_steps=(),
+            removed=(),
+            entries=(),
+            saved_at=saved.saved_at,
+            turns=(turn,),
+            cause=None,
+        )
+
+        assert log.append(alone)
+
+        assert checkpoints.load("run_1") == replace(saved, turns=(*saved.turns, turn))
 
     def test_a_change_of_what_was_replaced_is_refused(self, checkpoints: LoggedCheckpoints) -> None:
         log = checkpoints.begin(checkpoint())

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import CheckpointUnreadable
-from holdfast.runtime.checkpoints import FileCheckpoints
+from holdfast.runtime.checkpoints import Checkpoint, FileCheckpoints
 from holdfast.testing.contracts.checkpoints import LoggedCheckpointsContract, change, checkpoint
 
 
@@ -90,10 +90,36 @@ def test_a_changed_byte_is_noticed(checkpoints: FileCheckpoints) -> None:
 def test_a_checkpoint_of_a_later_release_is_unreadable(checkpoints: FileCheckpoints) -> None:
     checkpoints.save(checkpoint())
     path = checkpoints.path("run_1")
-    path.write_bytes(path.read_bytes().replace(b'"version":1', b'"version":2', 1))
+    path.write_bytes(path.read_bytes().replace(b'"version":2', b'"version":3', 1))
 
-    with pytest.raises(CheckpointUnreadable, match="version 2"):
+    with pytest.raises(CheckpointUnreadable, match="version 3"):
         checkpoints.load("run_1")
+
+
+def test_a_file_of_the_first_version_of_the_format_is_read(
+    checkpoints: FileCheckpoints,
+) -> None:
+    body = b"""{"run_id": "run_1", "plan_hash": "0f", "parts": {"inputs": "aa"}, "completed_tasks":
+        ["t"], "completed_steps": ["s0"], "saved_at": 7, "fence": 2, "entries": []}"""
+    header = {
+        "format": "holdfast.checkpoint",
+        "version": 1,
+        "change": False,
+        "size": len(body),
+        "sha256": sha256(body).hexdigest(),
+    }
+    checkpoints.save(checkpoint())
+    checkpoints.path("run_1").write_bytes(msgspec.json.encode(header) + b"\n" + body)
+
+    assert checkpoints.load("run_1") == Checkpoint(
+        run_id="run_1",
+        plan_hash="0f",
+        parts={"inputs": "aa"},
+        completed_tasks=("t",),
+        completed_steps=("s0",),
+        entries=(),
+        saved_at=7,
+    )
 
 
 def test_a_file_of_another_run_is_not_taken_for_this_ones(checkpoints: FileCheckpoints) -> None:

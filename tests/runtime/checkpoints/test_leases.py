@@ -18,12 +18,12 @@ from holdfast.memories.run.records.record import TakeOver
 from holdfast.runtime.checkpoints import (
     Checkpoint,
     CheckpointChange,
-    EngineCheckpoints,
     FileCheckpoints,
     MemoryCheckpoints,
 )
 from holdfast.runtime.plans.executor import ParallelTaskExecutor
 from holdfast.runtime.plans.leases import CheckpointLease, LeaseRequest, lease_of
+from holdfast.runtime.run_record import EngineCheckpoints
 from holdfast.testing.contracts.checkpoints import change, checkpoint
 from holdfast.testing.fakes import FrozenClock
 
