@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from holdfast.errors import CheckpointUnreadable
 from holdfast.runtime.checkpoints import Checkpoint, FileCheckpoints
@@ -134,7 +135,7 @@ def test_a_run_id_never_leads_out_of_the_directory(tmp_path: Path) -> None:
     checkpoints = FileCheckpoints(tmp_path / "kept")
 
     for run_id in ("../out", "..", "/etc/x", "a/b", "ä" * 200, "r" * 400):
-        checkpoints.save(checkpoint(run_id))
+        checkpoints.save(replace(checkpoint(), run_id=run_id))
         loaded = checkpoints.load(run_id)
         assert loaded is not None
         assert loaded.run_id == run_id
