@@ -70,10 +70,11 @@ from holdfast.memories.longterm.records import (
 from holdfast.memories.run.entry import OneOrMany
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.parts import RunPart
 from holdfast.memories.run.records.read import EntryOrder, ListedEntry, ReadEntry
 from holdfast.memories.run.records.record import RunControl
 from holdfast.memories.run.records.run import Run, RunKind, Statuses
-from holdfast.memories.run.records.runs import CANCELLED, Runs
+from holdfast.memories.run.records.runs import CANCELLED, Runs, builtins
 from holdfast.memories.run.records.writer import Attached, RunOpening, RunWriter
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread import (
@@ -1235,6 +1236,14 @@ class AsyncRuns:
     async def retrieve(self, id: str) -> Run:
         """Return the run *id*; raise `NotFound` if there is none."""
         return await self._cross(self._of.retrieve, id)
+
+    async def parts(self, id: str) -> builtins.list[RunPart]:
+        """Return the parts of the run *id* as they are now, in the order they were met.
+
+        They are its tasks, steps, items, nodes, agents and board tasks. Raise `NotFound` without
+        the run.
+        """
+        return await self._cross(self._of.parts, id)
 
     async def entries(
         self,

@@ -5,7 +5,7 @@ Each class is computed from one `RunEvent`, its origin; `event_facts` has the fi
 carries a part and its size, and for its origin.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, ClassVar, Literal, Self, TypeAlias, cast
@@ -308,6 +308,15 @@ class EventFacts(Struct, frozen=True, kw_only=True):
     agent: str | None = None
     call_id: str | None = None
     data: dict[str, Any] = {}
+
+
+def parts_ready(
+    kind: Literal["task", "node", "board_task"], needs: Mapping[str, Sequence[str]]
+) -> EventFacts:
+    """Return the facts of `plan.ready` for the parts of *kind*, by id with their needs."""
+    parts = [{"id": id, "kind": kind, "depends_on": list(each)} for id, each in needs.items()]
+    data = {"phase": "complete", "status": "success", "parts": parts}
+    return EventFacts(type="plan.ready", data=data)
 
 
 CONTENT_BYTES = 4_096

@@ -25,7 +25,13 @@ from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, named
 from holdfast.runtime.concurrency import awaited, contained
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import ExecutionEvent, StepError, TaskMoment, TaskUpdate
+from holdfast.runtime.events import (
+    ExecutionEvent,
+    StepError,
+    TaskMoment,
+    TaskUpdate,
+    parts_ready,
+)
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.plans.plan import (
@@ -311,6 +317,7 @@ class WorkflowRunner:
         """Do the work and emit its events."""
         self._reset()
         try:
+            await self.context.emit(parts_ready("node", self.workflow.needs()))
             await walk(self.workflow.needs(), perform=self._one, blocked=self._blocked)
         except asyncio.CancelledError:
             why = self.context.cancelled or "cancelled"

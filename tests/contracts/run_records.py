@@ -1,6 +1,9 @@
 """Contract of the record of a run: its entries and its events."""
 
+from datetime import UTC, datetime
+
 import pytest
+from msgspec.structs import replace
 
 from contracts.runs import GivenARun, Show
 from contracts.stores import invalid
@@ -8,8 +11,9 @@ from holdfast.ground.errors import NotFound
 from holdfast.ground.json_values import JSON
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.event import Ending, RunEvent
 from holdfast.memories.run.records.read import RecordValuePart
+from holdfast.memories.run.records.writer import RunOpening, RunWriter
 
 KEPT_BYTES = 65_536
 
@@ -316,3 +320,126 @@ class RunRecordEventsContract(GivenARun):
 
         with invalid("after"):
             hf.runs.follow(memory.run_id, after=after)
+
+
+def instant(seconds: int) -> datetime:
+    """Return the instant *seconds* after 1970 began."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def telling(hf: Holdfast, memory: RunMemory) -> RunWriter:
+    """Own the run of *memory* in *hf*."""
+    return hf.runs.open_run(memory, RunOpening(kind="plan", name="research"))
+
+
+def tell(writer: RunWriter, type: str, part: str, at: int = 1_000, **data: object) -> None:
+    """Report an event of *part*."""
+    agent = data.pop("agent", None)
+    event = RunEvent(type=type, seq=writer.seq + 1, at=at, run_id=writer.run_id, part=part)
+    writer.emit(replace(event, agent=agent, data=data))
+
+
+@pytest.mark.surface("http", "parts are computed from events that cross the wire")
+class RunPartsContract(GivenARun):
+    """The parts of a run are computed from its events, wherever they come from."""
+
+    def test_a_part_has_what_its_events_said_last(self, hf: Holdfast, memory: RunMemory) -> None:
+        writer = telling(hf, memory)
+        steps = [{"id": "read", "depends_on": ["url"]}, {"id": "sum", "depends_on": ["read"]}]
+        tell(writer, "task.created", "count", title="Count", depends_on=["plan"], steps=steps)
+        tell(writer, "step.started", "read", 2_000, task="count", agent="ada", model="m", attempt=1)
+        used = {"requests": 2, "output_tokens": 7}
+        tell(writer, "step.completed", "read", 3_000, task="count", agent="ada", usage=used)
+
+        read, sum_, count = hf.runs.parts(memory.run_id)
+        assert (read.id, read.kind, read.state, read.within) == (
+            "read",
+            "step",
+            "completed",
+            "count",
+        )
+        assert (read.depends_on, read.agent, read.model) == (("url",), "ada", "m")
+        assert (read.attempts, read.usage, read.cause) == (1, used, None)
+        assert (read.started_at, read.ended_at) == (instant(2), instant(3))
+        assert (sum_.state, sum_.depends_on, sum_.started_at) == ("pending", ("read",), None)
+        assert (count.id, count.kind, count.state) == ("count", "task", "running")
+        assert (count.title, count.depends_on) == ("Count", ("plan",))
+
+    def test_a_run_counts_its_parts_by_state(self, hf: Holdfast, memory: RunMemory) -> None:
+        writer = telling(hf, memory)
+        tell(writer, "step.started", "a", task="t")
+        tell(writer, "step.completed", "b", task="t")
+        tell(writer, "step.failed", "c", task="t", cause="model_error: no route")
+
+        wanted = {"running": 1, "completed": 1, "failed": 1}
+        assert hf.runs.retrieve(memory.run_id).parts == wanted
+        assert next(each for each in hf.runs.list() if each.id == memory.run_id).parts == wanted
+
+    @pytest.mark.parametrize("ending", ["completed", "failed", "cancelled"])
+    def test_no_part_runs_or_waits_after_the_end_of_its_run(
+        self, hf: Holdfast, memory: RunMemory, ending: Ending
+    ) -> None:
+        writer = telling(hf, memory)
+        for type in ("step.started", "step.waiting", "step.completed"):
+            tell(writer, type, type, task="t")
+        writer.end(ending, reason="done")
+
+        states = {part.id: part.state for part in hf.runs.parts(memory.run_id)}
+        assert states == {
+            "step.started": "cancelled",
+            "step.waiting": "cancelled",
+            "step.completed": "completed",
+        }
+
+    def test_a_task_and_a_step_of_one_name_are_two_parts(
+        self, hf: Holdfast, memory: RunMemory
+    ) -> None:
+        writer = telling(hf, memory)
+        tell(writer, "task.created", "read", steps=[{"id": "read"}])
+        tell(writer, "step.completed", "read", task="read")
+
+        found = [(part.kind, part.id, part.state) for part in hf.runs.parts(memory.run_id)]
+        assert found == [("step", "read", "completed"), ("task", "read", "running")]
+
+    def test_a_run_begun_anew_has_the_parts_of_its_new_life_alone(
+        self, hf: Holdfast, memory: RunMemory
+    ) -> None:
+        writer = telling(hf, memory)
+        tell(writer, "step.completed", "old", task="t")
+        writer.end("failed")
+        again = telling(hf, RunMemory(run_id=memory.run_id))
+        tell(again, "step.started", "new", task="t")
+
+        assert [part.id for part in hf.runs.parts(memory.run_id)] == ["new"]
+
+    def test_there_are_no_parts_without_the_run(self, hf: Holdfast) -> None:
+        with pytest.raises(NotFound):
+            hf.runs.parts("run_none")
+
+    def test_an_agent_that_is_forgotten_is_in_no_part(
+        self, hf: Holdfast, memory: RunMemory
+    ) -> None:
+        writer = telling(hf, memory)
+        tell(writer, "step.completed", "a", task="t", agent="ada")
+        tell(writer, "step.completed", "b", task="t", agent="bob")
+        hf.runs.retrieve(memory.run_id)
+        hf.forget_agent("ada")
+
+        assert [part.id for part in hf.runs.parts(memory.run_id)] == ["b"]
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            {"title": "a\0b", "cause": 3, "usage": [1]},
+            {"depends_on": "x", "steps": [{"id": 1}, {"id": "s", "kind": "none"}, 3]},
+            {"attempt": -1, "item_index": "x"},
+        ],
+    )
+    def test_data_of_another_shape_breaks_no_report(
+        self, hf: Holdfast, memory: RunMemory, data: dict[str, object]
+    ) -> None:
+        writer = telling(hf, memory)
+        for type in ("task.created", "step.retried", "board.created", "plan.ready"):
+            tell(writer, type, "odd", **data)
+
+        assert {part.id for part in hf.runs.parts(memory.run_id)} == {"odd"}

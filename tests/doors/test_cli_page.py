@@ -60,6 +60,7 @@ EXPECTED = {
     "durable sweep": "[AGENT]",
     "runs list": "[--status S]…",
     "runs show": "RUN",
+    "runs parts": "RUN",
     "runs entries": "RUN [--kind K]… [--prefix P]",
     "runs read": "RUN KEY",
     "runs watch": "RUN [--wait N]",

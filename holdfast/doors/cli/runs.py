@@ -18,6 +18,9 @@ runs_app = typer.Typer(rich_markup_mode=None)
 
 COLUMNS = ("id", "kind", "name", "agent", "status", "entries", "bytes", "started_at", "ended_at")
 PAGE = 100
+PARTS = (
+    *("id", "kind", "within", "state", "agent", "attempts", "started_at", "ended_at", "cause"),
+)
 ENTRIES = ("key", "title", "source", "valueBytes", "version", "updatedAt")
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
@@ -41,6 +44,12 @@ def list_all(
 def show(call: CommandContext, run: Run) -> None:
     """Show a run."""
     call.answer.one(FORM.encode(call.hf.runs.retrieve(run)))
+
+
+@command(runs_app, "parts")
+def parts(call: CommandContext, run: Run) -> None:
+    """List the parts of a run: tasks, steps, items, nodes, agents, with their states."""
+    call.answer.many([each.export() for each in call.hf.runs.parts(run)], PARTS)
 
 
 @command(runs_app, "entries")

@@ -791,7 +791,7 @@ create table holdfast.run_parts (
   place bigint not null,          -- in the order of their first events
   started_at bigint,
   ended_at bigint,
-  primary key (workspace, run_id, id),
+  primary key (workspace, run_id, kind, id),
   foreign key (workspace, run_id) references holdfast.runs (workspace, id) on delete cascade
 );
 

@@ -723,7 +723,7 @@ create table run_parts (
   place integer not null,          -- in the order of their first events
   started_at integer,
   ended_at integer,
-  primary key (workspace, run_id, id),
+  primary key (workspace, run_id, kind, id),
   foreign key (workspace, run_id) references runs (workspace, id) on delete cascade
 ) strict, without rowid;
 

@@ -19,6 +19,7 @@ from holdfast.library.operations.base import (
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import checked_version
 from holdfast.memories.run.model_view import checked_path
+from holdfast.memories.run.records.parts import RunPart, part_from_wire
 from holdfast.memories.run.records.read import MOST_LISTED, read_in, run_from_wire
 from holdfast.memories.run.records.run import (
     KINDS,
@@ -59,6 +60,10 @@ def _kind(given: Any) -> str | None:
 
 _ID: Final = {"id": Param(wire="run")}
 FORM: Final = WireForm(run_to_wire, run_from_wire)
+PARTS: Final = WireForm[list[RunPart]](
+    lambda parts: {"parts": [each.export() for each in parts]},
+    lambda wire: [part_from_wire(each) for each in wire["parts"]],
+)
 _DONE: Final = WireForm[Any](lambda fields: fields, lambda _: None)
 _get = partial(Operation, method="GET", scope="read", lane="slow")
 _post = partial(Operation, method="POST", scope="write", special=_ID, lane="slow")
@@ -100,6 +105,7 @@ RECORDS: Final = OperationTable(
             paged=True,
         ),
         _get("runs.retrieve", RUN, "Retrieve a run.", FORM, special=_ID),
+        _get("runs.parts", f"{RUN}/parts", "List the parts of a run.", PARTS, special=_ID),
         _get(
             "runs.entry",
             f"{RUN}/entries/{{key}}",

@@ -1,23 +1,38 @@
 -- Records of runs. They are reports: run memory itself never reads them.
 
--- get_run --
+-- get_run (sqlite) --
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at
+  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version,
+  (select json_group_object(c.state, c.n) from (
+    select p.state, count(*) as n from run_parts p
+    where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
+  ) c) as parts
+from runs
+where workspace = :workspace and id = :run
+
+-- get_run (postgres) --
+select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
+  parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
+  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version,
+  (select cast(json_object_agg(c.state, c.n) as text) from (
+    select p.state, count(*) as n from run_parts p
+    where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
+  ) c) as parts
 from runs
 where workspace = :workspace and id = :run
 
 -- lock_run (sqlite) --
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at
+  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version
 from runs
 where workspace = :workspace and id = :run
 
 -- lock_run (postgres) --
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at
+  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version
 from runs
 where workspace = :workspace and id = :run
 for update
@@ -26,7 +41,11 @@ for update
 -- A run whose lease has run out is lost, whatever it said last. What is '' is no filter.
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at
+  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version,
+  (select json_group_object(c.state, c.n) from (
+    select p.state, count(*) as n from run_parts p
+    where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
+  ) c) as parts
 from runs
 where workspace = :workspace and (started_at, id) < (:before, :before_id)
   and started_at >= :since
@@ -41,7 +60,11 @@ limit :rows
 -- A run whose lease has run out is lost, whatever it said last. What is '' is no filter.
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at
+  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version,
+  (select cast(json_object_agg(c.state, c.n) as text) from (
+    select p.state, count(*) as n from run_parts p
+    where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
+  ) c) as parts
 from runs
 where workspace = :workspace and (started_at, id) < (:before, :before_id)
   and started_at >= :since
@@ -56,7 +79,11 @@ limit :rows
 -- A run whose lease has run out is lost, whatever it said last. What is '' is no filter.
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at
+  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version,
+  (select json_group_object(c.state, c.n) from (
+    select p.state, count(*) as n from run_parts p
+    where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
+  ) c) as parts
 from runs
 where workspace = :workspace and (started_at, id) < (:before, :before_id)
   and started_at >= :since
@@ -72,7 +99,11 @@ limit :rows
 -- A run whose lease has run out is lost, whatever it said last. What is '' is no filter.
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at
+  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version,
+  (select cast(json_object_agg(c.state, c.n) as text) from (
+    select p.state, count(*) as n from run_parts p
+    where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
+  ) c) as parts
 from runs
 where workspace = :workspace and (started_at, id) < (:before, :before_id)
   and started_at >= :since
@@ -88,7 +119,11 @@ limit :rows
 -- A run whose lease has run out is lost, whatever it said last. What is '' is no filter.
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at
+  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version,
+  (select json_group_object(c.state, c.n) from (
+    select p.state, count(*) as n from run_parts p
+    where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
+  ) c) as parts
 from runs
 where workspace = :workspace and (started_at, id) < (:before, :before_id)
   and started_at >= :since
@@ -104,7 +139,11 @@ limit :rows
 -- A run whose lease has run out is lost, whatever it said last. What is '' is no filter.
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at
+  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version,
+  (select cast(json_object_agg(c.state, c.n) as text) from (
+    select p.state, count(*) as n from run_parts p
+    where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
+  ) c) as parts
 from runs
 where workspace = :workspace and (started_at, id) < (:before, :before_id)
   and started_at >= :since
@@ -445,6 +484,67 @@ select part, n, agent, body
 from run_turns
 where workspace = :workspace and run_id = :run and part = :part
 order by n
+
+-- parts_named (sqlite) --
+select id, kind, title, state, within, depends_on, agent, model, attempts, cause, usage, place,
+  started_at, ended_at
+from run_parts
+where workspace = :workspace and run_id = :run and id in (select value from json_each(:ids))
+
+-- parts_named (postgres) --
+select id, kind, title, state, within, depends_on, agent, model, attempts, cause, usage, place,
+  started_at, ended_at
+from run_parts
+where workspace = :workspace and run_id = :run
+  and id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
+
+-- list_parts --
+select id, kind, title, state, within, depends_on, agent, model, attempts, cause, usage, place,
+  started_at, ended_at
+from run_parts
+where workspace = :workspace and run_id = :run
+order by place, kind, id
+
+-- set_part --
+insert into run_parts (
+  workspace, run_id, id, kind, title, state, within, depends_on, agent, model, attempts, cause,
+  usage, place, started_at, ended_at
+)
+values (
+  :workspace, :run, :id, :kind, :title, :state, :within, :depends_on, :agent, :model, :attempts,
+  :cause, :usage, :place, :started_at, :ended_at
+)
+on conflict (workspace, run_id, kind, id) do update
+set title = excluded.title, state = excluded.state, within = excluded.within,
+  depends_on = excluded.depends_on, agent = excluded.agent, model = excluded.model,
+  attempts = excluded.attempts, cause = excluded.cause, usage = excluded.usage,
+  started_at = excluded.started_at, ended_at = excluded.ended_at
+
+-- delete_part --
+delete from run_parts
+where workspace = :workspace and run_id = :run and kind = :kind and id = :id
+
+-- rest_parts --
+update run_parts set state = 'waiting'
+where workspace = :workspace and run_id = :run and state = 'running'
+
+-- end_parts --
+-- No part outlasts its run.
+update run_parts set state = 'cancelled', ended_at = :now
+where workspace = :workspace and run_id = :run and state in ('running', 'waiting')
+
+-- clear_parts --
+delete from run_parts where workspace = :workspace and run_id = :run
+
+-- forget_parts (sqlite) --
+delete from run_parts
+where workspace = :workspace
+  and (agent = :named or instr(title, :text) > 0 or instr(cause, :text) > 0)
+
+-- forget_parts (postgres) --
+delete from run_parts
+where workspace = :workspace
+  and (agent = :named or strpos(title, :text) > 0 or strpos(cause, :text) > 0)
 
 -- get_checkpoint --
 select content

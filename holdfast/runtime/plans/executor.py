@@ -22,7 +22,7 @@ from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, named
 from holdfast.runtime.checkpoints import Checkpoints, OnMismatch
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import ExecutionEvent, LogUpdate, StepError
+from holdfast.runtime.events import ExecutionEvent, LogUpdate, StepError, parts_ready
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent, indexed
 from holdfast.runtime.plans.plan import Resources, State, Task, TaskPlan, problems_of_task
@@ -466,6 +466,7 @@ class ParallelTaskExecutor:
         supply(self.context, self._inputs)
         await self._warn()
         needs = {task.id: task.depends_on for task in self.plan.tasks}
+        await self.context.emit(parts_ready("task", needs))
         await walk(needs, perform=self._one, blocked=self._blocked)
 
     def begun_with(self) -> dict[str, str]:

@@ -211,6 +211,12 @@ def _named(failed: Mapping[int, StepError], count: int) -> str:
 log = logging.getLogger(__name__)
 
 
+def parts_within(task: Task) -> dict[str, Any]:
+    """Return what *task* depends on, and its steps with what each depends on."""
+    steps = [{"id": step.id, "depends_on": list(step.depends_on)} for step in task.steps]
+    return {"depends_on": list(task.depends_on), "steps": steps}
+
+
 class TaskWork:
     """The steps of *task*, whose result is that of *finish*.
 
@@ -270,7 +276,7 @@ class TaskWork:
         with self.context.tracer.start_as_current_span("holdfast.task") as span:
             self.task.begin(self.context.now())
             try:
-                await self._tell("task_created")
+                await self.context.tell(self._update("task_created"), **parts_within(self.task))
                 await walk(needs, perform=self._one, blocked=self._blocked)
                 await self._settle()
             except asyncio.CancelledError:

@@ -11,7 +11,7 @@ from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.context import Context, model_of
-from holdfast.runtime.events import ExecutionEvent, TeamUpdate
+from holdfast.runtime.events import ExecutionEvent, TeamUpdate, parts_ready
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.pages import LIMIT, check_limit
@@ -69,6 +69,8 @@ class Play:
             ends.callback(self._bus.on_event(self._changed))
             try:
                 await self._warn()
+                if known := {task.id: task.depends_on for task in self._board.list()}:
+                    await self._context.emit(parts_ready("board_task", known))
                 await self._lay_out()
                 return await self._to_the_end()
             finally:
@@ -76,7 +78,9 @@ class Play:
 
     def _changed(self, event: TeamUpdate) -> None:
         """Emit a change of the board or the bus, from any thread, and wake the loop."""
-        self._events.soon(event)
+        made = event.event == "task_created" and self._board.get(event.task_id or "")
+        more = {"depends_on": list(made.depends_on), "parent": made.parent} if made else {}
+        self._events.soon(event, **more)
         self._stirred = True
         with suppress(RuntimeError):
             # Its event loop may be closed, if this comes while the team already ends.

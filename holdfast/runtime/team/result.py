@@ -141,9 +141,9 @@ class TeamEvents:
         """Emit a log line."""
         await self._context.tell(LogUpdate(severity=severity, content=content))
 
-    def soon(self, event: ExecutionEvent) -> None:
-        """Emit *event* from any thread, without waiting."""
-        self._context.tell_soon(event, to=self._audience)
+    def soon(self, event: ExecutionEvent, **more: Any) -> None:
+        """Emit *event* from any thread, without waiting; its data has *more* fields."""
+        self._context.tell_soon(event, to=self._audience, **more)
 
 
 DESCRIPTION: int = 4_000

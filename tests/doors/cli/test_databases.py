@@ -61,6 +61,7 @@ READS = {
     "durable sweep": "",
     "runs list": "",
     "runs show": "run_x",
+    "runs parts": "run_x",
     "runs entries": "run_x",
     "runs read": "run_x shared:a",
     "runs watch": "run_x",

@@ -5,12 +5,15 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 from doors.cli.lines import Run
+from msgspec.structs import replace
 
 import holdfast
 from holdfast import RunMemory
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.record import RunAcquisition
 from holdfast.memories.run.records.write import begin
+from holdfast.memories.run.records.writer import RunOpening
 
 
 @pytest.fixture
@@ -139,6 +142,17 @@ def test_runs_are_listed_and_shown(run: Run, ended: str) -> None:
     assert listed == run("runs", "show", ended).json
     assert (listed["id"], listed["name"], listed["agent"]) == (ended, "research", "ada")
     assert (listed["status"], listed["entries"]) == ("completed", 2)
+
+
+def test_the_parts_of_a_run_are_listed_with_their_states(run: Run, hf: Holdfast) -> None:
+    writer = hf.runs.open_run(RunMemory(run_id="run_7"), RunOpening(kind="plan", name="Count"))
+    event = RunEvent(type="step.started", seq=2, at=1, run_id="run_7", part="read")
+    writer.emit(replace(event, data={"task": "count"}))
+    writer.end("failed")
+
+    (part,) = run("runs", "parts", "run_7").data
+    assert (part["id"], part["kind"], part["within"]) == ("read", "step", "count")
+    assert (part["state"], part["attempts"]) == ("cancelled", 1)
 
 
 def test_entries_are_listed_by_kind_and_beginning(run: Run, ended: str) -> None:

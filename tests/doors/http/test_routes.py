@@ -79,6 +79,7 @@ OURS = {
     "/api/definitions": ("GET", "", ""),
     "/api/runs": ("GET", "POST", ""),
     "/api/runs/{run}": ("GET", "PUT DELETE", ""),
+    "/api/runs/{run}/parts": ("GET", "", ""),
     "/api/runs/{run}/entries": ("GET", "", ""),
     "/api/runs/{run}/entries/{key}": ("GET", "", ""),
     "/api/runs/{run}/events": ("GET", "POST", ""),

@@ -23,7 +23,7 @@ from holdfast.ground.metrics import REGISTRY
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.event import Ending, of_memory
+from holdfast.memories.run.records.event import Ending, RunEvent, of_memory
 from holdfast.memories.run.records.mirror import BEAT, WAITING_MOST, Mirror, Mirroring
 from holdfast.memories.run.records.record import (
     HeldRun,
@@ -139,6 +139,16 @@ def test_a_thousand_that_are_over_are_kept() -> None:
             ended(hf, f"run_{number:04}")
 
         assert len(list(hf.runs.list(limit=100).all())) == 1_000
+
+
+def test_a_lost_run_still_shows_which_part_was_running(kept: Holdfast, clock: FrozenClock) -> None:
+    begin(kept.runs.context, opening("run_1"))
+    event = RunEvent(type="step.started", seq=2, at=1, run_id="run_1", part="read")
+    take(kept.runs.context, "run_1", RunReport(holder="h", number=1, events=(event,)))
+    clock.tick(61)
+
+    run = kept.runs.retrieve("run_1")
+    assert (run.status, run.parts) == ("lost", {"running": 1})
 
 
 def test_a_checkpoint_is_kept_until_it_is_deleted(kept: Holdfast) -> None:

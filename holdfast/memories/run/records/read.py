@@ -41,6 +41,7 @@ from holdfast.memories.run.model_view import (
 )
 from holdfast.memories.run.records.event import GAP, TYPES, RunEvent
 from holdfast.memories.run.records.lease import lose_seen
+from holdfast.memories.run.records.parts import PartRow, RunPart
 from holdfast.memories.run.records.record import MILLISECOND, RunRow, RunsContext, Value
 from holdfast.memories.run.records.run import Run, RunFilter, RunStatus
 from holdfast.memories.run.records.write import PACKAGE, missing, statements
@@ -157,6 +158,16 @@ def run_row(context: RunsContext, run_id: str) -> RunRow:
     if found is None:
         raise missing(run_id)
     return found
+
+
+def parts_of(context: RunsContext, run_id: str) -> list[RunPart]:
+    """Return the parts of the run *run_id*, in the order of their first events.
+
+    Raise `NotFound` if there is no such run.
+    """
+    run_row(context, run_id)
+    rows = context.engine.all(PartRow, statements(context).list_parts, run=run_id)
+    return [row.part() for row in rows]
 
 
 def entries_of(context: RunsContext, run_id: str) -> list[StoredRunEntry]:

@@ -36,6 +36,7 @@ from holdfast.memories.run.records.run import (
     ENDINGS,
     KINDS,
     NO_METADATA,
+    NO_PARTS,
     Run,
     RunKind,
     RunStatus,
@@ -156,6 +157,7 @@ TakeOver = Literal["expired", "never", "always"]
 """When an owner takes a run from another: once its lease has expired, never, or always."""
 
 _metadata = msgspec.json.Decoder(dict[str, str])
+_counts: Final = msgspec.json.Decoder(dict[str, int])
 _json: Final = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -190,6 +192,9 @@ class RunRow(Struct, frozen=True, kw_only=True):
     started_at: int
     seen_at: int
     ended_at: int | None
+    forked_run: str | None = None
+    forked_version: int | None = None
+    parts: str | None = None
 
     def status_at(self, now: int) -> RunStatus:
         """Return the status of the run at *now*, in microseconds since 1970."""
@@ -231,6 +236,9 @@ class RunRow(Struct, frozen=True, kw_only=True):
             error=None if self.error is None else _json.decode(self.error),
             thread_id=self.thread_id,
             parent_id=self.parent_id,
+            forked_from=None
+            if self.forked_run is None
+            else (self.forked_run, self.forked_version or 0),
             queue=self.queue,
             priority=self.priority,
             metadata=_metadata.decode(self.metadata),
@@ -240,6 +248,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
             place=self.place,
             fence=self.fence,
             usage=NO_USAGE if self.usage is None else Usage.from_dict(_json.decode(self.usage)),
+            parts=NO_PARTS if self.parts is None else _counts.decode(self.parts),
             entries=self.entries,
             bytes=self.bytes,
             extras=NO_EXTRAS if self.extras is None else _json.decode(self.extras),

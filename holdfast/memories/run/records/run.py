@@ -51,8 +51,9 @@ class Run(Struct, frozen=True, kw_only=True):
     """A run of any kind, such as a plan, a network or an agent.
 
     `place` is the process that has it, `fence` the number of times that it was acquired, `seen_at`
-    its last sign of life. `parts` counts its parts by state; `entries` and `bytes` are the size of
-    its memory. `extras` has more JSON members that the run stores.
+    its last sign of life. `forked_from` is the run, and its version, of which it is a fork. `parts`
+    counts its parts by state; `entries` and `bytes` are the size of its memory. `extras` has more
+    JSON members that the run stores.
     """
 
     id: str
@@ -66,6 +67,7 @@ class Run(Struct, frozen=True, kw_only=True):
     error: dict[str, JSON] | None = None
     thread_id: str | None = None
     parent_id: str | None = None
+    forked_from: tuple[str, int] | None = None
     queue: str | None = None
     priority: int | None = None
     metadata: dict[str, str] = NO_METADATA
@@ -90,6 +92,7 @@ class Run(Struct, frozen=True, kw_only=True):
             checked_run_name_or_none(name, getattr(self, name))
         for name in ("thread_id", "parent_id"):
             checked_run_id_or_none(name, getattr(self, name))
+        force_setattr(self, "forked_from", _forked_from(self.forked_from))
         for name in ("reason", "detail", "queue", "place"):
             message.text_or_none(name, getattr(self, name))
         message.whole_or_none("priority", self.priority)
@@ -145,7 +148,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 _FIELDS: Final = frozenset(Run.__struct_fields__) - {"extras"}
 
-_STORED: Final = ("seen_at", "place", "fence", "parts", "entries", "bytes")
+_STORED: Final = ("seen_at", "forked_from", "place", "fence", "parts", "entries", "bytes")
 """Fields that the storage fills in, whatever a record says."""
 
 _LATER: Final = ("reason", "detail", "error", "thread_id", "usage", "extras")
@@ -287,6 +290,17 @@ def _error(given: object) -> dict[str, JSON] | None:
     for name, text in found.items():
         message.text(f"error.{name}", text)
     return found
+
+
+def _forked_from(given: object) -> tuple[str, int] | None:
+    """Return *given*, a run and a number of a version of it."""
+    if given is None:
+        return None
+    match list(given) if is_list(given) else []:
+        case [run_id, version]:
+            return checked_run_id("forked_from", run_id), message.whole("forked_from", version)
+        case _:
+            raise InvalidInput("forked_from", "must be the id of a run and a version", given=given)
 
 
 class StoredFacts(Struct, frozen=True, kw_only=True):

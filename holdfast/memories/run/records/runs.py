@@ -1,5 +1,6 @@
 """`hf.runs`: list, follow, cancel and steer runs, and own them."""
 
+import builtins
 from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import datetime
 from functools import cached_property
@@ -12,6 +13,7 @@ from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records import write
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.lease import over, want_cancel
+from holdfast.memories.run.records.parts import RunPart
 from holdfast.memories.run.records.read import (
     EntryOrder,
     ListedEntry,
@@ -25,6 +27,7 @@ from holdfast.memories.run.records.read import (
     entry_told,
     follow,
     list_runs,
+    parts_of,
     read_in,
     retrieve_run,
     run_row,
@@ -189,6 +192,14 @@ class Runs:
     def retrieve(self, id: str) -> Run:
         """Return the run *id*; raise `NotFound` if there is none."""
         return retrieve_run(self._looking(), id)
+
+    def parts(self, id: str) -> builtins.list[RunPart]:
+        """Return the parts of the run *id* as they are now, in the order they were met.
+
+        They are its tasks, steps, items, nodes, agents and board tasks. Raise `NotFound` without
+        the run.
+        """
+        return parts_of(self._looking(), id)
 
     def entries(
         self,

@@ -19,6 +19,7 @@ from holdfast.ground.events import Event
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import checked_name
 from holdfast.memories.run.records.event import ENDS, RunEvent, notice_of_event
+from holdfast.memories.run.records.parts import add_parts
 from holdfast.memories.run.records.record import (
     LEASE,
     MILLISECOND,
@@ -77,6 +78,8 @@ def begin(context: RunsContext, opening: RunAcquisition, *, cap: int = ENDED_MOS
         if there is not None:
             refuse_taken(there, opening, now)
             tx.run(sql.clear_entries, run=opening.run_id)
+            if there.ended:
+                tx.run(sql.clear_parts, run=opening.run_id)
         fence, seq = (there.fence + 1, there.seq) if there else (1, 0)
         opened = _opened(opening, there, seq=seq, now=now)
         tx.run(
@@ -280,7 +283,7 @@ def _end_event(run: Run, seq: int) -> RunEvent:
 def add_events(
     tx: Transaction, sql: SimpleNamespace, run_id: str, events: Sequence[RunEvent]
 ) -> None:
-    """Write *events* after those of the run, and delete the oldest beyond its room."""
+    """Write *events* after those of the run, and its parts; delete the oldest beyond its room."""
     if not events:
         return
     first = events[0].seq == 1
@@ -303,6 +306,7 @@ def add_events(
             }
         )
     tx.run_many(sql.add_event, rows)
+    add_parts(tx, sql, run_id, events)
     if events[-1].seq > EVENTS_KEPT:
         tx.run(sql.trim_events, run=run_id, seq=events[-1].seq - EVENTS_KEPT)
     if written > EVENT_BYTES_KEPT:
@@ -361,6 +365,7 @@ def forget_runs(engine: Engine, tx: Transaction, *, workspace: str, agent: str) 
         tx.run(sql.delete_checkpoint, run=id, **scope)
     text = _within_json(agent)
     tx.run(sql.forget_events, named=agent, text=f'"{text}"', **scope)
+    tx.run(sql.forget_parts, named=agent, text=agent, **scope)
     renamed = 0
     for run in tx.all(_Naming, sql.runs_naming, text=text, **scope):
         if (unnamed := _without(run, text)) != run:
