@@ -313,7 +313,7 @@ class EventFacts(Struct, frozen=True, kw_only=True):
 def parts_ready(
     kind: Literal["task", "node", "board_task"], needs: Mapping[str, Sequence[str]]
 ) -> EventFacts:
-    """Return the facts of `plan.ready` for the parts of *kind*, by id with their needs."""
+    """Return the facts of `plan.ready` for parts of *kind* with their *needs*."""
     parts = [{"id": id, "kind": kind, "depends_on": list(each)} for id, each in needs.items()]
     data = {"phase": "complete", "status": "success", "parts": parts}
     return EventFacts(type="plan.ready", data=data)

@@ -1,4 +1,4 @@
-"""The parts of a run: tasks, steps, items, nodes, agents and board tasks, with their states.
+"""The parts of a run, such as tasks, steps and agents, with their states.
 
 Each is computed from the events of the run and stored with them, so that the parts of a run are
 those that its followers have received.
@@ -108,7 +108,7 @@ Parts: TypeAlias = dict[PartKey, PartRow]
 
 
 class PartChange(Struct, frozen=True, kw_only=True):
-    """What an event says of one part: its new state, and facts that replace those it has."""
+    """Change of a part by an event: its new state, and facts in place of others."""
 
     id: str
     kind: PartKind
@@ -318,7 +318,7 @@ def _named(event: RunEvent) -> list[str]:
 
 
 def _listed(given: object, usual: PartKind) -> list[tuple[str, PartKind, str]]:
-    """Return id, kind and needs, as JSON, of each part in *given*, the data of an event."""
+    """Return id, kind and needs (JSON) of each part that *given* lists."""
     found: list[tuple[str, PartKind, str]] = []
     for each in cast("list[object]", given) if isinstance(given, list) else ():
         if not isinstance(each, dict):

@@ -283,7 +283,10 @@ def _end_event(run: Run, seq: int) -> RunEvent:
 def add_events(
     tx: Transaction, sql: SimpleNamespace, run_id: str, events: Sequence[RunEvent]
 ) -> None:
-    """Write *events* after those of the run, and its parts; delete the oldest beyond its room."""
+    """Write *events* after those of the run, and the parts that they change.
+
+    The oldest events beyond the room of the run are deleted.
+    """
     if not events:
         return
     first = events[0].seq == 1
