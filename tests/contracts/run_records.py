@@ -1,6 +1,7 @@
 """Contract of the record of a run: its entries and its events."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -332,7 +333,7 @@ def telling(hf: Holdfast, memory: RunMemory) -> RunWriter:
     return hf.runs.open_run(memory, RunOpening(kind="plan", name="research"))
 
 
-def tell(writer: RunWriter, type: str, part: str, at: int = 1_000, **data: object) -> None:
+def tell(writer: RunWriter, type: str, part: str, at: int = 1_000, **data: Any) -> None:
     """Report an event of *part*."""
     agent = data.pop("agent", None)
     event = RunEvent(type=type, seq=writer.seq + 1, at=at, run_id=writer.run_id, part=part)
@@ -436,7 +437,7 @@ class RunPartsContract(GivenARun):
         ],
     )
     def test_data_of_another_shape_breaks_no_report(
-        self, hf: Holdfast, memory: RunMemory, data: dict[str, object]
+        self, hf: Holdfast, memory: RunMemory, data: dict[str, Any]
     ) -> None:
         writer = telling(hf, memory)
         for type in ("task.created", "step.retried", "board.created", "plan.ready"):
