@@ -50,7 +50,10 @@ decode: Final = cast("Callable[[bytes], JSON]", msgspec.json.Decoder().decode)
 _BRACKETS: Final = b'[]{}"'
 _OTHERS: Final = bytes(set(range(256)) - set(_BRACKETS))
 _STRING: Final = compile(rb'"[^"]*"?')
-_STEPS: Final = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")
+_PAIRS: Final = bytes.maketrans(b"[]{}", b"[][]")
+_STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")
+_LEVELS: Final = 8
+"""Levels that are removed as text; most states have fewer (`bench/state.py`)."""
 
 
 def is_nested_over(text: bytes | str, depth: int = DEEPEST + AROUND) -> bool:
@@ -64,9 +67,15 @@ def is_nested_over(text: bytes | str, depth: int = DEEPEST + AROUND) -> bool:
         return False
     if b"\\" in raw:
         raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
-    brackets = _STRING.sub(b"", raw.translate(None, _OTHERS))
+    brackets = raw.translate(_PAIRS, _OTHERS).replace(b'""', b"")
+    if b'"' in brackets:
+        brackets = _STRING.sub(b"", brackets)
+    for level in range(_LEVELS):
+        if brackets.count(b"[") + level <= depth:
+            return False
+        brackets = brackets.replace(b"[]", b"")
     steps = memoryview(brackets.translate(_STEPS)).cast("b")
-    return max(accumulate(steps), default=0) > depth
+    return max(accumulate(steps), default=0) + _LEVELS > depth
 
 
 def read(text: bytes | str, field: str) -> JSON:
