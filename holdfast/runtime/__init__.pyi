@@ -51,6 +51,7 @@ from holdfast.runtime.team.bus import MessageBus as MessageBus
 from holdfast.runtime.team.executor import TeamExecutor as TeamExecutor
 from holdfast.runtime.team.result import TeamResult as TeamResult
 from holdfast.runtime.team.tools import team_tools as team_tools
+from holdfast.runtime.tools import tool as tool
 from holdfast.runtime.workflow import AgentStepExecutor as AgentStepExecutor
 from holdfast.runtime.workflow import AgentStepNode as AgentStepNode
 from holdfast.runtime.workflow import Edge as Edge

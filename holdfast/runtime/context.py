@@ -30,6 +30,7 @@ from holdfast.runtime.concurrency import Claims, Slots
 from holdfast.runtime.events import EventFacts, ExecutionEvent, Spending, event_facts
 from holdfast.runtime.mcp import Remote
 from holdfast.runtime.metrics import TOKENS
+from holdfast.runtime.part_log import PartLogs
 from holdfast.runtime.plans.leases import RunOwnership
 from holdfast.runtime.run_events import Audience, RunEvents, audience
 from holdfast.runtime.run_record import Recorded
@@ -233,6 +234,7 @@ class Context:
         self.steering = Steering()
         self.spans: dict[str, trace.SpanContext] = {}
         self.servers_down: dict[Remote, str] = {}
+        self.logs = PartLogs()
         self._root: Context | None = None
         self._usage = _Usage()
         self._cancelling = Cancelling()
@@ -270,6 +272,7 @@ class Context:
         within.run_id = within.memory.run_id
         within.steering, within.spans, within._root = Steering(), {}, self.root
         within._cancelling, within.claims = Cancelling(self._cancelling), Claims()
+        within.logs = PartLogs()
         within.events, within.ownership = RunEvents(within.run_id, within.now), RunOwnership()
         within.versions = within._new_versions()
         return within

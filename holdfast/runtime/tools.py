@@ -31,6 +31,7 @@ from holdfast.runtime.context import ToolContext
 from holdfast.runtime.inference.pages import OURS
 from holdfast.runtime.inference.validation import JsonArguments, Validator
 from holdfast.runtime.mcp import BySchema, takes_anything
+from holdfast.runtime.part_log import PartLog
 from holdfast.tools.base import Schema, Tool
 
 ContextOf: TypeAlias = Callable[[RunContext[Any]], ToolContext]
@@ -38,8 +39,55 @@ ContextOf: TypeAlias = Callable[[RunContext[Any]], ToolContext]
 _OBJECT: Final[Schema] = {"type": "object"}
 
 
+REPEAT: Final = "repeat"
+"""The key of a tool's metadata that is False if a call that was cut off is not made again."""
+
+
+class CutOff(Exception):
+    """An earlier process ended while the call was at work, and it is not to be repeated."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"a process ended while {name} was at work, and it is not known what it did; "
+            "check that before you call it again"
+        )
+
+
+def tool(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    repeat: bool = True,
+    requires_approval: bool = False,
+) -> ModelTool[Any]:
+    """Return *function* as a tool under *name*, its own unless given.
+
+    Without *repeat* a call that an ended process has begun is not made again: it is answered as
+    interrupted. With *requires_approval* a person approves each call before it is made.
+    """
+    made = _of_function(function)
+    made.name = name or made.name
+    made.requires_approval = requires_approval
+    made.metadata = {**(made.metadata or {}), REPEAT: repeat}
+    return made
+
+
+async def begin_call(tool: ToolsetTool[Any], call_id: str, kept: PartLog) -> None:
+    """Keep that a call of *tool* begins, if it is not to be repeated.
+
+    Raise CutOff if it was begun and cut off before.
+    """
+    if (tool.tool_def.metadata or {}).get(REPEAT) is not False:
+        return
+    if kept.is_begun(call_id):
+        raise CutOff(tool.tool_def.name)
+    await kept.keep_begun(call_id)
+
+
 def in_thread(tool: AnyTool) -> bool:
     """Return whether *tool* works in a thread, which nothing can stop."""
+    if isinstance(tool, OfferedTool):
+        return tool.threaded
     if isinstance(tool, ModelTool):
         return not _is_async(cast("ModelTool[Any]", tool).function)
     return isinstance(tool, Tool) or not _is_async(tool)
@@ -132,11 +180,23 @@ def _offered(tool: AnyTool) -> ModelTool[Any]:
         return _ours(tool)
     if isinstance(tool, ModelTool):
         made = copy(cast("ModelTool[Any]", tool))
-        _run_by(made, _called(made.function))
+        if not isinstance(made, OfferedTool):
+            _run_by(made, _called(made.function))
         return made
+    return _of_function(tool)
+
+
+class OfferedTool(ModelTool[Any]):
+    """A function as a tool that is called with a `ToolContext` already."""
+
+    threaded = True
+
+
+def _of_function(tool: Callable[..., Any]) -> OfferedTool:
     first = next(iter(_parameters(tool)), None)
     wants = first is not None and _hints(tool).get(first.name) is ToolContext
-    made = ModelTool[Any](_face(tool, with_context=wants))
+    made = OfferedTool(_face(tool, with_context=wants))
+    made.threaded = not _is_async(tool)
     _run_by(made, _called(tool, with_context=wants))
     return made
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 from opentelemetry.trace import get_current_span
 from pydantic_ai import Agent as ModelAgent
 from pydantic_ai import CallToolsNode, ModelRequestNode, RunContext, UsageLimits
@@ -54,6 +54,7 @@ from holdfast.runtime.inference.request import (
 )
 from holdfast.runtime.inference.run_types import usage_of
 from holdfast.runtime.inference.validation import repair
+from holdfast.runtime.part_log import PartLog
 from holdfast.tools.base import Schema
 
 NO_LIMITS: Final = UsageLimits(request_limit=None)
@@ -77,7 +78,8 @@ class LoopScope(Struct, frozen=True, kw_only=True):
     *emit* receives a reply in pieces, *calls* the events of its tool calls, *tell* requests and
     responses; None if they reach no reader, observer or record.
     *index* is the number of the result in the run. *result_schema* are the parameters of the tool
-    that ends the loop, if there is one. *answers* has facts of tool calls for results.
+    that ends the loop, if there is one. *answers* has facts of tool calls for results. *kept* has
+    what an earlier stay kept of the loop, and keeps what this one says.
     """
 
     agent: AgentSpec
@@ -91,6 +93,7 @@ class LoopScope(Struct, frozen=True, kw_only=True):
     tell: Tell | None = None
     result_schema: Schema | None = None
     answers: Answers = {}
+    kept: PartLog = field(default_factory=lambda: PartLog(""))
 
 
 class LoopPolicy(Protocol):
@@ -106,6 +109,10 @@ class LoopPolicy(Protocol):
 
     def replied(self, response: ModelResponse) -> None:
         """Record a reply, before hooks see it and its tools run."""
+        ...
+
+    def resumed(self, kept: PartLog) -> None:
+        """Count the replies that *kept* has, of which the last one's tools run next."""
         ...
 
 
@@ -136,6 +143,7 @@ class AgentLoop:
         self._graph: AgentRun[Any, Any] | None = None
         self._messages: list[ModelMessage] = []
         self._requested_at = self._created_at
+        self._kept = 0
         self._sizes: list[tuple[ModelMessage, int]] = []
 
     @property
@@ -184,6 +192,8 @@ class AgentLoop:
         self.model = options.get("model") or runner.model
         if self.scope.emit is not None and streaming.get(self.model) is None:
             options["capabilities"] = [*options.get("capabilities", ()), WHOLE]
+        if self.scope.kept.messages:
+            options = self._resumed(self.scope.kept, options)
         started = runner.iter(
             deps=self,
             usage=self._usage,
@@ -206,6 +216,29 @@ class AgentLoop:
                     # The graph refers to this object: drop it to avoid a reference cycle.
                     self._messages, self._graph = graph.all_messages(), None
 
+    def _resumed(self, kept: PartLog, options: dict[str, Any]) -> dict[str, Any]:
+        """Count what *kept* has; return *options* for a loop that goes on from it."""
+        before = list[ModelMessage](options.get("message_history") or ())
+        if options.pop("user_prompt", None) is None:
+            # The last one is the request of the part, which is kept.
+            before = before[:-1]
+        self.base, self._kept = len(before) + 1, len(before) + len(kept.messages)
+        self.requests = self.replies = kept.replies
+        for response in kept.responses:
+            self._usage.incr(RunUsage(requests=1))
+            self._usage.incr(response.usage)
+        self.policy.resumed(kept)
+        return options | {"message_history": [*before, *kept.messages]}
+
+    async def _keep(self, graph: AgentRun[Any, Any], response: ModelResponse) -> None:
+        """Keep the messages up to *response*, if any of its calls runs a tool."""
+        kept, tools = self.scope.kept, graph.ctx.deps.tool_manager
+        known = [tools.get_tool_def(each.tool_name) for each in response.tool_calls]
+        if any(each is None or each.kind != "output" for each in known):
+            messages = graph.all_messages()
+            await kept.keep(messages[self._kept :])
+            self._kept = len(messages)
+
     async def _drive(self, graph: AgentRun[Any, Any]) -> Reason:
         opening, hooks = (self._prompt, self._history), self.scope.agent.hooks
         node = graph.next_node
@@ -214,7 +247,8 @@ class AgentLoop:
                 if self.requests:
                     self.unsent = node.request
                 else:
-                    self.base = len(graph.all_messages()) + 1
+                    self._kept = len(graph.all_messages())
+                    self.base = self._kept + 1
                 if reason := await self.policy.may_request():
                     return reason
                 if hooks and hooks.on_start and not await self._starts(*opening):
@@ -277,6 +311,7 @@ class AgentLoop:
             if agent.hooks and agent.hooks.on_response:
                 before = self.result("done")
                 retell(response, before, await answered(agent, before, self.scope.run))
+            await self._keep(graph, response)
         return after
 
     def request_facts(self, request: ModelRequestContext) -> dict[str, Any]:
@@ -493,7 +528,7 @@ def settings_of(
     """Return the settings of a request; only the first one forces the tool choice."""
     settings = ModelSettings(**(agent.model_settings or {}))
     choice = agent.tool_choice
-    if ctx.run_step > 1 or not offered or choice == "auto":
+    if ctx.deps.requests > 1 or not offered or choice == "auto":
         return settings
     if choice != "any" and choice not in offered:
         return settings

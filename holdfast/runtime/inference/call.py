@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
+from msgspec import to_builtins
 from msgspec.json import encode
 from msgspec.structs import replace as replaced
 from pydantic_ai import Agent as ModelAgent
@@ -83,7 +84,8 @@ from holdfast.runtime.inference.run_types import (
 from holdfast.runtime.inference.validation import NotJSON
 from holdfast.runtime.inference.values import VALUE_TOOLS, values_section
 from holdfast.runtime.mcp import connect, is_remote, kept, seen_to
-from holdfast.runtime.tools import equipped
+from holdfast.runtime.part_log import KeptAnswer, PartLog
+from holdfast.runtime.tools import CutOff, begin_call, equipped
 
 
 class CallPolicy:
@@ -123,6 +125,14 @@ class CallPolicy:
         """Record the calls in *response*."""
         self._step += 1
         self._requested = {each.tool_call_id: tool_call(each) for each in calls(response)}
+
+    def resumed(self, kept: PartLog) -> None:
+        """Count the replies that *kept* has, of which the last one's tools run next."""
+        self._step = kept.replies - 1
+        self.replied(kept.responses[-1])
+        for key, each in kept.answers.items():
+            outcome = self.answers[key] = ToolOutcome(**cast("dict[str, Any]", each.facts))
+            self._room -= len(encode(outcome.content))
 
     def detail(self, reason: Reason) -> str:
         """Return the detail of an end for *reason*."""
@@ -180,6 +190,12 @@ class CallPolicy:
             data["traceback"] = shortened("".join(traceback.format_exception(cause)))
         await self.run.tell("tool.returned", data, agent=self.agent.name, call_id=call_id)
 
+    async def keep(self, kept: PartLog, call_id: str, shown: Any, *, failed: bool = False) -> None:
+        """Keep what is *shown* of an answered call, and its outcome."""
+        facts = to_builtins(self.answers[self._step, call_id])
+        found = KeptAnswer(shown=shown, failed=failed, facts=facts)
+        await kept.keep_answer(call_id, found, self.pages.results)
+
     async def tell(self, type: str, data: dict[str, Any]) -> None:
         """Emit a request, with what it leaves out, or a response."""
         windows = self.run.omitted[self._omitted :]
@@ -236,14 +252,21 @@ class ToolErrorToolset(WrapperToolset[Any]):
     ) -> Any:
         """Return the JSON form of the tool's result; raise ToolFailed for each failure."""
         call, call_id = _policy(ctx), ctx.tool_call_id or ""
+        kept: PartLog = ctx.deps.scope.kept
+        if (known := kept.answer_of(call_id)) is not None:
+            if known.failed:
+                raise ToolFailed(known.shown)
+            return known.shown
         began = await call.called(call_id)
         token = working.set((call.run, name, call_id))
         try:
+            await begin_call(tool, call_id, kept)
             value = await self._value(name, tool_args, ctx, tool)
             found = answer(value, tool, None if name == READ_RESULT else call.pages)
         except Exception as error:
             outcome = limited(_failed(error, name, tool), call.pages)
             await call.answered(call_id, outcome, began, error)
+            await call.keep(kept, call_id, _shown(outcome), failed=True)
             raise ToolFailed(_shown(outcome)) from error
         finally:
             working.reset(token)
@@ -252,7 +275,9 @@ class ToolErrorToolset(WrapperToolset[Any]):
         outcome = _outcome(found, tool)
         await call.answered(call_id, outcome, began)
         if "error" in outcome.content:
+            await call.keep(kept, call_id, as_text(found.shown), failed=True)
             raise ToolFailed(as_text(found.shown))
+        await call.keep(kept, call_id, found.shown)
         return found.shown
 
     async def _value(
@@ -314,6 +339,8 @@ def _failed(error: Exception, name: str, tool: ToolsetTool[Any]) -> Content:
             return failure("NotJSON", message, "not_json")
         case _TooSlow():
             return failure("TimeoutError", message, "timeout")
+        case CutOff():
+            return failure("Interrupted", message, "interrupted")
         case _NotHere() | ApprovalRequired() | CallDeferred():
             return failure("Denied", "it needs an approval, and no approver is present", "denied")
         case ModelRetry() if isinstance(error.__context__, TimeoutError):
@@ -389,6 +416,9 @@ class AgentCall:
         self.result: InferenceResult | None = None
         self._timeout, self._omitted = timeout, len(run.omitted)
         self._policy = CallPolicy(agent, run, max_iterations=max_iterations)
+        self._part = f"{agent.name}.{index}"
+        log = run.logs.of(self._part, agent.name)
+        log.share(self._policy.pages.results)
         scope = LoopScope(
             agent=agent,
             run=run.handle,
@@ -400,6 +430,7 @@ class AgentCall:
             calls=self._policy.calls,
             tell=self._policy.tell if run.heard else None,
             answers=self._policy.answers,
+            kept=log,
         )
         self._loop = AgentLoop(scope, self._policy, usage=run.usage)
 
@@ -488,6 +519,7 @@ class AgentCall:
             if inbox is not None:
                 inbox.end()
             seen_to.reset(seen)
+            run.logs.end(self._part)
 
     def _result(self) -> InferenceResult:
         exchanged = self._loop.exchanged()

@@ -20,6 +20,7 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.concurrency import class_of
 from holdfast.runtime.inference.pages import LIMIT, ResultPages
+from holdfast.runtime.part_log import PartLogs
 from holdfast.runtime.run_events import Telling, message_of, unforeseen
 
 log = logging.getLogger(__name__)
@@ -88,6 +89,7 @@ class InferenceRun:
     whole run. `mcp` holds the status of each MCP server, by name. Nothing is emitted without
     *telling*. With *names_values* its agents know which values there are, and may read them.
     *inbox_of* returns the inbox of an agent that begins to work, for texts to its next request.
+    *logs* have what is kept of its calls.
     """
 
     id: str
@@ -108,6 +110,7 @@ class InferenceRun:
     telling: Telling | None = None
     names_values: bool = False
     inbox_of: Callable[[str], Any] | None = None
+    logs: PartLogs = field(default_factory=PartLogs)
     omitted: list[Window] = field(default_factory=list[Window], init=False)
     pages: dict[str, ResultPages] = field(default_factory=dict[str, ResultPages], init=False)
 

@@ -18,6 +18,7 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.messages import (
     ModelMessage,
+    ModelRequestPart,
     ModelResponse,
     ToolCallPart,
     ToolReturnPart,
@@ -147,6 +148,15 @@ class Stage:
             )
         self.requests += 1
 
+    def resume(self, messages: Sequence[ModelMessage]) -> None:
+        """Count the requests that *messages* answer, which an earlier stay has made."""
+        for message in messages:
+            if isinstance(message, ModelResponse):
+                self.requests += 1
+                self._last_ones += self.concluding
+            elif any(_is_conclusion(part) for part in message.parts):
+                self.concluding = True
+
     def concludes(self, messages: Sequence[ModelMessage], tools: Iterable[ToolDefinition]) -> bool:
         """Return whether the step is to conclude from this request on.
 
@@ -176,6 +186,10 @@ class Stage:
                 self._tools[tool.name] = named + len(schema)
             size += self._tools[tool.name]
         return max(_reported(messages), -(-size // CHARACTERS))
+
+
+def _is_conclusion(part: ModelRequestPart) -> bool:
+    return isinstance(part, UserPromptPart) and part.content in (CONCLUDE, CONCLUDE_IN_TEXT)
 
 
 # Values of memory or inputs are in neither: the model gets their keys.

@@ -234,6 +234,7 @@ class StepExecutor:
                 raise
             finally:
                 inbox.end()
+                self.context.logs.end(self.step.id)
                 if span.is_recording():
                     self._describe(span)
 
@@ -269,6 +270,7 @@ class StepExecutor:
                     error = stopped.error
                     if error.reason not in RETRIED or tries > self.step.retries:
                         raise
+            self.context.logs.of(self.step.id).reset()
             seconds = wait_after(tries)
             why = f"try {tries} failed, the next is in {seconds:g} s: {error}"
             await self._record.retry(tries, why)

@@ -22,6 +22,7 @@ from holdfast.runtime.inference.agent_loop import AgentLoop, LoopScope, capabili
 from holdfast.runtime.inference.messages import to_model
 from holdfast.runtime.inference.pages import ResultPages
 from holdfast.runtime.inference.request import Sent
+from holdfast.runtime.part_log import PartLog
 from holdfast.runtime.run_events import audience
 from holdfast.runtime.steps.contract import (
     CONCLUDE,
@@ -122,8 +123,15 @@ class StepPolicy:
         self.finish_parameters: Schema = parameters(wanted.schema) if wanted else {}
         self._audience = audience.get()
         context, step, toolbox = self.record.context, self.record.step, self.toolbox
+        self.kept = context.logs.of(step.id, self.record.agent)
+        self.kept.share(toolbox.pages.results)
         events = StepEvents(
-            context, toolbox, agent=self.record.agent, step=step.id, task=self.record.task.id
+            context,
+            toolbox,
+            self.kept,
+            agent=self.record.agent,
+            step=step.id,
+            task=self.record.task.id,
         )
         self.scope = LoopScope(
             agent=toolbox.agent,
@@ -135,6 +143,7 @@ class StepPolicy:
             calls=events.calls if context.watched else None,
             tell=events.tell if context.watched else None,
             result_schema=self.finish_parameters or None,
+            kept=self.kept,
         )
 
     async def may_request(self) -> Reason | None:
@@ -161,6 +170,10 @@ class StepPolicy:
     def replied(self, response: ModelResponse) -> None:
         """Add the usage of *response* to that of the run."""
         self.record.context.spend(response.usage)
+
+    def resumed(self, kept: PartLog) -> None:
+        """Count the replies that *kept* has, of which the last one's tools run next."""
+        self.stage.resume(kept.messages)
 
     async def concludes(self, ctx: RunContext[Any], tools: Sequence[ToolDefinition]) -> bool:
         """Return whether the request of *ctx* with *tools* concludes the step."""

@@ -64,7 +64,8 @@ from holdfast.runtime.inference.pages import (
 from holdfast.runtime.inference.request import Delta
 from holdfast.runtime.inference.validation import DEPTH, NotJSON, Partial
 from holdfast.runtime.mcp import PROBLEMS, kept, reach, seen_to
-from holdfast.runtime.tools import equipped, in_thread
+from holdfast.runtime.part_log import KeptAnswer, PartLog
+from holdfast.runtime.tools import CutOff, begin_call, equipped, in_thread
 from holdfast.tools.base import Tool
 
 FINISH: Final = "finish_step"
@@ -73,7 +74,7 @@ NOTHING: Final = "The tool returned nothing."
 GRACE: Final = 5.0
 """Seconds for a tool to end when the run is cancelled."""
 
-_KINDS: Final = frozenset({"bad_arguments", "not_json", "timeout"})
+_KINDS: Final = frozenset({"bad_arguments", "interrupted", "not_json", "timeout"})
 """Types of errors that are not the tool's own."""
 
 _log = logging.getLogger(__name__)
@@ -256,9 +257,14 @@ class StepTools(WrapperToolset[Any]):
         if self.finished():
             toolbox.answers[call_id] = ToolCallOutcome(ok=False, characters=len(NOT_RUN))
             return NOT_RUN
+        kept: PartLog = ctx.deps.scope.kept
+        if (known := kept.answer_of(call_id)) is not None:
+            toolbox.answers[call_id] = msgspec.convert(known.facts, ToolCallOutcome)
+            return known.shown
         real = toolbox.offered[name]
         try:
             arguments = await _checked(tool_args, ctx, real)
+            await begin_call(real, call_id, kept)
             value = await self._called(name, arguments, ctx, real)
             given, answered = _given(value, real, toolbox.pages_of(name))
         except Exception as error:  # noqa: BLE001 - a user's tool may raise anything
@@ -266,6 +272,8 @@ class StepTools(WrapperToolset[Any]):
         if given.repaired:
             ctx.deps.repaired.append(f"result of {name}")
         toolbox.answers[call_id] = answered
+        found = KeptAnswer(shown=given.shown, facts=msgspec.to_builtins(answered))
+        await kept.keep_answer(call_id, found, toolbox.pages.results)
         return given.shown
 
     async def _called(
@@ -347,6 +355,8 @@ def _failed_call(
         kind = "bad_arguments"
     elif isinstance(error, NotJSON):
         kind = "not_json"
+    elif isinstance(error, CutOff):
+        kind = "interrupted"
     elif isinstance(error, ModelRetry) and isinstance(error.__context__, TimeoutError):
         kind = "timeout"
     elif not isinstance(error, HoldfastError | ModelRetry | Denied):
@@ -360,17 +370,24 @@ def _failed_call(
     )
 
 
+_RESULTS = FunctionToolResultEvent | OutputToolResultEvent
+_OF_CALLS = FunctionToolCallEvent | OutputToolCallEvent | _RESULTS
+
 LINE: Final = 120
 """Characters of the one-line message of a call."""
 
 
 class StepEvents:
-    """Emits the events of one try of *step* by *agent* with *toolbox*."""
+    """Emits the events of one try of *step* by *agent* with *toolbox*.
+
+    A call that *kept* has the answer of was emitted before.
+    """
 
     def __init__(
         self,
         context: Context,
         toolbox: Toolbox,
+        kept: PartLog,
         *,
         agent: str | None,
         step: str,
@@ -379,6 +396,7 @@ class StepEvents:
         self._answers, self._agent, self._step, self._task = toolbox.answers, agent, step, task
         self._context, self._said = context, False
         self._called_at: dict[str, int] = {}
+        self._kept = kept
 
     async def tell(self, type: str, data: dict[str, Any]) -> None:
         """Emit a request or a response; that ends the pieces of the response."""
@@ -404,9 +422,11 @@ class StepEvents:
     async def calls(self, stream: AsyncIterable[AgentStreamEvent]) -> None:
         """Emit the calls of tools and their results."""
         async for event in stream:
+            id = event.part.tool_call_id if isinstance(event, _OF_CALLS) else ""
             if isinstance(event, FunctionToolCallEvent | OutputToolCallEvent):
-                await self._called(event.part)
-            elif isinstance(event, FunctionToolResultEvent | OutputToolResultEvent):
+                if self._kept.answer_of(id) is None:
+                    await self._called(event.part)
+            elif isinstance(event, _RESULTS) and id in self._called_at:
                 await self._answered(event.part)
 
     @property
@@ -450,7 +470,7 @@ class StepEvents:
             **self._who,
             content=shortened(part.model_response_str()),
             kind=known.kind,
-            ms=now - self._called_at.pop(part.tool_call_id, now),
+            ms=now - self._called_at.pop(part.tool_call_id),
         )
 
 

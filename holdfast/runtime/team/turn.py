@@ -27,6 +27,7 @@ from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.agent_loop import AgentLoop, LoopScope, capabilities, instruments
 from holdfast.runtime.inference.request import HookFailed, Sent, is_enabled, system_text
 from holdfast.runtime.metrics import TEAM_TURNS
+from holdfast.runtime.part_log import PartLog
 from holdfast.runtime.steps.contract import CHARACTERS, Stopped, characters
 from holdfast.runtime.steps.policy import with_contract
 from holdfast.runtime.steps.tools import StepEvents, Toolbox
@@ -215,10 +216,14 @@ class Taken(Struct, frozen=True):
 class TurnPolicy:
     """The rules of a turn of *member*: its *contract*, and at most *rounds* requests."""
 
-    def __init__(self, member: Member, contract: str, *, rounds: int, context: Context) -> None:
+    def __init__(
+        self, member: Member, contract: str, *, rounds: int, context: Context, part: str
+    ) -> None:
         self._member, self._contract = member, contract
         self._left, self._context = rounds, context
         self._history = member.history.messages()
+        self._kept = context.logs.of(part, member.name)
+        self._kept.share(member.toolbox.pages.results)
 
     async def may_request(self) -> Reason | None:
         """Count one more request; return a reason if none is left."""
@@ -237,13 +242,20 @@ class TurnPolicy:
         self._member.mailbox.answered()
         self._context.spend(response.usage)
 
+    def resumed(self, kept: PartLog) -> None:
+        """Count the replies that *kept* has, of which the last one's tools run next."""
+        self._left -= kept.replies
+        self._member.mailbox.answered()
+
     async def taken(self, own: str, prompt: str) -> Taken:
         """Take the turn that begins with *prompt*; a failure is part of the result.
 
         The system text is the agent's *own* text, and then the contract.
         """
         member, context = self._member, self._context
-        events = StepEvents(context, member.toolbox, agent=member.name, step=member.name)
+        events = StepEvents(
+            context, member.toolbox, self._kept, agent=member.name, step=member.name
+        )
         scope = LoopScope(
             agent=member.agent,
             run=context,
@@ -253,6 +265,7 @@ class TurnPolicy:
             emit=events.chunks if context.stream else None,
             calls=events.calls if context.watched else None,
             tell=events.tell if context.watched else None,
+            kept=self._kept,
         )
         loop = AgentLoop(scope, self)
         system = "\n\n".join(filter(None, (own, self._contract)))
@@ -356,9 +369,13 @@ class TurnScheduler:
         except Exception as error:  # noqa: BLE001 - instructions may be a function of the user's
             return Taken(failure=error)
         prompt = turn_text(member.mailbox.show(), seen.held, seen.claimable, occasion)
+        part = f"{member.name}.{member.last_turn}"
         rounds = self._plan.max_iterations
-        policy = TurnPolicy(member, contract, rounds=rounds, context=self._context)
-        return await policy.taken(said.strip(), prompt)
+        policy = TurnPolicy(member, contract, rounds=rounds, context=self._context, part=part)
+        try:
+            return await policy.taken(said.strip(), prompt)
+        finally:
+            self._context.logs.end(part)
 
     async def _follow(self, member: Member, seen: Sight, taken: Taken) -> None:
         gone = member.history.add(taken.messages)
