@@ -1,4 +1,4 @@
-"""`PartLog`: the messages of a part of a run, so that it goes on where it was cut off.
+"""`PartLog`: the messages of a part of a run, which goes on where it was cut off.
 
 A part is a step, an item, a node, a turn or a call of an agent. Each response of a model is kept
 before its tools run, and each answer of a tool after it. A part that begins with a log runs the
@@ -141,7 +141,7 @@ class PartLog:
         await self._store([_message_body(each) for each in messages] if self.store else ())
 
     async def keep_answer(self, call_id: str, answer: KeptAnswer, pages: dict[str, str]) -> None:
-        """Keep the *answer* of a call of the last response, and those of *pages* that are new."""
+        """Keep the *answer* of a call of the last response, and which *pages* are new."""
         new = {name: text for name, text in pages.items() if name not in self.pages}
         made = msgspec.structs.replace(answer, pages=new)
         self._take(self._key(call_id), made)
@@ -205,15 +205,13 @@ _RETURNED: Final = "tool"
 
 
 def _answer_body(call_id: str, answer: KeptAnswer) -> Body | None:
-    value = answer.shown
-    returned = cast("ToolReturn[Any]", value) if isinstance(value, ToolReturn) else None
-    content = value if returned is None else returned.return_value
-    metadata = None if returned is None else returned.metadata
-    parts: list[ModelRequestPart] = [
-        ToolReturnPart(_RETURNED, content, call_id, metadata=cast("Any", metadata))
-    ]
-    if returned is not None and returned.content is not None:
-        parts.append(UserPromptPart(returned.content))
+    value, metadata, content = answer.shown, None, None
+    if isinstance(value, ToolReturn):
+        returned = cast("ToolReturn[Any]", value)
+        value, metadata, content = returned.return_value, returned.metadata, returned.content
+    parts: list[ModelRequestPart] = [ToolReturnPart(_RETURNED, value, call_id, metadata=metadata)]
+    if content is not None:
+        parts.append(UserPromptPart(content))
     message = _message_body(ModelRequest(parts))
     if message is None:
         return None

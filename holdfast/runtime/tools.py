@@ -44,7 +44,7 @@ REPEAT: Final = "repeat"
 
 
 class CutOff(Exception):
-    """An earlier process ended while the call was at work, and it is not to be repeated."""
+    """The call was cut off in an earlier process, and is not to be repeated."""
 
     def __init__(self, name: str) -> None:
         super().__init__(

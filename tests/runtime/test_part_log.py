@@ -24,6 +24,9 @@ from holdfast.testing.scripted import Turn
 pytestmark = pytest.mark.anyio
 
 
+CHART = BinaryContent(b"%PDF\xff", media_type="application/pdf")
+
+
 class Shelf:
     """Keeps the messages of parts, as a place does."""
 
@@ -135,7 +138,7 @@ async def test_usage_counts_the_responses_before_the_cut() -> None:
     await again.executor.run()
 
     usages = [each.usage for each in again.executor.messages if isinstance(each, ModelResponse)]
-    assert [each.input_tokens for each in usages][0] == 40
+    assert usages[0].input_tokens == 40
     assert again.executor.iterations == 2
 
 
@@ -315,11 +318,9 @@ async def test_a_failed_call_of_an_agent_stays_failed_after_a_cut() -> None:
     [
         "text",
         {"a": [1, None, 2.5]},
-        BinaryContent(b"%PDF", media_type="application/pdf"),
-        ["a chart", BinaryContent(b"%PDF", media_type="application/pdf")],
-        ToolReturn(
-            "held", content=["see", BinaryContent(b"\x00\xff", media_type="application/pdf")]
-        ),
+        CHART,
+        ["a chart", CHART],
+        ToolReturn("held", content=["see", CHART]),
     ],
 )
 async def test_an_answer_is_read_as_it_was_kept(shown: Any) -> None:

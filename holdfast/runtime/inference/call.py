@@ -134,14 +134,6 @@ class CallPolicy:
             outcome = self.answers[key] = ToolOutcome(**cast("dict[str, Any]", each.facts))
             self._room -= len(encode(outcome.content))
 
-    def detail(self, reason: Reason) -> str:
-        """Return the detail of an end for *reason*."""
-        details = {
-            "max_iterations": f"{self._step} requests",
-            "tool_error": f"{self.errors} errors of tools",
-        }
-        return details.get(reason, "")
-
     def offer(self, names: Mapping[str, object]) -> None:
         """Record the offered *names*; raise InvalidInput if the chosen one is missing."""
         self.offered = names.keys()
@@ -189,12 +181,6 @@ class CallPolicy:
         if cause is not None:
             data["traceback"] = shortened("".join(traceback.format_exception(cause)))
         await self.run.tell("tool.returned", data, agent=self.agent.name, call_id=call_id)
-
-    async def keep(self, kept: PartLog, call_id: str, shown: Any, *, failed: bool = False) -> None:
-        """Keep what is *shown* of an answered call, and its outcome."""
-        facts = to_builtins(self.answers[self._step, call_id])
-        found = KeptAnswer(shown=shown, failed=failed, facts=facts)
-        await kept.keep_answer(call_id, found, self.pages.results)
 
     async def tell(self, type: str, data: dict[str, Any]) -> None:
         """Emit a request, with what it leaves out, or a response."""
@@ -266,7 +252,7 @@ class ToolErrorToolset(WrapperToolset[Any]):
         except Exception as error:
             outcome = limited(_failed(error, name, tool), call.pages)
             await call.answered(call_id, outcome, began, error)
-            await call.keep(kept, call_id, _shown(outcome), failed=True)
+            await _keep(ctx, _shown(outcome), failed=True)
             raise ToolFailed(_shown(outcome)) from error
         finally:
             working.reset(token)
@@ -275,9 +261,9 @@ class ToolErrorToolset(WrapperToolset[Any]):
         outcome = _outcome(found, tool)
         await call.answered(call_id, outcome, began)
         if "error" in outcome.content:
-            await call.keep(kept, call_id, as_text(found.shown), failed=True)
+            await _keep(ctx, as_text(found.shown), failed=True)
             raise ToolFailed(as_text(found.shown))
-        await call.keep(kept, call_id, found.shown)
+        await _keep(ctx, found.shown)
         return found.shown
 
     async def _value(
@@ -293,6 +279,14 @@ class ToolErrorToolset(WrapperToolset[Any]):
         return await _timed(
             apart(super().call_tool(name, tool_args, ctx, tool)), definition.timeout
         )
+
+
+async def _keep(ctx: RunContext[AgentLoop], shown: Any, *, failed: bool = False) -> None:
+    """Keep what is *shown* of an answered call, and its outcome."""
+    call, kept, call_id = _policy(ctx), ctx.deps.scope.kept, ctx.tool_call_id or ""
+    facts = to_builtins(call.answers[kept.replies, call_id])
+    answered = KeptAnswer(shown=shown, failed=failed, facts=facts)
+    await kept.keep_answer(call_id, answered, call.pages.results)
 
 
 def _kind(content: Content) -> str | None:
@@ -479,7 +473,11 @@ class AgentCall:
             await self.run.tell("mcp.unavailable", unavailable, agent=self.agent.name)
         try:
             reason = await self._exchange(model)
-            self._end(reason, detail=self._policy.detail(reason))
+            details = {
+                "max_iterations": f"{self._loop.replies} requests",
+                "tool_error": f"{self._policy.errors} errors of tools",
+            }
+            self._end(reason, detail=details.get(reason, ""))
         except HookFailed as error:
             self._end("hook", error.__cause__, detail=error.hook)
         except UsageLimitExceeded as error:
