@@ -545,6 +545,39 @@ where workspace = :workspace
 delete from run_parts
 where workspace = :workspace
   and (agent = :named or strpos(title, :text) > 0 or strpos(cause, :text) > 0)
+-- newest_version --
+select number, at
+from run_versions
+where workspace = :workspace and run_id = :run
+order by number desc
+limit 1
+
+-- make_run --
+-- The record of a run of which there are versions alone: nobody has it.
+insert into runs (
+  workspace, id, kind, name, status, metadata, fence, batch, seq, entries, bytes, started_at,
+  seen_at
+)
+values (:workspace, :run, 'plan', :run, 'queued', '{}', 0, 0, 0, 0, 0, :now, :now)
+on conflict (workspace, id) do nothing
+
+-- parts_with_turns --
+select distinct part from run_turns where workspace = :workspace and run_id = :run
+
+-- clear_turns --
+delete from run_turns where workspace = :workspace and run_id = :run and part = :part
+
+-- drop_turns --
+delete from run_turns where workspace = :workspace and run_id = :run
+
+-- drop_versions --
+delete from run_versions where workspace = :workspace and run_id = :run
+
+-- drop_version_rows --
+delete from run_version_rows where workspace = :workspace and run_id = :run
+
+-- forget_versions --
+update runs set versions = 0, version_bytes = 0 where workspace = :workspace and id = :run
 
 -- get_checkpoint --
 select content

@@ -16,6 +16,7 @@ from holdfast.memories.run.records.versions import (
     SavedVersion,
     State,
     StateRow,
+    VersionRows,
     VersionSave,
     save_version,
     state_at,
@@ -213,3 +214,60 @@ def test_questions_are_asked_with_the_version_and_named_by_the_last_event(kept: 
     assert [each.seq for each in events] == [2, 3, 4]
     assert events[-1].data == {"questions": ["question_1"]}
     assert list(kept.runs.follow("run_1", after=1, rest=True)) == list(events)
+
+
+def rows(hf: Holdfast) -> VersionRows:
+    return VersionRows(hf.runs.context)
+
+
+def whole(*rows: StateRow, **more: Any) -> VersionSave:
+    return VersionSave(run_id="run_1", fence=0, at=9, cause="whole", rows=rows, **more)
+
+
+def test_a_whole_replaces_what_the_run_knew_and_stores_what_differs_alone(kept: Holdfast) -> None:
+    begun(kept)
+    save(kept, entry("shared:a", b"1"), entry("shared:b", b"2"), entry("shared:c", b"3"))
+
+    saved = rows(kept).replace(whole(entry("shared:b", b"2"), entry("shared:c", b"4")))
+
+    assert saved.events[0].data["changed"] == ["shared:a", "shared:c"]
+    loaded = rows(kept).load("run_1")
+    assert loaded is not None
+    assert (loaded.number, loaded.at) == (2, 9)
+    assert list(loaded.state.values()) == [b"2", b"4"]
+
+
+def test_versions_may_be_stored_of_a_run_that_never_had_an_owner(kept: Holdfast) -> None:
+    assert rows(kept).load("run_1") is None
+
+    rows(kept).replace(whole(entry("shared:a")))
+
+    assert rows(kept).load("run_1") is not None
+    assert kept.runs.retrieve("run_1").status == "queued"
+    assert [each.type for each in begun(kept).opened] == ["run.started"]
+
+
+def test_messages_of_completed_parts_stay_and_are_not_loaded(kept: Holdfast) -> None:
+    begun(kept)
+    first, second = KeptTurn("read", 1, b"{}"), KeptTurn("sum", 1, b"{}")
+    save(kept, turns=(first, second))
+    done = StateRow("part", "read", b'{"state":"completed"}')
+
+    rows(kept).replace(whole(done, turns=(KeptTurn("cut", 1, b"{}"),)))
+
+    assert [each.part for each in turns(kept)] == ["cut", "read"]
+    loaded = rows(kept).load("run_1")
+    assert loaded is not None
+    assert [each.part for each in loaded.turns] == ["cut"]
+
+
+def test_deleted_versions_are_numbered_from_one_again(kept: Holdfast) -> None:
+    begun(kept)
+    save(kept, entry("shared:a"), turns=(KeptTurn("read", 1, b"{}"),))
+
+    assert rows(kept).delete("run_1")
+
+    assert not rows(kept).delete("run_1")
+    assert (rows(kept).load("run_1"), turns(kept)) == (None, [])
+    assert save(kept, entry("shared:a"), after=1) == SavedVersion()
+    assert save(kept, entry("shared:a")).number == 1

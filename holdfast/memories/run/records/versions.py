@@ -8,11 +8,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engines.base import Reader, Transaction
+from holdfast.engines.base import Reader, Transaction, scalar
 from holdfast.ground.errors import InvalidInput, StaleRun
 from holdfast.ground.metrics import REGISTRY
+from holdfast.ground.scope import checked_name
 from holdfast.memories.run.records.event import RunEvent
-from holdfast.memories.run.records.question import Question, ask, open_ids
+from holdfast.memories.run.records.question import Question, ask, open_ids, questions_of
 from holdfast.memories.run.records.record import EVENT_BYTES, MILLISECOND, RunsContext
 from holdfast.memories.run.records.write import add_events, missing, published, statements
 
@@ -290,3 +291,111 @@ def turns_of(
     else:
         rows = reader.rows(sql.turns_of_part, run=run_id, part=part)
     return [KeptTurn(part, n, bytes(body), agent) for part, n, agent, body in rows]
+
+
+class KeptState(Struct, frozen=True, kw_only=True):
+    """The newest version of a run, stored `at` ms since 1970, with all that it builds on.
+
+    `turns` are the messages of the parts that are not completed, `questions` all of the run.
+    """
+
+    number: int
+    at: int
+    state: State
+    turns: tuple[KeptTurn, ...] = ()
+    questions: tuple[Question, ...] = ()
+
+
+class VersionRows:
+    """The newest versions of a workspace's runs, for those who go on from them."""
+
+    def __init__(self, context: RunsContext) -> None:
+        self._caller = context
+
+    def load(self, run_id: str) -> KeptState | None:
+        """Return what the run *run_id* knew last; None if it has no version."""
+        checked_name("run_id", run_id)
+        sql = statements(self._caller)
+
+        def work(reader: Reader) -> KeptState | None:
+            newest = reader.first(_Newest, sql.newest_version, run=run_id)
+            if newest is None:
+                return None
+            state = state_at(reader, sql, run_id)
+            over = completed(state)
+            return KeptState(
+                number=newest.number,
+                at=newest.at // MILLISECOND,
+                state=state,
+                turns=tuple([t for t in turns_of(reader, sql, run_id) if t.part not in over]),
+                questions=tuple(questions_of(reader, sql, run_id)),
+            )
+
+        return self._caller.engine.read(work)
+
+    def append(self, save: VersionSave) -> SavedVersion:
+        """Store *save* as `save_version` does."""
+        return save_version(self._caller, save)
+
+    def replace(self, save: VersionSave) -> SavedVersion:
+        """Store *save* so that its rows are all that the run knows, and its turns all messages.
+
+        Only what differs is stored. Messages of completed parts stay. A run that has no record gets
+        one, unless *save* has a fence.
+        """
+        checked_name("run_id", save.run_id)
+        sql = statements(self._caller)
+
+        def work(tx: Transaction) -> SavedVersion:
+            if not save.fence:
+                tx.run(sql.make_run, run=save.run_id, now=self._caller.now())
+            tx.first(_Held, sql.lock_versions, run=save.run_id)
+            given: State = {
+                (row.kind, row.key): row.body for row in save.rows if row.body is not None
+            }
+            before = state_at(tx, sql, save.run_id)
+            gone = [StateRow(*each, None) for each in before if each not in given]
+            new = [
+                StateRow(*each, body) for each, body in given.items() if before.get(each) != body
+            ]
+            over = completed(given)
+            for part in tx.all(scalar, sql.parts_with_turns, run=save.run_id):
+                if part not in over:
+                    tx.run(sql.clear_turns, run=save.run_id, part=part)
+            return saved(self._caller, tx, replace(save, rows=(*gone, *new)))
+
+        return self._caller.engine.write(work)
+
+    def delete(self, run_id: str) -> bool:
+        """Delete the versions and messages of the run *run_id*; return whether there were any."""
+        checked_name("run_id", run_id)
+        sql = statements(self._caller)
+
+        def work(tx: Transaction) -> bool:
+            tx.first(_Held, sql.lock_versions, run=run_id)
+            gone = [
+                tx.run(statement, run=run_id)
+                for statement in (sql.drop_version_rows, sql.drop_versions, sql.drop_turns)
+            ]
+            tx.run(sql.forget_versions, run=run_id)
+            return any(gone)
+
+        return self._caller.engine.write(work)
+
+
+class _Newest(Struct, frozen=True, kw_only=True):
+    number: int
+    at: int
+
+
+def completed(state: State) -> set[str]:
+    """Return the parts that are completed in *state*."""
+    parts = ((key, body) for (kind, key), body in state.items() if kind == "part")
+    return {key for key, body in parts if _state.decode(body).state == "completed"}
+
+
+class _PartState(Struct, frozen=True):
+    state: str = "pending"
+
+
+_state: Final = msgspec.json.Decoder(_PartState)
