@@ -50,7 +50,8 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     `parts` are hashes of what the run was begun with, by name, and `plan_hash` is the hash of them
     all. `completed_steps` has the finished items of a fan-out too, as `<step>.<item>`, and nodes of
     a workflow. `rows` are the other facts of the run, `turns` the messages of its parts,
-    `questions` those of it to people. `fence` is the token of the lease that it is saved under, 0
+    `questions` those of it to people. `cause`, `part` and `agent` are those of the version that it
+    is stored as; they are not loaded. `fence` is the token of the lease that it is saved under, 0
     without one.
     """
 
@@ -65,6 +66,9 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     rows: tuple[StateRow, ...] = ()
     turns: tuple[KeptTurn, ...] = ()
     questions: tuple[Question, ...] = ()
+    cause: str = "step"
+    part: str | None = None
+    agent: str | None = None
 
 
 class CheckpointChange(Struct, frozen=True, kw_only=True):

@@ -6,15 +6,27 @@ Executors, networks and agents open the record before anything runs, and end it 
 import asyncio
 from typing import Final, Literal, TypeAlias, cast
 
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
 from holdfast import library
 from holdfast.ground.errors import CheckpointUnreadable, StaleRun
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import Ending, RunEvent, facts_alone
 from holdfast.memories.run.records.record import NAME_MOST, RunControl
 from holdfast.memories.run.records.run import KINDS, RunKind
-from holdfast.memories.run.records.write import CheckpointRows
+from holdfast.memories.run.records.versions import (
+    KeptState,
+    StateKind,
+    StateRow,
+    VersionRows,
+    VersionSave,
+    entry_in,
+    entry_row,
+)
 from holdfast.memories.run.records.writer import RunOpening, RunWriter
-from holdfast.runtime.checkpoints import Checkpoint, CheckpointChange, Unreadable, decoded, encoded
+from holdfast.runtime.checkpoints import Checkpoint, CheckpointChange
 from holdfast.runtime.plans.leases import CheckpointLease, EngineLeases, LeaseRequest
 from holdfast.runtime.run_events import RunEvents, RunFinish
 
@@ -142,40 +154,106 @@ class EngineCheckpoints:
         self._leases.release(lease, status)
 
     def load(self, run_id: str) -> Checkpoint | None:
-        """Return the last saved checkpoint of *run_id*, or None."""
-        records = self._rows.load(run_id)
-        if not records:
+        """Return the newest version of *run_id*, or None."""
+        kept = self._rows.load(run_id)
+        if kept is None:
             return None
         try:
-            return decoded(records, run_id)
-        except Unreadable as error:
+            return _checkpoint_of(run_id, kept)
+        except msgspec.DecodeError as error:
             raise CheckpointUnreadable(f"checkpoint of {run_id}", str(error)) from error
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Store *checkpoint* in place of an earlier one."""
+        """Store *checkpoint* as a version that has what differs from the newest one."""
         self.begin(checkpoint)
 
     def begin(self, checkpoint: Checkpoint) -> "EngineLog":
         """Store *checkpoint* as `save` does; return the log of its changes."""
-        content, fence = encoded(checkpoint), checkpoint.fence
-        number = self._rows.save(checkpoint.run_id, content, fence=fence)
-        return EngineLog(self._rows, number)
+        start = {"plan_hash": checkpoint.plan_hash, "parts": checkpoint.parts}
+        rows = (StateRow(*_START, msgspec.json.encode(start)), *_rows_of(checkpoint))
+        saved = self._rows.replace(_save_of(checkpoint, rows))
+        return EngineLog(self._rows, saved.number or 0)
 
     def delete(self, run_id: str) -> None:
-        """Delete the checkpoint of *run_id*."""
+        """Delete the versions of *run_id*."""
         self._rows.delete(run_id)
 
 
 class EngineLog:
-    """Appends the changes of a checkpoint as rows after row *number*."""
+    """Stores the changes of a run as versions after the version *number*."""
 
-    def __init__(self, rows: CheckpointRows, number: int) -> None:
+    def __init__(self, rows: VersionRows, number: int) -> None:
         self._rows, self._number = rows, number
 
     def append(self, change: CheckpointChange) -> bool:
-        """Store *change*; return False if another row was stored meanwhile."""
-        content, fence = encoded(change), change.fence
-        if not self._rows.append(change.run_id, content, after=self._number, fence=fence):
-            return False
-        self._number += 1
-        return True
+        """Store *change*; return False if another version was stored meanwhile."""
+        written = {entry.key for entry in change.entries}
+        gone = (StateRow("entry", key, None) for key in change.removed if key not in written)
+        rows = (*gone, *_rows_of(change))
+        saved = self._rows.append(replace(_save_of(change, rows), after=self._number))
+        self._number = saved.number or self._number
+        return saved.stored
+
+
+_START: Final[tuple[StateKind, str]] = ("start", "parts")
+"""The fact of what the run was begun with."""
+
+_TASK: Final = "task:"
+"""Before the id of a task, in the key of its fact as a part."""
+
+_COMPLETED: Final = b'{"state":"completed"}'
+
+
+class _Begun(Struct, frozen=True):
+    """What a run was begun with."""
+
+    plan_hash: str = ""
+    parts: dict[str, str] = {}
+
+
+def _save_of(saved: Checkpoint | CheckpointChange, rows: tuple[StateRow, ...]) -> VersionSave:
+    return VersionSave(
+        run_id=saved.run_id,
+        fence=saved.fence,
+        at=saved.saved_at,
+        cause=saved.cause,
+        part=saved.part,
+        agent=saved.agent,
+        rows=rows,
+        turns=saved.turns,
+        questions=saved.questions,
+        told=False,
+    )
+
+
+def _rows_of(saved: Checkpoint | CheckpointChange) -> tuple[StateRow, ...]:
+    """Return the facts in *saved*: entries, what is complete, and the others."""
+    over = (*saved.completed_steps, *(_TASK + id for id in saved.completed_tasks))
+    return (
+        *map(entry_row, saved.entries),
+        *saved.rows,
+        *(StateRow("part", id, _COMPLETED) for id in over),
+    )
+
+
+def _checkpoint_of(run_id: str, kept: KeptState) -> Checkpoint:
+    state = dict(kept.state)
+    begun = msgspec.json.decode(state.pop(_START, b"{}"), type=_Begun)
+    over = [id for (kind, id), body in state.items() if kind == "part" and body == _COMPLETED]
+    facts = [
+        StateRow(kind, key, body)
+        for (kind, key), body in state.items()
+        if kind != "entry" and not (kind == "part" and body == _COMPLETED)
+    ]
+    return Checkpoint(
+        run_id=run_id,
+        plan_hash=begun.plan_hash,
+        parts=begun.parts,
+        completed_tasks=tuple([id[len(_TASK) :] for id in over if id.startswith(_TASK)]),
+        completed_steps=tuple([id for id in over if not id.startswith(_TASK)]),
+        entries=tuple([entry_in(body) for (kind, _), body in state.items() if kind == "entry"]),
+        saved_at=kept.at,
+        rows=tuple(facts),
+        turns=kept.turns,
+        questions=kept.questions,
+    )

@@ -316,7 +316,7 @@ class VersionWriter:
         change = self._change()
         try:
             if appended is None or not await asyncio.to_thread(appended.append, change):
-                appended = await asyncio.to_thread(self._stored, self._whole())
+                appended = await asyncio.to_thread(self._stored, self._whole(change))
         except StaleRun as error:
             self._scope.lost(error)
             self.failed = f"{type(error).__name__}: {error}"
@@ -372,7 +372,7 @@ class VersionWriter:
         self._changed_bytes += _size(change)
         return change
 
-    def _whole(self) -> Checkpoint:
+    def _whole(self, change: CheckpointChange) -> Checkpoint:
         tasks, steps = tuple(self._tasks), tuple(self._steps)
         # Taken before, so that what is written meanwhile is in the next change as well.
         entries = self._memory.snapshot() if self._memory is not None else ()
@@ -387,6 +387,9 @@ class VersionWriter:
             fence=self._scope.fence(self._place),
             rows=tuple([row for row in self._rows.values() if row.body is not None]),
             turns=tuple(self._turns.values()),
+            cause=change.cause or "step",
+            part=change.part,
+            agent=change.agent,
         )
         self._whole_bytes, self._changed_bytes = _size(whole), 0
         return whole

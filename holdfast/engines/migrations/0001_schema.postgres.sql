@@ -762,15 +762,6 @@ create table holdfast.run_events (
   foreign key (workspace, run_id) references holdfast.runs (workspace, id)
 );
 
-create table holdfast.run_checkpoints (
-  workspace text collate "C" not null,
-  run_id text collate "C" not null,
-  number bigint not null,   -- the whole first, then its changes
-  saved_at bigint not null,
-  content bytea not null,
-  primary key (workspace, run_id, number)
-);
-
 -- The parts of a run as they are now: its tasks, steps, items, nodes, calls of agents.
 create table holdfast.run_parts (
   workspace text collate "C" not null,
@@ -1028,7 +1019,6 @@ alter table holdfast.run_entries
 alter table holdfast.run_events
   alter column data set statistics 0, alter column agent set statistics 0,
   alter column part set statistics 0;
-alter table holdfast.run_checkpoints alter column content set statistics 0;
 alter table holdfast.run_parts
   alter column id set statistics 0, alter column title set statistics 0,
   alter column within set statistics 0, alter column depends_on set statistics 0,

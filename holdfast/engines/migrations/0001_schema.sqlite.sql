@@ -694,15 +694,6 @@ create table run_events (
   foreign key (workspace, run_id) references runs (workspace, id)
 ) strict, without rowid;
 
-create table run_checkpoints (
-  workspace text not null,
-  run_id text not null,
-  number integer not null,   -- the whole first, then its changes
-  saved_at integer not null,
-  content blob not null,
-  primary key (workspace, run_id, number)
-) strict;
-
 -- The parts of a run as they are now: its tasks, steps, items, nodes, calls of agents.
 create table run_parts (
   workspace text not null,

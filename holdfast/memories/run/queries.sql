@@ -427,7 +427,7 @@ values (
   :workspace, :run, :number, :at, :cause, :part, :agent, :fence, :changed, :bytes, 0
 )
 
--- add_version_row --
+-- set_version_row --
 -- A key that is written again keeps its place, unless it was deleted meanwhile.
 insert into run_version_rows (workspace, run_id, kind, key, number, place, body, bytes)
 values (
@@ -444,6 +444,8 @@ values (
   ),
   :body, :bytes
 )
+on conflict (workspace, run_id, kind, key, number) do update
+set body = excluded.body, bytes = excluded.bytes
 
 -- set_turn --
 insert into run_turns (workspace, run_id, part, n, agent, body)
@@ -578,29 +580,6 @@ delete from run_version_rows where workspace = :workspace and run_id = :run
 
 -- forget_versions --
 update runs set versions = 0, version_bytes = 0 where workspace = :workspace and id = :run
-
--- get_checkpoint --
-select content
-from run_checkpoints
-where workspace = :workspace and run_id = :run
-order by number
-
--- last_checkpoint --
-select max(number) from run_checkpoints where workspace = :workspace and run_id = :run
-
--- set_checkpoint --
-insert into run_checkpoints (workspace, run_id, number, saved_at, content)
-values (:workspace, :run, :number, :now, :content)
-on conflict (workspace, run_id, number) do update
-set saved_at = excluded.saved_at, content = excluded.content
-
--- add_checkpoint --
-insert into run_checkpoints (workspace, run_id, number, saved_at, content)
-values (:workspace, :run, :number, :now, :content)
-on conflict do nothing
-
--- delete_checkpoint --
-delete from run_checkpoints where workspace = :workspace and run_id = :run
 
 -- add_question --
 insert into run_questions (

@@ -130,11 +130,6 @@ delete from run_events
 where workspace = :workspace
   and run_id in (select id from runs where workspace = :workspace and thread_id = :thread)
 
--- forget_run_checkpoints --
-delete from run_checkpoints
-where workspace = :workspace
-  and run_id in (select id from runs where workspace = :workspace and thread_id = :thread)
-
 -- forget_runs --
 delete from runs where workspace = :workspace and thread_id = :thread
 

@@ -73,7 +73,7 @@ def _forget_runs(tx: Transaction, sql: SimpleNamespace, thread: str, **scope: st
     """Delete the runs of *thread* with all they hold; return their number."""
     if not tx.all(scalar, sql.hold_runs, thread=thread, **scope):
         return 0
-    for statement in (sql.forget_run_entries, sql.forget_run_events, sql.forget_run_checkpoints):
+    for statement in (sql.forget_run_entries, sql.forget_run_events):
         tx.run(statement, thread=thread, **scope)
     return tx.run(sql.forget_runs, thread=thread, **scope)
 

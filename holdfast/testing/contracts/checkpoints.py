@@ -49,8 +49,8 @@ def checkpoint(run_id: str = "run_1", *, saved_at: int = 7, steps: int = 2) -> C
             StateRow("state", "queue", b'["ada","\xc3\xa4"]'),
         ),
         turns=(
-            KeptTurn("s1", 0, b'{"kind":"request"}', "ada"),
-            KeptTurn("s1", 1, b'{"kind":"response"}'),
+            KeptTurn("read", 0, b'{"kind":"request"}', "ada"),
+            KeptTurn("read", 1, b'{"kind":"response"}'),
         ),
         questions=(question(run_id),),
     )
@@ -219,8 +219,9 @@ class LoggedCheckpointsContract(CheckpointsContract):
     def test_a_change_replaces_facts_messages_and_questions_of_the_same_key(
         self, checkpoints: LoggedCheckpoints
     ) -> None:
-        log, answered = checkpoints.begin(checkpoint()), question(status="answered", answer=7)
-        turns = (KeptTurn("s1", 1, b'{"again":1}', "ada"), KeptTurn("s1", 2, b"{}"))
+        log, at = checkpoints.begin(checkpoint()), datetime(2026, 7, 2, tzinfo=UTC)
+        answered = question(status="answered", answer=7, answered_at=at)
+        turns = (KeptTurn("read", 1, b'{"again":1}', "ada"), KeptTurn("s9", 2, b"{}"))
         rows = (
             StateRow("state", "queue", None),
             StateRow("once", "s1:call_1:mail", b"1"),
@@ -238,7 +239,7 @@ class LoggedCheckpointsContract(CheckpointsContract):
         assert loaded.questions == (answered,)
 
     def test_messages_alone_are_kept(self, checkpoints: LoggedCheckpoints) -> None:
-        saved, turn = checkpoint(), KeptTurn("s1", 2, b"{}")
+        saved, turn = checkpoint(), KeptTurn("read", 2, b"{}")
         log = checkpoints.begin(saved)
         alone = CheckpointChange(
             run_id="run_1",

@@ -13,6 +13,7 @@ import holdfast
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.versions import KeptTurn, StateRow, VersionSave
 from holdfast.memories.stores.edits import Save
 from holdfast.memories.stores.records import Store
 from holdfast.testing.contracts.history import THREAD, began, ended, made, said
@@ -28,8 +29,16 @@ def _fill_run(hf: Holdfast) -> None:
     memory.set("shared:owner", "Ada\x00", title="The owner")
     memory.set("task:t", {"a": [1]}, source="t")
     over("failed")
-    hf.runs.checkpoints.save("run_1", b"\x00kept")
     assert hf.runs.retrieve("run_1").status == "failed"
+    save = VersionSave(
+        run_id="run_1",
+        fence=0,
+        at=1,
+        cause="step",
+        rows=(StateRow("entry", "shared:owner", b"\x00kept"),),
+        turns=(KeptTurn("read", 1, b"\x00said"),),
+    )
+    hf.runs.checkpoints.append(save)
 
 
 def _fill_thread(hf: Holdfast) -> None:

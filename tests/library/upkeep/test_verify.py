@@ -87,7 +87,7 @@ def test_a_row_that_does_not_fit_is_found(
         ("create view theirs as select id from stores", ("theirs", "theirs", "nothing")),
         ("create index theirs on stores (workspace)", ("stores", "theirs", "nothing")),
         ("drop index stores_by_age", ("stores", "stores_by_age", "the index of this release")),
-        ("drop table run_checkpoints", ("run_checkpoints", "run_checkpoints", "the table")),
+        ("drop table run_versions", ("run_versions", "run_versions", "the table")),
     ],
 )
 def test_a_schema_that_is_not_this_releases_is_found_by_name(

@@ -33,6 +33,7 @@ from holdfast.memories.run.records.record import (
     RunAcquisition,
     RunReport,
 )
+from holdfast.memories.run.records.versions import KeptTurn, StateRow, VersionSave
 from holdfast.memories.run.records.write import begin, take
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import Server
@@ -151,38 +152,32 @@ def test_a_lost_run_still_shows_which_part_was_running(kept: Holdfast, clock: Fr
     assert (run.status, run.parts) == ("lost", {"running": 1})
 
 
-def test_a_checkpoint_is_kept_until_it_is_deleted(kept: Holdfast) -> None:
-    rows = kept.runs.checkpoints
-    assert rows.load("run_1") == []
-    rows.save("run_1", b"\x00one")
-    number = rows.save("run_1", b"two")
-
-    assert rows.load("run_1") == [b"two"]
-    assert rows.append("run_1", b"three", after=number)
-    assert not rows.append("run_1", b"other", after=number)
-    assert rows.load("run_1") == [b"two", b"three"]
-    assert rows.delete("run_1")
-    assert not rows.delete("run_1")
-    assert rows.load("run_1") == []
+def kept_version(hf: Holdfast, run_id: str = "run_1", body: bytes = b"1") -> None:
+    rows = (StateRow("entry", "shared:a", body),)
+    turns = (KeptTurn("read", 1, body),)
+    hf.runs.checkpoints.replace(
+        VersionSave(run_id=run_id, fence=0, at=1, cause="step", rows=rows, turns=turns)
+    )
 
 
-def test_a_checkpoint_is_of_one_workspace(kept: Holdfast) -> None:
-    kept.runs.checkpoints.save("run_1", b"one")
+def test_a_version_is_of_one_workspace(kept: Holdfast) -> None:
+    kept_version(kept)
 
-    assert kept.acting(workspace="elsewhere").runs.checkpoints.load("run_1") == []
+    assert kept.acting(workspace="elsewhere").runs.checkpoints.load("run_1") is None
 
 
-def test_a_deleted_run_takes_its_checkpoint_along(kept: Holdfast) -> None:
+def test_a_deleted_run_takes_its_versions_along(kept: Holdfast) -> None:
     ended(kept, "run_1")
-    kept.runs.checkpoints.save("run_1", b"one")
+    kept_version(kept)
     kept.runs.delete("run_1")
 
-    assert kept.runs.checkpoints.load("run_1") == []
+    assert kept.runs.checkpoints.load("run_1") is None
+    assert kept.verify().ok
 
 
-def test_a_checkpoint_has_the_name_of_a_run(kept: Holdfast) -> None:
+def test_a_version_has_the_name_of_a_run(kept: Holdfast) -> None:
     with pytest.raises(InvalidInput):
-        kept.runs.checkpoints.save("", b"one")
+        kept_version(kept, "")
 
 
 def test_a_server_keeps_no_checkpoints_for_others(server: Server) -> None:
@@ -237,7 +232,7 @@ def test_of_a_deleted_run_no_byte_is_left(sqlite_file: Path) -> None:
         over = hf.runs.attach(memory, name=MARK, agent=MARK, metadata={MARK: MARK})
         memory.set(f"shared:{MARK}", MARK * 9_000, title=MARK, description=MARK, source=MARK)
         over()
-        hf.runs.checkpoints.save(memory.run_id, MARK.encode())
+        kept_version(hf, memory.run_id, MARK.encode())
         assert hf.runs.retrieve(memory.run_id).name == MARK
         there = left()
         hf.runs.delete(memory.run_id)

@@ -139,7 +139,18 @@ def test_what_only_a_version_holds_needs_a_cause(kept: Holdfast) -> None:
     begun(kept)
 
     with pytest.raises(InvalidInput, match="cause"):
-        save(kept, entry("shared:a"), cause=None)
+        save(kept, cause=None, status="waiting")
+
+
+def test_rows_without_a_cause_belong_to_the_newest_version(kept: Holdfast) -> None:
+    begun(kept)
+    save(kept, entry("shared:a"))
+
+    assert save(kept, StateRow("once", "read:call_1:k", b"1"), cause=None) == SavedVersion()
+    save(kept, StateRow("once", "read:call_1:k", b"2"), cause=None)
+
+    assert state(kept, 1)["once", "read:call_1:k"] == b"2"
+    assert save(kept).number == 2
 
 
 @pytest.mark.parametrize(("status", "told"), [("waiting", "run.waiting"), ("queued", "run.queued")])
@@ -172,7 +183,7 @@ def test_nothing_is_stored_after_another_version(kept: Holdfast) -> None:
     begun(kept)
     save(kept, entry("shared:a"))
 
-    assert save(kept, entry("shared:a", b"2"), after=0) == SavedVersion()
+    assert save(kept, entry("shared:a", b"2"), after=0) == SavedVersion(stored=False)
     assert save(kept, entry("shared:a", b"3"), after=1).number == 2
     assert state(kept) == {("entry", "shared:a"): b"3"}
 
@@ -269,5 +280,5 @@ def test_deleted_versions_are_numbered_from_one_again(kept: Holdfast) -> None:
 
     assert not rows(kept).delete("run_1")
     assert (rows(kept).load("run_1"), turns(kept)) == (None, [])
-    assert save(kept, entry("shared:a"), after=1) == SavedVersion()
+    assert save(kept, entry("shared:a"), after=1) == SavedVersion(stored=False)
     assert save(kept, entry("shared:a")).number == 1

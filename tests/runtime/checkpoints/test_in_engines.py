@@ -8,8 +8,10 @@ import pytest
 import holdfast
 from holdfast.errors import CheckpointUnreadable, Unsupported
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.records.versions import StateRow, VersionSave, state_at
+from holdfast.memories.run.records.write import statements
 from holdfast.runtime import EngineCheckpoints
-from holdfast.testing.contracts.checkpoints import LoggedCheckpointsContract, checkpoint
+from holdfast.testing.contracts.checkpoints import LoggedCheckpointsContract, change, checkpoint
 from holdfast.testing.serving import new_workspace
 
 
@@ -42,23 +44,31 @@ def test_it_is_there_when_the_database_is_opened_again(tmp_path: Path) -> None:
         assert EngineCheckpoints(hf).load("run_1") == checkpoint()
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"format": "other"}\n'])
-def test_a_row_that_is_no_checkpoint_is_unreadable(content: bytes) -> None:
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"key": 1}'])
+def test_an_entry_of_another_form_is_unreadable(body: bytes) -> None:
     with holdfast.open(":memory:") as hf:
-        hf.runs.checkpoints.save("run_1", content)
+        row = StateRow("entry", "shared:a", body)
+        save = VersionSave(run_id="run_1", fence=0, at=1, cause="step", rows=(row,))
+        hf.runs.checkpoints.replace(save)
 
         with pytest.raises(CheckpointUnreadable, match="run_1"):
             EngineCheckpoints(hf).load("run_1")
 
 
-def test_a_row_of_another_run_is_not_taken_for_this_ones() -> None:
+def test_a_change_stores_what_changed_alone() -> None:
     with holdfast.open(":memory:") as hf:
-        EngineCheckpoints(hf).save(checkpoint("run_1"))
-        (content,) = hf.runs.checkpoints.load("run_1")
-        hf.runs.checkpoints.save("run_2", content)
+        log = EngineCheckpoints(hf).begin(checkpoint(steps=3))
 
-        with pytest.raises(CheckpointUnreadable, match="run_1"):
-            EngineCheckpoints(hf).load("run_2")
+        assert log.append(change("s1"))
+
+        context = hf.runs.context
+        one, two = (
+            state_at(context.engine, statements(context), "run_1", number) for number in (1, 2)
+        )
+        assert {key for key in two if one.get(key) != two[key]} == {
+            ("entry", "step:s1"),
+            ("part", "task:u"),
+        }
 
 
 def test_through_a_server_there_are_none(remote: Holdfast) -> None:

@@ -306,7 +306,8 @@ def ask(
     """Store *questions* of a run whose row is locked; return their events.
 
     The events have no numbers yet: the caller stores them in the same transaction. A question that
-    is stored already is left as it is, without an event. Raise `LimitExceeded` if the run has too
+    is stored already is left as it is, without an event, unless it was open and is settled now.
+    Raise `LimitExceeded` if the run has too
     many open questions then.
     """
     told: list[RunEvent] = []
@@ -316,6 +317,10 @@ def ask(
         if tx.run(sql.add_question, **_columns(each)):
             told.append(event_of(each, "question.asked", each.asked_at))
             if each.status != "open":
+                told.append(event_of(each, f"question.{each.status}", each.answered_at))
+        elif each.status != "open":
+            at = to_microseconds(each.answered_at or each.asked_at)
+            if tx.run(sql.settle_question, **_settlement(each, at)):
                 told.append(event_of(each, f"question.{each.status}", each.answered_at))
     if told and (found := len(open_ids(tx, sql, run_id))) > OPEN_MOST:
         raise LimitExceeded(

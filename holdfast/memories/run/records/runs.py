@@ -40,7 +40,7 @@ from holdfast.memories.run.records.record import (
     this_process,
 )
 from holdfast.memories.run.records.run import Run, RunFilter, RunKind, Statuses
-from holdfast.memories.run.records.write import CheckpointRows
+from holdfast.memories.run.records.versions import VersionRows
 from holdfast.memories.run.records.writer import (
     Attached,
     Attachments,
@@ -278,10 +278,10 @@ class Runs:
         write.delete(self.context, id)
 
     @cached_property
-    def checkpoints(self) -> CheckpointRows:
-        """Checkpoints from which runs can be resumed."""
+    def checkpoints(self) -> VersionRows:
+        """The newest versions of runs, from which they can be resumed."""
         self.context.demand("write")
-        return CheckpointRows(self.context)
+        return VersionRows(self.context)
 
     def _looking(self) -> RunsContext:
         """Check the right to read, flush pending reports, and return the context."""

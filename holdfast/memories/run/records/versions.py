@@ -5,13 +5,15 @@ from types import SimpleNamespace
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Raw, Struct
+from msgspec.structs import asdict, replace
 
 from holdfast.engines.base import Reader, Transaction, scalar
 from holdfast.ground.errors import InvalidInput, StaleRun
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import checked_name
+from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.keys import Kind
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.question import Question, ask, open_ids, questions_of
 from holdfast.memories.run.records.record import EVENT_BYTES, MILLISECOND, RunsContext
@@ -65,10 +67,11 @@ class KeptTurn(Struct, frozen=True):
 class VersionSave(Struct, frozen=True, kw_only=True):
     """What one transaction stores of a run; `at` is in ms since 1970.
 
-    Without a `cause` only `turns` are stored, and there is no new version. With a `status` the run
-    leaves this process: its lease is given back. Its events are numbered after the event `seq`.
-    `fence` is the token of the lease, 0 without one. With `after` nothing is stored unless that is
-    the number of the newest version.
+    Without a `cause` there is no new version, and `rows` belong to the newest one. With a `status`
+    the run leaves this process: its lease is given back. Its events are numbered after the event
+    `seq`; unless it is `told`, the owner stores the event of the version itself. `fence` is the
+    token of the lease, 0 without one. With `after` nothing is stored unless that is the number of
+    the newest version.
     """
 
     run_id: str
@@ -83,11 +86,12 @@ class VersionSave(Struct, frozen=True, kw_only=True):
     status: Literal["waiting", "queued"] | None = None
     seq: int = 0
     after: int | None = None
+    told: bool = True
 
     def __post_init__(self) -> None:
         """Raise `InvalidInput` for what only a version can hold, without a cause."""
-        if self.cause is None and (self.rows or self.questions or self.status):
-            raise InvalidInput("cause", "must be given where more than turns are stored")
+        if self.cause is None and (self.questions or self.status):
+            raise InvalidInput("cause", "must be given where questions or a status are stored")
 
     @property
     def changed(self) -> dict[str, None]:
@@ -98,10 +102,14 @@ class VersionSave(Struct, frozen=True, kw_only=True):
 
 
 class SavedVersion(Struct, frozen=True, kw_only=True):
-    """The number of a stored version, None where there is none, and its events as stored."""
+    """The number of a stored version, None where there is none, and its events as stored.
+
+    Nothing was `stored` where another version is the newest one.
+    """
 
     number: int | None = None
     events: tuple[RunEvent, ...] = ()
+    stored: bool = True
 
 
 class _Held(Struct, frozen=True, kw_only=True):
@@ -129,13 +137,15 @@ def saved(context: RunsContext, tx: Transaction, save: VersionSave) -> SavedVers
     sql = statements(context)
     held = _owned(tx, sql, save)
     if save.after is not None and held.versions != save.after:
-        return SavedVersion()
+        return SavedVersion(stored=False)
     size = sum(map(_size, save.rows)) + sum(len(turn.body) for turn in save.turns)
     number = None if save.cause is None else held.versions + 1
+    told: tuple[RunEvent, ...] = ()
     if number is not None:
-        _add_rows(tx, sql, save, number, size)
+        _add_version(tx, sql, save, number, size)
+        told = (_kept(save, number, size),) if save.told else ()
+    _set_rows(tx, sql, save, number or held.versions)
     _set_turns(tx, sql, save)
-    told = () if number is None else (_kept(save, number, size),)
     told += ask(tx, sql, save.run_id, save.questions)
     if save.status is not None:
         told += (_left(tx, sql, save, held),)
@@ -165,11 +175,9 @@ def _size(row: StateRow) -> int:
     return len(row.key.encode()) + len(row.body or b"")
 
 
-def _add_rows(
+def _add_version(
     tx: Transaction, sql: SimpleNamespace, save: VersionSave, number: int, size: int
 ) -> None:
-    """Write the version *number* and its rows; of two of one key the last one counts."""
-    last = {(row.kind, row.key): row for row in save.rows}
     names = list(save.changed)[:CHANGED_MOST]
     tx.run(
         sql.add_version,
@@ -183,8 +191,13 @@ def _add_rows(
         changed=_text(names).decode(),
         bytes=size,
     )
+
+
+def _set_rows(tx: Transaction, sql: SimpleNamespace, save: VersionSave, number: int) -> None:
+    """Write the rows of the version *number*; of two of one key the last one counts."""
+    last = {(row.kind, row.key): row for row in save.rows}
     tx.run_many(
-        sql.add_version_row,
+        sql.set_version_row,
         [
             {
                 "run": save.run_id,
@@ -291,6 +304,37 @@ def turns_of(
     else:
         rows = reader.rows(sql.turns_of_part, run=run_id, part=part)
     return [KeptTurn(part, n, bytes(body), agent) for part, n, agent, body in rows]
+
+
+class _EntryBody(Struct, frozen=True, kw_only=True):
+    """An entry of run memory with its value as JSON."""
+
+    key: str
+    kind: Kind
+    value: Raw
+    source: str | None
+    title: str | None
+    description: str | None
+    created_at: int
+    updated_at: int
+    version: int
+    failed: bool
+
+
+_entry: Final = msgspec.json.Decoder(_EntryBody)
+
+
+def entry_row(entry: RunEntry) -> StateRow:
+    """Return *entry* as a fact of its run."""
+    facts = asdict(entry)
+    body = facts | {"value": Raw(facts.pop("value_json"))}
+    return StateRow("entry", entry.key, _text(body))
+
+
+def entry_in(body: bytes) -> RunEntry:
+    """Return the entry of a fact; raise msgspec's DecodeError for another form."""
+    facts = asdict(_entry.decode(body))
+    return RunEntry(value_json=bytes(facts.pop("value")), **facts)
 
 
 class KeptState(Struct, frozen=True, kw_only=True):

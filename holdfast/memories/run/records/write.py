@@ -1,4 +1,4 @@
-"""Write records of runs: acquisitions, reports, ends, events, checkpoints.
+"""Write records of runs: acquisitions, reports, ends, events.
 
 A repeated report is applied once, because its sender does not know whether the first arrived.
 """
@@ -17,7 +17,6 @@ from holdfast.ground.clock import from_microseconds, to_microseconds
 from holdfast.ground.errors import Conflict, NotFound, RunTaken, StaleRun
 from holdfast.ground.events import Event
 from holdfast.ground.metrics import REGISTRY
-from holdfast.ground.scope import checked_name
 from holdfast.memories.run.records.event import ENDS, RunEvent, notice_of_event
 from holdfast.memories.run.records.parts import add_parts
 from holdfast.memories.run.records.record import (
@@ -324,7 +323,7 @@ def published(context: RunsContext, events: Iterable[RunEvent]) -> None:
 
 
 def delete(context: RunsContext, run_id: str) -> None:
-    """Delete the record and checkpoint of a run that is over; erase their bytes.
+    """Delete a run that is over with all that it has; erase the bytes.
 
     Raise `NotFound`, and `Conflict` for a run that is running.
     """
@@ -342,7 +341,6 @@ def delete(context: RunsContext, run_id: str) -> None:
                 next="Cancel it, or wait for its end.",
             )
         _drop(tx, sql, run_id)
-        tx.run(sql.delete_checkpoint, run=run_id)
 
     context.engine.write(work)
     context.engine.scrub()
@@ -365,7 +363,6 @@ def forget_runs(engine: Engine, tx: Transaction, *, workspace: str, agent: str) 
     found = tx.all(scalar, sql.runs_of_agent, named=agent, **scope)
     for id in found:
         _drop(tx, sql, id, **scope)
-        tx.run(sql.delete_checkpoint, run=id, **scope)
     text = _within_json(agent)
     tx.run(sql.forget_events, named=agent, text=f'"{text}"', **scope)
     tx.run(sql.forget_parts, named=agent, text=agent, **scope)
@@ -505,65 +502,3 @@ def make_room(
 def _drop(tx: Transaction, sql: SimpleNamespace, run_id: str, **scope: str) -> None:
     for statement in (sql.clear_entries, sql.clear_events, sql.delete_run):
         tx.run(statement, run=run_id, **scope)
-
-
-def _refuse_stale(tx: Transaction, sql: SimpleNamespace, run_id: str, fence: int) -> None:
-    """Raise StaleRun unless *fence* is 0, for none, or that of the run's owner."""
-    if fence:
-        run = tx.first(RunRow, sql.lock_run, run=run_id)
-        if run is None or run.fence != fence:
-            raise StaleRun("superseded", token=fence, live_token=run.fence if run else None)
-
-
-class CheckpointRows:
-    """The checkpoints of a workspace's runs: a row for the whole, one a change."""
-
-    def __init__(self, context: RunsContext) -> None:
-        self._caller = context
-
-    def load(self, run_id: str) -> list[bytes]:
-        """Return the checkpoint of *run_id* and its changes; an empty list for none."""
-        checked_name("run_id", run_id)
-        return self._caller.engine.all(scalar, statements(self._caller).get_checkpoint, run=run_id)
-
-    def save(self, run_id: str, content: bytes, *, fence: int = 0) -> int:
-        """Save *content* as the checkpoint of *run_id*; return its number.
-
-        It replaces the former one and its changes. Raise StaleRun for a *fence* that is not the
-        run's own.
-        """
-        checked_name("run_id", run_id)
-        context, sql, now = self._caller, statements(self._caller), self._caller.now()
-
-        def work(tx: Transaction) -> int:
-            _refuse_stale(tx, sql, run_id, fence)
-            number = (tx.first(scalar, sql.last_checkpoint, run=run_id) or 0) + 1
-            tx.run(sql.delete_checkpoint, run=run_id)
-            tx.run(sql.set_checkpoint, run=run_id, number=number, now=now, content=content)
-            return number
-
-        return context.engine.write(work)
-
-    def append(self, run_id: str, content: bytes, *, after: int, fence: int = 0) -> bool:
-        """Save *content* as a change if the last row of *run_id* is number *after*."""
-        checked_name("run_id", run_id)
-        context, sql, now = self._caller, statements(self._caller), self._caller.now()
-
-        def work(tx: Transaction) -> bool:
-            _refuse_stale(tx, sql, run_id, fence)
-            if tx.first(scalar, sql.last_checkpoint, run=run_id) != after:
-                return False
-            row = {"run": run_id, "number": after + 1, "now": now, "content": content}
-            return bool(tx.run(sql.add_checkpoint, **row))
-
-        return context.engine.write(work)
-
-    def delete(self, run_id: str) -> bool:
-        """Delete the checkpoint of the run *run_id*; return whether there was one."""
-        checked_name("run_id", run_id)
-        context = self._caller
-
-        def work(tx: Transaction) -> bool:
-            return bool(tx.run(statements(context).delete_checkpoint, run=run_id))
-
-        return context.engine.write(work)
