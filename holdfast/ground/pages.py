@@ -129,3 +129,12 @@ def _bad_cursor(reason: str) -> InvalidInput:
 def no_cursor() -> InvalidInput:
     """Return the error for the cursor of another list."""
     return InvalidInput("page", "is not a cursor of this list", next="Start again without page.")
+
+
+def place_in(key: Key) -> tuple[int, str]:
+    """Return the instant and the id in *key*; InvalidInput for another list's."""
+    match key:
+        case [int(started_at), str(run_id)] if "\0" not in run_id:
+            return started_at, run_id
+        case _:
+            raise no_cursor()

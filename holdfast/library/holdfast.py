@@ -97,6 +97,7 @@ class Holdfast:
             workspace=self.workspace,
             clock=self._context.clock,
             demand=partial(refuse_narrowed, self._context),
+            actor=self._context.actor,
         )
         return memories.Runs(context, self.run_attachments)
 

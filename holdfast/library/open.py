@@ -89,6 +89,11 @@ def sweep_runs(hf: Holdfast, clock: Clock) -> None:
     memories.sweep_lost(hf.engine, clock)
 
 
+def sweep_questions(hf: Holdfast, clock: Clock) -> None:
+    """Settle questions of runs of all workspaces that are due. Raises Unavailable."""
+    memories.sweep_questions(hf.engine, clock)
+
+
 def _resumed(hf: Holdfast, left: "memories.LeftOver") -> bool:
     memory = hf.acting(workspace=left.workspace).longterm(
         left.user_id,

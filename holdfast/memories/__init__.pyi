@@ -14,6 +14,7 @@ from holdfast.memories.longterm.forget import forget_user as forget_user
 from holdfast.memories.longterm.memory import LongTermData as LongTermData
 from holdfast.memories.longterm.memory import LongTermMemory as LongTermMemory
 from holdfast.memories.run.memory import RunMemory as RunMemory
+from holdfast.memories.run.records.answer import sweep_questions as sweep_questions
 from holdfast.memories.run.records.lease import sweep_lost as sweep_lost
 from holdfast.memories.run.records.record import RunsContext as RunsContext
 from holdfast.memories.run.records.runs import Runs as Runs

@@ -617,3 +617,56 @@ update run_questions
 set status = :status, answer = :answer, answered_by = :answered_by, note = :note,
   answered_at = :now
 where workspace = :workspace and id = :question and status = 'open'
+
+-- due_questions --
+select distinct workspace, run_id
+from run_questions
+where :workspace in (workspace, '*') and status = 'open' and expires_at is not null
+  and expires_at <= :now and (:run = '' or run_id = :run)
+limit 1000
+
+-- list_questions (sqlite) --
+-- What is '' is no filter.
+select id, run_id, kind, key, text, schema, options, part, agent, tool, call_id, arguments, who, status,
+  default_value, answer, answered_by, note, asked_at, expires_at, answered_at
+from run_questions
+where workspace = :workspace and (asked_at, id) < (:before, :before_id)
+  and status in (select value from json_each(:statuses)) and (:run = '' or run_id = :run)
+  and (:who = '' or exists (select 1 from json_each(who) named where named.value = :who))
+order by asked_at desc, id desc
+limit :rows
+
+-- list_questions (postgres) --
+-- What is '' is no filter.
+select id, run_id, kind, key, text, schema, options, part, agent, tool, call_id, arguments, who, status,
+  default_value, answer, answered_by, note, asked_at, expires_at, answered_at
+from run_questions
+where workspace = :workspace and (asked_at, id) < (:before, :before_id)
+  and status = any (array(select jsonb_array_elements_text(cast(:statuses as jsonb))))
+  and (:run = '' or run_id = :run)
+  and (:who = '' or cast(who as jsonb) @> to_jsonb(cast(:who as text)))
+order by asked_at desc, id desc
+limit :rows
+
+-- open_questions_of (sqlite) --
+select run_id, id
+from run_questions
+where workspace = :workspace and status = 'open'
+  and run_id in (select value from json_each(:runs))
+order by asked_at, id
+
+-- open_questions_of (postgres) --
+select run_id, id
+from run_questions
+where workspace = :workspace and status = 'open'
+  and run_id = any (array(select jsonb_array_elements_text(cast(:runs as jsonb))))
+order by asked_at, id
+
+-- set_status --
+update runs set status = :status, seq = :seq where workspace = :workspace and id = :run
+
+-- question_counts --
+select status, count(*) as number
+from run_questions
+where :workspace in (workspace, '*')
+group by status

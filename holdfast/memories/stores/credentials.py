@@ -290,6 +290,8 @@ class Credential(Struct, frozen=True, kw_only=True):
     agent: str | None
     user: str | None
     session_id: str | None
+    name: str | None = None
+    """That of a key."""
 
 
 class _KeyRow(Struct, frozen=True, kw_only=True):
@@ -311,6 +313,7 @@ class _KeyRow(Struct, frozen=True, kw_only=True):
             agent=self.bound_agent,
             user=self.bound_user,
             session_id=None,
+            name=self.name,
         )
 
 

@@ -153,15 +153,34 @@ def test_rows_without_a_cause_belong_to_the_newest_version(kept: Holdfast) -> No
     assert save(kept).number == 2
 
 
-@pytest.mark.parametrize(("status", "told"), [("waiting", "run.waiting"), ("queued", "run.queued")])
+def question(id: str = "question_1") -> Question:
+    return Question(
+        id=id,
+        run_id="run_1",
+        kind="question",
+        key="k",
+        text="Which berth?",
+        part="moor",
+        asked_at=datetime(2026, 7, 1, tzinfo=UTC),
+    )
+
+
+@pytest.mark.parametrize(
+    ("questions", "status", "told"),
+    [
+        (("question_1",), "waiting", ["question.asked", "run.waiting"]),
+        ((), "queued", ["run.queued"]),
+    ],
+)
 def test_a_run_that_leaves_its_process_gives_its_lease_back_with_its_version(
-    kept: Holdfast, status: str, told: str
+    kept: Holdfast, questions: tuple[str, ...], status: str, told: list[str]
 ) -> None:
     begun(kept)
 
-    events = save(kept, entry("shared:a"), status=status).events
+    asked = tuple(map(question, questions))
+    events = save(kept, entry("shared:a"), questions=asked, status=status).events
 
-    assert [each.type for each in events] == ["version.kept", told]
+    assert [each.type for each in events] == ["version.kept", *told]
     run = kept.runs.retrieve("run_1")
     assert (run.status, run.ended_at) == (status, None)
     with pytest.raises(StaleRun):
@@ -209,15 +228,7 @@ def test_events_of_a_version_come_after_those_of_its_owner(kept: Holdfast) -> No
 
 def test_questions_are_asked_with_the_version_and_named_by_the_last_event(kept: Holdfast) -> None:
     begun(kept)
-    asked = Question(
-        id="question_1",
-        run_id="run_1",
-        kind="question",
-        key="k",
-        text="Which berth?",
-        part="moor",
-        asked_at=datetime(2026, 7, 1, tzinfo=UTC),
-    )
+    asked = question()
 
     events = save(kept, questions=(asked,), status="waiting").events
 

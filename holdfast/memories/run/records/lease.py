@@ -18,6 +18,7 @@ from holdfast.ground.clock import Clock, from_microseconds, to_microseconds, to_
 from holdfast.ground.errors import Conflict, NotPermitted, StaleRun, Unavailable
 from holdfast.ground.scope import EVERYBODY, Scope
 from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.question import withdraw
 from holdfast.memories.run.records.record import (
     LEASE,
     MILLISECOND,
@@ -29,6 +30,7 @@ from holdfast.memories.run.records.write import (
     PACKAGE,
     add_events,
     missing,
+    numbered,
     published,
     statements,
 )
@@ -90,15 +92,16 @@ def want_cancel(context: RunsContext, run_id: str, reason: str) -> None:
             return
         end = RunEvent(
             type="run.cancelled",
-            seq=run.seq + 1,
+            seq=0,
             at=now // MILLISECOND,
             run_id=run_id,
             data={"reason": "cancelled", "detail": reason, "error": None, "usage": None},
         )
-        add_events(tx, sql, run_id, (end,))
+        events = numbered(run, (*withdraw(tx, sql, run_id, now), end))
+        add_events(tx, sql, run_id, events)
         ended_at = now - now % MILLISECOND
-        tx.run(sql.cancel_run, run=run_id, detail=reason, seq=end.seq, ended_at=ended_at)
-        tx.after_commit(lambda: published(context, (end,)))
+        tx.run(sql.cancel_run, run=run_id, detail=reason, seq=events[-1].seq, ended_at=ended_at)
+        tx.after_commit(lambda: published(context, events))
 
     context.engine.write(work)
 
@@ -173,10 +176,14 @@ def sweep_lost(engine: Engine, clock: Clock) -> None:
     for each in found:
         by_workspace.setdefault(each.workspace, []).append(each.id)
     for workspace, ids in by_workspace.items():
-        context = RunsContext(
-            engine=engine.scoped(Scope(workspace=workspace)),
-            workspace=workspace,
-            clock=clock,
-            demand=lambda _: None,
-        )
-        lose(context, ids)
+        lose(upkeep_context(engine, workspace, clock), ids)
+
+
+def upkeep_context(engine: Engine, workspace: str, clock: Clock) -> RunsContext:
+    """Return the context of upkeep, which may do everything, in *workspace*."""
+    return RunsContext(
+        engine=engine.scoped(Scope(workspace=workspace)),
+        workspace=workspace,
+        clock=clock,
+        demand=lambda _: None,
+    )

@@ -1,7 +1,7 @@
 """Questions of runs to people: who may answer, and how they are settled.
 
 A question is a row of its run. It is asked in the transaction in which the run comes to rest, and
-every change of it takes the lock of the run first, so that of two answers one wins.
+every change of it locks the row of the run first, so that of two answers one wins.
 """
 
 import re
@@ -17,9 +17,24 @@ from msgspec.structs import asdict, force_setattr, replace
 
 from holdfast.engines.base import Reader, Transaction, scalar
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none, to_microseconds
-from holdfast.ground.errors import InvalidInput, LimitExceeded
+from holdfast.ground.errors import (
+    AlreadyAnswered,
+    Conflict,
+    InvalidInput,
+    LimitExceeded,
+    NotPermitted,
+)
+from holdfast.ground.json_schema import (
+    SECONDS,
+    BadSchema,
+    LateCheck,
+    SchemaCheck,
+    check_schema,
+    time_limit,
+)
 from holdfast.ground.json_values import JSON
-from holdfast.ground.scope import checked_name
+from holdfast.ground.metrics import REGISTRY
+from holdfast.ground.scope import LOCAL, Actor, checked_name
 from holdfast.ground.validation import check_bytes, check_one_of, is_list, is_number
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.record import MILLISECOND
@@ -60,11 +75,22 @@ TIMEOUT_MOST: Final = 315_360_000.0
 BY_TIMEOUT: Final = "timeout"
 """Who answered with the default, in `answered_by`."""
 
+ADMIN: Final = "scope:admin"
+
+_LATE: Final = {"expired": "has expired", "withdrawn": "was withdrawn"}
+_APPROVAL: Final = frozenset(("approved", "arguments", "note"))
 _KEY_BYTES: Final = 512
-_ID: Final = re.compile(r"question_[0-9A-Za-z]{1,64}")
+QUESTION_ID: Final = re.compile(r"question_[0-9A-Za-z]{1,64}")
 _WHO: Final = re.compile(r"(?:user|key):(.+)|scope:admin", re.DOTALL)
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 _json: Final = msgspec.json.Decoder[Any]()
+
+
+ANSWERS: Final = REGISTRY.counter(
+    "run_answers_total",
+    "Questions of runs that were settled, and answers that were refused.",
+    outcome=("answered", "approved", "denied", "default", "expired", "withdrawn", "refused"),
+)
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -100,7 +126,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check every field; `InvalidInput` names the one that is wrong."""
-        if not isinstance(cast("object", self.id), str) or not _ID.fullmatch(self.id):
+        if not isinstance(cast("object", self.id), str) or not QUESTION_ID.fullmatch(self.id):
             raise InvalidInput("id", "must begin with question_", given=self.id)
         checked_run_id("run_id", self.run_id)
         check_one_of("kind", self.kind, KINDS)
@@ -175,6 +201,11 @@ class Question(Struct, frozen=True, kw_only=True):
         )
 
 
+def question_to_wire(question: Question) -> dict[str, Any]:
+    """Return *question* as the JSON object of the wire."""
+    return question.export()
+
+
 def _value(field: str, value: object, most: int) -> Any:
     """Return *value*, JSON of at most *most* bytes, read-only."""
     found = kept(value, field)
@@ -236,6 +267,26 @@ def approval_identity(call_id: str, arguments: object) -> str:
 
 def _digest(value: object) -> str:
     return sha256(_encode(value)).hexdigest()
+
+
+class QuestionFilter(Struct, frozen=True, kw_only=True):
+    """Filters of a list of questions; None is no filter, *status* is one or several."""
+
+    status: QuestionStatuses = None
+    run: str | None = None
+    who: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `InvalidInput` for a filter that no question can pass."""
+        force_setattr(self, "status", checked_question_statuses(self.status))
+        if self.run is not None:
+            checked_run_id("run", self.run)
+        if self.who is not None:
+            checked_who(self.who)
+
+    def statuses(self) -> str:
+        """Return the statuses as a JSON array; all without a filter."""
+        return _encode(self.status or STATUSES).decode()
 
 
 class QuestionRow(Struct, frozen=True, kw_only=True):
@@ -362,6 +413,135 @@ def questions_of(reader: Reader, sql: SimpleNamespace, run_id: str) -> list[Ques
     return [each.record() for each in reader.all(QuestionRow, sql.questions_of_run, run=run_id)]
 
 
+class Answerer(Struct, frozen=True, kw_only=True):
+    """Who answers: `by` is stored, `names` are those that a question may have for it."""
+
+    by: str
+    names: frozenset[str]
+
+
+def answerer_of(actor: Actor, by: str | Answerer | None = None) -> Answerer:
+    """Return who answers through a handle of *actor*, which may do what an admin may.
+
+    *by* is the person for whom the caller of the handle answers.
+    """
+    if isinstance(by, Answerer):
+        return by
+    if by is None:
+        kind = "key" if actor.kind == "api" else actor.kind
+        by = "local" if actor == LOCAL else f"{kind}:{actor.id.removeprefix('user_')}"
+    return Answerer(by=check_bytes("by", by, most=_KEY_BYTES), names=frozenset((by, ADMIN)))
+
+
+class Answer(Struct, frozen=True):
+    """A checked answer with its note."""
+
+    value: JSON
+    note: str | None = None
+
+
+def checked_value(given: object) -> JSON:
+    """Return *given* if it is JSON that an answer may be; else InvalidInput."""
+    return _value("value", given, ANSWER_BYTES)
+
+
+def checked_answer(question: Question, value: object, note: str | None = None) -> Answer:
+    """Return *value* as an answer to *question*; raise `InvalidInput` if it is none.
+
+    An approval is True or False, or with other arguments for the call an object that has
+    `approved` and `arguments`; its `note` is that of the answer.
+    """
+    found = checked_value(value)
+    if question.kind == "approval":
+        return _approval(question, found, note)
+    if question.kind == "question":
+        if question.schema is not None:
+            _demand_fit("value", question.schema, found)
+        if question.options:
+            _demand_option(question, found)
+        elif question.schema is None and not isinstance(found, str):
+            raise InvalidInput("value", "must be text", given=found)
+    return Answer(found, note)
+
+
+def _approval(question: Question, value: JSON, note: str | None) -> Answer:
+    if isinstance(value, bool):
+        return Answer(value, note)
+    form = 'must be true, false or {"approved", "arguments"?, "note"?}'
+    if not isinstance(value, dict) or not {"approved"} <= value.keys() <= _APPROVAL:
+        raise InvalidInput("value", form, given=value)
+    approved, said = value["approved"], value.get("note")
+    if not isinstance(approved, bool) or not isinstance(said, str | None):
+        raise InvalidInput("value", form, given=value)
+    arguments = value.get("arguments")
+    if arguments is None:
+        return Answer(approved, said if note is None else note)
+    if not approved or not isinstance(arguments, dict):
+        raise InvalidInput("value.arguments", "must be an object, of a call that is approved")
+    if question.schema is not None:
+        _demand_fit("value.arguments", question.schema, arguments)
+    return Answer({"approved": True, "arguments": arguments}, said if note is None else note)
+
+
+def _demand_fit(field: str, schema: dict[str, JSON], value: JSON) -> None:
+    """Raise `InvalidInput` with the places in which *value* does not fit *schema*."""
+    try:
+        check_schema(schema)
+        with time_limit(SECONDS):
+            problems = SchemaCheck(schema).problems(value)
+    except BadSchema as error:
+        raise InvalidInput("schema", str(error)) from error
+    except LateCheck:
+        problems = [f"its check took more than {SECONDS:g} s: give a smaller value"]
+    if problems:
+        raise InvalidInput(field, "; ".join(problems), next="Answer with a value that fits.")
+
+
+def _demand_option(question: Question, value: JSON) -> None:
+    if _encode(value) not in map(_encode, question.options):
+        options = _encode(question.options).decode()
+        reason = f"must be one of {options[:200]}"
+        raise InvalidInput("value", reason, given=value, next="Choose one of the options.")
+
+
+def answered(question: Question, answer: Answer, answerer: Answerer, at: datetime) -> Question:
+    """Return *question* with *answer*; unchanged if it has that one by this person.
+
+    Raise `NotPermitted` unless the question is for *answerer*, `AlreadyAnswered` for another
+    answer, `Conflict` if it has expired or was withdrawn.
+    """
+    demand_named(question, answerer)
+    if question.status == "answered":
+        same = _encode(question.answer) == _encode(answer.value)
+        if same and question.answered_by == answerer.by:
+            return question
+        raise AlreadyAnswered(question.id, by=question.answered_by, at=question.answered_at)
+    if question.status != "open":
+        raise Conflict(
+            f"The question {question.id} {_LATE[question.status]}.",
+            reason=question.status,
+            next="Read its run: an answer is too late.",
+        )
+    return replace(
+        question,
+        status="answered",
+        answer=answer.value,
+        note=answer.note,
+        answered_by=answerer.by,
+        answered_at=at,
+    )
+
+
+def demand_named(question: Question, answerer: Answerer) -> None:
+    """Raise `NotPermitted` unless *question* is for *answerer*."""
+    if question.who and answerer.names.isdisjoint(question.who):
+        raise NotPermitted(
+            f"The question {question.id} is for others.",
+            needed=" or ".join(question.who[:5]),
+            next="Let one of them answer.",
+        )
+
+
 def withdraw(tx: Transaction, sql: SimpleNamespace, run_id: str, now: int) -> tuple[RunEvent, ...]:
     """Withdraw the open questions of the run, which is over; return their events.
 
@@ -372,12 +552,13 @@ def withdraw(tx: Transaction, sql: SimpleNamespace, run_id: str, now: int) -> tu
     told: list[RunEvent] = []
     for each in questions_of(tx, sql, run_id):
         if each.status == "open":
-            tx.run(sql.settle_question, **_settlement(replace(each, status="withdrawn"), now))
+            tx.run(sql.settle_question, **settlement(replace(each, status="withdrawn"), now))
             told.append(event_of(each, "question.withdrawn", at))
+            tx.after_commit(lambda: ANSWERS.add("withdrawn"))
     return tuple(told)
 
 
-def _settlement(question: Question, now: int) -> dict[str, object]:
+def settlement(question: Question, now: int) -> dict[str, object]:
     """Return the parameters of the statement that settles *question*."""
     return {
         "question": question.id,

@@ -18,7 +18,7 @@ from holdfast.ground import json_values
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import EngineFault, InvalidInput, NotFound
 from holdfast.ground.json_values import JSON, decode
-from holdfast.ground.pages import Key, Page, digest, no_cursor, read_cursor, write_cursor
+from holdfast.ground.pages import Key, Page, digest, place_in, read_cursor, write_cursor
 from holdfast.ground.validation import check_limit, check_one_of, check_whole, is_number
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import (
@@ -39,9 +39,11 @@ from holdfast.memories.run.model_view import (
     list_page,
     read_entry,
 )
+from holdfast.memories.run.records.answer import open_questions, settle_seen
 from holdfast.memories.run.records.event import GAP, TYPES, RunEvent
 from holdfast.memories.run.records.lease import lose_seen
 from holdfast.memories.run.records.parts import PartRow, RunPart
+from holdfast.memories.run.records.question import STATUSES
 from holdfast.memories.run.records.record import MILLISECOND, RunRow, RunsContext, Value
 from holdfast.memories.run.records.run import Run, RunFilter, RunStatus
 from holdfast.memories.run.records.write import PACKAGE, missing, statements
@@ -121,10 +123,11 @@ def list_runs(
 ) -> Page[Run]:
     """Return a page of the runs that pass *among*, the latest start first."""
     rows, now = check_limit(limit, most=MOST_LISTED), context.now()
+    settle_seen(context)
     stamp = digest(context.workspace, *astuple(among))
     before, before_id = (END_OF_TIME, "")
     if page is not None:
-        before, before_id = _place_in(read_cursor(LIST, stamp, page)[0])
+        before, before_id = place_in(read_cursor(LIST, stamp, page)[0])
     sql = statements(context)
     params = {"now": now, "before": before, "before_id": before_id, "rows": rows + 1}
     params |= among.params()
@@ -137,9 +140,10 @@ def list_runs(
         found = context.engine.all(RunRow, sql.list_runs, **params)
     lose_seen(context, found)
     shown = found[:rows]
+    asked = open_questions(context, shown)
     last: Key | None = [shown[-1].started_at, shown[-1].id] if len(found) > rows else None
     return Page(
-        [row.record(now) for row in shown],
+        [row.record(now, questions=tuple(asked.get(row.id, ()))) for row in shown],
         None if last is None else write_cursor(LIST, stamp, last),
         more=lambda page: list_runs(context, among, limit, page),
     )
@@ -148,8 +152,11 @@ def list_runs(
 def retrieve_run(context: RunsContext, run_id: str) -> Run:
     """Return the run *run_id*; raise `NotFound` if there is none."""
     row = run_row(context, run_id)
+    if not row.ended and settle_seen(context, run_id):
+        row = run_row(context, run_id)
     lose_seen(context, [row])
-    return row.record(context.now())
+    asked = open_questions(context, [row])
+    return row.record(context.now(), questions=tuple(asked.get(run_id, ())))
 
 
 def run_row(context: RunsContext, run_id: str) -> RunRow:
@@ -194,14 +201,6 @@ def entry_of(context: RunsContext, run_id: str, key: str) -> tuple[StoredRunEntr
         total=row.total,
     )
     return row.record(), value
-
-
-def _place_in(key: Key) -> tuple[int, str]:
-    match key:
-        case [int(started_at), str(run_id)] if "\0" not in run_id:
-            return started_at, run_id
-        case _:
-            raise no_cursor()
 
 
 def _text(field: str, given: object) -> str:
@@ -428,6 +427,8 @@ def look(context: RunsContext, run_id: str, options: FollowOptions) -> RunProgre
     run, events = context.engine.read(work)
     if run.lapsed_at(now):
         lose_seen(context, [run])
+    if run.status == "waiting":
+        settle_seen(context, run_id)
     # A full read may have more after it.
     last = max(after, run.seq if len(events) < AT_ONCE else events[-1].seq)
     whole = list(_with_gaps(events, after, last, run))
@@ -519,10 +520,18 @@ class _RunsSize(Struct, frozen=True, kw_only=True):
     live: int
 
 
+class _StatusCount(Struct, frozen=True, kw_only=True):
+    status: str
+    number: int
+
+
 def gauges(engine: Engine, now: int) -> dict[str, float]:
-    """Return entries, bytes and live runs in *engine*'s scope.
+    """Return entries, bytes, live runs and questions in *engine*'s scope.
 
     *now* is in microseconds since 1970.
     """
     sql = engine.queries(PACKAGE)
-    return asdict(engine.one(_RunsSize, sql.held, now=now))
+    asked = dict.fromkeys(STATUSES, 0)
+    asked |= {each.status: each.number for each in engine.all(_StatusCount, sql.question_counts)}
+    questions = {f'questions{{status="{status}"}}': each for status, each in asked.items()}
+    return {**asdict(engine.one(_RunsSize, sql.held, now=now)), **questions}

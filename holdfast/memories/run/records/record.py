@@ -21,7 +21,7 @@ from holdfast.ground.clock import (
 )
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import decode
-from holdfast.ground.scope import checked_name
+from holdfast.ground.scope import LOCAL, Actor, checked_name
 from holdfast.ground.validation import check_one_of, check_text
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import (
@@ -59,6 +59,7 @@ class RunsContext(Struct, frozen=True, kw_only=True):
     workspace: str
     clock: Clock
     demand: Callable[[str], None]
+    actor: Actor = LOCAL
 
     def now(self) -> int:
         """Return the present instant in microseconds since 1970."""
@@ -222,8 +223,8 @@ class RunRow(Struct, frozen=True, kw_only=True):
         owned = self.lease_until is not None and self.lease_until >= now
         return self.status != "queued" and not owned
 
-    def record(self, now: int) -> Run:
-        """Return the public record at *now*."""
+    def record(self, now: int, *, questions: tuple[str, ...] = ()) -> Run:
+        """Return the public record at *now*, with the ids of its open *questions*."""
         return Run(
             id=self.id,
             kind=cast("RunKind", self.kind),
@@ -251,6 +252,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
             parts=NO_PARTS if self.parts is None else _counts.decode(self.parts),
             entries=self.entries,
             bytes=self.bytes,
+            questions=questions,
             extras=NO_EXTRAS if self.extras is None else _json.decode(self.extras),
         )
 

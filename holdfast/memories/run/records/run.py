@@ -52,8 +52,8 @@ class Run(Struct, frozen=True, kw_only=True):
 
     `place` is the process that has it, `fence` the number of times that it was acquired, `seen_at`
     its last sign of life. `forked_from` is the run, and its version, of which it is a fork. `parts`
-    counts its parts by state; `entries` and `bytes` are the size of its memory. `extras` has more
-    JSON members that the run stores.
+    counts its parts by state; `entries` and `bytes` are the size of its memory; `questions` are the
+    ids of its open questions. `extras` has more JSON members that the run stores.
     """
 
     id: str
@@ -80,6 +80,7 @@ class Run(Struct, frozen=True, kw_only=True):
     parts: dict[str, int] = NO_PARTS
     entries: int = 0
     bytes: int = 0
+    questions: tuple[str, ...] = ()
     extras: dict[str, JSON] = message.NO_EXTRAS
 
     def __post_init__(self) -> None:
@@ -98,6 +99,9 @@ class Run(Struct, frozen=True, kw_only=True):
         message.whole_or_none("priority", self.priority)
         for name in ("fence", "entries", "bytes"):
             message.whole(name, getattr(self, name))
+        force_setattr(self, "questions", tuple(self.questions))
+        for each in self.questions:
+            message.text("questions", each)
         force_setattr(self, "error", _error(self.error))
         force_setattr(self, "metadata", checked_metadata(self.metadata))
         self._set_instants()
@@ -141,6 +145,7 @@ class Run(Struct, frozen=True, kw_only=True):
         wire = asdict(self)
         extras = wire.pop("extras")
         wire["usage"] = self.usage.export()
+        wire["questions"] = list(self.questions)
         for name in ("started_at", "seen_at", "ended_at"):
             wire[name] = None if wire[name] is None else to_text(wire[name])
         return wire | extras
@@ -148,7 +153,9 @@ class Run(Struct, frozen=True, kw_only=True):
 
 _FIELDS: Final = frozenset(Run.__struct_fields__) - {"extras"}
 
-_STORED: Final = ("seen_at", "forked_from", "place", "fence", "parts", "entries", "bytes")
+_STORED: Final = (
+    *("seen_at", "forked_from", "place", "fence", "parts", "entries", "bytes", "questions"),
+)
 """Fields that the storage fills in, whatever a record says."""
 
 _LATER: Final = ("reason", "detail", "error", "thread_id", "usage", "extras")

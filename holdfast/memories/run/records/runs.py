@@ -11,9 +11,17 @@ from holdfast.ground.text import encoded
 from holdfast.memories.run.entry import OneOrMany, filter_of
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records import write
+from holdfast.memories.run.records.answer import answer, list_questions, question_of, settle_seen
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.lease import over, want_cancel
 from holdfast.memories.run.records.parts import RunPart
+from holdfast.memories.run.records.question import (
+    Answerer,
+    Question,
+    QuestionFilter,
+    QuestionStatuses,
+    answerer_of,
+)
 from holdfast.memories.run.records.read import (
     EntryOrder,
     ListedEntry,
@@ -266,6 +274,51 @@ class Runs:
         """
         self.context.demand("write")
         return steer(self.context, self._attachments, id, text, step)
+
+    def questions(
+        self,
+        status: QuestionStatuses = "open",
+        *,
+        run: str | None = None,
+        who: str | None = None,
+        limit: int | None = 20,
+        page: str | None = None,
+    ) -> Page[Question]:
+        """Return the questions that pass all filters, the last asked first.
+
+        *status* is one or several, None for all; *who* is a name by which they name who may
+        answer, such as `user:anna`.
+        """
+        among = QuestionFilter(status=status, run=run, who=who)
+        return list_questions(self._looking(), among, limit, page)
+
+    def question(self, id: str) -> Question:
+        """Return the question *id* with its answer; raise `NotFound` if there is none."""
+        context = self._looking()
+        settle_seen(context)
+        return question_of(context, id)
+
+    def answer(
+        self,
+        run_id: str,
+        value: object,
+        *,
+        question: str | None = None,
+        note: str | None = None,
+        by: str | Answerer | None = None,
+    ) -> Question:
+        """Answer the *question* of the run, which may be left out where one is open.
+
+        *by* is the person for whom the caller answers, such as `user:anna`, with further names
+        as an `Answerer`; by default it is the actor of the handle. The first answer wins; after
+        the last one the run is queued. Raise `InvalidInput` for a value that does not fit,
+        `NotPermitted` if the question is for others, `AlreadyAnswered` for another answer,
+        `Conflict` if it has expired or was withdrawn.
+        """
+        self.context.demand("write")
+        self._attachments.flush()
+        answerer = answerer_of(self.context.actor, by)
+        return answer(self.context, run_id, value, answerer, question=question, note=note)
 
     def delete(self, id: str) -> None:
         """Delete the record of a run that is over, with its checkpoint.

@@ -147,6 +147,9 @@ def saved(context: RunsContext, tx: Transaction, save: VersionSave) -> SavedVers
     _set_rows(tx, sql, save, number or held.versions)
     _set_turns(tx, sql, save)
     told += ask(tx, sql, save.run_id, save.questions)
+    if save.status == "waiting" and not open_ids(tx, sql, save.run_id):
+        # The last answer came while other parts went on.
+        save = replace(save, status="queued")
     if save.status is not None:
         told += (_left(tx, sql, save, held),)
     events = _numbered(told, max(held.seq, save.seq), held)

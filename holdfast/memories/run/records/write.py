@@ -19,6 +19,7 @@ from holdfast.ground.events import Event
 from holdfast.ground.metrics import REGISTRY
 from holdfast.memories.run.records.event import ENDS, RunEvent, notice_of_event
 from holdfast.memories.run.records.parts import add_parts
+from holdfast.memories.run.records.question import withdraw
 from holdfast.memories.run.records.record import (
     LEASE,
     MILLISECOND,
@@ -315,6 +316,15 @@ def add_events(
         tx.run(sql.trim_event_bytes, run=run_id, written=written - EVENT_BYTES_KEPT)
 
 
+def numbered(run: RunRow, events: Iterable[RunEvent]) -> tuple[RunEvent, ...]:
+    """Return *events* as those of *run* after its last one."""
+    network = run.name if run.kind == "network" else None
+    return tuple(
+        replace(event, seq=seq, run_id=run.id, thread_id=run.thread_id, network=network)
+        for seq, event in enumerate(events, start=run.seq + 1)
+    )
+
+
 def published(context: RunsContext, events: Iterable[RunEvent]) -> None:
     """Publish *events* on the bus of this process, without texts."""
     if context.engine.events.heard:
@@ -440,7 +450,11 @@ class _Taking:
     def events(self, now: int) -> tuple[RunEvent, ...]:
         """Write the events, numbered after those of the run, and return them."""
         seq, numbered = self._run.seq, list[RunEvent]()
-        for event in (*self._report.events, *self._missing_end(now)):
+        told = (*self._report.events, *self._missing_end(now))
+        if self._report.ended is not None:
+            withdrawn = withdraw(self._tx, self._sql, self._run.id, now)
+            told = (*told[:-1], *withdrawn, told[-1])
+        for event in told:
             seq = max(seq + 1, event.seq)
             type = event.type
             if type in ENDS and self._run.ended:
