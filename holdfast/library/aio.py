@@ -71,6 +71,7 @@ from holdfast.memories.run.entry import OneOrMany
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.parts import RunPart
+from holdfast.memories.run.records.question import Answerer, Question, QuestionStatuses
 from holdfast.memories.run.records.read import EntryOrder, ListedEntry, ReadEntry
 from holdfast.memories.run.records.record import RunControl
 from holdfast.memories.run.records.run import Run, RunKind, Statuses
@@ -1318,6 +1319,50 @@ class AsyncRuns:
         `Conflict` as `cancel` does.
         """
         return await self._cross(self._of.steer, id, text, step=step)
+
+    async def questions(
+        self,
+        status: QuestionStatuses = "open",
+        *,
+        run: str | None = None,
+        who: str | None = None,
+        limit: int | None = 20,
+        page: str | None = None,
+    ) -> AsyncPage[Question]:
+        """Return the questions that pass all filters, the last asked first.
+
+        *status* is one or several, None for all; *who* is a name by which they name who may
+        answer, such as `user:anna`.
+        """
+        answer = await self._cross(
+            self._of.questions, status, run=run, who=who, limit=limit, page=page
+        )
+        return AsyncPage(answer, self._cross)
+
+    async def question(self, id: str) -> Question:
+        """Return the question *id* with its answer; raise `NotFound` if there is none."""
+        return await self._cross(self._of.question, id)
+
+    async def answer(
+        self,
+        run_id: str,
+        value: object,
+        *,
+        question: str | None = None,
+        note: str | None = None,
+        by: str | Answerer | None = None,
+    ) -> Question:
+        """Answer the *question* of the run, which may be left out where one is open.
+
+        *by* is the person for whom the caller answers, such as `user:anna`, with further names
+        as an `Answerer`; by default it is the actor of the handle. The first answer wins; after
+        the last one the run is queued. Raise `InvalidInput` for a value that does not fit,
+        `NotPermitted` if the question is for others, `AlreadyAnswered` for another answer,
+        `Conflict` if it has expired or was withdrawn.
+        """
+        return await self._cross(
+            self._of.answer, run_id, value, question=question, note=note, by=by
+        )
 
     async def delete(self, id: str) -> None:
         """Delete the record of a run that is over, with its checkpoint.

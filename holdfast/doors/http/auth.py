@@ -167,6 +167,7 @@ def _visitor(credential: Credential) -> Visitor:
         credential.agent,
         credential.user,
         session_id,
+        key=credential.name,
     )
 
 
@@ -233,6 +234,8 @@ def demand_scope(visitor: Visitor, needed: KeyScope) -> None:
 
 def _bound_to(visitor: Visitor, found: RouteMatch) -> bool:
     """Return whether the path names the agent or user of *visitor*'s bound key."""
+    if found.route.bound == "named":
+        return visitor.user is not None
     owners = {"agent": visitor.agent, "user": visitor.user}
     owner = owners.get(found.route.bound)
     return owner is not None and found.segments[found.route.bound] == owner

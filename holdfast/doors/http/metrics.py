@@ -24,7 +24,8 @@ _PARTS = (
     "holdfast.memories.longterm.memory",
     "holdfast.memories.longterm.background.mine_jobs",
     "holdfast.memories.run.memory",
-    "holdfast.memories.run.records.write",
+    "holdfast.memories.run.records.answer",
+    "holdfast.memories.run.records.versions",
     "holdfast.memories.state.thread_store",
     "holdfast.tools.base",
 )

@@ -17,7 +17,7 @@ from holdfast.engines.async_writes import awaited_writes
 from holdfast.ground.errors import NotFound
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.operations.base import MIB, Method, Needs, Session
+from holdfast.library.operations.base import MIB, Bound, Method, Needs, Session
 from holdfast.memories.stores.records import KeyScope
 
 MOST_KEPT = 1_024
@@ -34,6 +34,8 @@ class Visitor(Struct, frozen=True):
     user: str | None = None
     session_id: str | None = None
     keyed: bool = True
+    key: str | None = None
+    """The name of its API key."""
 
 
 class LibraryHandles(Struct, frozen=True):
@@ -126,7 +128,8 @@ class HttpRoute(Struct, frozen=True):
     access: nothing, its own session (`id`), or stores attached to it (`s`). `behind` checks that
     the objects of the path exist; it is called if the body or the query is invalid, because an
     unknown id is reported first. `bound` says whether a key may access the route that is bound to
-    the agent, or to the user, in the path. A `durable` route's errors carry a code.
+    the agent, or to the user, in the path, or to a user whom the object names. A `durable` route's
+    errors carry a code.
     """
 
     method: Method
@@ -139,7 +142,7 @@ class HttpRoute(Struct, frozen=True):
     session: Session = "never"
     behind: Callable[[Any], Awaitable[object]] | None = None
     limit: int = MIB
-    bound: Literal["never", "agent", "user"] = "never"
+    bound: Bound = "never"
     durable: bool = False
 
     @property

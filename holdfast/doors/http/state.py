@@ -23,7 +23,7 @@ from holdfast.ground.events import Event, Listener
 from holdfast.ground.ids import ALPHABET, COUNT, RANDOM, TIME, Ids, base62
 from holdfast.ground.scope import EVERYBODY, LOCAL
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.open import resume_work, sweep_runs
+from holdfast.library.open import resume_work, sweep_questions, sweep_runs
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.retention import sweep_all
 from holdfast.memories.stores.credentials import Credentials
@@ -360,6 +360,9 @@ DURABLE_SWEEP_EVERY = 60.0
 LOST_EVERY = 15.0
 """Seconds between two looks for runs whose owner gives no sign of life."""
 
+QUESTIONS_EVERY = 1.0
+"""Seconds between two looks for questions of runs whose time is over."""
+
 TAKE_UP_EVERY = 5.0
 """Seconds between two look-ups of mining and embedding that was left unfinished."""
 
@@ -455,6 +458,7 @@ class ServerState:
             self._repeat(self.sweep_durable, DURABLE_SWEEP_EVERY),
             self._repeat(self.resume_work, TAKE_UP_EVERY),
             self._repeat(self.sweep_runs, LOST_EVERY),
+            self._repeat(self.sweep_questions, QUESTIONS_EVERY),
             self._end_runs(),
         )
 
@@ -492,6 +496,13 @@ class ServerState:
             sweep_runs(self.hf, self.clock)
         except Unavailable as error:
             _log.warning("lost runs could not be stored as such: %s", error.reason)
+
+    def sweep_questions(self) -> None:
+        """Settle questions that are due; log Unavailable and retry next time."""
+        try:
+            sweep_questions(self.hf, self.clock)
+        except Unavailable as error:
+            _log.warning("questions that are due could not be settled: %s", error.reason)
 
     def resume_work(self) -> None:
         """Resume jobs that were left unfinished; log Unavailable and retry next time."""

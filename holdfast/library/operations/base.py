@@ -62,8 +62,11 @@ RawText = NewType("RawText", str)
 """Text of a query that may hold U+0000, which the library refuses."""
 
 
-Bound = Literal["never", "agent", "user"]
-"""A key may be bound to the agent, or to the user, in the path; `never` refuses bound keys."""
+Bound = Literal["never", "agent", "user", "named"]
+"""A key may be bound to the agent, or to the user, in the path; `never` refuses bound keys.
+
+`named` admits those bound to a user, to the objects that name this user.
+"""
 
 
 class Param(Struct, frozen=True, kw_only=True):

@@ -20,6 +20,15 @@ from holdfast.memories.run import keys
 from holdfast.memories.run.entry import checked_version
 from holdfast.memories.run.model_view import checked_path
 from holdfast.memories.run.records.parts import RunPart, part_from_wire
+from holdfast.memories.run.records.question import ADMIN as ADMIN
+from holdfast.memories.run.records.question import STATUSES as QUESTION_STATUSES
+from holdfast.memories.run.records.question import Answerer as Answerer
+from holdfast.memories.run.records.question import Question as Question
+from holdfast.memories.run.records.question import (
+    checked_question_statuses,
+    checked_value,
+    question_to_wire,
+)
 from holdfast.memories.run.records.read import MOST_LISTED, read_in, run_from_wire
 from holdfast.memories.run.records.run import (
     KINDS,
@@ -31,6 +40,8 @@ from holdfast.memories.run.records.runs import CANCELLED, Runs
 
 RUNS: Final = "/api/runs"
 RUN: Final = f"{RUNS}/{{run}}"
+QUESTIONS: Final = "/api/questions"
+QUESTION: Final = f"{QUESTIONS}/{{question}}"
 
 
 class CancelRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,12 +57,23 @@ class Steer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     step: str | None = None
 
 
+class AnswerQuestion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An answer to a question of a run."""
+
+    value: Any
+    note: str | None = None
+
+
 def _path(given: Any) -> str | None:
     return None if given is None else checked_path(given)
 
 
 def _statuses(given: Any) -> list[str] | None:
     return list(checked_statuses(given)) or None
+
+
+def _question_statuses(given: Any) -> list[str]:
+    return list(checked_question_statuses(given) or QUESTION_STATUSES)
 
 
 def _kind(given: Any) -> str | None:
@@ -64,6 +86,7 @@ PARTS: Final = WireForm[list[RunPart]](
     lambda parts: {"parts": [each.export() for each in parts]},
     lambda wire: [part_from_wire(each) for each in wire["parts"]],
 )
+QUESTION_FORM: Final = WireForm(question_to_wire, Question.from_dict)
 _DONE: Final = WireForm[Any](lambda fields: fields, lambda _: None)
 _get = partial(Operation, method="GET", scope="read", lane="slow")
 _post = partial(Operation, method="POST", scope="write", special=_ID, lane="slow")
@@ -86,6 +109,45 @@ DELETE: Final = Operation(
     scope="write",
     special=_ID,
     lane="slow",
+)
+LIST_QUESTIONS: Final = _get(
+    "runs.questions",
+    QUESTIONS,
+    "List questions of runs, the last asked first.",
+    QUESTION_FORM,
+    special={
+        "status": Param(type=Iterable[str], encode=_question_statuses),
+        "run": Param(encode=partial(checked_run_id_or_none, "run")),
+        "limit": Param(encode=partial(check_limit, most=MOST_LISTED)),
+    },
+    paged=True,
+    bound="named",
+)
+READ_QUESTION: Final = _get(
+    "runs.question",
+    QUESTION,
+    "Retrieve a question of a run with its answer.",
+    QUESTION_FORM,
+    special={"id": Param(wire="question")},
+    bound="named",
+)
+ANSWER: Final = Operation(
+    "runs.answer",
+    f"{QUESTION}/answer",
+    "Answer a question of a run; the first answer wins.",
+    QUESTION_FORM,
+    method="POST",
+    scope="write",
+    params=AnswerQuestion,
+    special={
+        "run_id": Param(sent=False),
+        "by": Param(sent=False),
+        "value": Param(encode=checked_value),
+    },
+    retry="safe",
+    lane="slow",
+    deep=True,
+    bound="named",
 )
 RECORDS: Final = OperationTable(
     facade=Runs,
@@ -126,6 +188,9 @@ RECORDS: Final = OperationTable(
             field_form("steps", list[str]),
             params=Steer,
         ),
+        LIST_QUESTIONS,
+        READ_QUESTION,
+        ANSWER,
         DELETE,
     ),
 )

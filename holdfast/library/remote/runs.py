@@ -28,7 +28,9 @@ from holdfast.library.remote.streams import PAUSE, PAUSE_MOST, frames
 from holdfast.memories.run.entry import EVERYTHING, filter_of
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.model_view import PAGE_MOST, EntryPageRequest
+from holdfast.memories.run.records.answer import meant, no_question
 from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.question import Answerer, Question
 from holdfast.memories.run.records.read import (
     ENDED,
     EntryOrder,
@@ -274,6 +276,25 @@ def _cancel(self: Runs, id: str, reason: str = CANCELLED) -> None:
         perform(self, "cancel", {"id": id, "reason": reason})
 
 
+def _answer(
+    self: Runs,
+    run_id: str,
+    value: object,
+    *,
+    question: str | None = None,
+    note: str | None = None,
+    by: str | Answerer | None = None,
+) -> Question:
+    if by is not None:
+        raise Unsupported("Answering for another", next="Open the server with that person's key.")
+    if question is None:
+        question = meant(run_id, list(self.questions(None, run=run_id, limit=None).all())).id
+    elif self.question(question).run_id != run_id:
+        raise no_question(question)
+    given = {"value": value, "question": question, "note": note}
+    return perform(self, "answer", given)
+
+
 def _steer(self: Runs, id: str, text: str, *, step: str | None = None) -> list[str]:
     demand_words("text", text)
     control = _attachments(self).controls.of(HERE, id)
@@ -298,6 +319,7 @@ RemoteRuns: Final = remote_memory(
     open_run=_open_run,
     put=_put,
     cancel=_cancel,
+    answer=_answer,
     steer=_steer,
 )
 

@@ -16,6 +16,8 @@ from holdfast.doors.http.routes import routes
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.records import Turn
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.question import Question
+from holdfast.memories.run.records.versions import VersionSave, save_version
 from holdfast.runtime import Agent, Network, RouterContext
 from holdfast.testing.contracts.history import THREAD, made, said
 from holdfast.testing.scripted import ScriptedModel
@@ -96,6 +98,7 @@ CALLS: dict[str, tuple[str, object]] = {
     "POST /api/runs": ("", {"definition": "desk", "input": "Hello."}),
     "POST /api/runs/{run}/cancel": ("", {}),
     "POST /api/runs/{run}/steer": ("", {"text": "Faster."}),
+    "POST /api/questions/{question}/answer": ("", {"value": "7"}),
     "PUT /api/runs/{run}": ("", {"holder": "h1", **REPORT}),
     "POST /api/runs/{run}/events": ("", {"holder": "h1", "number": 1}),
 }
@@ -186,6 +189,12 @@ def recorded_runs(hf: Holdfast, ask: Asker, stack: ExitStack) -> dict[str, str]:
     stack.callback(hf.runs.attach(running, name="r", control=Held("s")), "completed")
     hf.runs.attach(ended, name="r")("completed")
     ask("PUT", "/api/runs/run_5", {"holder": "h1", **REPORT})
+    context, now = hf.runs.context, hf.runs.context.clock.now()
+    question = Question(
+        id="question_1", run_id="run_5", kind="question", key="k", text="Which?", asked_at=now
+    )
+    save = VersionSave(run_id="run_5", fence=1, at=1, cause="question", questions=(question,))
+    save_version(context, save)
     return {
         "name": "desk",
         "thread": THREAD,
@@ -193,6 +202,7 @@ def recorded_runs(hf: Holdfast, ask: Asker, stack: ExitStack) -> dict[str, str]:
         "run entry": "shared:a",
         "ended run": ended.run_id,
         "reported run": "run_5",
+        "question": question.id,
     }
 
 

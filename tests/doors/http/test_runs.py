@@ -73,9 +73,11 @@ def test_a_run_of_another_process_is_shown(ask: Asker) -> None:
         "place": "rock:7",
         "fence": 1,
         "usage": Usage().export(),
+        "forked_from": None,
         "parts": {},
         "entries": 0,
         "bytes": 0,
+        "questions": [],
     }
     said["seen_at"] = seen_at
     assert ask.get("/api/runs").json() == {"data": [said], "next_page": None}

@@ -31,6 +31,7 @@ _PLACES = {
     "key": "The key of an entry.",
     "run_id": "The id of a run.",
     "run": "The id of a run.",
+    "question": "The id of a question of a run.",
     "seq": "The number of a change.",
     "name": "The name of a network.",
 }

@@ -8,11 +8,23 @@ from msgspec.structs import asdict
 
 from holdfast.doors.http.call import Act, Call
 from holdfast.doors.http.params import PAGE, WIDE, Body, one_of, read_json, several, text
-from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.request import HttpRoute, Visitor
 from holdfast.doors.http.response import Response, of_json
-from holdfast.ground.errors import InvalidInput
+from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
+from holdfast.ground.pages import Page
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.operations.runs import CANCEL, DELETE, FORM, RUN
+from holdfast.library.operations.runs import (
+    ADMIN,
+    ANSWER,
+    CANCEL,
+    DELETE,
+    FORM,
+    LIST_QUESTIONS,
+    READ_QUESTION,
+    RUN,
+    Answerer,
+    Question,
+)
 from holdfast.library.operations.threads import LIMIT
 from holdfast.memories.run.entry import filter_of
 from holdfast.memories.run.model_view import ORDERS
@@ -42,7 +54,47 @@ def delete(_: Call, hf: Holdfast, given: dict[str, Any]) -> dict[str, str]:
     return {"id": given["id"], "type": "run_deleted"}
 
 
-ACTS: Final[Mapping[str, Act]] = {CANCEL.name: cancel, DELETE.name: delete}
+def questions(call: Call, hf: Holdfast, given: dict[str, Any]) -> Page[Question]:
+    """List questions; a key bound to a user gets those that name this user."""
+    user = call.visitor.user
+    if user is not None:
+        if given.get("who", f"user:{user}") != f"user:{user}":
+            raise NotPermitted("The key is bound to one user.", needed=str(given["who"]))
+        given["who"] = f"user:{user}"
+    return hf.runs.questions(**given)
+
+
+def question(call: Call, hf: Holdfast, given: dict[str, Any]) -> Question:
+    """Return a question; a key bound to a user finds those that name this user."""
+    found, user = hf.runs.question(**given), call.visitor.user
+    if user is not None and f"user:{user}" not in found.who:
+        raise NotFound("question", found.id, next="List the questions that there are.")
+    return found
+
+
+def answer(call: Call, hf: Holdfast, given: dict[str, Any]) -> Question:
+    """Answer a question as the holder of the key."""
+    found = question(call, hf, {"id": given["question"]})
+    return hf.runs.answer(found.run_id, **given, by=_answerer(call.visitor))
+
+
+def _answerer(visitor: Visitor) -> Answerer:
+    """Return who answers: the key, or the user to whom it is bound."""
+    if visitor.user is not None:
+        by = f"user:{visitor.user}"
+        return Answerer(by=by, names=frozenset((by,)))
+    by = f"key:{visitor.key or visitor.actor.id}" if visitor.keyed else "local"
+    names = [by, f"key:{visitor.actor.id}", *([ADMIN] if visitor.scope == "admin" else ())]
+    return Answerer(by=by, names=frozenset(names))
+
+
+ACTS: Final[Mapping[str, Act]] = {
+    CANCEL.name: cancel,
+    DELETE.name: delete,
+    LIST_QUESTIONS.name: questions,
+    READ_QUESTION.name: question,
+    ANSWER.name: answer,
+}
 
 
 async def entries(call: Call) -> Response:

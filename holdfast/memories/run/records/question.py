@@ -358,8 +358,7 @@ def ask(
 
     The events have no numbers yet: the caller stores them in the same transaction. A question that
     is stored already is left as it is, without an event, unless it was open and is settled now.
-    Raise `LimitExceeded` if the run has too
-    many open questions then.
+    Raise `LimitExceeded` if the run has too many open questions then.
     """
     told: list[RunEvent] = []
     for each in questions:
@@ -371,7 +370,7 @@ def ask(
                 told.append(event_of(each, f"question.{each.status}", each.answered_at))
         elif each.status != "open":
             at = to_microseconds(each.answered_at or each.asked_at)
-            if tx.run(sql.settle_question, **_settlement(each, at)):
+            if tx.run(sql.settle_question, **settlement(each, at)):
                 told.append(event_of(each, f"question.{each.status}", each.answered_at))
     if told and (found := len(open_ids(tx, sql, run_id))) > OPEN_MOST:
         raise LimitExceeded(
