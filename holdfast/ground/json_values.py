@@ -5,6 +5,7 @@ value that is not JSON is refused with its path; it is never converted by guessi
 """
 
 from collections.abc import Callable, Iterable
+from hashlib import sha256
 from itertools import accumulate
 from json import dumps
 from math import isfinite
@@ -272,3 +273,9 @@ def repr_with_value(entry: msgspec.Struct, field: str, data: bytes) -> str:
 
 def _quoted(name: str) -> str:
     return dumps(shortened(name), ensure_ascii=False)
+
+
+def hashed(value: Any) -> str:
+    """Return the SHA-256 of *value* as canonical JSON: members sorted, no white space."""
+    encoded = msgspec.json.encode(value, order="deterministic")
+    return sha256(encoded).hexdigest()

@@ -1,7 +1,6 @@
 """Checkpoints of runs: their form, and places for them in memory and in files.
 
-A checkpoint is saved whole first. After that changes can be appended, so that the time of a save
-does not grow with the run.
+Changes are appended to one that was saved whole: saving takes no longer as a run grows.
 """
 
 import os
@@ -47,12 +46,10 @@ OnMismatch: TypeAlias = Literal["refuse", "restart"]
 class Checkpoint(Struct, frozen=True, kw_only=True):
     """The progress of a run at *saved_at*, in ms since 1970.
 
-    `parts` are hashes of what the run was begun with, by name, and `plan_hash` is the hash of them
-    all. `completed_steps` has the finished items of a fan-out too, as `<step>.<item>`, and nodes of
-    a workflow. `rows` are the other facts of the run, `turns` the messages of its parts,
-    `questions` those of it to people. `cause`, `part` and `agent` are those of the version that it
-    is stored as; they are not loaded. `fence` is the token of the lease that it is saved under, 0
-    without one.
+    `parts` are hashes of what the run was begun with, by name, `plan_hash` that of them all.
+    `completed_steps` has finished items too, as `<step>.<item>`, and nodes of a workflow. `rows`
+    are other facts, `turns` messages of parts. `cause`, `part` and `agent` are not loaded. `fence`
+    is the token of the lease that it is saved under, 0 without one.
     """
 
     run_id: str
@@ -171,7 +168,7 @@ READ: Final = (1, VERSION)
 
 
 class Unreadable(ValueError):
-    """The bytes are no checkpoint; the text gives the reason."""
+    """The bytes are no checkpoint, for this reason."""
 
 
 class _Header(Struct, frozen=True, kw_only=True):
@@ -205,6 +202,9 @@ class _Row(Struct, frozen=True, kw_only=True):
     kind: StateKind
     key: str
     body: Raw | UnsetType = UNSET
+
+    def row(self) -> StateRow:
+        return StateRow(self.kind, self.key, None if self.body is UNSET else bytes(self.body))
 
 
 class _Turn(Struct, frozen=True, kw_only=True):
@@ -296,16 +296,12 @@ def _values(body: _Body | _Change) -> dict[str, Any]:
         raise Unreadable(f"it has another shape: {error}") from error
     return asdict(body) | {
         "entries": tuple(map(_read, body.entries)),
-        "rows": tuple([_fact(row) for row in body.rows]),
+        "rows": tuple([row.row() for row in body.rows]),
         "turns": tuple(
             [KeptTurn(turn.part, turn.n, bytes(turn.body), turn.agent) for turn in body.turns]
         ),
         "questions": questions,
     }
-
-
-def _fact(row: _Row) -> StateRow:
-    return StateRow(row.kind, row.key, None if row.body is UNSET else bytes(row.body))
 
 
 T = TypeVar("T")

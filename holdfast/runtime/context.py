@@ -23,6 +23,7 @@ from holdfast.memories.run import keys
 from holdfast.memories.run.entry import EVERYTHING, EntryFilter, RunEntry, filter_of
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.record import TakeOver
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyModel
@@ -246,11 +247,15 @@ class Context:
             run_id=self.run_id,
             now=self.now,
             emit=self.emit_soon,
+            number=self._number,
             tell=self.tell_soon,
             lost=self.lose,
             fence=self.ownership.fence_of,
         )
         return VersionWriter(scope)
+
+    def _number(self, facts: EventFacts) -> RunEvent:
+        return self.events.number(facts, to=audience.get())
 
     def _new_memory(self, run_id: str | None) -> RunMemory:
         at = to_microseconds(self.clock.now())

@@ -15,7 +15,7 @@ from collections.abc import (
     Iterable,
     Mapping,
 )
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar, copy_context
 from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -33,7 +33,6 @@ from holdfast.ground.errors import (
 )
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run.keys import split
-from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.records.event import Reason, RunEvent
 from holdfast.memories.run.records.record import this_process
 from holdfast.memories.run.records.writer import RunOpening
@@ -45,7 +44,6 @@ from holdfast.runtime.events import (
     EventFacts,
     ExecutionEvent,
     LogUpdate,
-    MemoryUpdate,
     RunUpdate,
 )
 from holdfast.runtime.plans.leases import LeaseRequest, lease_of
@@ -61,7 +59,15 @@ from holdfast.runtime.run_events import (
     unforeseen,
     updates,
 )
-from holdfast.runtime.run_record import EngineCheckpoints, kind_of, open_record, record_name
+from holdfast.runtime.run_record import (
+    EngineCheckpoints,
+    OpenRecord,
+    RecordedVersions,
+    kind_of,
+    memory_events,
+    open_record,
+    record_name,
+)
 
 State: TypeAlias = Literal["completed", "failed", "cancelled"]
 Stopped: TypeAlias = RunCancelled | StaleRun | None
@@ -250,7 +256,8 @@ async def _performed(executor: Executor) -> Stopped:
         return None if whole else _cancelled(executor)
     stay = _Stay(executor, inside)
     await stay.acquire()
-    with context.tracer.start_as_current_span("holdfast.run") as span, _watched(context):
+    told = memory_events(context.memory, context.events) if context.watched else nullcontext()
+    with context.tracer.start_as_current_span("holdfast.run") as span, told:
         span.set_attribute("holdfast.run_id", context.run_id)
         try:
             if context.watched:
@@ -334,6 +341,7 @@ class _Stay:
             inputs=self._inputs,
             take_over=context.take_over,
             holder=context.ownership.holder,
+            continues=getattr(executor, "checkpoints", None) is not None,
         )
         context.events.record = await open_record(
             hf,
@@ -376,7 +384,7 @@ class _Stay:
         """Keep versions from now on, and go on from the newest one, if there is one."""
         executor, context = self._executor, self._context
         resumed = executor if isinstance(executor, Resumable) else None
-        place = None if resumed is None else resumed.checkpoints
+        place = None if resumed is None else self._place(resumed.checkpoints)
         self._kept = True
         await context.versions.open(place, context.memory)
         if resumed is None or place is None:
@@ -388,7 +396,19 @@ class _Stay:
         if other:
             why = f"Started again: the checkpoint is of another run ({', '.join(other)})."
             await context.tell(LogUpdate(severity="warning", content=why))
-        context.versions.start(parts, again=bool(other))
+        await context.versions.start(parts, again=bool(other))
+
+    def _place(self, given: Checkpoints | None) -> Checkpoints | None:
+        """Return where versions are kept: at the place *given*, else in the record of the run."""
+        record, hf = self._context.events.record, self._context.root.hf
+        if not isinstance(record, OpenRecord) or hf is None:
+            return given
+        if given is None:
+            return RecordedVersions(EngineCheckpoints(hf), record) if record.keeps else None
+        held = self._context.ownership.leased
+        if isinstance(given, EngineCheckpoints) and held is not None and held.lease.shared:
+            return RecordedVersions(given, record)
+        return given
 
     def ended(self, *, whole: bool) -> Stopped:
         """Set how the run ended, and return what stopped it if it is not *whole*."""
@@ -528,51 +548,6 @@ async def _interruptible(executor: Executor) -> bool:
     finally:
         off()
     return True
-
-
-_MEMORY: dict[str, str] = {
-    "run.entry_written": "memory.written",
-    "run.entry_deleted": "memory.deleted",
-    "run.entries_cleared": "memory.cleared",
-    "run.entry_read": "memory.read",
-    "run.entry_refused": "memory.refused",
-    "run.restored": "memory.restored",
-}
-"""The type of a run's event for each type of an event of its memory."""
-
-
-@contextmanager
-def _watched(context: Context) -> Generator[None]:
-    """Emit what happens to the memory of *context*, without values."""
-    to = audience.get()
-    if not context.watched:
-        yield
-        return
-
-    def emit(event: RunMemoryEvent) -> None:
-        data = event.data
-        data.pop("title", None)
-        facts = EventFacts(type=_MEMORY[event.type], data=data)
-        update = None
-        if event.type == "run.entry_written":
-            update = _written(data)
-        context.events.emit_soon(facts, update, to=to)
-
-    off = context.memory.on_event(emit)
-    try:
-        yield
-    finally:
-        off()
-
-
-def _written(data: dict[str, Any]) -> MemoryUpdate:
-    return MemoryUpdate(
-        key=data["key"],
-        kind=data["kind"],
-        source=data["source"],
-        version=data["version"],
-        value_bytes=data["value_bytes"],
-    )
 
 
 _at_work: Final = Claims()

@@ -316,6 +316,19 @@ class RunEvents:
         if to is not None:
             to.deliver_soon()
 
+    def number(self, facts: EventFacts, *, to: Audience | None) -> RunEvent:
+        """Pass on an event that is stored with what it tells, after all before it; return it."""
+        with self._lock:
+            emission = replace(self._numbered_as(facts, None, to), stored=True)
+            self._numbered.append(emission)
+        self._pass_all()
+        with self._turn:
+            # Another thread may be passing on those before it.
+            pass
+        if to is not None:
+            to.deliver_soon()
+        return emission.event
+
     def _pass_on(
         self,
         facts: EventFacts,

@@ -4,7 +4,9 @@ Executors, networks and agents open the record before anything runs, and end it 
 """
 
 import asyncio
-from typing import Final, Literal, TypeAlias, cast
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
@@ -12,6 +14,8 @@ from msgspec.structs import replace
 
 from holdfast import library
 from holdfast.ground.errors import CheckpointUnreadable, StaleRun
+from holdfast.ground.json_values import hashed
+from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import Ending, RunEvent, facts_alone
 from holdfast.memories.run.records.record import NAME_MOST, RunControl
@@ -27,8 +31,9 @@ from holdfast.memories.run.records.versions import (
 )
 from holdfast.memories.run.records.writer import RunOpening, RunWriter
 from holdfast.runtime.checkpoints import Checkpoint, CheckpointChange
+from holdfast.runtime.events import EventFacts, MemoryUpdate
 from holdfast.runtime.plans.leases import CheckpointLease, EngineLeases, LeaseRequest
-from holdfast.runtime.run_events import RunEvents, RunFinish
+from holdfast.runtime.run_events import RunEvents, RunFinish, audience
 
 Recorded: TypeAlias = Literal["content", "facts"]
 """What is stored of a run's events: all of it, or no texts, inputs and contents."""
@@ -61,6 +66,27 @@ class OpenRecord:
     def stale(self) -> StaleRun | None:
         """The error once another owner has the run."""
         return self._writer.stale
+
+    @property
+    def keeps(self) -> bool:
+        """Whether versions of the run can be stored with its record."""
+        return self._writer.keeps
+
+    def keep(self, save: VersionSave, event: RunEvent | None) -> None:
+        """Store *save* after all events before that which tells it, *event*; call it on a thread.
+
+        Raise StaleRun once another owner has the run.
+        """
+        seq = self._writer.seq if event is None else event.seq - 1
+        self._writer.keep(replace(save, seq=seq))
+
+    def rest(self, save: VersionSave) -> tuple[RunEvent, ...]:
+        """Store *save*, with which the run leaves this process; return its events.
+
+        Call it on a thread.
+        """
+        self._untap()
+        return self._writer.rest(replace(save, seq=self._writer.seq))
 
     async def end(self, finish: RunFinish) -> RunEvent:
         """Store the end with its event, give the lease back, and return the event."""
@@ -115,6 +141,46 @@ def _given_back(acquiring: "asyncio.Future[RunWriter]") -> None:
     ends.add_done_callback(lambda end: end.cancelled() or end.exception())
 
 
+_MEMORY: Final[dict[str, str]] = {
+    "run.entry_written": "memory.written",
+    "run.entry_deleted": "memory.deleted",
+    "run.entries_cleared": "memory.cleared",
+    "run.entry_read": "memory.read",
+    "run.entry_refused": "memory.refused",
+    "run.restored": "memory.restored",
+}
+"""The type of a run's event for each type of an event of its memory."""
+
+
+@contextmanager
+def memory_events(memory: RunMemory, events: RunEvents) -> Generator[None]:
+    """Emit what happens to *memory* as events of its run, without values."""
+    to = audience.get()
+
+    def emit(event: RunMemoryEvent) -> None:
+        data = event.data
+        data.pop("title", None)
+        facts = EventFacts(type=_MEMORY[event.type], data=data)
+        update = _written(data) if event.type == "run.entry_written" else None
+        events.emit_soon(facts, update, to=to)
+
+    off = memory.on_event(emit)
+    try:
+        yield
+    finally:
+        off()
+
+
+def _written(data: dict[str, Any]) -> MemoryUpdate:
+    return MemoryUpdate(
+        key=data["key"],
+        kind=data["kind"],
+        source=data["source"],
+        version=data["version"],
+        value_bytes=data["value_bytes"],
+    )
+
+
 def kind_of(name: str) -> RunKind:
     """Return the kind of the run of an executor called *name*."""
     return cast("RunKind", name) if name in KINDS else _KINDS.get(name, "step")
@@ -155,9 +221,15 @@ class EngineCheckpoints:
 
     def load(self, run_id: str) -> Checkpoint | None:
         """Return the newest version of *run_id*, or None."""
-        kept = self._rows.load(run_id)
-        if kept is None:
-            return None
+        kept = self.newest(run_id)
+        return None if kept is None else self.read(run_id, kept)
+
+    def newest(self, run_id: str) -> KeptState | None:
+        """Return the newest version of *run_id* as it is stored, or None."""
+        return self._rows.load(run_id)
+
+    def read(self, run_id: str, kept: KeptState) -> Checkpoint:
+        """Return *kept* as a checkpoint; raise CheckpointUnreadable for another form."""
         try:
             return _checkpoint_of(run_id, kept)
         except msgspec.DecodeError as error:
@@ -169,9 +241,8 @@ class EngineCheckpoints:
 
     def begin(self, checkpoint: Checkpoint) -> "EngineLog":
         """Store *checkpoint* as `save` does; return the log of its changes."""
-        start = {"plan_hash": checkpoint.plan_hash, "parts": checkpoint.parts}
-        rows = (StateRow(*_START, msgspec.json.encode(start)), *_rows_of(checkpoint))
-        saved = self._rows.replace(_save_of(checkpoint, rows))
+        rows = (_begun_row(checkpoint.plan_hash, checkpoint.parts), *_rows_of(checkpoint))
+        saved = self._rows.replace(replace(_save_of(checkpoint, rows), told=False))
         return EngineLog(self._rows, saved.number or 0)
 
     def delete(self, run_id: str) -> None:
@@ -187,15 +258,12 @@ class EngineLog:
 
     def append(self, change: CheckpointChange) -> bool:
         """Store *change*; return False if another version was stored meanwhile."""
-        written = {entry.key for entry in change.entries}
-        gone = (StateRow("entry", key, None) for key in change.removed if key not in written)
-        rows = (*gone, *_rows_of(change))
-        saved = self._rows.append(replace(_save_of(change, rows), after=self._number))
+        saved = self._rows.append(replace(save_of(change), after=self._number, told=False))
         self._number = saved.number or self._number
         return saved.stored
 
 
-_START: Final[tuple[StateKind, str]] = ("start", "parts")
+BEGUN: Final[tuple[StateKind, str]] = ("start", "parts")
 """The fact of what the run was begun with."""
 
 _TASK: Final = "task:"
@@ -208,7 +276,16 @@ class _Begun(Struct, frozen=True):
     """What a run was begun with."""
 
     plan_hash: str = ""
-    parts: dict[str, str] = {}
+    parts: Mapping[str, str] = {}
+
+
+def _begun_row(plan_hash: str, parts: Mapping[str, str]) -> StateRow:
+    return StateRow(*BEGUN, msgspec.json.encode(_Begun(plan_hash, parts)))
+
+
+def begun_row(parts: Mapping[str, str]) -> StateRow:
+    """Return the fact that a run was begun with *parts*."""
+    return _begun_row(hashed(parts), parts)
 
 
 def _save_of(saved: Checkpoint | CheckpointChange, rows: tuple[StateRow, ...]) -> VersionSave:
@@ -222,8 +299,14 @@ def _save_of(saved: Checkpoint | CheckpointChange, rows: tuple[StateRow, ...]) -
         rows=rows,
         turns=saved.turns,
         questions=saved.questions,
-        told=False,
     )
+
+
+def save_of(change: CheckpointChange) -> VersionSave:
+    """Return *change* as it is stored in a database."""
+    written = {entry.key for entry in change.entries}
+    gone = (StateRow("entry", key, None) for key in change.removed if key not in written)
+    return _save_of(change, (*gone, *_rows_of(change)))
 
 
 def _rows_of(saved: Checkpoint | CheckpointChange) -> tuple[StateRow, ...]:
@@ -238,7 +321,7 @@ def _rows_of(saved: Checkpoint | CheckpointChange) -> tuple[StateRow, ...]:
 
 def _checkpoint_of(run_id: str, kept: KeptState) -> Checkpoint:
     state = dict(kept.state)
-    begun = msgspec.json.decode(state.pop(_START, b"{}"), type=_Begun)
+    begun = msgspec.json.decode(state.pop(BEGUN, b"{}"), type=_Begun)
     over = [id for (kind, id), body in state.items() if kind == "part" and body == _COMPLETED]
     facts = [
         StateRow(kind, key, body)
@@ -257,3 +340,37 @@ def _checkpoint_of(run_id: str, kept: KeptState) -> Checkpoint:
         turns=kept.turns,
         questions=kept.questions,
     )
+
+
+class RecordedVersions:
+    """The versions of the run of an open *record*, at *place* in its database.
+
+    They are stored under its lease, and its events with them. `number` is that of the newest one.
+    """
+
+    def __init__(self, place: EngineCheckpoints, record: OpenRecord) -> None:
+        self._place, self._record = place, record
+        self.number = 0
+
+    def load(self, run_id: str) -> Checkpoint | None:
+        """Return the newest version of *run_id*, or None."""
+        kept = self._place.newest(run_id)
+        self.number = 0 if kept is None else kept.number
+        return None if kept is None else self._place.read(run_id, kept)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Store *checkpoint* in place of all versions."""
+        self._place.save(checkpoint)
+
+    def delete(self, run_id: str) -> None:
+        """Delete the versions of *run_id*."""
+        self._place.delete(run_id)
+        self.number = 0
+
+    def keep(self, save: VersionSave, event: RunEvent | None) -> None:
+        """Store *save* after all events before that which tells it, *event*."""
+        self._record.keep(save, event)
+
+    def rest(self, change: CheckpointChange) -> tuple[RunEvent, ...]:
+        """Store *change*, with which the run waits; return the events stored with it."""
+        return self._record.rest(replace(save_of(change), status="waiting"))

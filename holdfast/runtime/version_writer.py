@@ -6,18 +6,21 @@ complete meanwhile is part of the next version. After the first one only changes
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from hashlib import sha256
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.ground.errors import StaleRun
+from holdfast.ground.json_values import hashed
 from holdfast.memories.run import keys
 from holdfast.memories.run.memory import EntryChanges, RunMemory
-from holdfast.memories.run.records.versions import KeptTurn, StateKind, StateRow
+from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.question import Question
+from holdfast.memories.run.records.versions import KeptTurn, StateKind, StateRow, version_event
 from holdfast.runtime.checkpoints import (
     Checkpoint,
     CheckpointChange,
@@ -26,6 +29,7 @@ from holdfast.runtime.checkpoints import (
     LoggedCheckpoints,
 )
 from holdfast.runtime.events import EventFacts, ExecutionEvent, LogUpdate
+from holdfast.runtime.run_record import BEGUN, RecordedVersions, begun_row, save_of
 
 log = logging.getLogger(__name__)
 
@@ -34,12 +38,6 @@ SPARE: Final = 1_048_576
 
 ROUGH: Final = 256
 """Bytes of an entry beside its value, and of a name."""
-
-
-def hashed(value: Any) -> str:
-    """Return the SHA-256 of *value* as canonical JSON: members sorted, no white space."""
-    encoded = msgspec.json.encode(value, order="deterministic")
-    return sha256(encoded).hexdigest()
 
 
 def differing(stored: Mapping[str, str], requested: Mapping[str, str]) -> tuple[str, ...]:
@@ -52,7 +50,7 @@ class RestoredState(Struct, frozen=True, kw_only=True):
     """What the newest version held when a stay began: nothing for a run that begins.
 
     `steps` and `tasks` are what was complete, `keys` those of the entries, `rows` the other facts
-    as JSON, `turns` the messages of each part.
+    as JSON, `turns` the messages of each part, `questions` those of the run to people.
     """
 
     steps: frozenset[str] = frozenset()
@@ -60,6 +58,7 @@ class RestoredState(Struct, frozen=True, kw_only=True):
     keys: frozenset[str] = frozenset()
     rows: Mapping[tuple[StateKind, str], bytes] = {}
     turns: Mapping[str, Sequence[KeptTurn]] = {}
+    questions: tuple[Question, ...] = ()
 
     def get(self, kind: StateKind, key: str) -> Any:
         """Return the fact *key* of *kind*; None if there is none."""
@@ -85,26 +84,29 @@ NOTHING: Final = RestoredState()
 class VersionScope(Struct, frozen=True, kw_only=True):
     """The run that versions are of, and what its writer calls.
 
-    *now* returns ms since 1970. *emit* and *tell* take its events, *lost* the error once another
-    owner has it; *fence* returns the token of its lease of a place, 0 without one.
+    *now* returns ms since 1970. *emit* and *tell* take its events, *number* one that is stored with
+    its version, *lost* the error once another owner has it; *fence* returns the token of its lease
+    of a place, 0 without one.
     """
 
     run_id: str
     now: Callable[[], int]
     emit: Callable[[EventFacts], object]
+    number: Callable[[EventFacts], RunEvent]
     tell: Callable[[ExecutionEvent], object]
     lost: Callable[[StaleRun], object]
     fence: Callable[[object], int]
 
 
 class Pending:
-    """What the next version stores: names of what is complete, facts, messages."""
+    """What the next version stores: names of what is complete, facts, messages, questions."""
 
     def __init__(self) -> None:
         self.tasks: list[str] = []
         self.steps: list[str] = []
         self.rows: dict[tuple[StateKind, str], StateRow] = {}
         self.turns: dict[tuple[str, int], KeptTurn] = {}
+        self.questions: tuple[Question, ...] = ()
         self.causes: list[tuple[str, str | None, str | None]] = []
 
     @property
@@ -146,6 +148,8 @@ class VersionWriter:
         self._requested = self._begun = self._done = 0
         self._saving: asyncio.Task[None] | None = None
         self._number = 0
+        self._unsaved: CheckpointChange | None = None
+        self._questions: dict[str, Question] = {}
 
     @property
     def is_open(self) -> bool:
@@ -167,6 +171,8 @@ class VersionWriter:
             return
         self._place, self._memory = place, memory
         self._found = await asyncio.to_thread(place.load, self._scope.run_id)
+        if isinstance(place, RecordedVersions):
+            self._number = place.number
 
     def differing(self, parts: Mapping[str, str]) -> tuple[str, ...]:
         """Return the names of *parts* with which the loaded run was not begun."""
@@ -174,13 +180,19 @@ class VersionWriter:
             return ()
         return differing(self._found.parts, parts)
 
-    def start(self, parts: Mapping[str, str], *, again: bool = False) -> None:
+    async def start(self, parts: Mapping[str, str], *, again: bool = False) -> None:
         """Restore what was loaded, unless the run is started *again*; keep *parts* with it."""
         if self._stays > 1 or self._place is None:
             return
         if self._found is not None and not again:
             self._restore(self._found)
+        if again and isinstance(self._place, RecordedVersions):
+            await asyncio.to_thread(self._place.delete, self._scope.run_id)
+            self._number = 0
         self._parts, self._found = parts, None
+        if isinstance(self._place, RecordedVersions) and self.restored.get(*BEGUN) is None:
+            # The record takes changes alone: the first one has this.
+            self._add([begun_row(parts)])
         if self._memory is not None:
             self._changes = self._memory.changes()
 
@@ -206,8 +218,10 @@ class VersionWriter:
             keys=frozenset(entry.key for entry in found.entries),
             rows={key: row.body for key, row in self._rows.items() if row.body is not None},
             turns=turns,
+            questions=found.questions,
         )
-        self._number = self.restored.get(*NUMBER) or 0
+        self._questions = {each.id: each for each in found.questions}
+        self._number = self._number or self.restored.get(*NUMBER) or 0
 
     async def complete(
         self,
@@ -263,6 +277,23 @@ class VersionWriter:
         for row in rows:
             self._rows[row.kind, row.key] = self._pending.rows[row.kind, row.key] = row
 
+    async def rest(self, questions: Iterable[Question]) -> tuple[RunEvent, ...]:
+        """Keep a last version with all *questions* of the run, which leaves this process.
+
+        Return the events that are stored with it: none, unless the place is the run's record.
+        """
+        if self._place is None:
+            return ()
+        self._pending.questions = tuple(questions)
+        self._questions |= {each.id: each for each in self._pending.questions}
+        if not isinstance(self._place, RecordedVersions):
+            await self.keep("question")
+            return ()
+        await self._saved(self._requested)
+        self._pending.causes.append(("question", None, None))
+        change = joined(self._unsaved, self._change())
+        return await asyncio.to_thread(self._place.rest, change)
+
     async def finish(self) -> None:
         """Keep the end, as a whole where changes are appended to it."""
         if self._place is not None:
@@ -311,12 +342,18 @@ class VersionWriter:
             self._saving = None
 
     async def _tried(self) -> None:
-        # Without a log, the next save is whole.
-        appended, self._log = self._log, None
-        change = self._change()
+        change, place = self._change(), self._place
+        if isinstance(place, RecordedVersions):
+            change, self._unsaved = joined(self._unsaved, change), None
+            if not await self._tries(self._recorded(place, change)):
+                self._unsaved = change
+            return
+        await self._tries(self._put(change))
+
+    async def _tries(self, saves: Awaitable[None]) -> bool:
+        """Save, and return whether that was possible."""
         try:
-            if appended is None or not await asyncio.to_thread(appended.append, change):
-                appended = await asyncio.to_thread(self._stored, self._whole(change))
+            await saves
         except StaleRun as error:
             self._scope.lost(error)
             self.failed = f"{type(error).__name__}: {error}"
@@ -327,9 +364,26 @@ class VersionWriter:
             message = f"The checkpoint was not saved: {self.failed}"
             self._scope.tell(LogUpdate(severity="error", content=message))
         else:
-            self._tell(change)
-            if self._changed_bytes <= self._whole_bytes + SPARE:
-                self._log = appended
+            return True
+        return False
+
+    async def _recorded(self, place: RecordedVersions, change: CheckpointChange) -> None:
+        """Store *change* in the record of the run, with its event in its order."""
+        save, event = save_of(change), None
+        if save.cause is not None:
+            event = version_event(save, self._number)
+            facts = EventFacts(type=event.type, part=event.part, agent=event.agent, data=event.data)
+            event = self._scope.number(facts)
+        await asyncio.to_thread(place.keep, save, event)
+
+    async def _put(self, change: CheckpointChange) -> None:
+        # Without a log, the next save is whole.
+        appended, self._log = self._log, None
+        if appended is None or not await asyncio.to_thread(appended.append, change):
+            appended = await asyncio.to_thread(self._stored, self._whole(change))
+        self._tell(change)
+        if self._changed_bytes <= self._whole_bytes + SPARE:
+            self._log = appended
 
     def _tell(self, change: CheckpointChange) -> None:
         if change.cause is not None:
@@ -352,6 +406,7 @@ class VersionWriter:
         cause, part, agent = pending.cause
         if cause is not None:
             self._number += 1
+        if cause is not None and not isinstance(self._place, RecordedVersions):
             number = StateRow(*NUMBER, b"%d" % self._number)
             self._rows[NUMBER] = pending.rows[NUMBER] = number
         entries, removed = self._changes.take() if self._changes is not None else ([], [])
@@ -365,6 +420,7 @@ class VersionWriter:
             fence=self._scope.fence(self._place),
             rows=tuple(pending.rows.values()),
             turns=tuple(pending.turns.values()),
+            questions=pending.questions,
             cause=cause,
             part=part,
             agent=agent,
@@ -387,12 +443,33 @@ class VersionWriter:
             fence=self._scope.fence(self._place),
             rows=tuple([row for row in self._rows.values() if row.body is not None]),
             turns=tuple(self._turns.values()),
+            questions=tuple(self._questions.values()),
             cause=change.cause or "step",
             part=change.part,
             agent=change.agent,
         )
         self._whole_bytes, self._changed_bytes = _size(whole), 0
         return whole
+
+
+def joined(first: CheckpointChange | None, then: CheckpointChange) -> CheckpointChange:
+    """Return *first*, which was not saved, and *then* as one change."""
+    if first is None:
+        return then
+    entries = {entry.key: entry for entry in first.entries if entry.key not in then.removed}
+    rows = {(row.kind, row.key): row for row in (*first.rows, *then.rows)}
+    turns = {(turn.part, turn.n): turn for turn in (*first.turns, *then.turns)}
+    return replace(
+        then,
+        completed_tasks=(*first.completed_tasks, *then.completed_tasks),
+        completed_steps=(*first.completed_steps, *then.completed_steps),
+        removed=(*first.removed, *then.removed),
+        entries=tuple((entries | {entry.key: entry for entry in then.entries}).values()),
+        rows=tuple(rows.values()),
+        turns=tuple(turns.values()),
+        questions=(*first.questions, *then.questions),
+        cause=then.cause or first.cause,
+    )
 
 
 def _size(saved: Checkpoint | CheckpointChange) -> int:

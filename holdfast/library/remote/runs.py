@@ -53,6 +53,7 @@ from holdfast.memories.run.records.record import (
 )
 from holdfast.memories.run.records.run import Run
 from holdfast.memories.run.records.runs import CANCELLED, Runs, demand_words
+from holdfast.memories.run.records.versions import SavedVersion, VersionSave
 from holdfast.memories.run.records.writer import (
     Attached,
     Attachments,
@@ -86,6 +87,7 @@ class OnServer:
 
     pause = APART
     scope = HERE
+    keeps = False
 
     def __init__(self, client: WireClient) -> None:
         self._client = client
@@ -103,6 +105,11 @@ class OnServer:
             body[name] = [asdict(each) for each in body[name]]
         answer = self._client.write("POST", route(RUNS, run_id, "events"), body, again=True)
         return decoded(partial(msgspec.convert, type=ReportReceipt), answer)
+
+    def keep(self, save: VersionSave) -> SavedVersion:
+        """Raise Unsupported: versions are stored with the database."""
+        del save
+        raise Unsupported("versions of runs over HTTP", next="Use a database's handle.")
 
     def renew(self, held: Sequence[HeldRun], *, extend: bool = True) -> Mapping[str, str | None]:
         """Extend the lease of each of *held*, by its last report without its content."""

@@ -599,6 +599,9 @@ select id, run_id, kind, key, text, schema, options, part, agent, tool, call_id,
 from run_questions
 where workspace = :workspace and id = :question
 
+-- clear_questions --
+delete from run_questions where workspace = :workspace and run_id = :run
+
 -- questions_of_run --
 select id, run_id, kind, key, text, schema, options, part, agent, tool, call_id, arguments, who, status,
   default_value, answer, answered_by, note, asked_at, expires_at, answered_at

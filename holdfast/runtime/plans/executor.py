@@ -14,7 +14,7 @@ from holdfast.ground.errors import (
     TaskFailed,
 )
 from holdfast.ground.errors import PlanFailed as Failed
-from holdfast.ground.json_values import JSON
+from holdfast.ground.json_values import JSON, hashed
 from holdfast.ground.validation import listed
 from holdfast.memories.run import keys
 from holdfast.memories.run.records.event import RunEvent
@@ -32,7 +32,6 @@ from holdfast.runtime.plans.work import TaskWork
 from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.tools import offered
-from holdfast.runtime.version_writer import hashed
 
 
 class TaskExecutor:

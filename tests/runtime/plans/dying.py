@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from runtime.plans.workers import Workers, plan, step, task
 
 import holdfast
+from holdfast.library.holdfast import Holdfast
 from holdfast.runtime import EngineCheckpoints, FileCheckpoints, ParallelTaskExecutor, TaskPlan
 from holdfast.runtime.checkpoints import Checkpoints
 
@@ -23,21 +24,24 @@ def dying_plan() -> TaskPlan:
 
 
 @contextmanager
-def checkpoints(target: str) -> Generator[Checkpoints]:
-    """Give the checkpoints at *target*: `files:DIRECTORY`, or a workspace at a database."""
+def places(target: str) -> Generator[tuple[Holdfast | None, Checkpoints | None]]:
+    """Give the handle and the checkpoints of a run at *target*.
+
+    That is `files:DIRECTORY`, or a workspace at a database, for the run's record after `record:`.
+    """
     if target.startswith("files:"):
-        yield FileCheckpoints(target.removeprefix("files:"))
+        yield None, FileCheckpoints(target.removeprefix("files:"))
         return
-    workspace, _, database = target.partition("@")
+    workspace, _, database = target.removeprefix("record:").partition("@")
     with holdfast.open(database, workspace=workspace) as hf:
-        yield EngineCheckpoints(hf)
+        yield (hf, None) if target.startswith("record:") else (None, EngineCheckpoints(hf))
 
 
 async def run(target: str, workers: Workers) -> object:
     """Run the plan, or go on with it, one step at a time."""
     workers.gives["list"] = ["x", "y"]
-    context = workers.context(run_id="run_1", max_concurrency=1, take_over="always")
-    with checkpoints(target) as kept:
+    with places(target) as (hf, kept):
+        context = workers.context(run_id="run_1", max_concurrency=1, take_over="always", hf=hf)
         return await ParallelTaskExecutor(
             plan=dying_plan(), context=context, inputs={"topic": "kelp"}, checkpoint=kept
         ).run()

@@ -583,7 +583,7 @@ FORKED.set_forkserver_preload(
 STEPS = ["list", "e0", "e1", "sum", "b1"]
 
 
-@pytest.fixture(params=["files", "sqlite", "postgres"])
+@pytest.fixture(params=["files", "sqlite", "record in sqlite", "record in postgres"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Give where the run is kept."""
     match request.param:
@@ -591,8 +591,10 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
             return f"files:{tmp_path}"
         case "sqlite":
             return f"{new_workspace()}@{tmp_path / 'h.db'}"
+        case "record in sqlite":
+            return f"record:{new_workspace()}@{tmp_path / 'h.db'}"
         case _:
-            return f"{new_workspace()}@{request.getfixturevalue('postgres_url')}"
+            return f"record:{new_workspace()}@{request.getfixturevalue('postgres_url')}"
 
 
 def kill_at(target: str, where: str) -> None:

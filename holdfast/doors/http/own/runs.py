@@ -137,6 +137,7 @@ class PutRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     place: str
     started_at: int
     take_over: TakeOver = "always"
+    continues: bool = False
 
 
 async def put(call: Call) -> Response:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from threading import Lock
+from threading import Lock, RLock
 from typing import Final, Protocol
 
 import msgspec
@@ -43,6 +43,7 @@ from holdfast.memories.run.records.record import (
     kept_value,
     storable,
 )
+from holdfast.memories.run.records.versions import SavedVersion, VersionSave
 
 WAITING_MOST: Final = 10_000
 """Events that wait to be reported; beyond, the oldest are dropped, and a reader gets a gap."""
@@ -64,9 +65,11 @@ class RunRecorder(Protocol):
     """Storage for records of runs.
 
     `pause` is the least time between reports, in seconds. Recorders of one `scope` renew together.
+    One that `keeps` stores versions.
     """
 
     pause: float
+    keeps: bool
     scope: str
 
     def begin(self, opening: RunAcquisition) -> LeaseGrant:
@@ -75,6 +78,10 @@ class RunRecorder(Protocol):
 
     def take(self, run_id: str, report: RunReport) -> ReportReceipt:
         """Apply a report to a run's record; a repeat does nothing."""
+        ...
+
+    def keep(self, save: VersionSave) -> SavedVersion:
+        """Store a version of a run; raise StaleRun for a former owner."""
         ...
 
     def renew(self, held: Sequence[HeldRun], *, extend: bool = True) -> Mapping[str, str | None]:
@@ -101,8 +108,8 @@ class Mirror:
     """Collects changes of *memory* and events, and reports them to *recorder*.
 
     With a *grant* the run is acquired already, and its events have their numbers; else they are
-    counted from the first on. `hear`, `emit` and `end` may be called from any thread; `step` from
-    one at a time. *ring* is called when there is something to report.
+    counted from the first on. Its methods may be called from any thread. *ring* is called when
+    there is something to report.
     """
 
     def __init__(
@@ -117,7 +124,7 @@ class Mirror:
     ) -> None:
         self._memory, self._opening, self.recorder, self._ring = memory, opening, recorder, ring
         self._signals, self.run_id = signals, opening.run_id
-        self._lock = Lock()
+        self._lock, self._stepping = Lock(), RLock()
         self._changed: dict[str, None] = {}
         self._whole, self._grant, self._base = True, grant, 0
         self._events: deque[RunEvent] = deque()
@@ -165,6 +172,28 @@ class Mirror:
                 self._last = None if event is None else storable(event)
         self._ring()
 
+    def keep(self, save: VersionSave, *, rests: bool = False) -> SavedVersion:
+        """Store *save*, after all events up to its `seq`; with *rests*, nothing follows it.
+
+        Raise what the recorder raises, StaleRun for a former owner.
+        """
+        with self._stepping:
+            try:
+                if self._grant is None or self.stale is not None:
+                    raise self.stale or StaleRun("superseded", token=save.fence, live_token=None)
+                while self.waits if rests else self._has_events(save.seq):
+                    self._step(None if rests else save.seq)
+                found = self.recorder.keep(replace(save, fence=self._grant.fence))
+            except StaleRun as error:
+                self.supersede(error)
+                raise
+            self.over = self.over or rests
+            return found
+
+    def _has_events(self, until: int) -> bool:
+        """Return whether events up to the number *until* are not reported yet."""
+        return bool(self._sending or (self._events and self._events[0].seq <= until))
+
     @property
     def held(self) -> HeldRun | None:
         """The run, while its owner has a lease on it."""
@@ -209,7 +238,9 @@ class Mirror:
         If the recorder refuses the report, reporting ends; after another error it is retried later.
         """
         try:
-            self._step()
+            with self._stepping:
+                if not self.over:
+                    self._step()
         except StaleRun as error:
             self.supersede(error)
         except _REFUSALS as error:
@@ -226,13 +257,14 @@ class Mirror:
         else:
             self.pause, self.failures = self.recorder.pause, 0
 
-    def _step(self) -> None:
+    def _step(self, until: int | None = None) -> None:
+        """Send one report, with the events up to the number *until* alone."""
         run_id = self._opening.run_id
         if self._grant is None:
             self._grant = self.recorder.begin(self._opening)
             self._base = self._grant.seq
             return
-        report = self._sending = self._sending or self._collected(self._grant.fence)
+        report = self._sending = self._sending or self._collected(self._grant.fence, until)
         self.heed(self.recorder.take(run_id, report).cancel)
         self._sending, self._number = None, report.number
         self._shown = {
@@ -240,13 +272,13 @@ class Mirror:
         } | self._telling
         self.over = report.ended is not None
 
-    def _collected(self, fence: int) -> RunReport:
-        """Return the next report, with as much as fits."""
+    def _collected(self, fence: int, until: int | None) -> RunReport:
+        """Return the next report, with as much as fits, and events up to *until*."""
         room = _Room(REPORT_BYTES)
         with self._lock:
             changed, self._changed = self._changed, {}
             whole, self._whole = self._whole, False
-            events = self._taken_events(room)
+            events = self._taken_events(room, until)
         held = self._all() if whole else self._final
         keys = self._differing(held, changed) if whole and held is not None else list(changed)
         get = self._memory.get if held is None else held.get
@@ -298,9 +330,11 @@ class Mirror:
             self._telling[entry.key] = entry
         return tuple(taken)
 
-    def _taken_events(self, room: "_Room") -> tuple[RunEvent, ...]:
+    def _taken_events(self, room: "_Room", until: int | None) -> tuple[RunEvent, ...]:
         taken: list[RunEvent] = []
         while self._events and len(taken) < EVENTS_MOST:
+            if until is not None and self._events[0].seq > until:
+                break
             if not room.takes(self._events[0], first=not taken):
                 break
             event = self._events.popleft()

@@ -281,7 +281,7 @@ _encode: Final = msgspec.json.Encoder().encode
 class RunAcquisition(Struct, frozen=True, kw_only=True):
     """The start of a run: what it is, who has it, where, and since when (ms).
 
-    `inputs` are the keys of its inputs.
+    `inputs` are the keys of its inputs. Of one that is over nothing is left, unless it `continues`.
     """
 
     run_id: str
@@ -297,6 +297,7 @@ class RunAcquisition(Struct, frozen=True, kw_only=True):
     place: str
     started_at: int
     take_over: TakeOver = "always"
+    continues: bool = False
 
 
 class LeaseGrant(Struct, frozen=True, kw_only=True):

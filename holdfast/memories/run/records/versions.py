@@ -138,12 +138,12 @@ def saved(context: RunsContext, tx: Transaction, save: VersionSave) -> SavedVers
     held = _owned(tx, sql, save)
     if save.after is not None and held.versions != save.after:
         return SavedVersion(stored=False)
-    size = sum(map(_size, save.rows)) + sum(len(turn.body) for turn in save.turns)
+    size = _bytes_of(save)
     number = None if save.cause is None else held.versions + 1
     told: tuple[RunEvent, ...] = ()
     if number is not None:
         _add_version(tx, sql, save, number, size)
-        told = (_kept(save, number, size),) if save.told else ()
+        told = (version_event(save, number),) if save.told else ()
     _set_rows(tx, sql, save, number or held.versions)
     _set_turns(tx, sql, save)
     told += ask(tx, sql, save.run_id, save.questions)
@@ -172,6 +172,10 @@ def _owned(tx: Transaction, sql: SimpleNamespace, save: VersionSave) -> _Held:
     if save.fence and held.lease_until is None and held.status != "lost":
         raise StaleRun("ended", token=save.fence, live_token=None)
     return held
+
+
+def _bytes_of(save: VersionSave) -> int:
+    return sum(map(_size, save.rows)) + sum(len(turn.body) for turn in save.turns)
 
 
 def _size(row: StateRow) -> int:
@@ -230,8 +234,8 @@ def _set_turns(tx: Transaction, sql: SimpleNamespace, save: VersionSave) -> None
     tx.run_many(sql.set_turn, rows)
 
 
-def _kept(save: VersionSave, number: int, size: int) -> RunEvent:
-    """Return the event of the version *number*."""
+def version_event(save: VersionSave, number: int) -> RunEvent:
+    """Return the event that tells that *save* is stored as the version *number*."""
     return RunEvent(
         type="version.kept",
         seq=0,
@@ -243,7 +247,7 @@ def _kept(save: VersionSave, number: int, size: int) -> RunEvent:
             "version": number,
             "cause": save.cause,
             "changed": _fitting(save.changed),
-            "bytes": size,
+            "bytes": _bytes_of(save),
         },
     )
 

@@ -79,7 +79,7 @@ def begin(context: RunsContext, opening: RunAcquisition, *, cap: int = ENDED_MOS
             refuse_taken(there, opening, now)
             tx.run(sql.clear_entries, run=opening.run_id)
             if there.ended:
-                tx.run(sql.clear_parts, run=opening.run_id)
+                _start_again(tx, sql, opening)
         fence, seq = (there.fence + 1, there.seq) if there else (1, 0)
         opened = _opened(opening, there, seq=seq, now=now)
         tx.run(
@@ -98,6 +98,20 @@ def begin(context: RunsContext, opening: RunAcquisition, *, cap: int = ENDED_MOS
     return context.engine.write(work)
 
 
+def _start_again(tx: Transaction, sql: SimpleNamespace, opening: RunAcquisition) -> None:
+    """Delete what the run that is over has left, its versions unless it continues."""
+    tx.run(sql.clear_parts, run=opening.run_id)
+    if not opening.continues:
+        for statement in (
+            sql.drop_version_rows,
+            sql.drop_versions,
+            sql.drop_turns,
+            sql.clear_questions,
+            sql.forget_versions,
+        ):
+            tx.run(statement, run=opening.run_id)
+
+
 def refuse_taken(run: RunRow, opening: RunAcquisition, now: int) -> None:
     """Raise `RunTaken` if another owner has *run* and *opening* does not take it over."""
     if opening.take_over == "always" or not run.live_at(now):
@@ -114,7 +128,7 @@ def refuse_taken(run: RunRow, opening: RunAcquisition, now: int) -> None:
 def _row(opening: RunAcquisition) -> dict[str, object]:
     """Return the parameters of the row of *opening*."""
     facts: dict[str, object] = asdict(opening)
-    for name in ("inputs", "take_over"):
+    for name in ("inputs", "take_over", "continues"):
         del facts[name]
     return facts | {
         "run": facts.pop("run_id"),

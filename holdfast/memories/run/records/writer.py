@@ -51,6 +51,7 @@ from holdfast.memories.run.records.run import (
     checked_ending,
     checked_metadata,
 )
+from holdfast.memories.run.records.versions import SavedVersion, VersionSave, save_version
 from holdfast.memories.run.records.write import begin, take
 
 
@@ -86,6 +87,7 @@ class InEngine:
     """Recorder in *context*'s own database."""
 
     pause = PAUSE
+    keeps = True
 
     def __init__(self, context: RunsContext) -> None:
         self._caller, self.scope = context, context.workspace
@@ -98,6 +100,10 @@ class InEngine:
         """Apply a report to a run's record; a repeat does nothing."""
         return take(self._caller, run_id, report)
 
+    def keep(self, save: VersionSave) -> SavedVersion:
+        """Store a version of a run; raise StaleRun for a former owner."""
+        return save_version(self._caller, save)
+
     def renew(self, held: Sequence[HeldRun], *, extend: bool = True) -> Mapping[str, str | None]:
         """Extend the leases of *held* in one statement; with *extend* False, only look."""
         return renew(self._caller, held, extend=extend)
@@ -107,7 +113,7 @@ class RunOpening(Struct, frozen=True, kw_only=True):
     """What a run is, and when it is taken from another owner.
 
     `inputs` are the keys of its inputs. Two writers with one `holder` are one owner; without it
-    each is an owner of its own.
+    each is an owner of its own. One that is over begins anew, unless it `continues`.
     """
 
     kind: RunKind
@@ -120,6 +126,7 @@ class RunOpening(Struct, frozen=True, kw_only=True):
     inputs: tuple[str, ...] = ()
     take_over: TakeOver = "expired"
     holder: str = ""
+    continues: bool = False
 
 
 class RunWriter:
@@ -150,6 +157,11 @@ class RunWriter:
         """The error once another owner has the run."""
         return self._mirror.stale
 
+    @property
+    def keeps(self) -> bool:
+        """Whether its recorder stores versions."""
+        return self._mirror.recorder.keeps
+
     def emit(self, event: RunEvent) -> None:
         """Store *event* within 500 ms, from another thread; its number is the run's next.
 
@@ -160,6 +172,21 @@ class RunWriter:
             return
         self._mirror.emit(event)
         self._publish(event)
+
+    def keep(self, save: VersionSave) -> SavedVersion:
+        """Store *save* after the events up to its `seq`; its own are numbered from there on.
+
+        It waits until that is stored, so call it on a thread.
+        """
+        return self._mirror.keep(save)
+
+    def rest(self, save: VersionSave) -> tuple[RunEvent, ...]:
+        """Store *save*, with which the run leaves this process; return its events.
+
+        All events so far are stored before. The lease is given back with it.
+        """
+        self._close()
+        return self._mirror.keep(save, rests=True).events
 
     def end(
         self,
@@ -226,6 +253,7 @@ def start_of(memory: RunMemory, opening: RunOpening, clock: Clock) -> RunAcquisi
             place=this_process(),
             started_at=to_microseconds(clock.now()) // MILLISECOND,
             take_over=opening.take_over,
+            continues=opening.continues,
         )
     )
 
