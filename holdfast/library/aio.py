@@ -18,6 +18,7 @@ from holdfast.ground.clock import Clock
 from holdfast.ground.errors import StaleRun
 from holdfast.ground.events import EventBus, Listener
 from holdfast.ground.ids import Ids
+from holdfast.ground.json_values import JSON
 from holdfast.ground.scope import Actor
 from holdfast.library.async_bridge import AsyncLive, AsyncPage, AsyncWalk, Crossing, perhaps
 from holdfast.library.bridges import Saved
@@ -69,7 +70,9 @@ from holdfast.memories.longterm.records import (
 )
 from holdfast.memories.run.entry import OneOrMany
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.compare import Comparison
 from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.fork import Rerun
 from holdfast.memories.run.records.parts import RunPart
 from holdfast.memories.run.records.question import Answerer, Question, QuestionStatuses
 from holdfast.memories.run.records.read import EntryOrder, ListedEntry, ReadEntry
@@ -1304,6 +1307,50 @@ class AsyncRuns:
             self._of.follow, id, after=after, wait=wait, types=types, rest=rest
         )
         return AsyncLive(answer, self._cross)
+
+    async def fork(
+        self,
+        id: str,
+        *,
+        version: int | None = None,
+        before: str | None = None,
+        set: Mapping[str, JSON] | None = None,
+        delete: Iterable[str] = (),
+        rerun: Rerun = "affected",
+        run_id: str | None = None,
+        name: str | None = None,
+        start: bool = False,
+    ) -> Run:
+        """Make a new run with the history of the run *id* up to a version, and return it.
+
+        The version is *version*, or the one before the part *before* began, else the newest. *set*
+        and *delete* name keys: `shared:x`, `step:y`, `task:z`, `input:w`; others are values of a
+        network. Pending again are, by *rerun*, the parts that depend on a changed key (affected),
+        none, or those of a list. Whoever executes under its id goes on from there, or with *start*
+        a worker that knows its definition. The original is not changed. Raise `NotFound` without
+        the run, the version, a part or a deleted key, `Conflict` if *run_id* is taken.
+        """
+        return await self._cross(
+            self._of.fork,
+            id,
+            version=version,
+            before=before,
+            set=set,
+            delete=delete,
+            rerun=rerun,
+            run_id=run_id,
+            name=name,
+            start=start,
+        )
+
+    async def compare(
+        self, a: str, b: str, *, version_a: int | None = None, version_b: int | None = None
+    ) -> Comparison:
+        """Return how the runs *a* and *b* differ, key by key, at a version of each.
+
+        Without a version it is what they know now. Raise `NotFound` without a run or a version.
+        """
+        return await self._cross(self._of.compare, a, b, version_a=version_a, version_b=version_b)
 
     async def cancel(self, id: str, reason: str = CANCELLED) -> None:
         """Cancel the run *id*; the process that has it obeys within 5 s.

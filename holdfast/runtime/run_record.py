@@ -160,7 +160,7 @@ def memory_events(memory: RunMemory, events: RunEvents) -> Generator[None]:
     def emit(event: RunMemoryEvent) -> None:
         data = event.data
         data.pop("title", None)
-        facts = EventFacts(type=_MEMORY[event.type], data=data)
+        facts = EventFacts(type=_MEMORY[event.type], part=event.working, data=data)
         update = _written(data) if event.type == "run.entry_written" else None
         events.emit_soon(facts, update, to=to)
 

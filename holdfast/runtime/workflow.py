@@ -20,6 +20,7 @@ from holdfast.ground.json_values import encode
 from holdfast.ground.validation import listed
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import TITLE_CHARS, VALUE_DEPTH
+from holdfast.memories.run.listeners import working_part
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, named
@@ -373,6 +374,7 @@ class WorkflowRunner:
         self.states[id] = "running"
         # Each node runs in a task of its own; its step may write the entry of the node.
         executor.LENT.set(frozenset((keys.step(id),)))
+        working_part.set(id)
         try:
             outputs = await self._processed(id)
         except StepFailed as error:

@@ -8,7 +8,9 @@ import typer
 
 from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.output import put_bytes, put_json
+from holdfast.ground import json_values
 from holdfast.ground.clock import milliseconds_text
+from holdfast.ground.errors import InvalidInput
 from holdfast.ground.text import one_line, printable
 from holdfast.library.operations.runs import FORM
 from holdfast.memories.run.model_view import described
@@ -21,6 +23,7 @@ PAGE = 100
 PARTS = (
     *("id", "kind", "within", "state", "agent", "attempts", "started_at", "ended_at", "cause"),
 )
+DIFFERENCES = ("of", "key", "change", "a", "b")
 ENTRIES = ("key", "title", "source", "valueBytes", "version", "updatedAt")
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
@@ -50,6 +53,78 @@ def show(call: CommandContext, run: Run) -> None:
 def parts(call: CommandContext, run: Run) -> None:
     """List the parts of a run: tasks, steps, items, nodes, agents, with their states."""
     call.answer.many([each.export() for each in call.hf.runs.parts(run)], PARTS)
+
+
+@command(runs_app, "fork")
+def fork(
+    call: CommandContext,
+    run: Run,
+    *,
+    before: Annotated[
+        str | None,
+        typer.Option("--before", metavar="P", help="Fork it before this part began."),
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", metavar="N", help="Fork it at this version.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=JSON", help="A changed value; repeatable."),
+    ] = None,
+    deleted: Annotated[
+        list[str] | None,
+        typer.Option("--delete", metavar="KEY", help="A key that it has not; repeatable."),
+    ] = None,
+    run_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="The id of the new run.")
+    ] = None,
+    start: Annotated[
+        bool, typer.Option("--start", help="Let a worker take it up, if it has a definition.")
+    ] = False,
+) -> None:
+    """Make a new run with the history of a run up to a version."""
+    made = call.hf.runs.fork(
+        run,
+        before=before,
+        version=version,
+        set=dict(_assigned(each) for each in changes or ()),
+        delete=deleted or (),
+        run_id=run_id,
+        start=start,
+    )
+    call.answer.one(FORM.encode(made))
+
+
+def _assigned(text: str) -> tuple[str, Any]:
+    """Return key and value of a change; raise `InvalidInput` if it is no KEY=JSON."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidInput("--set", "must be KEY=JSON", given=text)
+    return key, json_values.read(value, f"--set {key}")
+
+
+@command(runs_app, "compare")
+def compare(
+    call: CommandContext,
+    run: Run,
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="The id of the other run.")],
+) -> None:
+    """Show what two runs differ in, key by key."""
+    found = call.hf.runs.compare(run, other).export()
+    if call.answer.as_json:
+        call.answer.one(found)
+        return
+    rows: list[dict[str, Any]] = [
+        {"of": of, "key": key, "change": each["change"], "a": each["a"], "b": each["b"]}
+        for of in ("entries", "values", "parts")
+        for key, each in found[of].items()
+    ]
+    call.answer.many([row | _sizes(row) for row in rows], DIFFERENCES)
+
+
+def _sizes(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the bytes of the values of a difference, in place of the values."""
+    return {name: each and each["value_bytes"] for name, each in row.items() if name in "ab"}
 
 
 @command(runs_app, "entries")

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.ground.validation import check_limit, check_one_of
+from holdfast.ground.validation import check_limit, check_one_of, listed
 from holdfast.library.operations.base import (
     Operation,
     OperationTable,
@@ -19,6 +19,7 @@ from holdfast.library.operations.base import (
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import checked_version
 from holdfast.memories.run.model_view import checked_path
+from holdfast.memories.run.records.compare import Comparison, comparison_from_wire
 from holdfast.memories.run.records.parts import RunPart, part_from_wire
 from holdfast.memories.run.records.question import ADMIN as ADMIN
 from holdfast.memories.run.records.question import STATUSES as QUESTION_STATUSES
@@ -64,8 +65,25 @@ class AnswerQuestion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     note: str | None = None
 
 
+class ForkRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a run is forked, and what its fork changes."""
+
+    version: int | None = None
+    before: str | None = None
+    set: dict[str, Any] | None = None
+    delete: tuple[str, ...] = ()
+    rerun: str | tuple[str, ...] = "affected"
+    run_id: str | None = None
+    name: str | None = None
+    start: bool = False
+
+
 def _path(given: Any) -> str | None:
     return None if given is None else checked_path(given)
+
+
+def _names(given: Any) -> list[str]:
+    return list(listed(given))
 
 
 def _statuses(given: Any) -> list[str] | None:
@@ -179,6 +197,24 @@ RECORDS: Final = OperationTable(
                 "path": Param(type=RawText, encode=_path),
                 "offset": Param(encode=partial(checked_version, "offset")),
             },
+        ),
+        _get(
+            "runs.compare",
+            f"{RUN}/compare",
+            "Compare a run with another one, key by key.",
+            WireForm(Comparison.export, comparison_from_wire),
+            special={"a": Param(wire="run"), "b": Param(wire="with")},
+        ),
+        _post(
+            "runs.fork",
+            f"{RUN}/fork",
+            "Make a new run with the history of a run up to a version.",
+            FORM,
+            special={**_ID, "delete": Param(encode=_names)},
+            params=ForkRun,
+            optional=True,
+            deep=True,
+            status=201,
         ),
         CANCEL,
         _post(

@@ -6,13 +6,15 @@ already, it delivers those of this writer as well.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from inspect import isasyncgenfunction, iscoroutine, iscoroutinefunction
 from threading import Lock, get_ident
 from typing import Any, ClassVar, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import HoldfastError, InvalidInput, LimitExceeded, PreconditionFailed
@@ -23,21 +25,42 @@ from holdfast.ground.validation import CHAIN, check_chain
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.keys import Kind
 
+_OWN: Final = frozenset(("run_id", "at", "working"))
+"""Members of an event that are not its data."""
+
 _FAILURES: Final = REGISTRY.counter("run_listener_errors_total", "Listeners that failed.")
 
 
+working_part: Final[ContextVar[str | None]] = ContextVar("working_part", default=None)
+"""The part of a run that works here, such as a step; None outside of a part."""
+
+
+@contextmanager
+def working(part: str) -> Generator[None]:
+    """Let *part* be what works here, for the time of the block."""
+    token = working_part.set(part)
+    try:
+        yield
+    finally:
+        working_part.reset(token)
+
+
 class RunMemoryEvent(Struct, frozen=True, kw_only=True):
-    """An event in the memory of the run *run_id*, at *at* ms since 1970."""
+    """An event in the memory of the run *run_id*, at *at* ms since 1970.
+
+    `working` is the part of the run that read or wrote.
+    """
 
     type: ClassVar[str]
 
     run_id: str
     at: int
+    working: str | None = field(default_factory=working_part.get)
 
     @property
     def data(self) -> dict[str, JSON]:
         """Its fields by name, without type, run and time."""
-        names = [each for each in self.__struct_fields__ if each not in ("run_id", "at")]
+        names = [each for each in self.__struct_fields__ if each not in _OWN]
         return {name: getattr(self, name) for name in names}
 
     def notice(self, workspace: str = "") -> Event:

@@ -547,6 +547,7 @@ where workspace = :workspace
 delete from run_parts
 where workspace = :workspace
   and (agent = :named or strpos(title, :text) > 0 or strpos(cause, :text) > 0)
+
 -- newest_version --
 select number, at
 from run_versions
@@ -673,3 +674,124 @@ select status, count(*) as number
 from run_questions
 where :workspace in (workspace, '*')
 group by status
+
+-- touches --
+-- What the parts of a run have read and written.
+select distinct type, part, agent, data
+from run_events
+where workspace = :workspace and run_id = :run
+  and type in ('memory.read', 'memory.written', 'value.read', 'value.changed')
+
+-- part_began --
+select seq, at
+from run_events
+where workspace = :workspace and run_id = :run
+  and (
+    (part = :part and type in ('task.created', 'step.started', 'board.claimed', 'agent.started'))
+    or (agent = :part and type = 'agent.started')
+  )
+order by seq
+limit 1
+
+-- version_told_before --
+select data
+from run_events
+where workspace = :workspace and run_id = :run and seq < :seq and type = 'version.kept'
+order by seq desc
+limit 1
+
+-- version_before --
+select max(number)
+from run_versions
+where workspace = :workspace and run_id = :run and at <= :at and coalesce(part, '') <> :part
+
+-- last_version --
+select max(number) from run_versions where workspace = :workspace and run_id = :run
+
+-- version_at --
+select number from run_versions
+where workspace = :workspace and run_id = :run and number = :number
+
+-- input_of --
+select input from runs where workspace = :workspace and id = :run
+
+-- fork_run --
+insert into runs (
+  workspace, id, kind, name, definition, definition_version, agent, status, metadata, input, queue,
+  priority, thread_id, forked_run, forked_version, fence, batch, seq, entries, bytes, versions,
+  version_bytes, started_at, seen_at
+)
+select workspace, :fork, kind, coalesce(:name, name), definition, definition_version, agent,
+  'queued', metadata, :input,
+  case when :queued = 1 and definition is not null then coalesce(queue, 'default') end,
+  priority, :thread, id, :version, 0, 0, 0, :entries, :bytes, :version,
+  (
+    select cast(coalesce(sum(v.bytes), 0) as bigint) from run_versions v
+    where v.workspace = :workspace and v.run_id = :run and v.number <= :version
+  ),
+  :now, :now
+from runs
+where workspace = :workspace and id = :run
+on conflict (workspace, id) do nothing
+
+-- fork_versions --
+insert into run_versions (
+  workspace, run_id, number, at, cause, part, agent, fence, changed, bytes, gaps
+)
+select workspace, :fork, number, at, cause, part, agent, fence, changed, bytes, gaps
+from run_versions
+where workspace = :workspace and run_id = :run and number <= :version
+
+-- fork_version_rows --
+insert into run_version_rows (workspace, run_id, kind, key, number, place, body, bytes)
+select workspace, :fork, kind, key, number, place, body, bytes
+from run_version_rows
+where workspace = :workspace and run_id = :run and number <= :version
+
+-- fork_texts --
+insert into run_texts (workspace, run_id, sha256, body)
+select workspace, :fork, sha256, body
+from run_texts
+where workspace = :workspace and run_id = :run and :version >= 0
+
+-- fork_turns (sqlite) --
+insert into run_turns (workspace, run_id, part, n, agent, body)
+select workspace, :fork, part, n, agent, body
+from run_turns
+where workspace = :workspace and run_id = :run and :version >= 0
+  and part in (select value from json_each(:parts))
+
+-- fork_turns (postgres) --
+insert into run_turns (workspace, run_id, part, n, agent, body)
+select workspace, :fork, part, n, agent, body
+from run_turns
+where workspace = :workspace and run_id = :run and :version >= 0
+  and part = any (array(select jsonb_array_elements_text(cast(:parts as jsonb))))
+
+-- entry_values --
+select key, value, value_bytes from run_entries
+where workspace = :workspace and run_id = :run
+order by written
+
+-- parts_that_ask --
+select distinct part from run_questions
+where workspace = :workspace and run_id = :run and part is not null
+
+-- turns_up_to --
+select seq, id, kind, run_id
+from thread_turns
+where workspace = :workspace and thread_id = :thread
+order by seq
+
+-- fork_thread_turn --
+insert into thread_turns (
+  seq, workspace, thread_id, id, kind, run_id, agent, at, checksum, size_bytes, body
+)
+select :seq, workspace, :thread, id, kind, case when run_id = :run then :fork else run_id end,
+  agent, at, checksum, size_bytes, body
+from thread_turns
+where workspace = :workspace and seq = :old and :version >= 0
+
+-- count_thread --
+update threads set turns = turns + :turns, updated_at = :now
+where workspace = :workspace and id = :thread

@@ -211,9 +211,22 @@ def _named(failed: Mapping[int, StepError], count: int) -> str:
 log = logging.getLogger(__name__)
 
 
-def parts_within(task: Task) -> dict[str, Any]:
-    """Return what *task* depends on, and its steps with what each depends on."""
-    steps = [{"id": step.id, "depends_on": list(step.depends_on)} for step in task.steps]
+def parts_within(task: Task, finish: str) -> dict[str, Any]:
+    """Return what *task* depends on, and its steps with what each depends on.
+
+    The step *finish* needs all others.
+    """
+    ids = [step.id for step in task.steps]
+    steps = [
+        {
+            "id": step.id,
+            "depends_on": [
+                *step.depends_on,
+                *(id for id in ids if step.id == finish != id and id not in step.depends_on),
+            ],
+        }
+        for step in task.steps
+    ]
     return {"depends_on": list(task.depends_on), "steps": steps}
 
 
@@ -276,7 +289,8 @@ class TaskWork:
         with self.context.tracer.start_as_current_span("holdfast.task") as span:
             self.task.begin(self.context.now())
             try:
-                await self.context.tell(self._update("task_created"), **parts_within(self.task))
+                update = self._update("task_created")
+                await self.context.tell(update, **parts_within(self.task, self._finish))
                 await walk(needs, perform=self._one, blocked=self._blocked)
                 await self._settle()
             except asyncio.CancelledError:

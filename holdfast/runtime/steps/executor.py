@@ -23,6 +23,7 @@ from holdfast.ground.errors import (
 )
 from holdfast.ground.validation import listed
 from holdfast.memories.run import keys
+from holdfast.memories.run.listeners import working
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, model_name
@@ -213,7 +214,7 @@ class StepExecutor:
         """Execute the step and emit its events."""
         self.result, self.error, self.iterations = None, None, 0
         inbox = self.context.steering.started(self.step.id)
-        with span_of(self._record) as span:
+        with span_of(self._record) as span, working(self.step.id):
             self.context.spans[self.step.id] = span.get_span_context()
             try:
                 await self._store(await self._tried(inbox))

@@ -17,6 +17,7 @@ from pydantic_ai.messages import (
 )
 
 from holdfast.ground.errors import Conflict
+from holdfast.memories.run.listeners import working
 from holdfast.memories.run.records.event import Reason
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.message import Message
@@ -350,7 +351,8 @@ class TurnScheduler:
         return None
 
     async def _taken(self, member: Member, seen: Sight, occasion: str) -> Taken:
-        with self._context.tracer.start_as_current_span("holdfast.team.turn") as span:
+        span_of = self._context.tracer.start_as_current_span
+        with span_of("holdfast.team.turn") as span, working(member.name):
             span.set_attribute("holdfast.run_id", self._context.run_id)
             span.set_attribute("gen_ai.agent.name", member.name)
             taken = await self._said(member, seen, occasion)

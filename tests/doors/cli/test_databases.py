@@ -62,6 +62,8 @@ READS = {
     "runs list": "",
     "runs show": "run_x",
     "runs parts": "run_x",
+    "runs fork": "run_x",
+    "runs compare": "run_x run_y",
     "runs entries": "run_x",
     "runs read": "run_x shared:a",
     "runs watch": "run_x",

@@ -98,6 +98,7 @@ CALLS: dict[str, tuple[str, object]] = {
     "POST /api/runs": ("", {"definition": "desk", "input": "Hello."}),
     "POST /api/runs/{run}/cancel": ("", {}),
     "POST /api/runs/{run}/steer": ("", {"text": "Faster."}),
+    "POST /api/runs/{run}/fork": ("", {"set": {"shared:a": 1}}),
     "POST /api/questions/{question}/answer": ("", {"value": "7"}),
     "PUT /api/runs/{run}": ("", {"holder": "h1", **REPORT}),
     "POST /api/runs/{run}/events": ("", {"holder": "h1", "number": 1}),

@@ -83,6 +83,8 @@ OURS = {
     "/api/runs/{run}/entries": ("GET", "", ""),
     "/api/runs/{run}/entries/{key}": ("GET", "", ""),
     "/api/runs/{run}/events": ("GET", "POST", ""),
+    "/api/runs/{run}/compare": ("GET", "", ""),
+    "/api/runs/{run}/fork": ("", "POST", ""),
     "/api/runs/{run}/cancel": ("", "POST", ""),
     "/api/runs/{run}/steer": ("", "POST", ""),
     "/api/questions": ("GET", "", ""),

@@ -222,7 +222,12 @@ def facts_alone(event: RunEvent) -> RunEvent:
 def of_memory(event: RunMemoryEvent, *, seq: int) -> RunEvent:
     """Return *event* of a run's memory as the event *seq* of the run."""
     return RunEvent(
-        type=MEMORY_NOTICES[event.type], seq=seq, at=event.at, run_id=event.run_id, data=event.data
+        type=MEMORY_NOTICES[event.type],
+        seq=seq,
+        at=event.at,
+        run_id=event.run_id,
+        part=event.working,
+        data=event.data,
     )
 
 

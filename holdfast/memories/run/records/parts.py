@@ -348,3 +348,123 @@ def _text(given: object) -> str | None:
 
 def _number(given: object) -> int:
     return given if isinstance(given, int) and 0 <= given < 2**31 else 0
+
+
+class Touch(Struct, frozen=True):
+    """A key that a part, or an agent where no part is known, read or wrote."""
+
+    key: str
+    by: str
+    written: bool
+
+
+class PartGraph:
+    """What the parts of a run depend on: each other, and the keys that they read.
+
+    >>> parts = [PartRow(id=id, kind="step", place=0) for id in "ab"]
+    >>> graph = PartGraph(parts, [Touch("shared:x", "a", True), Touch("shared:x", "b", False)])
+    >>> graph.affected(["shared:x"], ())
+    {('step', 'b')}
+    >>> sorted(graph.affected((), ["a"]))
+    [('step', 'a'), ('step', 'b')]
+    """
+
+    def __init__(self, parts: Iterable[PartRow], touches: Iterable[Touch] = ()) -> None:
+        self._parts: dict[PartKey, PartRow] = {(part.kind, part.id): part for part in parts}
+        self._inner: dict[PartKey, list[PartKey]] = {}
+        for part, row in self._parts.items():
+            if (outer := _container(row)) is not None:
+                self._inner.setdefault(outer, []).append(part)
+        self._needed_by: dict[str, set[PartKey]] = {}
+        self._writes: dict[PartKey, set[str]] = {}
+        for part, row in self._parts.items():
+            inner = {result_of(each) for each in self._inner.get(part, ())}
+            for key in (self._needs(part, row) | inner) - {result_of(part)}:
+                self._needed_by.setdefault(key, set()).add(part)
+        for touch in touches:
+            for part in self._by(touch.by):
+                if touch.written:
+                    self._writes.setdefault(part, set()).add(touch.key)
+                else:
+                    self._needed_by.setdefault(touch.key, set()).add(part)
+
+    def affected(self, changed: Iterable[str], again: Iterable[str]) -> set[PartKey]:
+        """Return the parts of the ids *again*, and those that need a key of *changed*.
+
+        What these write is changed as well, so that it holds for what needs that.
+        """
+        found: set[PartKey] = set()
+        ahead = [part for key in changed for part in self._needed_by.get(key, ())]
+        ahead += [part for id in again for part in self.within(self.named(id))]
+        while ahead:
+            part = ahead.pop()
+            if part in found:
+                continue
+            found.add(part)
+            for key in {result_of(part), *self._writes.get(part, ())}:
+                ahead += self._needed_by.get(key, ())
+        return found
+
+    def named(self, id: str) -> list[PartKey]:
+        """Return the parts of this id."""
+        return [part for part in self._parts if part[1] == id]
+
+    def within(self, parts: Iterable[PartKey]) -> set[PartKey]:
+        """Return *parts* and what is within them."""
+        found: set[PartKey] = set()
+        ahead = list(parts)
+        while ahead:
+            part = ahead.pop()
+            if part not in found:
+                found.add(part)
+                ahead += self._inner.get(part, ())
+        return found
+
+    def around(self, parts: Iterable[PartKey]) -> set[PartKey]:
+        """Return *parts* and what they are within."""
+        found = set(parts)
+        for part in list(found):
+            row: PartRow | None = self._parts.get(part)
+            while row is not None and (outer := _container(row)) is not None:
+                found.add(outer)
+                row = self._parts.get(outer)
+        return found
+
+    def _by(self, name: str) -> list[PartKey]:
+        """Return the parts called *name*, else those that the agent *name* works on."""
+        found = [part for part in self.named(name) if part[0] != "task"]
+        return found or [part for part, row in self._parts.items() if row.agent == name]
+
+    def _needs(self, part: PartKey, row: PartRow) -> set[str]:
+        """Return the keys that *part* depends on by itself: results of others, and inputs.
+
+        A step needs the tasks that its own needs, an item what its step does.
+        """
+        outer = _container(row)
+        whole = None if outer is None else self._parts.get(outer)
+        found = {self._key_of(part[0], need) for need in row.needs}
+        if outer is None or whole is None or part[0] == "board_task":
+            return found
+        if part[0] == "step":
+            return found | {f"task:{need}" for need in whole.needs}
+        return found | self._needs(outer, whole)
+
+    def _key_of(self, kind: str, need: str) -> str:
+        if kind in {"task", "board_task"}:
+            return f"task:{need}"
+        known = ("node" if kind == "node" else "step", need) in self._parts
+        return f"step:{need}" if known else f"input:{need}"
+
+
+def _container(row: PartRow) -> PartKey | None:
+    """Return the part that *row* is within."""
+    if row.within is None:
+        return None
+    kinds = {"step": "task", "item": "step"}
+    return kinds.get(row.kind, row.kind), row.within
+
+
+def result_of(part: PartKey) -> str:
+    """Return the key of the result of *part*."""
+    kind, id = part
+    return f"task:{id}" if kind in {"task", "board_task"} else f"step:{id}"

@@ -6,13 +6,23 @@ from datetime import datetime
 from functools import cached_property
 
 from holdfast.ground.errors import Conflict, InvalidInput, StaleRun
+from holdfast.ground.json_values import JSON
 from holdfast.ground.pages import Page
 from holdfast.ground.text import encoded
+from holdfast.ground.validation import listed
 from holdfast.memories.run.entry import OneOrMany, filter_of
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records import write
 from holdfast.memories.run.records.answer import answer, list_questions, question_of, settle_seen
+from holdfast.memories.run.records.compare import Comparison, compare
 from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.fork import (
+    ForkOptions,
+    Rerun,
+    checked_fork,
+    checked_rerun,
+    fork,
+)
 from holdfast.memories.run.records.lease import over, want_cancel
 from holdfast.memories.run.records.parts import RunPart
 from holdfast.memories.run.records.question import (
@@ -257,6 +267,51 @@ class Runs:
         context = self._looking()
         await_run(context, id, options.wait)
         return follow(context, id, options)
+
+    def fork(
+        self,
+        id: str,
+        *,
+        version: int | None = None,
+        before: str | None = None,
+        set: Mapping[str, JSON] | None = None,
+        delete: Iterable[str] = (),
+        rerun: Rerun = "affected",
+        run_id: str | None = None,
+        name: str | None = None,
+        start: bool = False,
+    ) -> Run:
+        """Make a new run with the history of the run *id* up to a version, and return it.
+
+        The version is *version*, or the one before the part *before* began, else the newest. *set*
+        and *delete* name keys: `shared:x`, `step:y`, `task:z`, `input:w`; others are values of a
+        network. Pending again are, by *rerun*, the parts that depend on a changed key (affected),
+        none, or those of a list. Whoever executes under its id goes on from there, or with *start*
+        a worker that knows its definition. The original is not changed. Raise `NotFound` without
+        the run, the version, a part or a deleted key, `Conflict` if *run_id* is taken.
+        """
+        self.context.demand("write")
+        self._attachments.flush()
+        options = ForkOptions(
+            version=version,
+            before=before,
+            set=set or {},
+            delete=tuple(listed(delete)),
+            rerun=checked_rerun(rerun),
+            run_id=run_id,
+            name=name,
+            start=start,
+        )
+        return fork(self.context, id, checked_fork(options))
+
+    def compare(
+        self, a: str, b: str, *, version_a: int | None = None, version_b: int | None = None
+    ) -> Comparison:
+        """Return how the runs *a* and *b* differ, key by key, at a version of each.
+
+        Without a version it is what they know now. Raise `NotFound` without a run or a version.
+        """
+        return compare(self._looking(), a, b, version_a, version_b)
 
     def cancel(self, id: str, reason: str = CANCELLED) -> None:
         """Cancel the run *id*; the process that has it obeys within 5 s.

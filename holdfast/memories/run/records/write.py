@@ -142,7 +142,8 @@ def _opened(
 ) -> tuple[RunEvent, ...]:
     """Return the events of the acquisition of a run, after the event *seq*."""
     facts: dict[str, Any] = {"kind": opening.kind, "name": opening.name}
-    if former is None or former.ended or former.fence == 0:
+    is_new = former is None or (former.fence == 0 and former.forked_run is None)
+    if former is None or is_new or former.ended:
         told = [("run.started", facts | {"inputs": list(opening.inputs)})]
     else:
         taken = {"from": former.place, "fence": former.fence + 1}
@@ -459,7 +460,7 @@ class _Taking:
     def _rows(self) -> Iterable[dict[str, object]]:
         start = self._report.number * _PER_REPORT
         for place, entry in enumerate(self._report.entries):
-            yield {"run": self._run.id, "written": start + place, **_stored(entry)}
+            yield {"run": self._run.id, "written": start + place, **stored_entry(entry)}
 
     def events(self, now: int) -> tuple[RunEvent, ...]:
         """Write the events, numbered after those of the run, and return them."""
@@ -486,7 +487,8 @@ class _Taking:
         return (RunEvent(type=type, seq=0, at=now // MILLISECOND, run_id=self._run.id),)
 
 
-def _stored(entry: ReportedEntry) -> dict[str, object]:
+def stored_entry(entry: ReportedEntry) -> dict[str, object]:
+    """Return the parameters of the row of *entry*."""
     facts: dict[str, object] = asdict(entry)
     texts = {name: facts.pop(name) for name in ("source", "title", "description")}
     return facts | {

@@ -1,0 +1,545 @@
+"""Fork a run at one of its versions, with changed values.
+
+A fork is a new run with the history of the original up to a version. What it changes is its next
+version, and the parts that depend on a change are pending again. The original stays as it is.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any, Final, Literal, TypeAlias, cast
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import asdict, replace
+
+from holdfast.engines.base import Reader, Transaction, scalar
+from holdfast.ground.errors import Conflict, InvalidInput, NotFound
+from holdfast.ground.ids import Ids
+from holdfast.ground.json_values import JSON, decode, encode
+from holdfast.ground.validation import check_whole
+from holdfast.memories.run import keys
+from holdfast.memories.run.entry import VALUE_DEPTH, RunEntry
+from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.parts import (
+    PartGraph,
+    PartKey,
+    PartRow,
+    Touch,
+    result_of,
+)
+from holdfast.memories.run.records.record import (
+    MILLISECOND,
+    ReportedEntry,
+    RunRow,
+    RunsContext,
+    kept_value,
+)
+from holdfast.memories.run.records.run import Run, checked_run_id, checked_run_name_or_none
+from holdfast.memories.run.records.versions import (
+    State,
+    StateRow,
+    VersionSave,
+    entry_in,
+    entry_row,
+    saved,
+    state_at,
+)
+from holdfast.memories.run.records.write import (
+    add_events,
+    missing,
+    published,
+    statements,
+    stored_entry,
+)
+
+Rerun: TypeAlias = Literal["affected", "none"] | Sequence[str]
+"""Which parts of a fork are pending again: the affected ones, none, or these."""
+
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+_ids: Final = Ids()
+_START: Final[tuple[Literal["start"], str]] = ("start", "parts")
+_NUMBER: Final[tuple[Literal["start"], str]] = ("start", "version")
+_NOTHING: Final[dict[str, Any]] = {}
+
+
+class ForkOptions(Struct, frozen=True, kw_only=True):
+    """Where a run is forked, and what its fork changes.
+
+    It is forked at `version`, else at the version before the part `before` began, else at its
+    newest one. `set` and `delete` name keys of entries, or values of a network. With `start` a
+    worker may take the fork up.
+    """
+
+    version: int | None = None
+    before: str | None = None
+    set: Mapping[str, JSON] = _NOTHING
+    delete: tuple[str, ...] = ()
+    rerun: Literal["affected", "none"] | tuple[str, ...] = "affected"
+    run_id: str | None = None
+    name: str | None = None
+    start: bool = False
+
+
+def checked_fork(options: ForkOptions) -> ForkOptions:
+    """Return *options*, with keys in Normalization Form C; raise `InvalidInput`."""
+    if options.version is not None:
+        check_whole("version", options.version, "must be the number of a version, from 0")
+        if options.before is not None:
+            raise InvalidInput("before", "must not be given with a version")
+    if options.run_id is not None:
+        checked_run_id("run_id", options.run_id)
+    checked_run_name_or_none("name", options.name)
+    given = {_key("set", key): each for key, each in options.set.items()}
+    for key, each in given.items():
+        encode(each, root="$", depth=VALUE_DEPTH, field=f"set.{key}")
+    deleted = tuple(_key("delete", key) for key in options.delete)
+    if both := given.keys() & set(deleted):
+        raise InvalidInput("delete", "must name no key that is set", given=min(both))
+    return replace(options, set=given, delete=deleted)
+
+
+def checked_rerun(given: object) -> Literal["affected", "none"] | tuple[str, ...]:
+    """Return which parts are pending again: affected, none, or a list of parts."""
+    match given:
+        case "affected":
+            return "affected"
+        case "none":
+            return "none"
+        case list() | tuple() if all(isinstance(each, str) for each in cast("Any", given)):
+            return tuple(cast("Sequence[str]", given))
+        case _:
+            raise InvalidInput("rerun", "must be affected, none, or a list of parts", given=given)
+
+
+def _key(field: str, key: object) -> str:
+    if not isinstance(key, str) or not key:
+        raise InvalidInput(field, "must name keys", given=key)
+    return keys.checked(key) if _is_entry(key) else key
+
+
+def _is_entry(key: str) -> bool:
+    """Return whether *key* is that of an entry; others are values of a network."""
+    return key.partition(":")[0] in keys.KINDS and ":" in key
+
+
+def _part_key(part: PartKey) -> str:
+    """Return the key of the fact that *part* is completed."""
+    return f"task:{part[1]}" if part[0] == "task" else part[1]
+
+
+class Changes(Struct, frozen=True, kw_only=True):
+    """What a fork changes: its facts, its parts that are pending again, and the changed keys."""
+
+    rows: tuple[StateRow, ...]
+    again: frozenset[PartKey]
+    keys: tuple[str, ...]
+
+
+def changes_of(
+    state: State, parts: Sequence[PartRow], touches: Iterable[Touch], options: ForkOptions, at: int
+) -> Changes:
+    """Return what *options* change in *state*, at *at* ms since 1970.
+
+    Raise `NotFound` for a key or a part that there is not.
+    """
+    graph = PartGraph(parts, touches)
+    rows = [_set(state, key, given, at) for key, given in options.set.items()]
+    rows += [_deleted(state, key) for key in options.delete]
+    changed = (*options.set, *options.delete)
+    again = _again(graph, changed, options)
+    rows += _cleared(state, again, changed)
+    rows += [
+        StateRow("part", _part_key(part), b'{"state":"completed"}')
+        for key in options.set
+        for part in _resulting(parts, key)
+    ]
+    rows += _begun_with(state, options)
+    return Changes(rows=tuple(rows), again=frozenset(again), keys=changed)
+
+
+def _again(graph: PartGraph, changed: Sequence[str], options: ForkOptions) -> set[PartKey]:
+    """Return the parts that are pending again."""
+    if options.rerun == "none":
+        return set()
+    if options.rerun != "affected":
+        for id in options.rerun:
+            if not graph.named(id):
+                raise NotFound("part", id, next="List the parts of the run.")
+        asked = [part for id in options.rerun for part in graph.named(id)]
+        return graph.around(graph.within(asked))
+    lost = [key.partition(":")[2] for key in options.delete if _is_result(key)]
+    again = graph.affected(changed, lost)
+    # A result that is given is not asked for again.
+    return {part for part in again if result_of(part) not in options.set}
+
+
+def _is_result(key: str) -> bool:
+    return key.startswith(("step:", "task:"))
+
+
+def _resulting(parts: Iterable[PartRow], key: str) -> list[PartKey]:
+    """Return the parts of which *key* is the result."""
+    found = [(part.kind, part.id) for part in parts]
+    return [part for part in found if _is_result(key) and result_of(part) == key]
+
+
+def _set(state: State, key: str, given: JSON, at: int) -> StateRow:
+    """Return the fact that *key* has the value *given*."""
+    value = encode(given, root="$", depth=VALUE_DEPTH, field=f"set.{key}")
+    if not _is_entry(key):
+        body = state.get(("value", key))
+        fields: dict[str, Any] = {} if body is None else msgspec.json.decode(body)
+        number = fields.get("version", 0) + 1
+        return StateRow("value", key, _encode(fields | {"value": Raw(value), "version": number}))
+    body = state.get(("entry", key))
+    if body is None:
+        entry = RunEntry(
+            key=key,
+            kind=keys.kind_of(key),
+            value_json=value,
+            source=None,
+            title=None,
+            description=None,
+            created_at=at,
+            updated_at=at,
+            version=1,
+            failed=False,
+        )
+        return entry_row(entry)
+    entry = entry_in(body)
+    return entry_row(
+        replace(entry, value_json=value, updated_at=at, version=entry.version + 1, failed=False)
+    )
+
+
+def _deleted(state: State, key: str) -> StateRow:
+    """Return the fact that *key* is deleted; raise `NotFound` if it is not there."""
+    kind: Literal["entry", "value"] = "entry" if _is_entry(key) else "value"
+    if (kind, key) not in state:
+        raise NotFound("entry", key, next="List the entries of the run at that version.")
+    return StateRow(kind, key, None)
+
+
+def _cleared(state: State, again: Iterable[PartKey], changed: Sequence[str]) -> list[StateRow]:
+    """Return the facts without the results and the progress of the parts *again*."""
+    gone: list[tuple[Any, str]] = []
+    for part in sorted(again):
+        id = part[1]
+        if (result := result_of(part)) not in changed:
+            gone.append(("entry", result))
+        gone += [("part", _part_key(part)), ("state", f"node:{id}")]
+        gone += [each for each in state if each[0] == "once" and each[1].startswith(f"{id}:")]
+    return [StateRow(*each, None) for each in dict.fromkeys(gone) if each in state]
+
+
+class _Begun(Struct):
+    plan_hash: str
+    parts: dict[str, str]
+
+
+def _begun_with(state: State, options: ForkOptions) -> list[StateRow]:
+    """Return the facts of what the fork is begun with: other inputs, another hash."""
+    changed = [key for key in (*options.set, *options.delete) if key.startswith("input:")]
+    body = state.get(_START)
+    if not changed or body is None:
+        return []
+    begun = msgspec.json.decode(body, type=_Begun)
+    if "inputs" not in begun.parts:
+        return []
+    inputs: dict[str, JSON] = {
+        key.partition(":")[2]: decode(entry_in(each).value_json)
+        for (kind, key), each in state.items()
+        if kind == "entry" and key.startswith("input:")
+    }
+    for key in changed:
+        inputs.pop(key.partition(":")[2], None)
+    inputs |= {
+        key.partition(":")[2]: each for key, each in options.set.items() if key.startswith("input:")
+    }
+    parts = begun.parts | {"inputs": hashed(inputs)}
+    return [StateRow(*_START, _encode({"plan_hash": hashed(parts), "parts": parts}))]
+
+
+def hashed(value: object) -> str:
+    """Return the SHA-256 of *value* as canonical JSON: members sorted, no white space."""
+    return sha256(_encode(value)).hexdigest()
+
+
+class _TouchRow(Struct, frozen=True):
+    type: str
+    part: str | None
+    agent: str | None
+    data: str
+
+    def touch(self) -> Touch | None:
+        """Return the key that was touched, and by which part or agent."""
+        data: dict[str, Any] = msgspec.json.decode(self.data)
+        by = self.part or self.agent or data.get("reader") or data.get("source")
+        key = data.get("key")
+        if not isinstance(key, str) or not isinstance(by, str):
+            return None
+        return Touch(key, by, written=self.type in {"memory.written", "value.changed"})
+
+
+def _touches(reader: Reader, sql: SimpleNamespace, run_id: str) -> list[Touch]:
+    """Return the keys that the parts of the run have read and written."""
+    rows = reader.all(_TouchRow, sql.touches, run=run_id)
+    found = [row.touch() for row in rows]
+    return [each for each in dict.fromkeys(found) if each is not None]
+
+
+class _Original(Struct, frozen=True):
+    """A run as it is forked: what it knew at a version, and its parts."""
+
+    row: RunRow
+    version: int
+    is_newest: bool
+    state: State
+    parts: list[PartRow]
+
+
+def fork(context: RunsContext, run_id: str, options: ForkOptions) -> Run:
+    """Fork the run *run_id* as *options* say, and return the new run.
+
+    Raise `NotFound` without the run, the version or a part, `Conflict` if the id is taken.
+    """
+    now = context.now()
+    new_id = options.run_id or _ids.new("run", now)
+    thread_id = _ids.new("thread", now)
+
+    def work(tx: Transaction) -> Run:
+        sql = statements(context)
+        original = _original(tx, sql, run_id, options)
+        touches = _touches(tx, sql, run_id)
+        at = now // MILLISECOND
+        changes = changes_of(original.state, original.parts, touches, options, at)
+        copy = _Copy(context, tx, original=original, changes=changes, new_id=new_id)
+        copy.begin(options, thread_id, now)
+        copy.history()
+        copy.entries()
+        if original.row.thread_id is not None:
+            copy.turns_of_thread(original.row.thread_id, thread_id, now)
+        copy.tell(start=options.start, at=at)
+        return tx.one(RunRow, sql.get_run, run=new_id).record(now)
+
+    return context.engine.write(work)
+
+
+def _original(
+    tx: Transaction, sql: SimpleNamespace, run_id: str, options: ForkOptions
+) -> _Original:
+    row = tx.first(RunRow, sql.lock_run, run=run_id)
+    if row is None:
+        raise missing(run_id)
+    newest = tx.first(scalar, sql.last_version, run=run_id) or 0
+    version = newest if options.version is None else options.version
+    if options.before is not None:
+        version = _before(tx, sql, run_id, options.before)
+    if version and tx.first(scalar, sql.version_at, run=run_id, number=version) is None:
+        raise NotFound("version", str(version), next="List the versions of the run.")
+    return _Original(
+        row=row,
+        version=version,
+        is_newest=version == newest,
+        state=state_at(tx, sql, run_id, version),
+        parts=tx.all(PartRow, sql.list_parts, run=run_id),
+    )
+
+
+class _Begin(Struct, frozen=True):
+    seq: int
+    at: int
+
+
+def _before(tx: Transaction, sql: SimpleNamespace, run_id: str, part: str) -> int:
+    """Return the number of the version before *part* began; raise `NotFound` without it."""
+    began = tx.first(_Begin, sql.part_began, run=run_id, part=part)
+    if began is None:
+        raise NotFound("part", part, next="Name a part that has begun, or a version.")
+    kept = tx.first(scalar, sql.version_told_before, run=run_id, seq=began.seq)
+    if kept is not None:
+        return int(msgspec.json.decode(kept)["version"])
+    return tx.first(scalar, sql.version_before, run=run_id, at=began.at, part=part) or 0
+
+
+class _Copy:
+    """The copy of *original* with *changes* as the run *new_id*."""
+
+    def __init__(
+        self,
+        context: RunsContext,
+        tx: Transaction,
+        *,
+        original: _Original,
+        changes: Changes,
+        new_id: str,
+    ) -> None:
+        self._context, self._tx, self._sql = context, tx, statements(context)
+        self._original, self._changes, self._new_id = original, changes, new_id
+        self._state = {**original.state}
+        for row in changes.rows:
+            if row.body is None:
+                self._state.pop((row.kind, row.key), None)
+            else:
+                self._state[row.kind, row.key] = row.body
+        self._ids = {"run": original.row.id, "fork": new_id, "version": original.version}
+
+    def begin(self, options: ForkOptions, thread_id: str, now: int) -> None:
+        """Write the record of the fork; raise `Conflict` if its id is taken."""
+        row, start = self._original.row, now - now % MILLISECOND
+        thread = None if row.thread_id is None else thread_id
+        if thread is not None:
+            self._tx.send(self._sql.hold_thread, thread=thread, now=start)
+        entries = self._entries()
+        made = self._tx.run(
+            self._sql.fork_run,
+            **self._ids,
+            name=options.name,
+            thread=thread,
+            queued=int(options.start),
+            input=self._input(options),
+            entries=len(entries),
+            bytes=sum(len(each.value_json) for each in entries),
+            now=start,
+        )
+        if not made:
+            raise Conflict(
+                f"There is a run {self._new_id} already.",
+                reason="taken",
+                next="Choose another run_id, or let one be made.",
+            )
+
+    def _input(self, options: ForkOptions) -> str | None:
+        """Return the input of the fork's definition as JSON, with the changed inputs."""
+        given = self._tx.first(scalar, self._sql.input_of, run=self._original.row.id)
+        found: object = None if given is None else msgspec.json.decode(given)
+        if not isinstance(found, dict):
+            return given
+        inputs = cast("dict[str, Any]", found)
+        for key in options.delete:
+            inputs.pop(key.removeprefix("input:"), None)
+        inputs |= {
+            key.partition(":")[2]: each
+            for key, each in options.set.items()
+            if key.startswith("input:")
+        }
+        return _encode(inputs).decode()
+
+    def history(self) -> None:
+        """Copy versions, messages and parts up to the version."""
+        sql = self._sql
+        for statement in (sql.fork_versions, sql.fork_version_rows, sql.fork_texts):
+            self._tx.run(statement, **self._ids)
+        said = self._tx.all(scalar, sql.parts_with_turns, run=self._ids["run"])
+        open_ = set(self._tx.all(scalar, sql.parts_that_ask, run=self._ids["run"]))
+        again = {part[1] for part in self._changes.again}
+        kept = [
+            part
+            for part in said
+            if part not in again | open_
+            and (self._original.is_newest or ("part", part) in self._state)
+        ]
+        self._tx.run(sql.fork_turns, **self._ids, parts=_encode(kept).decode())
+        rows = [{"run": self._new_id, **asdict(self._part(row))} for row in self._original.parts]
+        self._tx.run_many(sql.set_part, rows)
+
+    def _part(self, row: PartRow) -> PartRow:
+        """Return the part as it is in the fork: completed, or pending again."""
+        part = (row.kind, row.id)
+        if ("part", _part_key(part)) in self._state:
+            return replace(row, state="completed", cause=None)
+        newest = self._original.is_newest and row.state == "completed"
+        if newest and row.kind in {"agent", "board_task"} and part not in self._changes.again:
+            return row
+        return replace(
+            row,
+            state="pending",
+            attempts=0,
+            cause=None,
+            usage=None,
+            started_at=None,
+            ended_at=None,
+        )
+
+    def entries(self) -> None:
+        """Write the entries of the fork, as its followers see them."""
+        rows = [
+            {"run": self._new_id, "written": place, **stored_entry(_reported(entry))}
+            for place, entry in enumerate(self._entries())
+        ]
+        self._tx.run_many(self._sql.set_entry, rows)
+
+    def _entries(self) -> list[RunEntry]:
+        return [entry_in(body) for (kind, _), body in self._state.items() if kind == "entry"]
+
+    def turns_of_thread(self, thread: str, new_thread: str, now: int) -> None:
+        """Copy the turns of the thread up to the version to a thread of the fork's own."""
+        rows = self._tx.all(_ThreadTurn, self._sql.turns_up_to, thread=thread)
+        own = [row for row in rows if self._is_known(row)]
+        last = max((row.seq for row in own), default=0)
+        ours = self._original.row.id
+        first = min((row.seq for row in rows if row.run_id == ours), default=last + 1)
+        kept = [
+            row for row in rows if row in own or (row.run_id != ours and row.seq < max(last, first))
+        ]
+        pairs = zip(kept, self._tx.numbers(len(kept)) if kept else (), strict=True)
+        self._tx.run_many(
+            self._sql.fork_thread_turn,
+            [
+                {**self._ids, "thread": new_thread, "old": row.seq, "seq": number}
+                for row, number in pairs
+            ],
+        )
+        stamp = now - now % MILLISECOND
+        self._tx.run(self._sql.count_thread, thread=new_thread, turns=len(kept), now=stamp)
+
+    def _is_known(self, turn: "_ThreadTurn") -> bool:
+        """Return whether *turn* is one of the run's own that it had at the version."""
+        if turn.run_id != self._original.row.id:
+            return False
+        results = {
+            msgspec.json.decode(body).get("id")
+            for (kind, _), body in self._state.items()
+            if kind == "result"
+        }
+        return self._original.is_newest or turn.kind == "user" or turn.id in results
+
+    def tell(self, *, start: bool, at: int) -> None:
+        """Write the events of the fork, and its changes as its next version."""
+        origin = {"run": self._original.row.id, "version": self._original.version}
+        data = {
+            "from": origin,
+            "changed": list(self._changes.keys),
+            "again": sorted({id for _, id in self._changes.again}),
+        }
+        forked = RunEvent(type="run.forked", seq=1, at=at, run_id=self._new_id, data=data)
+        add_events(self._tx, self._sql, self._new_id, (forked,))
+        number = self._original.version + 1
+        rows = self._changes.rows
+        if _NUMBER in self._state:
+            rows = (*rows, StateRow(*_NUMBER, b"%d" % number))
+        is_queued = start and self._original.row.definition is not None
+        save = VersionSave(
+            run_id=self._new_id,
+            fence=0,
+            at=at,
+            cause="fork",
+            rows=rows,
+            seq=1,
+            status="queued" if is_queued else None,
+        )
+        saved(self._context, self._tx, save)
+        self._tx.after_commit(lambda: published(self._context, (forked,)))
+
+
+class _ThreadTurn(Struct, frozen=True):
+    seq: int
+    id: str
+    kind: str
+    run_id: str | None
+
+
+def _reported(entry: RunEntry) -> ReportedEntry:
+    facts = asdict(entry)
+    return ReportedEntry(**asdict(kept_value(facts.pop("value_json"))), **facts)

@@ -1,0 +1,129 @@
+"""Forks of runs: they go on from a version, and only what a change affects runs again."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Holdfast
+from holdfast.runtime import (
+    Context,
+    EngineCheckpoints,
+    ParallelTaskExecutor,
+    Step,
+    Task,
+    TaskPlan,
+)
+from holdfast.testing import ScriptedModel, call
+from holdfast.testing.scripted import Asked
+
+
+@pytest.fixture
+def hf(tmp_path: Path) -> Iterator[Holdfast]:
+    with holdfast.open(tmp_path / "h.db") as opened:
+        yield opened
+
+
+def harbour() -> TaskPlan:
+    """Return six tasks: two begin, two need one of them each, one needs both, one none."""
+    needs = {
+        "look": (),
+        "listen": (),
+        "count": ("look",),
+        "name": ("listen",),
+        "write": ("count", "name"),
+        "rest": (),
+    }
+    tasks = [
+        Task(
+            id=id,
+            title=id,
+            steps=[Step(id=f"{id}_it", instructions=f"Do {id}.", depends_on=["ships"])]
+            if id == "look"
+            else [Step(id=f"{id}_it", instructions=f"Do {id}.")],
+            depends_on=list(each),
+        )
+        for id, each in needs.items()
+    ]
+    return TaskPlan(title="Harbour", tasks=tasks)
+
+
+class Crew:
+    """A model that answers for each step, and counts what it was asked."""
+
+    def __init__(self, *reads: str) -> None:
+        self.asked: list[str] = []
+        self._reads = reads
+
+    def __call__(self, asked: Asked) -> Any:
+        """Answer, after reading a shared entry where the step is to read one."""
+        text = " ".join(str(getattr(part, "content", "")) for part in asked.messages[-1].parts)
+        name = next(
+            (
+                id
+                for id in ("look", "listen", "count", "name", "write", "rest")
+                if f"Do {id}." in text
+            ),
+            None,
+        )
+        if name is None:
+            return f"{self.asked[-1]} is done."
+        self.asked.append(name)
+        if name in self._reads:
+            return [call("memory_read", keys=["shared:weather"])]
+        return f"{name} is done."
+
+
+async def run(hf: Holdfast, id: str, crew: Crew, ships: int = 3, **shared: Any) -> Any:
+    """Execute the plan as the run *id*."""
+    context = Context(hf=hf, run_id=id, model=ScriptedModel(crew))
+    for name, value in shared.items():
+        context.memory.set(f"shared:{name}", value)
+    executor = ParallelTaskExecutor(
+        plan=harbour(),
+        context=context,
+        inputs={"ships": ships},
+        checkpoint=EngineCheckpoints(hf),
+    )
+    return await executor.run()
+
+
+def names(parts: Any) -> set[str]:
+    """Return the tasks of *parts*, names of parts."""
+    return {each.removesuffix("_it") for each in parts}
+
+
+@pytest.mark.anyio
+async def test_a_fork_with_nothing_changed_asks_nothing_and_has_the_same_results(
+    hf: Holdfast,
+) -> None:
+    result = await run(hf, "run_1", Crew())
+    fork = hf.runs.fork("run_1")
+    again = Crew()
+
+    assert await run(hf, fork.id, again) == result
+    assert again.asked == []
+    assert hf.runs.compare("run_1", fork.id).entries == {}
+
+
+@pytest.mark.anyio
+async def test_a_changed_result_asks_exactly_the_parts_that_depend_on_it(hf: Holdfast) -> None:
+    await run(hf, "run_1", Crew())
+    fork = hf.runs.fork("run_1", set={"task:look": "Five ships."})
+    again = Crew()
+    await run(hf, fork.id, again)
+
+    assert set(again.asked) == {"count", "write"}
+    assert hf.runs.entry(fork.id, "task:look").value == "Five ships."
+
+
+@pytest.mark.anyio
+async def test_a_part_that_read_a_changed_key_runs_again(hf: Holdfast) -> None:
+    await run(hf, "run_1", Crew("name", "rest"), weather="rain")
+    fork = hf.runs.fork("run_1", set={"shared:weather": "sun"})
+    again = Crew()
+    await run(hf, fork.id, again)
+
+    assert set(again.asked) == {"name", "write", "rest"}
