@@ -61,7 +61,8 @@ EXPECTED = {
     "runs list": "[--status S]…",
     "runs show": "RUN",
     "runs parts": "RUN",
-    "runs fork": "RUN [--before P] [--version N] [--set KEY=JSON]… [--delete KEY]… [--id ID] [--start]",
+    "runs fork": "RUN [--before P] [--version N] [--set KEY=JSON]… [--delete KEY]… [--id ID] "
+    "[--start]",
     "runs compare": "RUN OTHER",
     "runs entries": "RUN [--kind K]… [--prefix P]",
     "runs read": "RUN KEY",
