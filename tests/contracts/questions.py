@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import count
 from threading import Barrier, Thread
 from typing import Any
@@ -20,7 +21,7 @@ from holdfast.ground.errors import (
 )
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.records.question import Question
-from holdfast.memories.run.records.record import RunAcquisition
+from holdfast.memories.run.records.record import RunAcquisition, RunsContext
 from holdfast.memories.run.records.versions import VersionSave, save_version
 from holdfast.memories.run.records.write import begin
 from holdfast.testing.fakes import FrozenClock
@@ -45,43 +46,40 @@ def question(run: str, at: datetime, **more: Any) -> Question:
     return Question(**(facts | more))
 
 
+def come_to_rest(
+    context: RunsContext, *asked: dict[str, Any], run: str = "run_1", waits: bool = True
+) -> tuple[Question, ...]:
+    """Start the run *run*, ask questions by their fields, and let the run wait."""
+    now = context.clock.now()
+    at = to_microseconds(now) // 1_000
+    holder = f"h{next(_numbers)}"
+    start = RunAcquisition(
+        run_id=run, holder=holder, name="dock", kind="task", place="rock:7", started_at=at
+    )
+    grant = begin(context, start)
+    questions = tuple(
+        question(run, now + timedelta(milliseconds=place), **each)
+        for place, each in enumerate(asked or ({},))
+    )
+    save = VersionSave(
+        run_id=run,
+        fence=grant.fence,
+        at=at,
+        cause="question",
+        questions=questions,
+        status="waiting" if waits else None,
+    )
+    save_version(context, save)
+    return questions
+
+
 class GivenAWaitingRun:
     """Fixtures: what brings a run to rest with questions, in the test's workspace."""
 
     @pytest.fixture
-    def rest(self, hf: Holdfast, embedded: Holdfast, clock: FrozenClock) -> Rest:
+    def rest(self, hf: Holdfast, embedded: Holdfast) -> Rest:
         """Return a function that asks questions, as their fields, and lets the run wait."""
-        context = embedded.acting(workspace=hf.workspace).runs.context
-
-        def ask(*asked: dict[str, Any], run: str = "run_1", waits: bool = True) -> Any:
-            now = clock.now()
-            start = RunAcquisition(
-                run_id=run,
-                holder=f"h{next(_numbers)}",
-                name="dock",
-                kind="task",
-                place="rock:7",
-                started_at=to_microseconds(now) // 1_000,
-            )
-            grant = begin(context, start)
-            questions = tuple(
-                question(run, now + timedelta(milliseconds=place), **each)
-                for place, each in enumerate(asked or ({},))
-            )
-            save_version(
-                context,
-                VersionSave(
-                    run_id=run,
-                    fence=grant.fence,
-                    at=to_microseconds(now) // 1_000,
-                    cause="question",
-                    questions=questions,
-                    status="waiting" if waits else None,
-                ),
-            )
-            return questions
-
-        return ask
+        return partial(come_to_rest, embedded.acting(workspace=hf.workspace).runs.context)
 
 
 def types(hf: Holdfast, run: str = "run_1") -> list[str]:

@@ -68,6 +68,8 @@ EXPECTED = {
     "runs read": "RUN KEY",
     "runs watch": "RUN [--wait N]",
     "runs cancel": "RUN",
+    "runs questions": "[--run R]",
+    "runs answer": "RUN [QUESTION] [--approve] [--deny] [--value JSON] [--text T] [--note N]",
     "runs steer": "RUN TEXT",
     "runs delete": "RUN",
     "ltm status": "USER [--namespace N] [--workspace-id W]",

@@ -12,7 +12,7 @@ from holdfast.ground import json_values
 from holdfast.ground.clock import milliseconds_text
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.text import one_line, printable
-from holdfast.library.operations.runs import FORM
+from holdfast.library.operations.runs import FORM, QUESTION_FORM
 from holdfast.memories.run.model_view import described
 from holdfast.memories.run.records.read import GAP, RunEvent
 
@@ -25,6 +25,8 @@ PARTS = (
 )
 DIFFERENCES = ("of", "key", "change", "a", "b")
 ENTRIES = ("key", "title", "source", "valueBytes", "version", "updatedAt")
+
+QUESTIONS = ("id", "run_id", "kind", "part", "text", "who", "asked_at", "expires_at")
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 
@@ -186,6 +188,51 @@ def watch(
             put_bytes(msgspec.json.encode(event.to_dict()) + b"\n")
         else:
             put_bytes((printable(_line(event)) + "\n").encode())
+
+
+@command(runs_app, "questions")
+def questions(
+    call: CommandContext,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="R", help="Only those of this run.")
+    ] = None,
+) -> None:
+    """List the open questions of runs, those that were asked last first."""
+    found = call.hf.runs.questions(run=run, limit=PAGE)
+    listed = call.walk("Listing questions", found.all())
+    call.answer.many([QUESTION_FORM.encode(each) for each in listed], QUESTIONS)
+
+
+@command(runs_app, "answer")
+def answer(
+    call: CommandContext,
+    *,
+    run: Run,
+    question: Annotated[
+        str | None,
+        typer.Argument(metavar="QUESTION", help="Its id; not needed where one is open."),
+    ] = None,
+    approve: Annotated[bool, typer.Option("--approve", help="Approve the call.")] = False,
+    deny: Annotated[bool, typer.Option("--deny", help="Deny the call.")] = False,
+    value: Annotated[
+        str | None, typer.Option("--value", metavar="JSON", help="The answer as JSON.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", metavar="T", help="The answer as text.")
+    ] = None,
+    note: Annotated[
+        str | None, typer.Option("--note", metavar="N", help="A note with the answer.")
+    ] = None,
+) -> None:
+    """Answer a question of a run; the first answer wins."""
+    given: list[Any] = [True] if approve else []
+    given += [False] if deny else []
+    given += [] if value is None else [json_values.read(value, "value")]
+    given += [] if text is None else [text]
+    if len(given) != 1:
+        raise typer.BadParameter("give one of --approve, --deny, --value and --text")
+    answered = call.hf.runs.answer(run, given[0], question=question, note=note)
+    call.answer.one(QUESTION_FORM.encode(answered))
 
 
 @command(runs_app, "cancel")

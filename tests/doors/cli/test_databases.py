@@ -67,6 +67,8 @@ READS = {
     "runs entries": "run_x",
     "runs read": "run_x shared:a",
     "runs watch": "run_x",
+    "runs questions": "",
+    "runs answer": "run_x --approve",
     "runs cancel": "run_x",
     "runs steer": "run_x on",
     "runs delete": "run_x",
