@@ -77,9 +77,10 @@ from holdfast.memories.run.records.parts import RunPart
 from holdfast.memories.run.records.question import Answerer, Question, QuestionStatuses
 from holdfast.memories.run.records.read import EntryOrder, ListedEntry, ReadEntry
 from holdfast.memories.run.records.record import RunControl
-from holdfast.memories.run.records.run import Run, RunKind, Statuses
+from holdfast.memories.run.records.run import Run, RunKind, RunState, RunVersion, Statuses, When
 from holdfast.memories.run.records.runs import CANCELLED, Runs, builtins
 from holdfast.memories.run.records.writer import Attached, RunOpening, RunWriter
+from holdfast.memories.state.message import Message
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread import (
     PER_PAGE,
@@ -1418,6 +1419,30 @@ class AsyncRuns:
         Raise `Conflict` for a live run.
         """
         await self._cross(self._of.delete, id)
+
+    async def versions(
+        self, id: str, *, limit: int | None = 100, page: str | None = None
+    ) -> AsyncPage[RunVersion]:
+        """Return the versions of the run *id*, the newest first.
+
+        A version is stored after each completed part, at each question and at the end.
+        """
+        answer = await self._cross(self._of.versions, id, limit=limit, page=page)
+        return AsyncPage(answer, self._cross)
+
+    async def at(
+        self, id: str, version: int | None = None, *, part: str | None = None, when: When = "after"
+    ) -> RunState:
+        """Return what the run *id* knew at *version*, the newest one by default.
+
+        With *part* it is the last version of that part, or with *when* "before" the one before it
+        began. Raise `NotFound` for a version that is not there, or was folded.
+        """
+        return await self._cross(self._of.at, id, version, part=part, when=when)
+
+    async def messages(self, id: str, part: str) -> list[Message]:
+        """Return what *part* of the run *id* sent to its model and was answered."""
+        return await self._cross(self._of.messages, id, part)
 
     async def list(
         self,

@@ -61,6 +61,9 @@ EXPECTED = {
     "runs list": "[--status S]…",
     "runs show": "RUN",
     "runs parts": "RUN",
+    "runs versions": "RUN",
+    "runs at": "RUN N",
+    "runs messages": "RUN PART",
     "runs fork": "RUN [--before P] [--version N] [--set KEY=JSON]… [--delete KEY]… [--id ID] "
     "[--start]",
     "runs compare": "RUN OTHER",

@@ -24,6 +24,7 @@ PARTS = (
     *("id", "kind", "within", "state", "agent", "attempts", "started_at", "ended_at", "cause"),
 )
 DIFFERENCES = ("of", "key", "change", "a", "b")
+VERSIONS = ("number", "at", "cause", "part", "agent", "bytes", "gaps")
 ENTRIES = ("key", "title", "source", "valueBytes", "version", "updatedAt")
 
 QUESTIONS = ("id", "run_id", "kind", "part", "text", "who", "asked_at", "expires_at")
@@ -171,6 +172,42 @@ def read(
     call.answer.one(fields)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
     call.answer.text("\n" + text, {})
+
+
+@command(runs_app, "versions")
+def versions(call: CommandContext, run: Run) -> None:
+    """List the versions of a run, the newest first."""
+    found = call.walk("Listing versions", call.hf.runs.versions(run, limit=PAGE).all())
+    call.answer.many([each.export() for each in found], VERSIONS)
+
+
+@command(runs_app, "at")
+def at(
+    call: CommandContext,
+    run: Run,
+    number: Annotated[int, typer.Argument(metavar="N", help="The number of the version.")],
+) -> None:
+    """Show what a run knew at a version: its entries, values, parts and board."""
+    state = call.hf.runs.at(run, number).export()
+    if call.answer.as_json:
+        call.answer.one(state)
+        return
+    call.answer.one({name: state[name] for name in ("number", "run_id", "pending")})
+    call.answer.text("\n" + json.dumps(state, ensure_ascii=False, indent=2), {})
+
+
+@command(runs_app, "messages")
+def messages(
+    call: CommandContext,
+    run: Run,
+    part: Annotated[str, typer.Argument(metavar="PART", help="The id of a part of the run.")],
+) -> None:
+    """Show what a part of a run sent to its model and was answered."""
+    told = [each.export() for each in call.hf.runs.messages(run, part)]
+    if call.answer.as_json:
+        put_json({"messages": told})
+    else:
+        call.answer.text(json.dumps(told, ensure_ascii=False, indent=2), {})
 
 
 @command(runs_app, "watch")

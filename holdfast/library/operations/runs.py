@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from holdfast.ground.errors import InvalidInput
 from holdfast.ground.validation import check_limit, check_one_of, listed
 from holdfast.library.operations.base import (
     Operation,
@@ -33,11 +34,15 @@ from holdfast.memories.run.records.question import (
 from holdfast.memories.run.records.read import MOST_LISTED, read_in, run_from_wire
 from holdfast.memories.run.records.run import (
     KINDS,
+    RunState,
+    RunVersion,
     checked_run_id_or_none,
     checked_statuses,
     run_to_wire,
 )
 from holdfast.memories.run.records.runs import CANCELLED, Runs
+from holdfast.memories.run.records.versions import MOST_LISTED as VERSIONS_LISTED
+from holdfast.memories.state.message import Message, messages_of
 
 RUNS: Final = "/api/runs"
 RUN: Final = f"{RUNS}/{{run}}"
@@ -98,6 +103,23 @@ def _kind(given: Any) -> str | None:
     return None if given is None else str(check_one_of("kind", given, KINDS))
 
 
+NEWEST: Final = "newest"
+"""What stands for the number of the newest version in a path."""
+
+
+def _version(given: Any) -> str:
+    return NEWEST if given is None else str(checked_version("version", given))
+
+
+def _number(given: str) -> int | None:
+    if given == NEWEST:
+        return None
+    if not (given.isascii() and given.isdigit()) or len(given) > _DIGITS:
+        raise InvalidInput("version", f"must be a whole number from 0, or {NEWEST}", given=given)
+    return int(given)
+
+
+_DIGITS: Final = 15
 _ID: Final = {"id": Param(wire="run")}
 FORM: Final = WireForm(run_to_wire, run_from_wire)
 PARTS: Final = WireForm[list[RunPart]](
@@ -105,6 +127,10 @@ PARTS: Final = WireForm[list[RunPart]](
     lambda wire: [part_from_wire(each) for each in wire["parts"]],
 )
 QUESTION_FORM: Final = WireForm(question_to_wire, Question.from_dict)
+MESSAGES: Final = WireForm[list[Message]](
+    lambda messages: {"messages": [each.export() for each in messages]},
+    lambda wire: messages_of("messages", wire["messages"]),
+)
 _DONE: Final = WireForm[Any](lambda fields: fields, lambda _: None)
 _get = partial(Operation, method="GET", scope="read", lane="slow")
 _post = partial(Operation, method="POST", scope="write", special=_ID, lane="slow")
@@ -227,6 +253,28 @@ RECORDS: Final = OperationTable(
         LIST_QUESTIONS,
         READ_QUESTION,
         ANSWER,
+        _get(
+            "runs.versions",
+            f"{RUN}/versions",
+            "List the versions of a run, the newest first.",
+            WireForm(RunVersion.export, partial(msgspec.convert, type=RunVersion)),
+            special={**_ID, "limit": Param(encode=partial(check_limit, most=VERSIONS_LISTED))},
+            paged=True,
+        ),
+        _get(
+            "runs.at",
+            f"{RUN}/versions/{{version}}",
+            "Retrieve what a run knew at a version.",
+            WireForm(RunState.export, RunState.from_dict),
+            special={**_ID, "version": Param(encode=_version, decode=_number)},
+        ),
+        _get(
+            "runs.messages",
+            f"{RUN}/messages",
+            "List what a part of a run sent to its model and was answered.",
+            MESSAGES,
+            special=_ID,
+        ),
         DELETE,
     ),
 )

@@ -475,6 +475,26 @@ where r.workspace = :workspace and r.run_id = :run and r.number <= :number
   )
 order by r.place
 
+-- get_versions --
+select fence, status, lease_until, seq, versions, queue, thread_id
+from runs
+where workspace = :workspace and id = :run
+
+-- list_versions --
+select number, at, cause, part, agent, changed, bytes, fence, gaps
+from run_versions
+where workspace = :workspace and run_id = :run and number < :before
+order by number desc
+limit :rows
+
+-- oldest_version --
+select min(number) from run_versions where workspace = :workspace and run_id = :run
+
+-- versions_of_part --
+select min(number), max(number)
+from run_versions
+where workspace = :workspace and run_id = :run and part = :part and number <= :number
+
 -- turns_of_run --
 select part, n, agent, body
 from run_turns

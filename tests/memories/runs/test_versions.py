@@ -4,10 +4,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from holdfast.ground.errors import InvalidInput, NotFound, StaleRun
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.question import Question
 from holdfast.memories.run.records.record import LeaseGrant, RunAcquisition, TakeOver
 from holdfast.memories.run.records.versions import (
@@ -18,11 +22,28 @@ from holdfast.memories.run.records.versions import (
     StateRow,
     VersionRows,
     VersionSave,
+    entry_row,
     save_version,
     state_at,
     turns_of,
 )
 from holdfast.memories.run.records.write import begin, statements
+
+KEYS = tuple(f"shared:{name}" for name in "abcde")
+
+ACTS = st.lists(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("set"), st.sampled_from(KEYS), st.integers(-9, 9)),
+            st.tuples(st.just("delete"), st.sampled_from(KEYS), st.just(0)),
+            st.tuples(st.just("clear"), st.just(""), st.just(0)),
+        ),
+        max_size=6,
+    ),
+    min_size=1,
+    max_size=8,
+)
+"""What happens in a run between one version and the next."""
 
 
 def begun(
@@ -293,3 +314,41 @@ def test_deleted_versions_are_numbered_from_one_again(kept: Holdfast) -> None:
     assert (rows(kept).load("run_1"), turns(kept)) == (None, [])
     assert save(kept, entry("shared:a"), after=1) == SavedVersion(stored=False)
     assert save(kept, entry("shared:a")).number == 1
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(acts=ACTS)
+def test_each_version_is_what_the_memory_was_when_it_was_stored(
+    kept: Holdfast, acts: list[list[tuple[str, str, int]]]
+) -> None:
+    hf, rows = kept, VersionRows(kept.runs.context)
+    rows.delete("run_1")
+    memory = RunMemory(run_id="run_1")
+    changes = memory.changes()
+    stored: list[tuple[int, list[RunEntry]]] = []
+    for batch in acts:
+        for act, key, value in batch:
+            if act == "set":
+                memory.set(key, value)
+            elif act == "delete":
+                memory.delete(key)
+            else:
+                memory.clear()
+        written, removed = changes.take()
+        facts = (
+            *(StateRow("entry", key, None) for key in removed),
+            *map(entry_row, written),
+        )
+        save = VersionSave(run_id="run_1", fence=0, at=1, cause="step", rows=facts)
+        first = rows.load("run_1") is None
+        saved = rows.replace(save) if first else rows.append(save)
+        assert saved.number is not None
+        stored.append((saved.number, memory.snapshot()))
+
+    for number, entries in stored:
+        found = hf.runs.at("run_1", number).memory.snapshot()
+        assert {each.key: each for each in found} == {each.key: each for each in entries}

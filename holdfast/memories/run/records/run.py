@@ -13,11 +13,14 @@ from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import Conflict, InvalidInput, LimitExceeded
 from holdfast.ground.json_values import JSON
 from holdfast.ground.validation import check_one_of, check_text, is_list
+from holdfast.memories.run.entry import RunLimits, checked_version
+from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import Ending
 from holdfast.memories.state import message
 from holdfast.memories.state.frozen import kept
 from holdfast.memories.state.message import from_text, to_milliseconds, to_text
 from holdfast.memories.state.result import NO_USAGE, Usage
+from holdfast.memories.state.state import NetworkState
 
 RunKind = Literal[
     "step", "task", "plan", "team", "workflow", "network", "agent", "session", "memory"
@@ -331,3 +334,89 @@ def stored_facts(run: Run) -> StoredFacts:
     if size > MOST_BYTES:
         raise LimitExceeded("run_bytes", allowed=MOST_BYTES, actual=size, what=run.id)
     return facts
+
+
+class RunVersion(Struct, frozen=True, kw_only=True):
+    """A version of a run: when and why it was stored, and by which part and agent.
+
+    `changed` names the keys that it changed, 1,000 at most; `bytes` is the size of what it stored.
+    `gaps` counts the changes of it that were forgotten.
+    """
+
+    number: int
+    at: datetime
+    cause: str
+    part: str | None = None
+    agent: str | None = None
+    changed: tuple[str, ...] = ()
+    bytes: int = 0
+    fence: int = 0
+    gaps: int = 0
+
+    def export(self) -> dict[str, Any]:
+        """Return it as a dict of JSON."""
+        return {**asdict(self), "at": to_text(self.at)}
+
+
+When: TypeAlias = Literal["before", "after"]
+"""Whether a state is that before a part began, or after its last version."""
+
+PART_MOST: Final = 4_096
+"""Characters of the id of a part."""
+
+
+class VersionChoice(Struct, frozen=True, kw_only=True):
+    """A version of a run: *version*, else the newest one; that before or after *part*."""
+
+    version: int | None = None
+    part: str | None = None
+    when: When = "after"
+
+    def __post_init__(self) -> None:
+        """Raise `InvalidInput` for what no version can be."""
+        if self.version is not None:
+            checked_version("version", self.version)
+        if self.part is not None:
+            check_text("part", self.part, most=PART_MOST)
+        check_one_of("when", self.when, get_args(When))
+
+
+UNLIMITED: Final = RunLimits(value_bytes=2**53, entries=2**53, total_bytes=2**53)
+"""The limits of a copy of what a run held: those of the run are not known."""
+
+
+class RunState(Struct, frozen=True, kw_only=True):
+    """What a run knew at the version *number*: detached copies.
+
+    `state` has the values of a network; its results are those of the thread. `parts` are the facts
+    of each part by id, `board` the tasks of a team, `pending` the parts that are not over.
+    """
+
+    number: int
+    memory: RunMemory
+    state: NetworkState | None = None
+    parts: dict[str, JSON]
+    board: list[JSON]
+    pending: tuple[str, ...] = ()
+
+    def export(self) -> dict[str, Any]:
+        """Return it as a dict of JSON."""
+        entries = self.memory.snapshot()
+        return {
+            "number": self.number,
+            "run_id": self.memory.run_id,
+            "entries": [each.to_wire() | {"value": each.value} for each in entries],
+            "state": None if self.state is None else self.state.to_dict(),
+            "parts": self.parts,
+            "board": self.board,
+            "pending": list(self.pending),
+        }
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Self:
+        """Convert the dict *given*, as of `export`, to a state."""
+        memory = RunMemory(run_id=given["run_id"], limits=UNLIMITED)
+        memory.restore(given["entries"])
+        state = None if given["state"] is None else NetworkState.from_dict(given["state"])
+        facts = {name: given[name] for name in ("number", "parts", "board")}
+        return cls(memory=memory, state=state, pending=tuple(given["pending"]), **facts)

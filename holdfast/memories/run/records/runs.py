@@ -9,7 +9,7 @@ from holdfast.ground.errors import Conflict, InvalidInput, StaleRun
 from holdfast.ground.json_values import JSON
 from holdfast.ground.pages import Page
 from holdfast.ground.text import encoded
-from holdfast.ground.validation import listed
+from holdfast.ground.validation import check_text, listed
 from holdfast.memories.run.entry import OneOrMany, filter_of
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records import write
@@ -57,8 +57,23 @@ from holdfast.memories.run.records.record import (
     held_by,
     this_process,
 )
-from holdfast.memories.run.records.run import Run, RunFilter, RunKind, Statuses
-from holdfast.memories.run.records.versions import VersionRows
+from holdfast.memories.run.records.run import (
+    PART_MOST,
+    Run,
+    RunFilter,
+    RunKind,
+    RunState,
+    RunVersion,
+    Statuses,
+    VersionChoice,
+    When,
+)
+from holdfast.memories.run.records.versions import (
+    VersionRows,
+    list_versions,
+    messages_of,
+    run_at,
+)
 from holdfast.memories.run.records.writer import (
     Attached,
     Attachments,
@@ -69,6 +84,7 @@ from holdfast.memories.run.records.writer import (
     attach,
     open_run,
 )
+from holdfast.memories.state.message import Message
 
 CANCELLED = "cancelled"
 """Default reason of a cancellation."""
@@ -384,6 +400,30 @@ class Runs:
         self._attachments.flush()
         self.context.demand("write")
         write.delete(self.context, id)
+
+    def versions(
+        self, id: str, *, limit: int | None = 100, page: str | None = None
+    ) -> Page[RunVersion]:
+        """Return the versions of the run *id*, the newest first.
+
+        A version is stored after each completed part, at each question and at the end.
+        """
+        return list_versions(self._looking(), id, limit, page)
+
+    def at(
+        self, id: str, version: int | None = None, *, part: str | None = None, when: When = "after"
+    ) -> RunState:
+        """Return what the run *id* knew at *version*, the newest one by default.
+
+        With *part* it is the last version of that part, or with *when* "before" the one before it
+        began. Raise `NotFound` for a version that is not there, or was folded.
+        """
+        choice = VersionChoice(version=version, part=part, when=when)
+        return run_at(self._looking(), id, choice)
+
+    def messages(self, id: str, part: str) -> list[Message]:
+        """Return what *part* of the run *id* sent to its model and was answered."""
+        return messages_of(self._looking(), id, check_text("part", part, most=PART_MOST))
 
     @cached_property
     def checkpoints(self) -> VersionRows:

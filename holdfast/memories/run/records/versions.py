@@ -2,22 +2,32 @@
 
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import asdict, replace
 
 from holdfast.engines.base import Reader, Transaction, scalar
-from holdfast.ground.errors import InvalidInput, StaleRun
+from holdfast.ground.clock import from_microseconds
+from holdfast.ground.errors import InvalidInput, NotFound, StaleRun
+from holdfast.ground.json_values import JSON
 from holdfast.ground.metrics import REGISTRY
+from holdfast.ground.pages import NEWEST, Page, digest, no_cursor, read_cursor, write_cursor
 from holdfast.ground.scope import checked_name
+from holdfast.ground.validation import check_limit
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.keys import Kind
+from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.question import Question, ask, open_ids, questions_of
 from holdfast.memories.run.records.record import EVENT_BYTES, MILLISECOND, RunsContext
+from holdfast.memories.run.records.run import UNLIMITED, RunState, RunVersion, VersionChoice
 from holdfast.memories.run.records.write import add_events, missing, published, statements
+from holdfast.memories.state.message import Message, to_text
+from holdfast.memories.state.serialize import FORMAT, VERSION
+from holdfast.memories.state.state import NetworkState
+from holdfast.memories.state.transcript import messages_in
 
 _KEPT: Final = REGISTRY.counter("run_versions_total", "Versions of runs stored.", cause=())
 _BYTES: Final = REGISTRY.histogram(
@@ -289,10 +299,6 @@ def _count(
     published(context, events)
 
 
-NEWEST: Final = 2**62
-"""A number above that of every version."""
-
-
 def state_at(
     reader: Reader, sql: SimpleNamespace, run_id: str, version: int | None = None
 ) -> State:
@@ -450,3 +456,137 @@ class _PartState(Struct, frozen=True):
 
 
 _state: Final = msgspec.json.Decoder(_PartState)
+
+
+class _VersionRow(Struct, frozen=True, kw_only=True):
+    number: int
+    at: int
+    cause: str
+    part: str | None
+    agent: str | None
+    changed: str
+    bytes: int
+    fence: int
+    gaps: int
+
+    def record(self) -> RunVersion:
+        facts: dict[str, Any] = {
+            **asdict(self),
+            "at": from_microseconds(self.at),
+            "changed": _names.decode(self.changed),
+        }
+        return RunVersion(**facts)
+
+
+_names: Final = msgspec.json.Decoder(tuple[str, ...])
+
+LIST: Final = "versions"
+MOST_LISTED: Final = 1_000
+
+
+def list_versions(
+    context: RunsContext, run_id: str, limit: int | None, page: str | None
+) -> Page[RunVersion]:
+    """Return a page of the versions of the run *run_id*, the newest first."""
+    rows, stamp = check_limit(limit, most=MOST_LISTED), digest(context.workspace, run_id)
+    before = NEWEST
+    if page is not None:
+        match read_cursor(LIST, stamp, page)[0]:
+            case [int(before)]:
+                pass
+            case _:
+                raise no_cursor()
+    sql = statements(context)
+    if context.engine.first(_Held, sql.get_versions, run=run_id) is None:
+        raise missing(run_id)
+    found = context.engine.all(
+        _VersionRow, sql.list_versions, run=run_id, before=before, rows=rows + 1
+    )
+    more = len(found) > rows
+    return Page(
+        [row.record() for row in found[:rows]],
+        write_cursor(LIST, stamp, [found[rows - 1].number]) if more else None,
+        more=lambda page: list_versions(context, run_id, limit, page),
+    )
+
+
+_OVER: Final = frozenset(("completed", "failed", "blocked", "cancelled"))
+
+
+def run_at(context: RunsContext, run_id: str, choice: VersionChoice) -> RunState:
+    """Return what the run *run_id* knew at the version of *choice*."""
+    sql = statements(context)
+
+    def work(reader: Reader) -> tuple[int, State]:
+        number = version_at(reader, sql, run_id, choice)
+        return number, state_at(reader, sql, run_id, number)
+
+    number, state = context.engine.read(work)
+    return _detached(run_id, number, state)
+
+
+def version_at(reader: Reader, sql: SimpleNamespace, run_id: str, choice: VersionChoice) -> int:
+    """Return the number of the version of *choice*, 0 for that before the first one.
+
+    Raise `NotFound` without the run, the version or the part.
+    """
+    held = reader.first(_Held, sql.get_versions, run=run_id)
+    if held is None:
+        raise missing(run_id)
+    oldest = reader.first(scalar, sql.oldest_version, run=run_id) or 1
+    number = held.versions if choice.version is None else choice.version
+    if not (number == 0 and oldest == 1) and not oldest <= number <= held.versions:
+        raise NotFound("version", str(number), next="List the versions of the run.")
+    if choice.part is None:
+        return number
+    first, last = reader.rows(sql.versions_of_part, run=run_id, part=choice.part, number=number)[0]
+    if first is None:
+        raise NotFound("part", choice.part, next="List the versions of the run.")
+    return last if choice.when == "after" else max(first - 1, 0)
+
+
+def _detached(run_id: str, number: int, state: State) -> RunState:
+    bodies: dict[str, dict[str, JSON]] = {}
+    for (kind, key), body in state.items():
+        if kind != "entry":
+            bodies.setdefault(kind, {})[key] = msgspec.json.decode(body)
+    memory = RunMemory(run_id=run_id, limits=UNLIMITED)
+    memory.restore([entry_in(body) for (kind, _), body in state.items() if kind == "entry"])
+    parts, values = bodies.get("part", {}), bodies.get("value")
+    return RunState(
+        number=number,
+        memory=memory,
+        state=None if values is None else _network_state(values),
+        parts=parts,
+        board=list(bodies.get("board", {}).values()),
+        pending=tuple([id for id, body in parts.items() if _state_of(body) not in _OVER]),
+    )
+
+
+def _state_of(body: JSON) -> object:
+    return body.get("state") if isinstance(body, dict) else None
+
+
+def _network_state(values: Mapping[str, JSON]) -> NetworkState:
+    """Return a state with *values*, each with its version and origin."""
+    cells = [
+        dict.fromkeys(_CELL) | _TIMES | {"key": key} | cast("dict[str, JSON]", body)
+        for key, body in values.items()
+    ]
+    revision = max([cast("int", cell["version"]) for cell in cells], default=0)
+    wire = {"values": cells, "revision": revision, "thread_id": None, "messages": [], "results": []}
+    return NetworkState.from_dict({"format": FORMAT, "version": VERSION, **wire})
+
+
+_CELL: Final = ("agent", "run_id", "tool", "call_id")
+_EPOCH: Final = to_text(from_microseconds(0))
+_TIMES: Final[dict[str, JSON]] = {"version": 1, "created_at": _EPOCH, "updated_at": _EPOCH}
+
+
+def messages_of(context: RunsContext, run_id: str, part: str) -> list[Message]:
+    """Return what *part* of the run *run_id* sent to its model and was answered."""
+    sql = statements(context)
+    if context.engine.first(_Held, sql.get_versions, run=run_id) is None:
+        raise missing(run_id)
+    turns = turns_of(context.engine, sql, run_id, part)
+    return messages_in([(turn.agent, turn.body) for turn in turns])

@@ -1,0 +1,177 @@
+"""Convert kept messages of a model, as JSON, to messages of a state.
+
+The JSON is that which the runtime keeps for each part of a run: requests and responses in the form
+of pydantic-ai, and answers of tools that no request has sent yet.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from holdfast.ground.errors import InvalidInput
+from holdfast.ground.json_values import JSON
+from holdfast.memories.state.message import (
+    ErrorKind,
+    Message,
+    TextMessage,
+    ToolCall,
+    ToolCallMessage,
+    ToolResultMessage,
+)
+
+_encode: Final = msgspec.json.Encoder().encode
+
+_TEXTS: Final[Mapping[str, Any]] = {
+    "system-prompt": "system",
+    "user-prompt": "user",
+    "text": "assistant",
+    "thinking": "assistant",
+}
+"""The role of each kind of part that is a text."""
+
+_KINDS: Final[Mapping[str, ErrorKind]] = {
+    "retried": "bad_arguments",
+    "denied": "denied",
+    "interrupted": "interrupted",
+    "failed": "raised",
+}
+"""Why a call failed, by its outcome."""
+
+
+class _Answer(Struct):
+    call_id: str
+    message: dict[str, Any]
+    failed: bool = False
+
+
+class _Kept(Struct):
+    """One kept message: a request, a response, an answer, or that the part began anew."""
+
+    kind: str = ""
+    parts: list[dict[str, Any]] = []
+    instructions: str | None = None
+    answer: _Answer | None = None
+    begin: int | UnsetType = UNSET
+
+
+_read: Final = msgspec.json.Decoder(_Kept)
+
+
+def messages_in(bodies: Iterable[tuple[str | None, bytes]]) -> list[Message]:
+    """Return the messages in *bodies*, each with its agent, in order.
+
+    A part that begins anew has only those since. Raise `InvalidInput` for another form.
+    """
+    transcript = _Transcript()
+    for index, (agent, body) in enumerate(bodies):
+        try:
+            transcript.add(_read.decode(body), agent)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise InvalidInput(f"messages[{index}]", f"has another form: {error}") from error
+    return transcript.messages
+
+
+class _Transcript:
+    """Collects messages, and matches the answers of tools with their calls."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._calls: dict[str, ToolCall] = {}
+        self._answered: set[str] = set()
+        self._instructions: str | None = None
+
+    def _clear(self) -> None:
+        self.messages, self._instructions = [], None
+        self._calls, self._answered = {}, set()
+
+    def add(self, kept: _Kept, agent: str | None) -> None:
+        """Add the messages of *kept*, by *agent*."""
+        if kept.begin is not UNSET:
+            self._clear()
+        if kept.answer is not None:
+            for part in cast("list[dict[str, Any]]", kept.answer.message.get("parts", [])):
+                self._request(part, agent, failed=kept.answer.failed)
+            return
+        if kept.instructions and kept.instructions != self._instructions:
+            self._instructions = kept.instructions
+            self._say("system", kept.instructions, agent)
+        if kept.kind == "response":
+            self._respond(kept.parts, agent)
+        else:
+            for part in kept.parts:
+                self._request(part, agent)
+
+    def _respond(self, parts: Iterable[dict[str, Any]], agent: str | None) -> None:
+        calls: list[ToolCall] = []
+        for part in parts:
+            if part.get("part_kind") == "tool-call":
+                calls.append(_call(part))
+            elif (kind := part.get("part_kind")) in _TEXTS and part.get("content"):
+                extras: dict[str, JSON] = {"part_kind": kind} if kind == "thinking" else {}
+                self._say("assistant", str(part["content"]), agent, extras)
+        if calls:
+            self._calls |= {call.id: call for call in calls}
+            self._answered -= {call.id for call in calls}
+            self.messages.append(ToolCallMessage(tools=calls, agent=agent))
+
+    def _request(self, part: dict[str, Any], agent: str | None, *, failed: bool = False) -> None:
+        kind, id = part.get("part_kind"), str(part.get("tool_call_id", ""))
+        if kind in ("tool-return", "retry-prompt") and id in self._calls:
+            # An answer that was kept by itself is sent again with the next request.
+            if id not in self._answered:
+                self._answered.add(id)
+                content = _result(part, failed=failed)
+                call = self._calls[id]
+                self.messages.append(ToolResultMessage(tool=call, content=content, agent=agent))
+        else:
+            role = _TEXTS.get(str(kind), "user")
+            text, omitted = _text(part.get("content"))
+            self._say(role, text, agent, {"omitted": omitted} if omitted else {})
+
+    def _say(
+        self, role: Any, text: str, agent: str | None, extras: Mapping[str, JSON] | None = None
+    ) -> None:
+        self.messages.append(
+            TextMessage(role=role, content=text, agent=agent, extras=dict(extras or {}))
+        )
+
+
+def _call(part: Mapping[str, Any]) -> ToolCall:
+    given = part.get("args")
+    if isinstance(given, str):
+        try:
+            given = msgspec.json.decode(given)
+        except msgspec.DecodeError:
+            given = str(given)
+    return ToolCall(id=part["tool_call_id"], name=part["tool_name"], input=given)
+
+
+def _result(part: Mapping[str, Any], *, failed: bool) -> dict[str, JSON]:
+    outcome = "retried" if part["part_kind"] == "retry-prompt" else part.get("outcome", "success")
+    if failed and outcome == "success":
+        outcome = "failed"
+    if outcome == "success":
+        return {"data": part.get("content")}
+    kind = _KINDS.get(outcome, "raised")
+    text, _ = _text(part.get("content"))
+    return {"error": {"name": kind, "message": text, "kind": kind}}
+
+
+def _text(content: object) -> tuple[str, list[JSON]]:
+    """Return the text of *content*, and the kinds of its parts that are no text."""
+    if isinstance(content, str):
+        return content, []
+    if not isinstance(content, list):
+        return "" if content is None else _encode(content).decode(), []
+    parts = cast("list[Any]", content)
+    texts = [each for each in parts if isinstance(each, str)]
+    if not texts and not all(isinstance(each, dict) and "kind" in each for each in parts):
+        return _encode(parts).decode(), []
+    omitted: list[JSON] = [
+        str(cast("dict[str, Any]", each).get("kind", "part"))
+        for each in parts
+        if isinstance(each, dict)
+    ]
+    return "\n".join(texts), omitted
