@@ -96,6 +96,8 @@ CALLS: dict[str, tuple[str, object]] = {
     "POST /api/threads/{id}/pop": ("", {}),
     "POST /api/networks/{name}/runs": ("", {"input": "Hello."}),
     "POST /api/runs": ("", {"definition": "desk", "input": "Hello."}),
+    "GET /api/runs/{run}/messages": ("?part=read", None),
+    "GET /api/runs/{run}/compare": ("?with={run}", None),
     "POST /api/runs/{run}/cancel": ("", {}),
     "POST /api/runs/{run}/steer": ("", {"text": "Faster."}),
     "POST /api/runs/{run}/fork": ("", {"set": {"shared:a": 1}}),
@@ -113,6 +115,7 @@ OWN_IDS = {
     r".* /api/longterm/{user}/turns/": {"id": "turn"},
     r".* /api/threads/": {"id": "thread"},
     r".* /api/runs/{run}/entries/": {"key": "run entry"},
+    r".* /api/runs/{run}/versions/": {"run": "reported run", "version": "version"},
     r"DELETE /api/runs/{run}$": {"run": "ended run"},
     r"(PUT /api/runs/{run}|POST /api/runs/{run}/events)$": {"run": "reported run"},
 }
@@ -203,6 +206,7 @@ def recorded_runs(hf: Holdfast, ask: Asker, stack: ExitStack) -> dict[str, str]:
         "run entry": "shared:a",
         "ended run": ended.run_id,
         "reported run": "run_5",
+        "version": "1",
         "question": question.id,
     }
 

@@ -32,6 +32,7 @@ _PLACES = {
     "run_id": "The id of a run.",
     "run": "The id of a run.",
     "question": "The id of a question of a run.",
+    "version": "The number of a version of a run, or newest.",
     "seq": "The number of a change.",
     "name": "The name of a network.",
 }
