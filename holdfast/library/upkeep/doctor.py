@@ -66,6 +66,9 @@ CLOCKS_APART_MOST = 2.0
 """Seconds; beyond it, entries expire at times that users do not expect."""
 
 
+QUESTIONS_LATE_MOST = 60.0
+"""Seconds after which an expired question is a finding; servers settle them each second."""
+
 PRAGMAS = ("application_id", "page_size", "auto_vacuum", "freelist_count", "foreign_keys")
 
 
@@ -74,6 +77,13 @@ class _Over(Struct, frozen=True, kw_only=True):
     runs: int
     expired_at: int | None
     seen_at: int | None
+
+
+class _OverQuestions(Struct, frozen=True, kw_only=True):
+    waiting: int
+    questions: int
+    runs: int
+    expired_at: int | None
 
 
 class _Role(Struct, frozen=True, kw_only=True):
@@ -103,7 +113,7 @@ def doctor(hf: Holdfast) -> list[Check]:
     else:
         checks += _server(engine, sql)
     checks.append(counters("durable counters", miscounted_agents(engine, sql)))
-    checks.append(_overdue(engine, sql))
+    checks += [_overdue(engine, sql), _questions(engine, sql)]
     checks += look_at_longterm(engine, sql)
     checks.append(counters("thread counters", miscounted_threads(engine, sql)))
     return [*checks, _pinned(status), _erasure(status), _clock(engine, sql)]
@@ -229,6 +239,19 @@ def _overdue(engine: Engine, sql: SimpleNamespace) -> Check:
     if days > 1:
         says += f", for {days:,.0f} days: run holdfast durable sweep"
     return Check("durable sweep", days <= 1, says if days else "nothing has expired")
+
+
+def _questions(engine: Engine, sql: SimpleNamespace) -> Check:
+    now = to_microseconds(SystemClock().now())
+    over = engine.one(_OverQuestions, sql.overdue_questions, now=now)
+    late = 0.0 if over.expired_at is None else (now - over.expired_at) / 1e6
+    says = f"{over.waiting:,} runs wait for answers" if over.waiting else "no run waits"
+    if over.questions:
+        says += (
+            f"; {over.questions:,} questions of {over.runs:,} runs have expired, for"
+            f" {late:,.0f} s: serve the database, or read its runs"
+        )
+    return Check("questions", late <= QUESTIONS_LATE_MOST, says)
 
 
 def _clock(engine: Engine, sql: SimpleNamespace) -> Check:

@@ -128,6 +128,16 @@ select
     where expires_at is not null and expires_at < :now) as expired_at,
   (select min(seen_at) from durable_runs where ended_at is null and seen_at < :lapsed) as seen_at
 
+-- overdue_questions --
+-- What runs wait for, and questions whose time is over and that nothing settled.
+select
+  (select count(*) from runs where status = 'waiting') as waiting,
+  count(*) as questions,
+  count(distinct workspace || ' ' || run_id) as runs,
+  min(expires_at) as expired_at
+from run_questions
+where status = 'open' and expires_at is not null and expires_at < :now
+
 -- stray_durable --
 -- Rows of agents that are not there, and entries of runs that are not live.
 select 'durable_entries' as "table", e.id as id, 'no agent' as found

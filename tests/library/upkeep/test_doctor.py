@@ -5,11 +5,13 @@ import re
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import LiteralString
 
 import psycopg
 import pytest
+from contracts.questions import come_to_rest
 from library.upkeep.meddling import asking, fill, opened
 
 import holdfast
@@ -39,6 +41,25 @@ def test_a_healthy_database_needs_nobody(hf: Holdfast) -> None:
 def test_a_database_in_memory_needs_nobody() -> None:
     with holdfast.open(":memory:") as hf:
         assert unwell(hf) == {}
+
+
+def test_a_run_that_waits_for_an_answer_needs_nobody_until_its_question_is_overdue(
+    hf: Holdfast, target: str
+) -> None:
+    assert said(hf)["questions"].says == "no run waits"
+    soon = datetime.now(UTC) + timedelta(days=1)
+    come_to_rest(hf.runs.context, {"expires_at": soon})
+    assert said(hf)["questions"] == Check("questions", ok=True, says="1 runs wait for answers")
+
+    with holdfast.open(target, clock=FrozenClock()) as then:
+        past = then.runs.context.clock.now() + timedelta(days=1)
+        come_to_rest(then.runs.context, {"expires_at": past}, run="run_2")
+
+    check = said(hf)["questions"]
+    assert not check.ok
+    assert "2 runs wait for answers; 1 questions of 1 runs have expired" in check.says
+    hf.runs.retrieve("run_2")
+    assert said(hf)["questions"] == Check("questions", ok=True, says="1 runs wait for answers")
 
 
 class TestOfDurableMemory:
@@ -83,7 +104,7 @@ class TestOfAFile:
                 "pragmas",
             ),
             *("other processes", "readers", "erasure", "clock", *LONGTERM, "thread counters"),
-            *("durable counters", "durable sweep"),
+            *("durable counters", "durable sweep", "questions"),
         } == said(hf).keys()
 
     def test_a_schema_number_that_is_not_the_migrations_is_named(
@@ -165,7 +186,7 @@ class TestOfAServer:
         assert {
             *("database", "storage", "schema", "durability", "role", "row security", "extensions"),
             *("forgetting", "readers", "erasure", "clock", *LONGTERM, "thread counters"),
-            *("durable counters", "durable sweep"),
+            *("durable counters", "durable sweep", "questions"),
         } == found.keys()
         assert found["role"].says == "holdfast_app, which owns 0 tables"
         assert "plpgsql" in found["extensions"].says
