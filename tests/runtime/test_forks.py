@@ -8,6 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast
+from holdfast.ground.errors import CheckpointMismatch
 from holdfast.runtime import (
     Context,
     EngineCheckpoints,
@@ -127,3 +128,60 @@ async def test_a_part_that_read_a_changed_key_runs_again(hf: Holdfast) -> None:
     await run(hf, fork.id, again)
 
     assert set(again.asked) == {"name", "write", "rest"}
+
+
+@pytest.mark.anyio
+async def test_a_changed_input_runs_again_what_takes_it_under_the_hash_of_the_fork(
+    hf: Holdfast,
+) -> None:
+    await run(hf, "run_1", Crew())
+    fork = hf.runs.fork("run_1", set={"input:ships": 5})
+    again = Crew()
+    with pytest.raises(CheckpointMismatch):
+        await run(hf, fork.id, again)
+    await run(hf, fork.id, again, ships=5)
+
+    assert set(again.asked) == {"look", "count", "write"}
+    assert await run(hf, "run_1", again) == "write is done."
+
+
+@pytest.mark.anyio
+async def test_a_fork_before_a_part_asks_that_part_and_all_after_it(hf: Holdfast) -> None:
+    await run(hf, "run_1", Crew())
+    fork = hf.runs.fork("run_1", before="write")
+    again = Crew()
+    await run(hf, fork.id, again)
+
+    assert "write" in again.asked
+    assert set(again.asked) <= {"write", "rest", "name", "count"}
+
+
+@pytest.mark.anyio
+async def test_items_of_a_step_that_nothing_changed_for_are_not_asked_again(hf: Holdfast) -> None:
+    async def count_ships(id: str) -> list[str]:
+        asked: list[str] = []
+
+        def crew(request: Asked) -> str:
+            text = str(request.messages[-1].parts[-1].content)
+            asked.append(text.split("\n", maxsplit=1)[0])
+            return "Counted."
+
+        each = Step(id="each", instructions="Count {item}.", depends_on=["ships"], mode="process")
+        last = Step(id="last", instructions="Write.", depends_on=["each"])
+        plan = TaskPlan(
+            title="Harbour", tasks=[Task(id="count", title="Count", steps=[each, last])]
+        )
+        await ParallelTaskExecutor(
+            plan=plan,
+            context=Context(hf=hf, run_id=id, model=ScriptedModel(crew)),
+            inputs={"ships": ["a", "b", "c"]},
+            checkpoint=EngineCheckpoints(hf),
+        ).run()
+        return asked
+
+    assert len(await count_ships("run_1")) == 4
+    fork = hf.runs.fork("run_1", set={"step:each.1": "Sunk."})
+
+    assert await count_ships(fork.id) == ["Write."]
+    results = hf.runs.entry(fork.id, "step:each").value
+    assert [each["result"] for each in results] == ["Counted.", "Sunk.", "Counted."]

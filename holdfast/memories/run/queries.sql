@@ -772,20 +772,20 @@ where workspace = :workspace and run_id = :run and number <= :version
 insert into run_texts (workspace, run_id, sha256, body)
 select workspace, :fork, sha256, body
 from run_texts
-where workspace = :workspace and run_id = :run and :version >= 0
+where workspace = :workspace and run_id = :run
 
 -- fork_turns (sqlite) --
 insert into run_turns (workspace, run_id, part, n, agent, body)
 select workspace, :fork, part, n, agent, body
 from run_turns
-where workspace = :workspace and run_id = :run and :version >= 0
+where workspace = :workspace and run_id = :run
   and part in (select value from json_each(:parts))
 
 -- fork_turns (postgres) --
 insert into run_turns (workspace, run_id, part, n, agent, body)
 select workspace, :fork, part, n, agent, body
 from run_turns
-where workspace = :workspace and run_id = :run and :version >= 0
+where workspace = :workspace and run_id = :run
   and part = any (array(select jsonb_array_elements_text(cast(:parts as jsonb))))
 
 -- entry_values --
@@ -797,21 +797,8 @@ order by written
 select distinct part from run_questions
 where workspace = :workspace and run_id = :run and part is not null
 
--- turns_up_to --
-select seq, id, kind, run_id
-from thread_turns
-where workspace = :workspace and thread_id = :thread
-order by seq
-
--- fork_thread_turn --
-insert into thread_turns (
-  seq, workspace, thread_id, id, kind, run_id, agent, at, checksum, size_bytes, body
-)
-select :seq, workspace, :thread, id, kind, case when run_id = :run then :fork else run_id end,
-  agent, at, checksum, size_bytes, body
-from thread_turns
-where workspace = :workspace and seq = :old and :version >= 0
-
--- count_thread --
-update threads set turns = turns + :turns, updated_at = :now
-where workspace = :workspace and id = :thread
+-- fork_thread --
+insert into threads (workspace, id, created_at, updated_at, turns, user_id)
+select workspace, :thread, :now, :now, 0, user_id
+from threads
+where workspace = :workspace and id = :old

@@ -179,7 +179,7 @@ def append(
     `ScopeDenied` if the thread is not *user*'s.
     """
     thread, owner = checked_id("thread_id", thread_id), checked_user(user)
-    ready = [_ready(turn) for turn in turns_of(turns)]
+    ready = [prepared(turn) for turn in turns_of(turns)]
 
     def work(tx: Transaction) -> Appended:
         sql, now = queries_of(context), context.now()
@@ -310,7 +310,8 @@ def checksum_of_turn(turn: ThreadTurn) -> str:
     return f"sha256:{sha256_hex(_canonical(said))}"
 
 
-def _ready(turn: ThreadTurn) -> PreparedThreadTurn:
+def prepared(turn: ThreadTurn) -> PreparedThreadTurn:
+    """Return *turn* as a row; raise `LimitExceeded` if it is too large."""
     result = turn.result
     if result is not None:
         body = encoded_result(result)

@@ -37,6 +37,7 @@ from holdfast.memories.run.records.record import (
 )
 from holdfast.memories.run.records.run import Run, checked_run_id, checked_run_name_or_none
 from holdfast.memories.run.records.versions import (
+    NEWEST,
     State,
     StateRow,
     VersionSave,
@@ -52,6 +53,8 @@ from holdfast.memories.run.records.write import (
     statements,
     stored_entry,
 )
+from holdfast.memories.state.thread import QUERIES, ThreadTurn, ThreadTurnRow, message_id
+from holdfast.memories.state.thread_store import prepared
 
 Rerun: TypeAlias = Literal["affected", "none"] | Sequence[str]
 """Which parts of a fork are pending again: the affected ones, none, or these."""
@@ -383,18 +386,19 @@ class _Copy:
                 self._state.pop((row.kind, row.key), None)
             else:
                 self._state[row.kind, row.key] = row.body
-        self._ids = {"run": original.row.id, "fork": new_id, "version": original.version}
 
     def begin(self, options: ForkOptions, thread_id: str, now: int) -> None:
         """Write the record of the fork; raise `Conflict` if its id is taken."""
         row, start = self._original.row, now - now % MILLISECOND
         thread = None if row.thread_id is None else thread_id
         if thread is not None:
-            self._tx.send(self._sql.hold_thread, thread=thread, now=start)
+            self._tx.run(self._sql.fork_thread, old=row.thread_id, thread=thread, now=start)
         entries = self._entries()
         made = self._tx.run(
             self._sql.fork_run,
-            **self._ids,
+            run=row.id,
+            fork=self._new_id,
+            version=self._original.version,
             name=options.name,
             thread=thread,
             queued=int(options.start),
@@ -428,11 +432,12 @@ class _Copy:
 
     def history(self) -> None:
         """Copy versions, messages and parts up to the version."""
-        sql = self._sql
-        for statement in (sql.fork_versions, sql.fork_version_rows, sql.fork_texts):
-            self._tx.run(statement, **self._ids)
-        said = self._tx.all(scalar, sql.parts_with_turns, run=self._ids["run"])
-        open_ = set(self._tx.all(scalar, sql.parts_that_ask, run=self._ids["run"]))
+        sql, ids = self._sql, {"run": self._original.row.id, "fork": self._new_id}
+        for statement in (sql.fork_versions, sql.fork_version_rows):
+            self._tx.run(statement, **ids, version=self._original.version)
+        self._tx.run(sql.fork_texts, **ids)
+        said = self._tx.all(scalar, sql.parts_with_turns, run=ids["run"])
+        open_ = set(self._tx.all(scalar, sql.parts_that_ask, run=ids["run"]))
         again = {part[1] for part in self._changes.again}
         kept = [
             part
@@ -440,7 +445,7 @@ class _Copy:
             if part not in again | open_
             and (self._original.is_newest or ("part", part) in self._state)
         ]
-        self._tx.run(sql.fork_turns, **self._ids, parts=_encode(kept).decode())
+        self._tx.run(sql.fork_turns, **ids, parts=_encode(kept).decode())
         rows = [{"run": self._new_id, **asdict(self._part(row))} for row in self._original.parts]
         self._tx.run_many(sql.set_part, rows)
 
@@ -475,35 +480,52 @@ class _Copy:
 
     def turns_of_thread(self, thread: str, new_thread: str, now: int) -> None:
         """Copy the turns of the thread up to the version to a thread of the fork's own."""
-        rows = self._tx.all(_ThreadTurn, self._sql.turns_up_to, thread=thread)
-        own = [row for row in rows if self._is_known(row)]
-        last = max((row.seq for row in own), default=0)
-        ours = self._original.row.id
-        first = min((row.seq for row in rows if row.run_id == ours), default=last + 1)
-        kept = [
-            row for row in rows if row in own or (row.run_id != ours and row.seq < max(last, first))
-        ]
-        pairs = zip(kept, self._tx.numbers(len(kept)) if kept else (), strict=True)
+        sql: SimpleNamespace = self._context.engine.queries(QUERIES)
+        rows = self._tx.all(
+            ThreadTurnRow, sql.list_turns, thread=thread, after=0, last=NEWEST, kind=""
+        )
+        turns = [self._renamed(turn) for turn in self._kept([row.record() for row in rows])]
+        if not turns:
+            return
+        numbers = [self._tx.seq, *(self._tx.numbers(len(turns) - 1) if len(turns) > 1 else ())]
         self._tx.run_many(
-            self._sql.fork_thread_turn,
+            sql.put_turn,
             [
-                {**self._ids, "thread": new_thread, "old": row.seq, "seq": number}
-                for row, number in pairs
+                {"thread": new_thread, "seq": number, **asdict(prepared(turn))}
+                for number, turn in zip(numbers, turns, strict=True)
             ],
         )
-        stamp = now - now % MILLISECOND
-        self._tx.run(self._sql.count_thread, thread=new_thread, turns=len(kept), now=stamp)
+        self._tx.run(sql.count_turns, thread=new_thread, stored=len(turns), now=now)
 
-    def _is_known(self, turn: "_ThreadTurn") -> bool:
-        """Return whether *turn* is one of the run's own that it had at the version."""
-        if turn.run_id != self._original.row.id:
-            return False
-        results = {
-            msgspec.json.decode(body).get("id")
-            for (kind, _), body in self._state.items()
-            if kind == "result"
-        }
-        return self._original.is_newest or turn.kind == "user" or turn.id in results
+    def _kept(self, turns: Sequence[ThreadTurn]) -> list[ThreadTurn]:
+        """Return the run's own turns at the version, and those of others before them."""
+        ours = self._original.row.id
+        own = [turn.seq for turn in turns if turn.run_id == ours and self._is_known(turn)]
+        last = max(own, default=0)
+        first = min((turn.seq for turn in turns if turn.run_id == ours), default=NEWEST)
+        return [
+            turn
+            for turn in turns
+            if turn.seq in own or (turn.run_id != ours and turn.seq < max(first, last))
+        ]
+
+    def _is_known(self, turn: ThreadTurn) -> bool:
+        """Return whether the run had *turn*, one of its own, at the version."""
+        if self._original.is_newest or turn.kind == "user":
+            return True
+        results = (body for (kind, _), body in self._state.items() if kind == "result")
+        return turn.id in {msgspec.json.decode(body).get("id") for body in results}
+
+    def _renamed(self, turn: ThreadTurn) -> ThreadTurn:
+        """Return *turn* as one of the fork, if it is one of the run."""
+        ours, message, result = self._original.row.id, turn.message, turn.result
+        if turn.run_id != ours:
+            return turn
+        if message is not None and message.id == message_id(ours):
+            message = replace(message, id=message_id(self._new_id))
+        if message is not None:
+            return ThreadTurn.said(message, run_id=self._new_id)
+        return turn if result is None else ThreadTurn.made(replace(result, run_id=self._new_id))
 
     def tell(self, *, start: bool, at: int) -> None:
         """Write the events of the fork, and its changes as its next version."""
@@ -531,13 +553,6 @@ class _Copy:
         )
         saved(self._context, self._tx, save)
         self._tx.after_commit(lambda: published(self._context, (forked,)))
-
-
-class _ThreadTurn(Struct, frozen=True):
-    seq: int
-    id: str
-    kind: str
-    run_id: str | None
 
 
 def _reported(entry: RunEntry) -> ReportedEntry:
