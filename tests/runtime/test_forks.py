@@ -1,5 +1,8 @@
 """Forks of runs: they go on from a version, and only what a change affects runs again."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -155,13 +158,52 @@ async def test_a_fork_before_a_part_asks_that_part_and_all_after_it(hf: Holdfast
     assert set(again.asked) <= {"write", "rest", "name", "count"}
 
 
+def commanded(path: Path, *line: str) -> Any:
+    """Return what the command line *line* answers in another process."""
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast.doors.cli.main",
+        *line,
+        "--db",
+        str(hf_path),
+        "--json",
+    ]
+    ran = subprocess.run([*command, "--db", str(path)], check=True, timeout=60, capture_output=True)
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.anyio
+async def test_another_process_forks_a_plan_at_its_third_step_and_compares_the_two(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "h.db"
+    crew, again = Crew("count"), Crew("count")
+    with holdfast.open(path) as hf:
+        await run(hf, "run_1", crew, weather="rain")
+    change = ("--before", "count_it", "--set", 'shared:weather="sun"')
+    fork = commanded(path, "runs", "fork", "run_1", *change)
+    with holdfast.open(path) as hf:
+        await run(hf, fork["id"], again)
+    compared = commanded(path, "runs", "compare", "run_1", fork["id"])
+
+    assert fork["forked_from"][0] == "run_1"
+    assert {"count", "write"} <= set(again.asked)
+    assert "look" not in again.asked
+    weather = compared["entries"]["shared:weather"]
+    assert (weather["change"], weather["a"]["value"], weather["b"]["value"]) == (
+        "changed", "rain", "sun"
+    )  # fmt: skip
+    assert set(compared["entries"]) == {"shared:weather"}
+
+
 @pytest.mark.anyio
 async def test_items_of_a_step_that_nothing_changed_for_are_not_asked_again(hf: Holdfast) -> None:
     async def count_ships(id: str) -> list[str]:
         asked: list[str] = []
 
         def crew(request: Asked) -> str:
-            text = str(request.messages[-1].parts[-1].content)
+            text = str(getattr(request.messages[-1].parts[-1], "content", ""))
             asked.append(text.split("\n", maxsplit=1)[0])
             return "Counted."
 
