@@ -166,7 +166,7 @@ def commanded(path: Path, *line: str) -> Any:
         "holdfast.doors.cli.main",
         *line,
         "--db",
-        str(hf_path),
+        str(path),
         "--json",
     ]
     ran = subprocess.run([*command, "--db", str(path)], check=True, timeout=60, capture_output=True)

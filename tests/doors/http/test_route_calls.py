@@ -100,7 +100,6 @@ CALLS: dict[str, tuple[str, object]] = {
     "GET /api/runs/{run}/compare": ("?with={run}", None),
     "POST /api/runs/{run}/cancel": ("", {}),
     "POST /api/runs/{run}/steer": ("", {"text": "Faster."}),
-    "GET /api/runs/{run}/compare": ("?with=run_5", None),
     "POST /api/runs/{run}/fork": ("", {"set": {"shared:a": 1}}),
     "POST /api/questions/{question}/answer": ("", {"value": "7"}),
     "PUT /api/runs/{run}": ("", {"holder": "h1", **REPORT}),
