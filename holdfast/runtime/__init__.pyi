@@ -8,6 +8,9 @@ from holdfast.runtime.checkpoints import FileCheckpoints as FileCheckpoints
 from holdfast.runtime.checkpoints import MemoryCheckpoints as MemoryCheckpoints
 from holdfast.runtime.context import Context as Context
 from holdfast.runtime.context import ToolContext as ToolContext
+from holdfast.runtime.definitions import Definition as Definition
+from holdfast.runtime.definitions import RunStart as RunStart
+from holdfast.runtime.definitions import definition as definition
 from holdfast.runtime.events import Chunk as Chunk
 from holdfast.runtime.events import LogUpdate as LogUpdate
 from holdfast.runtime.events import MemoryUpdate as MemoryUpdate
@@ -52,6 +55,9 @@ from holdfast.runtime.team.executor import TeamExecutor as TeamExecutor
 from holdfast.runtime.team.result import TeamResult as TeamResult
 from holdfast.runtime.team.tools import team_tools as team_tools
 from holdfast.runtime.tools import tool as tool
+from holdfast.runtime.worker import RunEngine as RunEngine
+from holdfast.runtime.worker import Worker as Worker
+from holdfast.runtime.worker import resume as resume
 from holdfast.runtime.workflow import AgentStepExecutor as AgentStepExecutor
 from holdfast.runtime.workflow import AgentStepNode as AgentStepNode
 from holdfast.runtime.workflow import Edge as Edge

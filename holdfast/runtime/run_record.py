@@ -6,6 +6,7 @@ Executors, networks and agents open the record before anything runs, and end it 
 import asyncio
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
@@ -46,14 +47,58 @@ _KINDS: Final[dict[str, RunKind]] = {
 """The kinds of runs of executors that are not named like them."""
 
 
+GIVEN_BACK: Final = "its worker gives it back"
+"""The reason for which what runs is cancelled, while the run itself stays queued."""
+
+
+class RunClaim:
+    """The claim of a worker on a queued run, under which what runs here acquires it.
+
+    `begun` is whether it was acquired.
+    """
+
+    def __init__(self, run_id: str, holder: str, definition: str) -> None:
+        self.run_id, self.holder, self.definition = run_id, holder, definition
+        self.begun = False
+        self._control: RunControl | None = None
+        self._given_back = False
+
+    def acquired(self, control: RunControl) -> None:
+        """Set that the run was acquired; *control* cancels it."""
+        self.begun, self._control = True, control
+        if self._given_back:
+            control.cancel(GIVEN_BACK)
+
+    def give_back(self) -> None:
+        """Stop what runs; the run is queued again."""
+        self._given_back = True
+        if self._control is not None:
+            self._control.cancel(GIVEN_BACK)
+
+    def is_given_back_by(self, finish: RunFinish) -> bool:
+        """Return whether *finish* is not the end of the run: it goes on elsewhere."""
+        # Only the first reason of a cancellation counts, and another one ends the run.
+        return self._given_back and finish.status == "cancelled" and finish.detail == GIVEN_BACK
+
+
+CLAIM: Final[ContextVar[RunClaim | None]] = ContextVar("CLAIM", default=None)
+"""The claim on the run that a worker executes here."""
+
+
 class OpenRecord:
     """The open record of a run: its *writer* stores what *events* emits, until `end`.
 
     `opened` are the events that opening it has stored, such as `run.started`, until they are told.
     """
 
-    def __init__(self, writer: RunWriter, events: RunEvents, recorded: Recorded) -> None:
-        self._writer = writer
+    def __init__(
+        self,
+        writer: RunWriter,
+        events: RunEvents,
+        recorded: Recorded,
+        claim: RunClaim | None = None,
+    ) -> None:
+        self._writer, self._claim = writer, claim
         self.opened = writer.opened
         events.begin_at(writer.seq + 1)
 
@@ -88,9 +133,20 @@ class OpenRecord:
         self._untap()
         return self._writer.rest(replace(save, seq=self._writer.seq))
 
+    def is_given_back_by(self, finish: RunFinish) -> bool:
+        """Return whether *finish* is not the end of the run, which is queued again."""
+        return self._claim is not None and self._claim.is_given_back_by(finish)
+
     async def end(self, finish: RunFinish) -> RunEvent:
-        """Store the end with its event, give the lease back, and return the event."""
+        """Store the end with its event, give the lease back, and return the event.
+
+        A run that its worker gives back is queued instead.
+        """
         self._untap()
+        if self.is_given_back_by(finish):
+            queued = await asyncio.to_thread(self._writer.give_back)
+            if queued is not None:
+                return queued
         return await asyncio.to_thread(
             self._writer.end,
             finish.status,
@@ -114,8 +170,13 @@ async def open_record(
     """Acquire the run of *memory* and store what *events* emits from now on.
 
     *control* cancels it for others, and once another owner has the run. Raise RunTaken, before
-    anything runs, if another owner has it.
+    anything runs, if another owner has it; StaleRun if it is claimed here no more.
     """
+    claim = CLAIM.get()
+    if claim is not None and claim.run_id == memory.run_id and not claim.begun:
+        opening = replace(opening, holder=claim.holder, definition=claim.definition, claimed=True)
+    else:
+        claim = None
 
     def acquire() -> RunWriter:
         return hf.runs.open_run(
@@ -129,7 +190,9 @@ async def open_record(
         # What the thread acquires is given back.
         acquiring.add_done_callback(_given_back)
         raise
-    return OpenRecord(writer, events, recorded)
+    if claim is not None:
+        claim.acquired(control)
+    return OpenRecord(writer, events, recorded, claim)
 
 
 def _given_back(acquiring: "asyncio.Future[RunWriter]") -> None:

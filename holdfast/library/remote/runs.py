@@ -95,6 +95,7 @@ class OnServer:
     def begin(self, opening: RunAcquisition) -> LeaseGrant:
         """Acquire a run and start its record; repeating it changes nothing."""
         body = asdict(opening)
+        del body["claimed"]
         answer = self._client.write("PUT", route(RUNS, body.pop("run_id")), body, again=True)
         return decoded(partial(_granted, strict=False), answer)
 

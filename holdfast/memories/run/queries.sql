@@ -175,11 +175,12 @@ values (
 on conflict (workspace, id) do nothing
 
 -- change_run --
--- The owner's columns stay as they are.
+-- The owner's columns stay as they are, and so does where the run was queued.
 update runs
-set kind = :kind, name = :name, definition = :definition, agent = :agent, status = :status,
-  reason = :reason, detail = :detail, error = :error, metadata = :metadata, queue = :queue,
-  priority = :priority, thread_id = :thread_id, parent_id = :parent_id, usage = :usage,
+set kind = :kind, name = :name, definition = coalesce(:definition, definition), agent = :agent,
+  status = :status, reason = :reason, detail = :detail, error = :error,
+  metadata = case when cast(:metadata as text) = '{}' then metadata else :metadata end,
+  queue = coalesce(:queue, queue), priority = coalesce(:priority, priority), thread_id = :thread_id, parent_id = :parent_id, usage = :usage,
   extras = :extras, seq = :seq, started_at = :started_at, seen_at = :seen_at,
   ended_at = :ended_at
 where workspace = :workspace and id = :run
@@ -197,7 +198,9 @@ values (
 on conflict (workspace, id) do update
 set kind = excluded.kind, name = excluded.name,
   definition = coalesce(excluded.definition, runs.definition), agent = excluded.agent,
-  metadata = excluded.metadata, status = 'running', reason = null, detail = null, error = null,
+  metadata = case when excluded.metadata = '{}' and runs.ended_at is null then runs.metadata
+    else excluded.metadata end,
+  status = 'running', reason = null, detail = null, error = null,
   thread_id = coalesce(excluded.thread_id, runs.thread_id),
   parent_id = coalesce(excluded.parent_id, runs.parent_id), fence = excluded.fence,
   holder = excluded.holder, place = excluded.place, lease_until = excluded.lease_until,
@@ -252,6 +255,143 @@ where workspace = :workspace
   and id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
   and holder = any (array(select jsonb_array_elements_text(cast(:holders as jsonb))))
   and (lease_until is not null or status = 'lost')
+
+-- submit_run --
+insert into runs (
+  workspace, id, kind, name, definition, status, metadata, input, queue, priority, not_before,
+  fence, batch, seq, entries, bytes, started_at, seen_at
+)
+values (
+  :workspace, :run, :kind, :name, :definition, 'queued', :metadata, :input, :queue, :priority,
+  :not_before, 0, 0, 1, 0, 0, :now, :now
+)
+on conflict (workspace, id) do nothing
+
+-- submitted_run --
+select definition, input from runs where workspace = :workspace and id = :run
+
+-- claimable (sqlite) --
+-- The workspaces with runs that may be claimed, or that lost their owner. *known* are definitions
+-- with the versions of runs that they take.
+select distinct workspace
+from runs, json_each(:known) as d
+where :workspace in (workspace, '*') and definition = json_extract(d.value, '$.name')
+  and (definition_version is null
+    or definition_version in (select value from json_each(d.value, '$.versions')))
+  and (status = 'lost' or (status = 'running' and lease_until < :now)
+    or (status = 'queued' and (lease_until is null or lease_until < :now)
+      and (not_before is null or not_before <= :now)))
+
+-- claimable (postgres) --
+-- The workspaces with runs that may be claimed, or that lost their owner. *known* are definitions
+-- with the versions of runs that they take.
+select distinct workspace
+from runs, jsonb_to_recordset(cast(:known as jsonb)) as d (name text, versions jsonb)
+where :workspace in (workspace, '*') and definition = d.name
+  and (definition_version is null or d.versions @> to_jsonb(definition_version))
+  and (status = 'lost' or (status = 'running' and lease_until < :now)
+    or (status = 'queued' and (lease_until is null or lease_until < :now)
+      and (not_before is null or not_before <= :now)))
+
+-- claim_run (sqlite) --
+-- The first run by priority, then age. A run without a queue is in that of its definition. What is
+-- '' or [] is no condition.
+update runs
+set holder = :holder, place = :place, lease_until = :until,
+  definition_version = coalesce(definition_version, (
+    select json_extract(d.value, '$.version') from json_each(:known) as d
+    where json_extract(d.value, '$.name') = runs.definition)),
+  queue = coalesce(queue, (
+    select json_extract(d.value, '$.queue') from json_each(:known) as d
+    where json_extract(d.value, '$.name') = runs.definition))
+where workspace = :workspace and id = (
+  select r.id
+  from runs as r, json_each(:known) as d
+  where r.workspace = :workspace and r.status = 'queued' and :run in ('', r.id)
+    and (r.lease_until is null or r.lease_until < :now)
+    and (:run <> '' or r.not_before is null or r.not_before <= :now)
+    and r.definition = json_extract(d.value, '$.name')
+    and (r.definition_version is null
+      or r.definition_version in (select value from json_each(d.value, '$.versions')))
+    and (:queues = '[]' or coalesce(r.queue, json_extract(d.value, '$.queue'))
+      in (select value from json_each(:queues)))
+    and coalesce(r.queue, json_extract(d.value, '$.queue'))
+      not in (select value from json_each(:full))
+  order by coalesce(r.priority, 5), r.started_at, r.id
+  limit 1)
+returning id, kind, name, definition, definition_version, input, metadata, thread_id, queue, fence,
+  not_before, seen_at
+
+-- claim_run (postgres) --
+-- The first run by priority, then age. A run without a queue is in that of its definition. What is
+-- '' or [] is no condition.
+update runs
+set holder = :holder, place = :place, lease_until = :until,
+  definition_version = coalesce(runs.definition_version, found.version),
+  queue = coalesce(runs.queue, found.queue)
+from (
+  select r.id, d.version, d.queue
+  from runs as r, jsonb_to_recordset(cast(:known as jsonb))
+    as d (name text, version text, queue text, versions jsonb)
+  where r.workspace = :workspace and r.status = 'queued' and :run in ('', r.id)
+    and (r.lease_until is null or r.lease_until < :now)
+    and (:run <> '' or r.not_before is null or r.not_before <= :now)
+    and r.definition = d.name
+    and (r.definition_version is null or d.versions @> to_jsonb(r.definition_version))
+    and (:queues = '[]' or cast(:queues as jsonb) @> to_jsonb(coalesce(r.queue, d.queue)))
+    and not cast(:full as jsonb) @> to_jsonb(coalesce(r.queue, d.queue))
+  order by coalesce(r.priority, 5), r.started_at, r.id
+  limit 1
+  for update of r skip locked
+) as found
+where runs.workspace = :workspace and runs.id = found.id
+returning runs.id, runs.kind, runs.name, runs.definition, runs.definition_version, runs.input,
+  runs.metadata, runs.thread_id, runs.queue, runs.fence, runs.not_before, runs.seen_at
+
+-- free_run (sqlite) --
+-- A lost run of a definition that is known may be taken up again.
+update runs
+set status = 'queued', holder = null, lease_until = null, seq = seq + 1, seen_at = :now
+where workspace = :workspace and id = (
+  select r.id
+  from runs as r, json_each(:known) as d
+  where r.workspace = :workspace and r.status = 'lost' and :run in ('', r.id)
+    and r.definition = json_extract(d.value, '$.name')
+    and (r.definition_version is null
+      or r.definition_version in (select value from json_each(d.value, '$.versions')))
+  order by r.started_at, r.id
+  limit 1)
+returning id, seq, queue
+
+-- free_run (postgres) --
+-- A lost run of a definition that is known may be taken up again.
+update runs
+set status = 'queued', holder = null, lease_until = null, seq = seq + 1, seen_at = :now
+where workspace = :workspace and id = (
+  select r.id
+  from runs as r, jsonb_to_recordset(cast(:known as jsonb)) as d (name text, versions jsonb)
+  where r.workspace = :workspace and r.status = 'lost' and :run in ('', r.id)
+    and r.definition = d.name
+    and (r.definition_version is null or d.versions @> to_jsonb(r.definition_version))
+  order by r.started_at, r.id
+  limit 1
+  for update of r skip locked)
+returning id, seq, queue
+
+-- requeue_run --
+-- The token stays: the next owner raises it, and the former one writes nothing any more.
+update runs
+set status = 'queued', holder = null, lease_until = null, seq = :seq, seen_at = :now
+where workspace = :workspace and id = :run
+
+-- queued_runs --
+-- Queued runs that may be taken up, by queue.
+select coalesce(queue, 'default') as queue, cast(count(*) as bigint) as runs
+from runs
+where :workspace in (workspace, '*') and status = 'queued'
+  and (not_before is null or not_before <= :now)
+group by coalesce(queue, 'default')
+order by 1
 
 -- want_cancel --
 update runs set cancel_wanted = :reason where workspace = :workspace and id = :run

@@ -301,8 +301,11 @@ class RunOwner:
         fails keeps no other from storing it. *record* returns the record of an end, or with False
         one without extras. A stale owner writes nothing.
         """
-        if self._record is not None and self.stale is not None:
-            await self._record.end(RunFinish(status=ending.status, reason=ending.reason))
+        held = self._record
+        left = RunFinish(status=ending.status, reason=ending.reason, detail=ending.detail)
+        if held is not None and (self.stale is not None or held.is_given_back_by(left)):
+            event = await held.end(left)
+            self.stored = event if self.stale is None else None
             return ending
         # What is kept in *hf* itself adds to the record that the owner has ended.
         own = [each for each in keepers if self._record and hf_of(None, each.history) is self._hf]

@@ -1,22 +1,35 @@
-"""Leases on runs: renew, cancel, and find the lost ones.
+"""Leases and queues of runs: submit, claim, renew, cancel, and find the lost ones.
 
 A run has one owner at a time. Each acquisition raises its fencing token, and nothing of a former
-owner is written any more.
+owner is written any more. A claimed run is still queued: it is its claimant's to acquire.
 """
 
 import logging
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from types import SimpleNamespace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
-from holdfast.engines.base import Engine, Transaction
+from holdfast.engines.base import Engine, Transaction, scalar
 from holdfast.ground.clock import Clock, from_microseconds, to_microseconds, to_rfc3339
-from holdfast.ground.errors import Conflict, NotPermitted, StaleRun, Unavailable
+from holdfast.ground.errors import (
+    Conflict,
+    InvalidInput,
+    LimitExceeded,
+    NotPermitted,
+    StaleRun,
+    Unavailable,
+)
+from holdfast.ground.json_values import JSON
+from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import EVERYBODY, Scope
+from holdfast.ground.validation import check_whole
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.question import withdraw
 from holdfast.memories.run.records.record import (
@@ -25,15 +38,34 @@ from holdfast.memories.run.records.record import (
     HeldRun,
     RunRow,
     RunsContext,
+    this_process,
+)
+from holdfast.memories.run.records.run import (
+    NO_METADATA,
+    RunKind,
+    checked_metadata,
+    checked_run_id,
+    checked_run_name_or_none,
 )
 from holdfast.memories.run.records.write import (
     PACKAGE,
+    TAKEOVERS,
     add_events,
     missing,
     numbered,
     published,
     statements,
 )
+
+LOST: Final = REGISTRY.counter("run_lost_total", "Runs whose owner let their lease run out.")
+QUEUE_WAIT: Final = REGISTRY.histogram(
+    "run_queue_wait_seconds",
+    "Time from when a run may be taken up until a worker claims it.",
+    (0.1, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 300.0, 3600.0, 86_400.0),
+    queue=(),
+)
+INPUT_BYTES: Final = 4_194_304
+"""Limit of the input of a queued run as JSON."""
 
 _log = logging.getLogger(__name__)
 _text: Final = msgspec.json.Encoder(order="deterministic").encode
@@ -90,20 +122,29 @@ def want_cancel(context: RunsContext, run_id: str, reason: str) -> None:
         if run.live_at(now):
             tx.run(sql.want_cancel, run=run_id, reason=reason)
             return
-        end = RunEvent(
-            type="run.cancelled",
-            seq=0,
-            at=now // MILLISECOND,
-            run_id=run_id,
-            data={"reason": "cancelled", "detail": reason, "error": None, "usage": None},
-        )
-        events = numbered(run, (*withdraw(tx, sql, run_id, now), end))
-        add_events(tx, sql, run_id, events)
-        ended_at = now - now % MILLISECOND
-        tx.run(sql.cancel_run, run=run_id, detail=reason, seq=events[-1].seq, ended_at=ended_at)
-        tx.after_commit(lambda: published(context, events))
+        _cancelled(context, tx, run, reason, now)
 
     context.engine.write(work)
+
+
+def _cancelled(
+    context: RunsContext, tx: Transaction, run: RunRow, reason: str, now: int
+) -> RunEvent:
+    """Store the end of *run* as cancelled, and return its event."""
+    sql = statements(context)
+    end = RunEvent(
+        type="run.cancelled",
+        seq=0,
+        at=now // MILLISECOND,
+        run_id=run.id,
+        data={"reason": "cancelled", "detail": reason, "error": None, "usage": None},
+    )
+    events = numbered(run, (*withdraw(tx, sql, run.id, now), end))
+    add_events(tx, sql, run.id, events)
+    ended_at = now - now % MILLISECOND
+    tx.run(sql.cancel_run, run=run.id, detail=reason, seq=events[-1].seq, ended_at=ended_at)
+    tx.after_commit(lambda: published(context, events))
+    return events[-1]
 
 
 def over(run_id: str, status: str) -> Conflict:
@@ -125,6 +166,7 @@ def lose(context: RunsContext, runs: Iterable[str]) -> None:
             lost = tx.first(_Lost, sql.lose_run, run=id, now=now)
             if lost is not None:
                 tx.after_commit(partial(published, context, (_record(tx, sql, id, lost, now),)))
+                tx.after_commit(LOST.add)
 
     context.engine.write(work)
 
@@ -187,3 +229,242 @@ def upkeep_context(engine: Engine, workspace: str, clock: Clock) -> RunsContext:
         clock=clock,
         demand=lambda _: None,
     )
+
+
+QUEUE: Final = "default"
+"""The queue of a definition that names none."""
+
+PRIORITY: Final = 5
+"""The priority of a run that is given none; a lower number goes first."""
+
+PRIORITY_MOST: Final = 1_000
+
+
+class RunSubmission(Struct, frozen=True, kw_only=True):
+    """A run to queue: its definition by name, and its input, a value of JSON.
+
+    Without a *queue* it is in that of its definition. It is not taken up before *not_before*.
+    """
+
+    run_id: str
+    definition: str
+    input: JSON = None
+    kind: RunKind = "task"
+    queue: str | None = None
+    priority: int = PRIORITY
+    not_before: datetime | None = None
+    metadata: Mapping[str, str] = NO_METADATA
+
+
+def submit(context: RunsContext, given: RunSubmission) -> None:
+    """Store the run *given* as queued, with its event; a repeat does nothing.
+
+    Raise `Conflict` if its id is that of a run of another definition or input.
+    """
+    row, now = _submitted(given), context.now()
+
+    def work(tx: Transaction) -> None:
+        sql = statements(context)
+        if tx.run(sql.submit_run, **row, now=now):
+            _queued(context, tx, sql, given.run_id, seq=1, queue=given.queue)
+            return
+        held = tx.one(_Submitted, sql.submitted_run, run=given.run_id)
+        if (held.definition, held.input) != (given.definition, row["input"]):
+            raise Conflict(
+                f"The run {given.run_id} is there, with another definition or input.",
+                reason="another_input",
+                next="Give another run_id, or none.",
+            )
+
+    context.engine.write(work)
+
+
+class _Submitted(Struct, frozen=True, kw_only=True):
+    definition: str | None
+    input: str | None
+
+
+def _submitted(given: RunSubmission) -> dict[str, object]:
+    """Return the parameters of the row of *given*; raise `InvalidInput`."""
+    reason = f"must be a whole number from 0 to {PRIORITY_MOST:,}"
+    check_whole("priority", given.priority, reason, most=PRIORITY_MOST)
+    checked_run_name_or_none("queue", given.queue)
+    not_before = given.not_before
+    if not_before is not None and not_before.tzinfo is None:
+        raise InvalidInput("not_before", "must have a time zone", given=not_before.isoformat())
+    try:
+        input = _text(given.input).decode()
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+        raise InvalidInput("input", "must be a value of JSON") from None
+    if len(input.encode()) > INPUT_BYTES:
+        raise LimitExceeded("input_bytes", allowed=INPUT_BYTES, actual=len(input.encode()))
+    return {
+        "run": checked_run_id("run_id", given.run_id),
+        "kind": given.kind,
+        "name": checked_run_name_or_none("definition", given.definition),
+        "definition": given.definition,
+        "metadata": _text(checked_metadata(given.metadata)).decode(),
+        "input": input,
+        "queue": given.queue,
+        "priority": given.priority,
+        "not_before": None if not_before is None else to_microseconds(not_before),
+    }
+
+
+def _queued(
+    context: RunsContext,
+    tx: Transaction,
+    sql: SimpleNamespace,
+    run_id: str,
+    *,
+    seq: int,
+    queue: str | None,
+) -> RunEvent:
+    """Store and publish the event that a run is queued."""
+    at, data = context.now() // MILLISECOND, {"queue": queue}
+    event = RunEvent(type="run.queued", seq=seq, at=at, run_id=run_id, data=data)
+    add_events(tx, sql, run_id, (event,))
+    tx.after_commit(lambda: published(context, (event,)))
+    return event
+
+
+class KnownDefinition(Struct, frozen=True, kw_only=True):
+    """A definition as a claim needs it: *versions* are those of the runs that it takes."""
+
+    name: str
+    version: str
+    queue: str
+    versions: tuple[str, ...]
+
+
+class ClaimTerms(Struct, frozen=True, kw_only=True):
+    """Which runs are claimed: of *known* definitions, in *queues*, none of them *full*.
+
+    Without *queues* it is every queue; *run* names one run, for which no instant is waited.
+    """
+
+    known: tuple[KnownDefinition, ...]
+    queues: tuple[str, ...] = ()
+    full: tuple[str, ...] = ()
+    run: str = ""
+
+    def params(self) -> dict[str, str]:
+        """Return the parameters of a statement."""
+        facts = {"known": self.known, "queues": self.queues, "full": self.full}
+        return {name: _text(each).decode() for name, each in facts.items()}
+
+
+class _Claimed(Struct, frozen=True, kw_only=True):
+    id: str
+    kind: str
+    name: str
+    definition: str
+    definition_version: str
+    input: str | None
+    metadata: str
+    thread_id: str | None
+    queue: str
+    fence: int
+    not_before: int | None
+    seen_at: int
+
+
+class ClaimedRun(Struct, frozen=True, kw_only=True):
+    """A queued run that *holder* may acquire until its claim runs out, 60 s later."""
+
+    id: str
+    holder: str
+    kind: RunKind
+    name: str
+    definition: str
+    input: JSON
+    metadata: dict[str, str]
+    thread_id: str | None
+    queue: str
+
+
+def claimable(engine: Engine, terms: ClaimTerms, now: int) -> list[str]:
+    """Return the workspaces of *engine*'s scope with runs to claim or to free."""
+    sql = engine.queries(PACKAGE)
+    return engine.all(scalar, sql.claimable, known=terms.params()["known"], now=now)
+
+
+def claim(context: RunsContext, terms: ClaimTerms) -> ClaimedRun | None:
+    """Claim the first queued run of *terms*, by priority, then age; None without one."""
+    now, holder = context.now(), secrets.token_hex(12)
+    params = {**terms.params(), "run": terms.run, "now": now, "until": now + LEASE}
+
+    def work(tx: Transaction) -> _Claimed | None:
+        sql = statements(context)
+        return tx.first(_Claimed, sql.claim_run, **params, holder=holder, place=this_process())
+
+    found = context.engine.write(work)
+    if found is None:
+        return None
+    QUEUE_WAIT.observe(max(0, now - max(found.seen_at, found.not_before or 0)) / 1e6, found.queue)
+    facts: dict[str, Any] = asdict(found)
+    for name in ("definition_version", "fence", "not_before", "seen_at"):
+        del facts[name]
+    facts["input"] = msgspec.json.decode(found.input or "null")
+    facts["metadata"] = msgspec.json.decode(found.metadata)
+    return ClaimedRun(holder=holder, **facts)
+
+
+class _Freed(Struct, frozen=True, kw_only=True):
+    id: str
+    seq: int
+    queue: str | None
+
+
+def free_lost(context: RunsContext, terms: ClaimTerms) -> int:
+    """Queue the lost runs of the definitions of *terms*; return how many."""
+    now, sql = context.now(), statements(context)
+    lapsed = context.engine.all(_Lapsed, sql.lapsed_runs, now=now)
+    if lapsed:
+        lose(context, [each.id for each in lapsed])
+
+    def work(tx: Transaction) -> bool:
+        known = terms.params()["known"]
+        freed = tx.first(_Freed, sql.free_run, known=known, run=terms.run, now=now)
+        if freed is None:
+            return False
+        _queued(context, tx, sql, freed.id, seq=freed.seq, queue=freed.queue)
+        tx.after_commit(lambda: TAKEOVERS.add("worker"))
+        return True
+
+    count = 0
+    while context.engine.write(work):
+        count += 1
+    return count
+
+
+def give_back(context: RunsContext, run_id: str, holder: str) -> RunEvent | None:
+    """Queue the run again that *holder* has; None if it has it no more.
+
+    One that is to be cancelled is cancelled instead, and its event returned.
+    """
+    now = context.now()
+
+    def work(tx: Transaction) -> RunEvent | None:
+        sql = statements(context)
+        run = tx.first(RunRow, sql.lock_run, run=run_id)
+        if run is None or run.holder != holder or run.ended:
+            return None
+        if run.cancel_wanted is not None:
+            return _cancelled(context, tx, run, run.cancel_wanted, now)
+        tx.run(sql.requeue_run, run=run_id, seq=run.seq + 1, now=now)
+        return _queued(context, tx, sql, run_id, seq=run.seq + 1, queue=run.queue)
+
+    return context.engine.write(work)
+
+
+class QueueDepth(Struct, frozen=True, kw_only=True):
+    """The number of queued *runs* in a queue that may be taken up."""
+
+    queue: str
+    runs: int
+
+
+def queue_depths(engine: Engine, now: int) -> list[QueueDepth]:
+    """Return the depths of the queues of *engine*'s scope."""
+    return engine.all(QueueDepth, engine.queries(PACKAGE).queued_runs, now=now)

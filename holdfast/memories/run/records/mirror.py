@@ -135,7 +135,7 @@ class Mirror:
         self._telling: dict[str, RunEntry] = {}
         self._ending: Ending | None = None
         self._last: RunEvent | None = None
-        self._heeded = False
+        self._heeded = self._resting = False
         self.stale: StaleRun | None = None
         self.over, self.pause, self.failures = False, recorder.pause, 0
 
@@ -193,6 +193,13 @@ class Mirror:
     def _has_events(self, until: int) -> bool:
         """Return whether events up to the number *until* are not reported yet."""
         return bool(self._sending or (self._events and self._events[0].seq <= until))
+
+    def rest(self) -> None:
+        """Stop once all pending changes are reported: the run goes on with another owner."""
+        self._resting = True
+        if not self.waits:
+            self.over = True
+        self._ring()
 
     @property
     def held(self) -> HeldRun | None:
@@ -270,7 +277,7 @@ class Mirror:
         self._shown = {
             key: held for key, held in self._shown.items() if key not in report.deleted
         } | self._telling
-        self.over = report.ended is not None
+        self.over = report.ended is not None or (self._resting and not self.waits)
 
     def _collected(self, fence: int, until: int | None) -> RunReport:
         """Return the next report, with as much as fits, and events up to *until*."""

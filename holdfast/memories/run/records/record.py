@@ -151,6 +151,9 @@ def this_process() -> str:
 NAME_MOST: Final = 256
 """Characters of the name of a run that is attached, and of its agent."""
 
+RESTING: Final = frozenset(("queued", "waiting"))
+"""The statuses of a run that has no owner, and goes on once another takes it."""
+
 LEASE: Final = 60_000_000
 """Microseconds for which an owner has a run from its last renewal on; then the run is lost."""
 
@@ -214,6 +217,11 @@ class RunRow(Struct, frozen=True, kw_only=True):
     def ended(self) -> bool:
         """Whether the run is over."""
         return self.status in ENDINGS
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether its last holder has it, or had it until its lease ran out."""
+        return self.status in {"running", "lost"}
 
     def rests_at(self, now: int) -> bool:
         """Return whether nothing follows at *now* before another owner takes the run.
@@ -282,6 +290,8 @@ class RunAcquisition(Struct, frozen=True, kw_only=True):
     """The start of a run: what it is, who has it, where, and since when (ms).
 
     `inputs` are the keys of its inputs. Of one that is over nothing is left, unless it `continues`.
+    With `claimed` the holder has claimed the queued run, and
+    acquires it only while that holds.
     """
 
     run_id: str
@@ -298,6 +308,7 @@ class RunAcquisition(Struct, frozen=True, kw_only=True):
     started_at: int
     take_over: TakeOver = "always"
     continues: bool = False
+    claimed: bool = False
 
 
 class LeaseGrant(Struct, frozen=True, kw_only=True):

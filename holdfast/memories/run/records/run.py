@@ -170,11 +170,18 @@ def run_to_wire(run: Run) -> dict[str, Any]:
     return run.export()
 
 
+_QUEUED: Final = ("definition", "queue", "priority", "metadata")
+"""Fields of a queued run that a record of it may leave out."""
+
+
 def merged(held: Run, given: Run) -> Run:
     """Return the record of an ended run *held* with what *given* adds to it.
 
     Raise `Conflict` if *given* says otherwise.
     """
+    given = replace(
+        given, **{name: getattr(given, name) or getattr(held, name) for name in _QUEUED}
+    )
     if given.status != held.status:
         raise already_ended(held.id)
     stored = {name: getattr(held, name) for name in _STORED}

@@ -6,10 +6,11 @@ from datetime import datetime
 from functools import cached_property
 
 from holdfast.ground.errors import Conflict, InvalidInput, StaleRun
+from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import JSON
 from holdfast.ground.pages import Page
 from holdfast.ground.text import encoded
-from holdfast.ground.validation import check_text, listed
+from holdfast.ground.validation import check_text, check_whole, listed
 from holdfast.memories.run.entry import OneOrMany, filter_of
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records import write
@@ -23,7 +24,13 @@ from holdfast.memories.run.records.fork import (
     checked_rerun,
     fork,
 )
-from holdfast.memories.run.records.lease import over, want_cancel
+from holdfast.memories.run.records.lease import (
+    PRIORITY,
+    RunSubmission,
+    over,
+    submit,
+    want_cancel,
+)
 from holdfast.memories.run.records.parts import RunPart
 from holdfast.memories.run.records.question import (
     Answerer,
@@ -58,6 +65,7 @@ from holdfast.memories.run.records.record import (
     this_process,
 )
 from holdfast.memories.run.records.run import (
+    NO_METADATA,
     PART_MOST,
     Run,
     RunFilter,
@@ -84,7 +92,9 @@ from holdfast.memories.run.records.writer import (
     attach,
     open_run,
 )
-from holdfast.memories.state.message import Message
+from holdfast.memories.state.message import Message, checked_name
+
+_ids = Ids()
 
 CANCELLED = "cancelled"
 """Default reason of a cancellation."""
@@ -212,6 +222,53 @@ class Runs:
             clock=context.clock,
             bus=context.engine.events,
         )
+
+    def start(
+        self,
+        name: str,
+        input: JSON = None,
+        *,
+        run_id: str | None = None,
+        queue: str | None = None,
+        priority: int = PRIORITY,
+        not_before: datetime | None = None,
+        metadata: Mapping[str, str] = NO_METADATA,
+    ) -> Run:
+        """Queue a run of the definition *name* with *input*, a value of JSON.
+
+        A worker that knows the definition takes it, not before *not_before*; of several runs the
+        one of the lowest *priority*, 0 to 1,000, then the oldest. Without a *queue* it is in that
+        of its definition. With the *run_id* and the input of a run that is there it is that run.
+        Raise `Conflict` for another definition or input.
+        """
+        self.context.demand("write")
+        given = RunSubmission(
+            run_id=_ids.new("run", self.context.now()) if run_id is None else run_id,
+            definition=name,
+            input=input,
+            queue=queue,
+            priority=priority,
+            not_before=not_before,
+            metadata=metadata,
+        )
+        submit(self.context, given)
+        return retrieve_run(self.context, given.run_id)
+
+    def configure_queue(self, name: str, *, per_worker: int | None) -> None:
+        """Limit the runs of the queue *name* that one worker of this process has at once.
+
+        None is no limit but the worker's own.
+        """
+        self.context.demand("write")
+        reason = "must be a whole number from 1, or None"
+        if per_worker is not None:
+            check_whole("per_worker", per_worker, reason, least=1)
+        self._attachments.queues[checked_name("queue", name)] = per_worker
+
+    @property
+    def queues(self) -> Mapping[str, int | None]:
+        """The limits of queues in this process, by name."""
+        return self._attachments.queues
 
     def put(self, record: Run | Mapping[str, object]) -> Run:
         """Write a run's record as it is now, without a lease.

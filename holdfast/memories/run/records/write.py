@@ -23,6 +23,7 @@ from holdfast.memories.run.records.question import withdraw
 from holdfast.memories.run.records.record import (
     LEASE,
     MILLISECOND,
+    RESTING,
     LeaseGrant,
     ReportedEntry,
     ReportReceipt,
@@ -35,6 +36,11 @@ from holdfast.memories.run.records.run import Run, merged, stored_facts
 
 _EVICTED: Final = REGISTRY.counter(
     "run_records_evicted_total", "Records of ended runs evicted for newer ones."
+)
+TAKEOVERS: Final = REGISTRY.counter(
+    "run_takeovers_total",
+    "Runs taken from another owner: lost, by force, or freed by a worker.",
+    how=("expired", "always", "worker"),
 )
 
 
@@ -73,7 +79,9 @@ def begin(context: RunsContext, opening: RunAcquisition, *, cap: int = ENDED_MOS
         if opening.thread_id is not None:
             tx.send(sql.hold_thread, thread=opening.thread_id, now=now - now % MILLISECOND)
         there = tx.first(RunRow, sql.lock_run, run=opening.run_id)
-        if there is not None and there.holder == opening.holder and not there.ended:
+        if opening.claimed and (there is None or there.holder != opening.holder):
+            raise StaleRun("superseded", token=0, live_token=there.fence if there else None)
+        if there is not None and there.holder == opening.holder and there.is_owned:
             return LeaseGrant(fence=there.fence, seq=there.seq)
         if there is not None:
             refuse_taken(there, opening, now)
@@ -93,6 +101,8 @@ def begin(context: RunsContext, opening: RunAcquisition, *, cap: int = ENDED_MOS
         add_events(tx, sql, opening.run_id, opened)
         make_room(context, tx, sql, now=now, cap=cap)
         tx.after_commit(lambda: published(context, opened))
+        if opened[0].type == "run.taken_over":
+            tx.after_commit(lambda: TAKEOVERS.add(_how(there, now)))
         return LeaseGrant(fence=fence, seq=opened[-1].seq, opened=opened)
 
     return context.engine.write(work)
@@ -112,6 +122,10 @@ def _start_again(tx: Transaction, sql: SimpleNamespace, opening: RunAcquisition)
             tx.run(statement, run=opening.run_id)
 
 
+def _how(former: RunRow | None, now: int) -> str:
+    return "always" if former is not None and former.live_at(now) else "expired"
+
+
 def refuse_taken(run: RunRow, opening: RunAcquisition, now: int) -> None:
     """Raise `RunTaken` if another owner has *run* and *opening* does not take it over."""
     if opening.take_over == "always" or not run.live_at(now):
@@ -128,7 +142,7 @@ def refuse_taken(run: RunRow, opening: RunAcquisition, now: int) -> None:
 def _row(opening: RunAcquisition) -> dict[str, object]:
     """Return the parameters of the row of *opening*."""
     facts: dict[str, object] = asdict(opening)
-    for name in ("inputs", "take_over", "continues"):
+    for name in ("inputs", "take_over", "continues", "claimed"):
         del facts[name]
     return facts | {
         "run": facts.pop("run_id"),
@@ -145,6 +159,8 @@ def _opened(
     is_new = former is None or (former.fence == 0 and former.forked_run is None)
     if former is None or is_new or former.ended:
         told = [("run.started", facts | {"inputs": list(opening.inputs)})]
+    elif former.status in RESTING:
+        told = [("run.resumed", facts)]
     else:
         taken = {"from": former.place, "fence": former.fence + 1}
         told = [("run.taken_over", taken), ("run.resumed", facts)]

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.ground.clock import Clock, to_microseconds
-from holdfast.ground.errors import InvalidInput, StaleRun
+from holdfast.ground.errors import InvalidInput, StaleRun, Unsupported
 from holdfast.ground.events import EventBus
 from holdfast.ground.json_values import JSON
 from holdfast.ground.scope import checked_name
@@ -22,7 +22,7 @@ from holdfast.memories.run.records.event import (
     notice_of_event,
     of_memory,
 )
-from holdfast.memories.run.records.lease import renew
+from holdfast.memories.run.records.lease import give_back, renew
 from holdfast.memories.run.records.mirror import (
     PAUSE,
     Mirror,
@@ -72,6 +72,7 @@ class Attachments:
 
     def __init__(self, *, strict: bool = False) -> None:
         self.controls = Controls()
+        self.queues: dict[str, int | None] = {}
         self.mirroring = Mirroring(strict=strict)
 
     def flush(self) -> None:
@@ -108,12 +109,17 @@ class InEngine:
         """Extend the leases of *held* in one statement; with *extend* False, only look."""
         return renew(self._caller, held, extend=extend)
 
+    def give_back(self, run_id: str, holder: str) -> RunEvent | None:
+        """Queue a run again that *holder* has, and return its event."""
+        return give_back(self._caller, run_id, holder)
+
 
 class RunOpening(Struct, frozen=True, kw_only=True):
     """What a run is, and when it is taken from another owner.
 
     `inputs` are the keys of its inputs. Two writers with one `holder` are one owner; without it
     each is an owner of its own. One that is over begins anew, unless it `continues`.
+    With `claimed` that holder has claimed the queued run.
     """
 
     kind: RunKind
@@ -127,6 +133,7 @@ class RunOpening(Struct, frozen=True, kw_only=True):
     take_over: TakeOver = "expired"
     holder: str = ""
     continues: bool = False
+    claimed: bool = False
 
 
 class RunWriter:
@@ -146,9 +153,10 @@ class RunWriter:
         publish: Callable[[RunEvent], None],
         close: Callable[[], None],
         now: Callable[[], int],
+        give_back: Callable[[], RunEvent | None],
     ) -> None:
         self._mirror, self._finish, self._publish, self._close = mirror, finish, publish, close
-        self._now = now
+        self._now, self._give_back = now, give_back
         self.fence, self.seq, self.opened = grant.fence, grant.seq, grant.opened
         self.run_id = mirror.run_id
 
@@ -216,6 +224,16 @@ class RunWriter:
             self._publish(event)
         return event
 
+    def give_back(self) -> RunEvent | None:
+        """Store what is reported so far, and queue the run again; return the event.
+
+        It waits as `end` does. None for a stale owner.
+        """
+        self._close()
+        self._mirror.rest()
+        self._finish(self._mirror)
+        return self._give_back()
+
 
 class Attached:
     """A run while it is recorded.
@@ -254,6 +272,7 @@ def start_of(memory: RunMemory, opening: RunOpening, clock: Clock) -> RunAcquisi
             started_at=to_microseconds(clock.now()) // MILLISECOND,
             take_over=opening.take_over,
             continues=opening.continues,
+            claimed=opening.claimed,
         )
     )
 
@@ -320,6 +339,11 @@ def open_run(
         unsubscribe()
         release()
 
+    def give_back() -> RunEvent | None:
+        if not isinstance(shown.recorder, InEngine):
+            raise Unsupported("runs given back over HTTP", next="Open the database itself.")
+        return shown.recorder.give_back(start.run_id, start.holder)
+
     return RunWriter(
         mirror,
         grant,
@@ -327,6 +351,7 @@ def open_run(
         publish=publish,
         close=close,
         now=lambda: to_microseconds(shown.clock.now()) // MILLISECOND,
+        give_back=give_back,
     )
 
 
