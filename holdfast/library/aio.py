@@ -73,11 +73,20 @@ from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.compare import Comparison
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.fork import Rerun
+from holdfast.memories.run.records.lease import PRIORITY
 from holdfast.memories.run.records.parts import RunPart
 from holdfast.memories.run.records.question import Answerer, Question, QuestionStatuses
 from holdfast.memories.run.records.read import EntryOrder, ListedEntry, ReadEntry
 from holdfast.memories.run.records.record import RunControl
-from holdfast.memories.run.records.run import Run, RunKind, RunState, RunVersion, Statuses, When
+from holdfast.memories.run.records.run import (
+    NO_METADATA,
+    Run,
+    RunKind,
+    RunState,
+    RunVersion,
+    Statuses,
+    When,
+)
 from holdfast.memories.run.records.runs import CANCELLED, Runs, builtins
 from holdfast.memories.run.records.writer import Attached, RunOpening, RunWriter
 from holdfast.memories.state.message import Message
@@ -1229,6 +1238,42 @@ class AsyncRuns:
         return await self._cross(
             self._of.open_run, memory, opening, control=control, on_stale=on_stale
         )
+
+    async def start(
+        self,
+        name: str,
+        input: JSON = None,
+        *,
+        run_id: str | None = None,
+        queue: str | None = None,
+        priority: int = PRIORITY,
+        not_before: datetime | None = None,
+        metadata: Mapping[str, str] = NO_METADATA,
+    ) -> Run:
+        """Queue a run of the definition *name* with *input*, a value of JSON.
+
+        A worker that knows the definition takes it, not before *not_before*; of several runs the
+        one of the lowest *priority*, 0 to 1,000, then the oldest. Without a *queue* it is in that
+        of its definition. With the *run_id* and the input of a run that is there it is that run.
+        Raise `Conflict` for another definition or input.
+        """
+        return await self._cross(
+            self._of.start,
+            name,
+            input,
+            run_id=run_id,
+            queue=queue,
+            priority=priority,
+            not_before=not_before,
+            metadata=metadata,
+        )
+
+    async def configure_queue(self, name: str, *, per_worker: int | None) -> None:
+        """Limit the runs of the queue *name* that one worker of this process has at once.
+
+        None is no limit but the worker's own.
+        """
+        await self._cross(self._of.configure_queue, name, per_worker=per_worker)
 
     async def put(self, record: Run | Mapping[str, object]) -> Run:
         """Write a run's record as it is now, without a lease.

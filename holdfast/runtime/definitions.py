@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
+from holdfast.ground.scope import checked_name as check_queue
 from holdfast.ground.validation import check_text, listed
 from holdfast.memories.run.records.lease import QUEUE, KnownDefinition
 from holdfast.memories.run.records.run import RunKind
@@ -55,7 +56,7 @@ class Definition(Struct, frozen=True, kw_only=True):
     """What a run is started by: a *name*, a *version*, and the function that builds it.
 
     Its runs are in *queue* unless they name another. It takes up runs of its own version, and of
-    those that it *accepts*.
+    those that it *accepts*. *served* is the network or the agent that it is.
     """
 
     name: str
@@ -63,12 +64,19 @@ class Definition(Struct, frozen=True, kw_only=True):
     version: str = VERSION
     queue: str = QUEUE
     accepts: tuple[str, ...] = ()
-    kind: RunKind = "task"
     description: str = ""
+    served: Network | Agent | None = None
 
     def __call__(self, start: RunStart) -> Any:
         """Build what runs."""
         return self.build(start)
+
+    @property
+    def kind(self) -> RunKind:
+        """The kind of its runs, as far as it is known: `task` before one is built."""
+        if self.served is None:
+            return "task"
+        return "network" if isinstance(self.served, Network) else "agent"
 
     @property
     def known(self) -> KnownDefinition:
@@ -100,7 +108,7 @@ def definition(
     ('weekly-report', '2', 'default')
     """
     checked_name("name", name)
-    checked_name("queue", queue)
+    check_queue("queue", queue)
     versions = [
         check_text("version", each, least=1, most=VERSION_MOST)
         for each in (version, *listed(accepts))
@@ -151,16 +159,12 @@ def _several(given: object) -> Iterable[object]:
 def _defined(given: object) -> Definition:
     if isinstance(given, Definition):
         return given
-    if isinstance(given, Network):
+    if isinstance(given, Network | Agent):
         return Definition(
             name=given.name,
             build=lambda _: given,
-            kind="network",
             description=given.description,
-        )
-    if isinstance(given, Agent):
-        return Definition(
-            name=given.name, build=lambda _: given, kind="agent", description=given.description
+            served=given,
         )
     raise InvalidInput(
         "definitions", "must be a Network, an Agent or a definition, or several", given=given
@@ -173,11 +177,6 @@ def load(names: Iterable[str]) -> dict[str, Definition]:
     Raise InvalidInput for one that cannot be found or is no definition.
     """
     return definitions_of([each for name in names for each in _loaded(name)])
-
-
-def objects(names: Iterable[str]) -> list[object]:
-    """Import what *names* name, each as `package.module:attribute`, one or several."""
-    return [each for name in names for each in _several(_imported(name))]
 
 
 def _loaded(name: str) -> Iterable[Definition]:

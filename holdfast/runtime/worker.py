@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from msgspec import Struct
 
 from holdfast import library
-from holdfast.ground.errors import Conflict, HoldfastError, RunTaken, StaleRun, Unsupported
+from holdfast.ground.errors import Conflict, RunTaken, StaleRun, Unsupported
 from holdfast.ground.events import Event
 from holdfast.ground.scope import EVERYBODY
 from holdfast.ground.validation import check_whole, listed
@@ -110,8 +110,9 @@ class OwnEngine:
                 self._rung.clear()
                 try:
                     await turn()
-                except HoldfastError:
-                    log.warning("queued runs could not be looked for", exc_info=True)
+                except Exception:
+                    # The database may be away for a while; a bug ends no other run.
+                    log.exception("queued runs could not be looked for")
                 if not self._closed:
                     await self._rest()
         finally:
@@ -214,6 +215,10 @@ class Worker:
                 began += 1
         return began
 
+    async def join(self) -> None:
+        """Wait until the runs at work have ended or wait."""
+        await asyncio.gather(*(each.task for each in self._working.values()))
+
     def _due(self) -> list[str]:
         scoped = self.hf.runs.context
         engine = self.hf.engine.scoped(EVERYBODY) if self._everywhere else scoped.engine
@@ -224,7 +229,7 @@ class Worker:
 
     def _terms(self, run: str = "") -> ClaimTerms:
         counts = Counter(each.queue for each in self._working.values())
-        limits = self.hf.runs.queues.items()
+        limits = self.hf.run_attachments.queues.items()
         full = tuple(name for name, most in limits if most is not None and counts[name] >= most)
         return ClaimTerms(known=self._known, queues=self._queues, full=full, run=run)
 

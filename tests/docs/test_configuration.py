@@ -54,7 +54,7 @@ FIGURES = {
     "bytes of a request's body": MIB,
     "bytes of a body under `/api/durable`": DURABLE_LIMIT,
     "bytes of a body under `/api/longterm`": LONGTERM_LIMIT,
-    "bytes of a body of `/api/threads/{id}/turns`, `/api/networks/{name}/runs`,"
+    "bytes of a body of `/api/threads/{id}/turns`, `/api/networks/{name}/runs`, `/api/runs`,"
     " `/api/runs/{run}` and `/api/memory_stores/{s}/apply`": THREADS_LIMIT,
     "requests answered at once": IN_FLIGHT_MOST,
     "event streams at once": LIVE_MOST,

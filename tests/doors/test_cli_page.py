@@ -11,7 +11,7 @@ COMMON = "[--db TARGET] [--workspace W] [--api-key K] [--json]"
 
 EXPECTED = {
     "serve": "[--db TARGET] [--host H] [--port N] [--workers N] [--strict]"
-    " [--networks MODULE:NAME]… [--allow-model NAME]… [--no-access-log]"
+    " [--networks MODULE:NAME]… [--runs MODULE:NAME]… [--allow-model NAME]… [--no-access-log]"
     " [--public-url URL] [--allow-origin ORIGIN]… [--no-mcp] [--no-migrate]",
     "stores create": "NAME [--description T] [--metadata K=V]…",
     "stores list": "[--all]",
@@ -70,11 +70,13 @@ EXPECTED = {
     "runs entries": "RUN [--kind K]… [--prefix P]",
     "runs read": "RUN KEY",
     "runs watch": "RUN [--wait N]",
+    "runs start": "DEFINITION [--input JSON]",
     "runs cancel": "RUN",
     "runs questions": "[--run R]",
     "runs answer": "RUN [QUESTION] [--approve] [--deny] [--value JSON] [--text T] [--note N]",
     "runs steer": "RUN TEXT",
     "runs delete": "RUN",
+    "work": "MODULE:NAME… [--queue Q]… [--concurrency N]",
     "ltm status": "USER [--namespace N] [--workspace-id W]",
     "ltm recall": "USER QUERY [--k N] [--what all|items|turns] [--kind K]…"
     " [--min-relevance X] [--namespace N] [--workspace-id W]",

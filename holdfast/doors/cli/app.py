@@ -52,6 +52,7 @@ COMMANDS = {
     "durable": "Read, write and maintain the durable memory of agents.",
     "ltm": "Recall, store and maintain the long-term memory of users.",
     "runs": "Watch, steer and inspect the runs of agents.",
+    "work": "Take queued runs of definitions.",
     "forget": "Forget everything of a user's or an agent's.",
     "backup": "Copy everything, at one moment, into a file.",
     "restore": "Bring a backup into a database.",
@@ -69,6 +70,7 @@ _FILES = {
     "unmount": "mount",
     "ltm": "longterm",
     "serve": "server",
+    "work": "runs",
     **dict.fromkeys(("forget", "backup", "restore", "verify", "scrub", "doctor", "eval"), "upkeep"),
 }
 """The modules of commands that are in no module of their own name."""

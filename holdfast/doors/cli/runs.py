@@ -1,11 +1,14 @@
-"""Commands of `holdfast runs`."""
+"""Commands of `holdfast runs`, and `holdfast work`, which takes queued ones."""
 
+import asyncio
 import json
+import signal
 from typing import Annotated, Any, cast
 
 import msgspec
 import typer
 
+from holdfast.doors import http
 from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.output import put_bytes, put_json
 from holdfast.ground import json_values
@@ -17,6 +20,7 @@ from holdfast.memories.run.model_view import described
 from holdfast.memories.run.records.read import GAP, RunEvent
 
 runs_app = typer.Typer(rich_markup_mode=None)
+work_app = typer.Typer(rich_markup_mode=None)
 
 COLUMNS = ("id", "kind", "name", "agent", "status", "entries", "bytes", "started_at", "ended_at")
 PAGE = 100
@@ -270,6 +274,59 @@ def answer(
         raise typer.BadParameter("give one of --approve, --deny, --value and --text")
     answered = call.hf.runs.answer(run, given[0], question=question, note=note)
     call.answer.one(QUESTION_FORM.encode(answered))
+
+
+@command(runs_app, "start")
+def start(
+    call: CommandContext,
+    definition: Annotated[
+        str, typer.Argument(metavar="DEFINITION", help="The name of what is run.")
+    ],
+    input: Annotated[
+        str, typer.Option("--input", metavar="JSON", help="The input of the run.")
+    ] = "null",
+) -> None:
+    """Queue a run of a definition; a worker or a server that knows it takes it."""
+    try:
+        given = json.loads(input)
+    except ValueError as error:
+        raise typer.BadParameter(f"must be JSON: {error}", param_hint="--input") from error
+    call.answer.one(FORM.encode(call.hf.runs.start(definition, given)))
+
+
+@command(work_app, "work")
+def work(
+    call: CommandContext,
+    definitions: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODULE:NAME", help="A Network, an Agent, a definition, or several."
+        ),
+    ],
+    queue: Annotated[
+        list[str] | None,
+        typer.Option("--queue", metavar="Q", help="Only runs of this queue; repeatable."),
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", metavar="N", min=1, help="Runs at once.")
+    ] = 4,
+) -> None:
+    """Take queued runs of definitions, until interrupted.
+
+    What is at work then is given back, and another worker goes on with it.
+    """
+    call.needs_database()
+    known = http.load(definitions)
+    worker = http.Worker(call.hf, known.values(), concurrency=concurrency, queues=queue or None)
+    typer.echo(f"Holdfast takes runs of {', '.join(known) or 'nothing'}.", err=True)
+    asyncio.run(_worked(worker))
+
+
+async def _worked(worker: "http.Worker") -> None:
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, worker.stop)
+    await worker.work()
 
 
 @command(runs_app, "cancel")

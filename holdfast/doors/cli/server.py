@@ -45,7 +45,17 @@ def serve(
     ] = False,
     networks: Annotated[
         list[str] | None,
-        typer.Option("--networks", metavar="MODULE:NAME", help="Networks of agents to run."),
+        typer.Option(
+            "--networks", metavar="MODULE:NAME", help="Networks of agents to run, as --runs."
+        ),
+    ] = None,
+    runs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--runs",
+            metavar="MODULE:NAME",
+            help="A Network, an Agent, a definition, or several: runs of it are taken up.",
+        ),
     ] = None,
     allow_model: Annotated[
         list[str] | None,
@@ -91,7 +101,7 @@ def serve(
         workers=workers,
         strict=strict,
         migrate=not no_migrate,
-        networks=networks or (),
+        runs=[*(networks or ()), *(runs or ())],
         models=allow_model or (),
         access_log=not no_access_log,
         public_url=public_url,

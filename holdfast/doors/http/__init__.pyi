@@ -1,7 +1,12 @@
 from holdfast.doors.http.request import MakeSubApp as MakeSubApp
 from holdfast.doors.http.server import serve as serve
+from holdfast.runtime import Definition as Definition
 from holdfast.runtime import EngineHistory as EngineHistory
 from holdfast.runtime import Network as Network
 from holdfast.runtime import NetworkRun as NetworkRun
 from holdfast.runtime import RunEvent as RunEvent
 from holdfast.runtime import UserMessage as UserMessage
+from holdfast.runtime import Worker as Worker
+from holdfast.runtime.definitions import Definitions as Definitions
+from holdfast.runtime.definitions import definitions_of as definitions_of
+from holdfast.runtime.definitions import load as load

@@ -72,7 +72,7 @@ def make_app(
     clock: Clock | None = None,
     ids: Ids | None = None,
     limits: RequestLimits = LIMITS,
-    networks: "Mapping[str, http.Network] | None" = None,
+    definitions: "http.Definitions | None" = None,
     models: Iterable[str] = (),
     make_subapp: MakeSubApp | None = None,
 ) -> "App":
@@ -82,8 +82,8 @@ def make_app(
     hosts and origins that are answered; by default those of this machine with *loopback*, else
     every host and no origin. With *strict* the contract's routes demand what the hosted service
     demands. *clock* and *ids* replace the machine's. *limits* bound what clients send. Clients
-    with the right to write may run *networks*. *models*, each `provider:model`, are those that
-    requests may name besides the configured ones. *make_subapp*
+    with the right to write may start *definitions*: networks, agents and others. *models*, each
+    `provider:model`, are those that requests may name besides the configured ones. *make_subapp*
     makes the app of another interface, which answers its own path.
     """
     state = ServerState(
@@ -94,7 +94,8 @@ def make_app(
         clock=clock or SystemClock(),
         ids=ids or Ids(),
     )
-    state.registry.networks = dict(networks or {})
+    if definitions:
+        state.registry.serve(definitions)
     state.models = frozenset(models)
     policy = policy or HostPolicy(hosts=LOOPBACK_HOSTS if loopback else None)
     return App(state, policy, limits, make_subapp)

@@ -31,7 +31,7 @@ from holdfast.doors.http.app import App
 from holdfast.doors.http.auth import HostPolicy, host_policy, is_loopback
 from holdfast.doors.http.request import MakeSubApp
 from holdfast.doors.http.response import HeadTooLarge, RequestTimeout
-from holdfast.doors.http.state import load, requests_log
+from holdfast.doors.http.state import requests_log
 from holdfast.ground.errors import HoldfastError, InvalidInput, MissingExtra, Unavailable
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open as open_holdfast
@@ -373,7 +373,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
 
     strict: bool
     migrate: bool
-    networks: "Mapping[str, http.Network]"
+    definitions: "Mapping[str, http.Definition]"
     models: Sequence[str]
     access_log: bool
     policy: HostPolicy
@@ -388,7 +388,7 @@ def serve(
     workers: int = 1,
     strict: bool = False,
     migrate: bool = True,
-    networks: Sequence[str] = (),
+    runs: Sequence[str] = (),
     models: Sequence[str] = (),
     access_log: bool = True,
     public_url: str | None = None,
@@ -400,19 +400,19 @@ def serve(
 
     It runs until a signal stops it. *port* 0 is any free one. Each of several *workers* is a
     process that opens the database for itself, behind one socket. Clients with the right to write
-    may run *networks*, each given as `package.module:attribute`. Requests may name *models*, each
-    as `provider:model`, besides those that the server is configured with. With *access_log* each
-    request is a line on the error stream. Pages of *public_url*, at which other machines reach the
-    server, and of *allow_origins* may send requests. *subapp* makes the app of another interface.
-    *announce* gets the line with address,
-    database and whether a key is required; None writes it to the error stream. Raise InvalidInput
-    for options that cannot be served, Unavailable if the address is taken.
+    may start *runs* of definitions, each given as `package.module:attribute`. Requests may name
+    *models*, each as `provider:model`, besides those that the server is configured with. With
+    *access_log* each request is a line on the error stream. Pages of *public_url*, at which other
+    machines reach the server, and of *allow_origins* may send requests. *subapp* makes the app of
+    another interface. *announce* gets the line with address, database and whether a key is
+    required; None writes it to the error stream. Raise InvalidInput for options that cannot be
+    served, Unavailable if the address is taken.
     """
     _check(target, workers)
     terms = ServeOptions(
         strict=strict,
         migrate=migrate,
-        networks=load(networks) if networks else {},
+        definitions=http.load(runs) if runs else {},
         models=[checked_model("allow_model", each) for each in models],
         access_log=access_log,
         policy=host_policy(host, public_url=public_url, allow_origins=allow_origins),
@@ -472,7 +472,7 @@ def _serve_one(
             strict=terms.strict,
             loopback=is_loopback(host),
             policy=terms.policy,
-            networks=terms.networks,
+            definitions=terms.definitions,
             models=terms.models,
             make_subapp=terms.subapp,
         )

@@ -1,13 +1,10 @@
-"""State of a server: change notifier, served networks, request ids."""
+"""State of a server: change notifier, served definitions, request ids."""
 
 import asyncio
 import logging
 import secrets
-import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
-from importlib import import_module
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -18,7 +15,7 @@ from holdfast.doors.http.metrics import METHODS, UNKNOWN, Metrics, gauges
 from holdfast.doors.http.request import CallExecutor, HandleShelf, RouteTable
 from holdfast.engines.base import Engine, trim_changes
 from holdfast.ground.clock import Clock
-from holdfast.ground.errors import Conflict, HoldfastError, InvalidInput, NotFound, Unavailable
+from holdfast.ground.errors import Conflict, HoldfastError, NotFound, Unavailable
 from holdfast.ground.events import Event, Listener
 from holdfast.ground.ids import ALPHABET, COUNT, RANDOM, TIME, Ids, base62
 from holdfast.ground.scope import EVERYBODY, LOCAL
@@ -228,16 +225,41 @@ class ActiveRun:
         news.set()
 
 
-class NetworkRegistry:
-    """Networks by name, and their runs in this process by workspace and id."""
+class RunRegistry:
+    """Definitions by name, the worker that takes their runs, and runs of networks.
 
-    def __init__(self) -> None:
-        self.networks: dict[str, http.Network] = {}
+    Those of networks that a client waits for are here by workspace and id.
+    """
+
+    def __init__(self, hf: Holdfast) -> None:
+        self._hf = hf
+        self.definitions: Mapping[str, http.Definition] = {}
+        self.worker: http.Worker | None = None
+        self._working: asyncio.Future[None] | None = None
         self._active: dict[tuple[str, str], ActiveRun] = {}
+
+    def serve(self, definitions: "http.Definitions") -> None:
+        """Let a worker take the runs of *definitions*, in all workspaces."""
+        self.definitions = http.definitions_of(definitions)
+        if self.definitions:
+            found = self.definitions.values()
+            self.worker = http.Worker(self._hf, found, everywhere=True)
+
+    @property
+    def networks(self) -> "list[http.Network]":
+        """The networks among the definitions."""
+        found = (each.served for each in self.definitions.values())
+        return [each for each in found if isinstance(each, http.Network)]
+
+    async def work(self) -> None:
+        """Take queued runs until `stop`."""
+        if self.worker is not None:
+            self._working = asyncio.ensure_future(self.worker.work())
+            await self._working
 
     def network(self, name: str) -> "http.Network":
         """Return the network of that name; NotFound if none is served."""
-        found = self.networks.get(name)
+        found = next((each for each in self.networks if each.name == name), None)
         if found is None:
             raise NotFound("network", name)
         return found
@@ -282,12 +304,18 @@ class NetworkRegistry:
         return self._active.get((workspace, run_id))
 
     async def stop(self) -> None:
-        """Cancel the active runs; wait `END_MOST` seconds for their ends to be stored."""
+        """Give the worker's runs back, and cancel the others; wait until that is stored.
+
+        It takes `END_MOST` seconds at most.
+        """
+        if self.worker is not None:
+            self.worker.stop(grace=0)
         runs = [active for active in self._active.values() if active.run is not None]
         for active in runs:
             cast("http.NetworkRun", active.run).cancel("the server stops")
         ends = asyncio.gather(*(active.waited() for active in runs), return_exceptions=True)
-        await asyncio.wait([ends], timeout=END_MOST)
+        working = [] if self._working is None else [self._working]
+        await asyncio.wait([ends, *working], timeout=END_MOST)
 
 
 async def followed(
@@ -309,40 +337,6 @@ async def followed(
         await active.news(beat)
         if len(active.frames) == before and not active.over:
             yield None
-
-
-def load(names: Iterable[str]) -> dict[str, "http.Network"]:
-    """Import networks, each named as `package.module:attribute`; return them by name.
-
-    Raise InvalidInput for one that cannot be found or is not a network; MissingExtra without the
-    extra for agents.
-    """
-    found: dict[str, http.Network] = {}
-    for name in names:
-        for network in _loaded(name):
-            if network.name in found:
-                raise InvalidInput("networks", f"two are named {network.name}", given=name)
-            found[network.name] = network
-    return found
-
-
-def _loaded(name: str) -> "Iterable[http.Network]":
-    kind = http.Network
-    module, colon, attribute = name.partition(":")
-    if not (module and colon and attribute):
-        raise InvalidInput("networks", "must be package.module:attribute", given=name)
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        given = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InvalidInput("networks", f"cannot be found: {error}", given=name) from error
-    every = list(cast("dict[str, object]", given).values()) if isinstance(given, dict) else [given]
-    for each in every:
-        if not isinstance(each, kind):
-            raise InvalidInput("networks", "must be a Network or a dict of them", given=name)
-    return cast("list[http.Network]", every)
 
 
 requests_log = logging.getLogger("holdfast.access")
@@ -391,7 +385,7 @@ class ServerState:
         self.gate = Gate(Credentials(hf.engine, clock), self.executor, loopback=loopback)
         self.metrics = Metrics((route.path, route.method) for route in table.routes)
         self.request_ids = RequestIds()
-        self.registry = NetworkRegistry()
+        self.registry = RunRegistry(hf)
         self.models: frozenset[str] = frozenset()
         """Models that requests may name besides those the server is configured with."""
         self.in_flight, self.live = 0, 0
@@ -459,6 +453,7 @@ class ServerState:
             self._repeat(self.resume_work, TAKE_UP_EVERY),
             self._repeat(self.sweep_runs, LOST_EVERY),
             self._repeat(self.sweep_questions, QUESTIONS_EVERY),
+            self.registry.work(),
             self._end_runs(),
         )
 

@@ -1,6 +1,7 @@
 """Operations of the records of runs: list, read, cancel and steer them."""
 
 from collections.abc import Iterable
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from holdfast.memories.run import keys
 from holdfast.memories.run.entry import checked_version
 from holdfast.memories.run.model_view import checked_path
 from holdfast.memories.run.records.compare import Comparison, comparison_from_wire
+from holdfast.memories.run.records.lease import PRIORITY
 from holdfast.memories.run.records.parts import RunPart, part_from_wire
 from holdfast.memories.run.records.question import ADMIN as ADMIN
 from holdfast.memories.run.records.question import STATUSES as QUESTION_STATUSES
@@ -34,6 +36,7 @@ from holdfast.memories.run.records.question import (
 from holdfast.memories.run.records.read import MOST_LISTED, read_in, run_from_wire
 from holdfast.memories.run.records.run import (
     KINDS,
+    NO_METADATA,
     RunState,
     RunVersion,
     checked_run_id_or_none,
@@ -81,6 +84,22 @@ class ForkRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     run_id: str | None = None
     name: str | None = None
     start: bool = False
+
+
+class StartRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to run, by the name of its definition, and how it is queued.
+
+    `wait` is how many seconds to wait for its end.
+    """
+
+    definition: str
+    input: Any = None
+    run_id: str | None = None
+    queue: str | None = None
+    priority: int = PRIORITY
+    not_before: datetime | None = None
+    metadata: dict[str, str] = NO_METADATA
+    wait: float = 0
 
 
 def _path(given: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import cached_property, partial
 from threading import Event as Wait
 from typing import Any, Final, NoReturn, cast
@@ -9,8 +10,17 @@ from typing import Any, Final, NoReturn, cast
 import msgspec
 from msgspec.structs import asdict, replace
 
-from holdfast.ground.clock import SystemClock
-from holdfast.ground.errors import Conflict, NotFound, StaleRun, Unavailable, Unsupported
+from holdfast.ground.clock import SystemClock, to_microseconds, to_rfc3339
+from holdfast.ground.errors import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    StaleRun,
+    Unavailable,
+    Unsupported,
+)
+from holdfast.ground.ids import Ids
+from holdfast.ground.json_values import JSON
 from holdfast.ground.pages import Page
 from holdfast.library.operations.runs import RECORDS, RUN, RUNS
 from holdfast.library.operations.threads import THREADS
@@ -30,6 +40,7 @@ from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.model_view import PAGE_MOST, EntryPageRequest
 from holdfast.memories.run.records.answer import meant, no_question
 from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.lease import PRIORITY
 from holdfast.memories.run.records.question import Answerer, Question
 from holdfast.memories.run.records.read import (
     ENDED,
@@ -51,7 +62,7 @@ from holdfast.memories.run.records.record import (
     RunControl,
     RunReport,
 )
-from holdfast.memories.run.records.run import Run
+from holdfast.memories.run.records.run import NO_METADATA, Run
 from holdfast.memories.run.records.runs import CANCELLED, Runs, demand_words
 from holdfast.memories.run.records.versions import SavedVersion, VersionSave
 from holdfast.memories.run.records.writer import (
@@ -79,6 +90,7 @@ HERE: Final = ""
 APART: Final = 0.2
 """Least seconds between two reports of a run."""
 
+_ids, _clock = Ids(), SystemClock()
 _ON_WIRE: Final = {"keys": "key", "sources": "source"}
 
 
@@ -191,6 +203,41 @@ def _put(self: Runs, record: Run | Mapping[str, object]) -> Run:
     given = record if isinstance(record, Run) else Run.from_dict(record)
     requests = replace(requests_of(self), segments={"run": given.id})
     return run_from_wire(requests.write("PUT", RUN, given.export(), retry="safe"))
+
+
+def _start(
+    self: Runs,
+    name: str,
+    input: JSON = None,
+    *,
+    run_id: str | None = None,
+    queue: str | None = None,
+    priority: int = PRIORITY,
+    not_before: datetime | None = None,
+    metadata: Mapping[str, str] = NO_METADATA,
+) -> Run:
+    body = {
+        "definition": name,
+        "input": input,
+        # A repeat of the request is the same run.
+        "run_id": _ids.new("run", to_microseconds(_clock.now())) if run_id is None else run_id,
+        "queue": queue,
+        "priority": priority,
+        "not_before": None if not_before is None else _instant(not_before),
+        "metadata": dict(metadata),
+    }
+    return run_from_wire(requests_of(self).write("POST", RUNS, body, retry="safe"))
+
+
+def _instant(given: datetime) -> str:
+    if given.tzinfo is None:
+        raise InvalidInput("not_before", "must have a time zone", given=given.isoformat())
+    return to_rfc3339(given)
+
+
+def _configure_queue(self: Runs, name: str, *, per_worker: int | None) -> NoReturn:
+    del self, name, per_worker
+    raise Unsupported("limits of queues over HTTP", next="Set them in the worker's process.")
 
 
 def _attachments(runs: object) -> Attachments:
@@ -326,6 +373,8 @@ RemoteRuns: Final = remote_memory(
     follow=_follow,
     open_run=_open_run,
     put=_put,
+    start=_start,
+    configure_queue=_configure_queue,
     cancel=_cancel,
     answer=_answer,
     steer=_steer,

@@ -324,12 +324,8 @@ returning id, kind, name, definition, definition_version, input, metadata, threa
 
 -- claim_run (postgres) --
 -- The first run by priority, then age. A run without a queue is in that of its definition. What is
--- '' or [] is no condition.
-update runs
-set holder = :holder, place = :place, lease_until = :until,
-  definition_version = coalesce(runs.definition_version, found.version),
-  queue = coalesce(runs.queue, found.queue)
-from (
+-- '' or [] is no condition. Materialized, because a join may look for the run once for each row.
+with found as materialized (
   select r.id, d.version, d.queue
   from runs as r, jsonb_to_recordset(cast(:known as jsonb))
     as d (name text, version text, queue text, versions jsonb)
@@ -343,7 +339,12 @@ from (
   order by coalesce(r.priority, 5), r.started_at, r.id
   limit 1
   for update of r skip locked
-) as found
+)
+update runs
+set holder = :holder, place = :place, lease_until = :until,
+  definition_version = coalesce(runs.definition_version, found.version),
+  queue = coalesce(runs.queue, found.queue)
+from found
 where runs.workspace = :workspace and runs.id = found.id
 returning runs.id, runs.kind, runs.name, runs.definition, runs.definition_version, runs.input,
   runs.metadata, runs.thread_id, runs.queue, runs.fence, runs.not_before, runs.seen_at
@@ -365,9 +366,7 @@ returning id, seq, queue
 
 -- free_run (postgres) --
 -- A lost run of a definition that is known may be taken up again.
-update runs
-set status = 'queued', holder = null, lease_until = null, seq = seq + 1, seen_at = :now
-where workspace = :workspace and id = (
+with found as materialized (
   select r.id
   from runs as r, jsonb_to_recordset(cast(:known as jsonb)) as d (name text, versions jsonb)
   where r.workspace = :workspace and r.status = 'lost' and :run in ('', r.id)
@@ -375,8 +374,13 @@ where workspace = :workspace and id = (
     and (r.definition_version is null or d.versions @> to_jsonb(r.definition_version))
   order by r.started_at, r.id
   limit 1
-  for update of r skip locked)
-returning id, seq, queue
+  for update of r skip locked
+)
+update runs
+set status = 'queued', holder = null, lease_until = null, seq = seq + 1, seen_at = :now
+from found
+where runs.workspace = :workspace and runs.id = found.id
+returning runs.id, runs.seq, runs.queue
 
 -- requeue_run --
 -- The token stays: the next owner raises it, and the former one writes nothing any more.

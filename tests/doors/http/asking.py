@@ -68,10 +68,17 @@ class Asker:
         )
         return self.runner.run(self._ask(method, target, raw, headers or {}, chunks))
 
-    async def awaited(self, method: str, target: str, body: object = None) -> Said:
+    async def awaited(
+        self,
+        method: str,
+        target: str,
+        body: object = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> Said:
         """Return the answer to a request that is one of several at a time."""
         raw = b"" if body is None else json.dumps(body).encode()
-        return await self._ask(method, target, raw, {}, 1)
+        return await self._ask(method, target, raw, headers or {}, 1)
 
     async def _ask(
         self, method: str, target: str, raw: bytes, headers: Mapping[str, str], chunks: int

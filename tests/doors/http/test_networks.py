@@ -10,10 +10,10 @@ from doors.http.asking import Asker
 
 import holdfast
 from holdfast.doors.http.app import App, make_app
-from holdfast.doors.http.state import load
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.runtime import Agent, EngineHistory, Network, RouterContext
+from holdfast.runtime.definitions import load
 from holdfast.testing.scripted import ScriptedModel
 
 
@@ -43,8 +43,7 @@ def waiting() -> Network:
 @pytest.fixture
 def app(hf: Holdfast) -> Iterator[App]:
     failing = desk(name="failing", said=OSError("down"))
-    networks = {each.name: each for each in (desk(), failing, waiting())}
-    app = make_app(hf, networks=networks)
+    app = make_app(hf, definitions=[desk(), failing, waiting()])
     yield app
     app.state.close()
 
@@ -94,21 +93,84 @@ def test_a_run_answers_with_all_of_it_and_is_kept(ask: Asker, hf: Holdfast) -> N
     assert hf.runs.retrieve("run_1").reason == "done"
 
 
-def test_a_definition_is_run_by_its_name(ask: Asker, hf: Holdfast) -> None:
+def test_what_can_be_run_is_listed(ask: Asker) -> None:
+    assert ask.get("/api/definitions").json()["data"][0] == {
+        "name": "desk",
+        "kind": "network",
+        "description": "A desk.",
+        "version": "1",
+        "queue": "default",
+    }
+
+
+def test_a_run_is_queued_by_the_name_of_its_definition(ask: Asker) -> None:
+    body = {"definition": "desk", "input": "Hi?", "run_id": "run_1", "metadata": {"ticket": "42"}}
+
+    queued = ask.post("/api/runs", body)
+
+    assert queued.status == 202
+    told = queued.json()
+    assert (told["id"], told["status"], told["kind"]) == ("run_1", "queued", "task")
+    assert (told["queue"], told["metadata"]) == ("default", {"ticket": "42"})
+    assert ask.post("/api/runs", body).json() == told
+    assert ask.post("/api/runs", body | {"input": "Ho?"}).status == 409
+    assert ask.post("/api/runs", {"definition": "elsewhere"}).json()["kind"] == "task"
+
+
+def test_a_queued_run_is_taken_by_the_worker_of_the_server(
+    ask: Asker, app: App, hf: Holdfast
+) -> None:
+    body = {"definition": "desk", "input": "Hi?", "run_id": "run_1", "wait": 60}
+
+    async def worked() -> Any:
+        working = asyncio.create_task(app.state.registry.work())
+        answer = await ask.awaited("POST", "/api/runs", body)
+        await app.state.registry.stop()
+        await working
+        return answer
+
+    answer = ask.runner.run(worked())
+
+    assert (answer.status, answer.json()["status"]) == (202, "completed")
+    assert [each.kind for each in hf.threads.turns(answer.json()["thread_id"])] == [
+        "user",
+        "result",
+    ]
+
+
+def test_a_queued_run_may_be_answered_as_its_events(ask: Asker, app: App) -> None:
     ask.stays = True
-    definitions = ask.get("/api/definitions").json()["data"]
     headers = {"accept": "text/event-stream"}
     body = {"definition": "desk", "input": "Hi?", "run_id": "run_2"}
 
-    told = events(ask("POST", "/api/runs", body, headers=headers).body)
-    started = ask.post("/api/runs", {"definition": "desk", "input": "Hi?", "run_id": "run_1"})
+    async def worked() -> Any:
+        working = asyncio.create_task(app.state.registry.work())
+        answer = await ask.awaited("POST", "/api/runs", body, headers=headers)
+        await app.state.registry.stop()
+        await working
+        return answer
 
-    assert definitions[0] == {"name": "desk", "kind": "network", "description": "A desk."}
-    assert [each[1] for each in told][-2:] == ["run.completed", "ended"]
-    assert hf.runs.retrieve("run_2").status == "completed"
-    assert (started.status, started.json()) == (202, {"id": "run_1", "definition": "desk"})
-    assert ask.get("/api/runs/run_1/events").status == 200
-    assert ask.post("/api/runs", {"definition": "none", "input": "Hi?"}).status == 404
+    told = [each[1] for each in events(ask.runner.run(worked()).body)]
+
+    assert told[:2] == ["run.queued", "run.started"]
+    assert told[-2:] == ["run.completed", "ended"]
+
+
+def test_queued_runs_are_given_back_when_the_server_stops(
+    ask: Asker, app: App, hf: Holdfast
+) -> None:
+    async def stopped() -> None:
+        working = asyncio.create_task(app.state.registry.work())
+        hf.runs.start("slow", "Hi?", run_id="run_1")
+        begun = hf.runs.follow("run_1", types="run.started")
+        async with asyncio.timeout(60):
+            await asyncio.to_thread(next, begun)
+        await app.state.registry.stop()
+        await working
+
+    ask.runner.run(stopped())
+
+    assert hf.runs.retrieve("run_1").status == "queued"
 
 
 def test_a_failed_run_is_an_answer_too(ask: Asker) -> None:
@@ -206,7 +268,7 @@ def test_a_network_with_a_history_of_its_own_keeps_it(hf: Holdfast, runner: Any)
     with holdfast.open(":memory:") as other:
         network = desk()
         network.history = EngineHistory(other)
-        app = make_app(hf, networks={"desk": network})
+        app = make_app(hf, definitions=network)
         Asker(app, runner).post("/api/networks/desk/runs", {"input": "Hi?", "run_id": "run_1"})
         app.state.close()
 
@@ -229,5 +291,5 @@ def test_networks_are_loaded_by_name() -> None:
     ],
 )
 def test_what_is_no_network_is_refused(names: list[str]) -> None:
-    with pytest.raises(InvalidInput, match="networks"):
+    with pytest.raises(InvalidInput, match="definitions"):
         load(names)

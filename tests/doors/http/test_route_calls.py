@@ -128,7 +128,7 @@ def once(ctx: RouterContext) -> str | None:
 @pytest.fixture
 def app(hf: Holdfast) -> Iterator[App]:
     ada = Agent("ada", instructions="", model=ScriptedModel(lambda _: "Hello."))
-    app = make_app(hf, networks={"desk": Network("desk", [ada], router=once)})
+    app = make_app(hf, definitions=Network("desk", [ada], router=once))
     yield app
     app.state.close()
 

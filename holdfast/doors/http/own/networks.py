@@ -1,17 +1,18 @@
-"""Routes that list and run the networks of a server."""
+"""Routes that start runs of a server's definitions, and run its networks."""
 
 from typing import Any
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
 
 from holdfast.doors import http
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.own.streams import BEAT, live
+from holdfast.doors.http.own.streams import BEAT, checked_wait, live, rested, stored_events
 from holdfast.doors.http.params import WIDE, Body
 from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.response import LiveAnswer, Response, of_json
 from holdfast.doors.http.state import ActiveRun
-from holdfast.library.operations.runs import RUNS
+from holdfast.library.operations.runs import RUNS, StartRun
 from holdfast.library.operations.threads import LIMIT
 
 NETWORKS = "/api/networks"
@@ -31,43 +32,44 @@ class Make(Body, frozen=True):
     system_prompt: str | None = None
 
 
-class StartRun(Body, frozen=True):
-    """What to run, by its name, and its input."""
-
-    definition: str
-    input: str
-    run_id: str | None = None
-
-
 async def list_definitions(call: Call) -> Response:
     """List what the server can run, by name."""
-    networks = call.state.registry.networks.values()
+    found = call.state.registry.definitions.values()
     return of_json(
         {
             "data": [
-                {"name": each.name, "kind": "network", "description": each.description}
-                for each in networks
+                {
+                    "name": each.name,
+                    "kind": None if each.served is None else each.kind,
+                    "description": each.description,
+                    "version": each.version,
+                    "queue": each.queue,
+                }
+                for each in found
             ]
         }
     )
 
 
 async def start(call: Call) -> Response | LiveAnswer:
-    """Start a run; return its record once it has begun, or stream its events."""
+    """Queue a run; return its record, or stream its events."""
     body = call.body(StartRun, WIDE)
-    network = call.state.registry.network(body.definition)
-    options = {} if body.run_id is None else {"run_id": body.run_id}
-    message = http.UserMessage(body.input)
-    active = call.state.registry.start(network, call.handles.plain, message, options)
+    seconds = checked_wait(body.wait)
+    known = call.state.registry.definitions.get(body.definition)
+    options: dict[str, Any] = asdict(body)
+    del options["wait"]
+    if body.queue is None and known is not None:
+        options["queue"] = known.queue
+    name = options.pop("definition")
+    run = await call.slow(lambda hf: hf.runs.start(name, **options))
     if b"text/event-stream" in call.headers.get(b"accept", b""):
-        return await _streamed(call, active)
-    await _begun(active)
-    return of_json({"id": active.id, "definition": body.definition}, status=202)
+        return await stored_events(call, run.id)
+    return of_json(await rested(call, run.id, seconds), status=202)
 
 
 async def list_networks(call: Call) -> Response:
     """List the networks that are served, and their agents."""
-    networks = call.state.registry.networks.values()
+    networks = call.state.registry.networks
     return of_json(
         {
             "data": [
@@ -127,8 +129,9 @@ ROUTES = (
         RUNS,
         "write",
         start,
-        "Start a run; with Accept: text/event-stream, as its events.",
+        "Queue a run of a definition; with Accept: text/event-stream, as its events.",
         body=StartRun,
+        limit=LIMIT,
     ),
     HttpRoute(
         "GET", NETWORKS, "read", list_networks, "List the networks of agents that the server runs."

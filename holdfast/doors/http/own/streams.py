@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from functools import partial
 from time import monotonic
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from holdfast.ground.errors import CursorExpired, InvalidInput, NotFound
 from holdfast.ground.events import Event
 from holdfast.ground.scope import EVERYBODY, Scope
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.operations.runs import RUN
+from holdfast.library.operations.runs import FORM, RUN
 from holdfast.memories.run.records.read import (
     ENDED,
     LOOKS_EVERY,
@@ -164,6 +165,15 @@ async def follow_run(call: Call) -> LiveAnswer:
     active = call.state.registry.active(call.visitor.workspace, run_id)
     if active is not None and not options.types:
         return live(call, active, options.after)
+    return await stored_events(call, run_id, options)
+
+
+async def stored_events(
+    call: Call,
+    run_id: str,
+    options: FollowOptions = FollowOptions(),  # noqa: B008 - frozen
+) -> LiveAnswer:
+    """Stream the stored events of a run as *options* say."""
     with call.state.count_live():
         first = await _awaited(call, run_id, options)
 
@@ -188,6 +198,21 @@ async def follow_run(call: Call) -> LiveAnswer:
                     return
 
     return LiveAnswer(run=run)
+
+
+def checked_wait(given: object) -> float:
+    """Return *given* if it is seconds to wait for a run; else InvalidInput."""
+    return checked_follow(0, given).wait
+
+
+async def rested(call: Call, run_id: str, seconds: float) -> dict[str, Any]:
+    """Return the record of the run once it has ended or waits, or after *seconds*."""
+    deadline = monotonic() + seconds
+    while True:
+        run = await call.quick(lambda hf: hf.runs.retrieve(run_id))
+        if run.ended or run.status == "waiting" or monotonic() >= deadline:
+            return FORM.encode(run)
+        await asyncio.sleep(LOOKS_EVERY)
 
 
 async def _awaited(call: Call, run_id: str, options: FollowOptions) -> RunProgress:

@@ -28,7 +28,7 @@ from holdfast.ground.errors import (
 )
 from holdfast.ground.json_values import JSON
 from holdfast.ground.metrics import REGISTRY
-from holdfast.ground.scope import EVERYBODY, Scope
+from holdfast.ground.scope import EVERYBODY, Scope, checked_name
 from holdfast.ground.validation import check_whole
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.question import withdraw
@@ -288,7 +288,8 @@ def _submitted(given: RunSubmission) -> dict[str, object]:
     """Return the parameters of the row of *given*; raise `InvalidInput`."""
     reason = f"must be a whole number from 0 to {PRIORITY_MOST:,}"
     check_whole("priority", given.priority, reason, most=PRIORITY_MOST)
-    checked_run_name_or_none("queue", given.queue)
+    if given.queue is not None:
+        checked_name("queue", given.queue)
     not_before = given.not_before
     if not_before is not None and not_before.tzinfo is None:
         raise InvalidInput("not_before", "must have a time zone", given=not_before.isoformat())

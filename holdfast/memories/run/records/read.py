@@ -41,7 +41,7 @@ from holdfast.memories.run.model_view import (
 )
 from holdfast.memories.run.records.answer import open_questions, settle_seen
 from holdfast.memories.run.records.event import GAP, TYPES, RunEvent
-from holdfast.memories.run.records.lease import lose_seen
+from holdfast.memories.run.records.lease import QUEUE, lose_seen, queue_depths
 from holdfast.memories.run.records.parts import PartRow, RunPart
 from holdfast.memories.run.records.question import STATUSES
 from holdfast.memories.run.records.record import MILLISECOND, RunRow, RunsContext, Value
@@ -526,7 +526,7 @@ class _StatusCount(Struct, frozen=True, kw_only=True):
 
 
 def gauges(engine: Engine, now: int) -> dict[str, float]:
-    """Return entries, bytes, live runs and questions in *engine*'s scope.
+    """Return entries, bytes, live and queued runs and questions in *engine*'s scope.
 
     *now* is in microseconds since 1970.
     """
@@ -534,4 +534,6 @@ def gauges(engine: Engine, now: int) -> dict[str, float]:
     asked = dict.fromkeys(STATUSES, 0)
     asked |= {each.status: each.number for each in engine.all(_StatusCount, sql.question_counts)}
     questions = {f'questions{{status="{status}"}}': each for status, each in asked.items()}
-    return {**asdict(engine.one(_RunsSize, sql.held, now=now)), **questions}
+    queued = {QUEUE: 0} | {each.queue: each.runs for each in queue_depths(engine, now)}
+    depths = {f'queue_depth{{queue="{name}"}}': number for name, number in queued.items()}
+    return {**asdict(engine.one(_RunsSize, sql.held, now=now)), **questions, **depths}

@@ -9,6 +9,7 @@ from holdfast.ground.errors import Conflict, InvalidInput, StaleRun
 from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import JSON
 from holdfast.ground.pages import Page
+from holdfast.ground.scope import checked_name
 from holdfast.ground.text import encoded
 from holdfast.ground.validation import check_text, check_whole, listed
 from holdfast.memories.run.entry import OneOrMany, filter_of
@@ -92,7 +93,7 @@ from holdfast.memories.run.records.writer import (
     attach,
     open_run,
 )
-from holdfast.memories.state.message import Message, checked_name
+from holdfast.memories.state.message import Message
 
 _ids = Ids()
 
@@ -264,11 +265,6 @@ class Runs:
         if per_worker is not None:
             check_whole("per_worker", per_worker, reason, least=1)
         self._attachments.queues[checked_name("queue", name)] = per_worker
-
-    @property
-    def queues(self) -> Mapping[str, int | None]:
-        """The limits of queues in this process, by name."""
-        return self._attachments.queues
 
     def put(self, record: Run | Mapping[str, object]) -> Run:
         """Write a run's record as it is now, without a lease.
