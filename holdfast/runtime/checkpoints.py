@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import mkstemp
 from threading import Lock
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 from urllib.parse import quote
 
 import msgspec
@@ -38,9 +38,6 @@ from holdfast.runtime.plans.leases import (
     released,
     renewed,
 )
-
-OnMismatch: TypeAlias = Literal["refuse", "restart"]
-"""What is done with the checkpoint of another run under one's id: raise, or start again."""
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):

@@ -235,12 +235,12 @@ class Context:
         self.steering = Steering()
         self.spans: dict[str, trace.SpanContext] = {}
         self.servers_down: dict[Remote, str] = {}
-        self.logs = PartLogs()
         self._root: Context | None = None
         self._usage = _Usage()
         self._cancelling = Cancelling()
         self.events, self.ownership = RunEvents(self.run_id, self.now), RunOwnership()
         self.versions = self._new_versions()
+        self.logs = PartLogs(self.versions, self.versions.bodies)
 
     def _new_versions(self) -> VersionWriter:
         scope = VersionScope(
@@ -277,7 +277,6 @@ class Context:
         within.run_id = within.memory.run_id
         within.steering, within.spans, within._root = Steering(), {}, self.root
         within._cancelling, within.claims = Cancelling(self._cancelling), Claims()
-        within.logs = PartLogs()
         within.events, within.ownership = RunEvents(within.run_id, within.now), RunOwnership()
         within.versions = within._new_versions()
         return within

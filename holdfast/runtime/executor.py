@@ -37,7 +37,7 @@ from holdfast.memories.run.records.event import Reason, RunEvent
 from holdfast.memories.run.records.record import this_process
 from holdfast.memories.run.records.writer import RunOpening
 from holdfast.runtime import concurrency
-from holdfast.runtime.checkpoints import Checkpoints, OnMismatch
+from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.concurrency import Claims
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import (
@@ -68,6 +68,7 @@ from holdfast.runtime.run_record import (
     open_record,
     record_name,
 )
+from holdfast.runtime.version_writer import OnMismatch
 
 State: TypeAlias = Literal["completed", "failed", "cancelled"]
 Stopped: TypeAlias = RunCancelled | StaleRun | None

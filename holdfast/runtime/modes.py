@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from holdfast.ground.errors import InvalidInput, RunFailed
-from holdfast.ground.json_values import JSON
+from holdfast.ground.json_values import JSON, hashed
 from holdfast.ground.validation import check_one_of
 from holdfast.memories.run import keys
 from holdfast.memories.run.records.event import RunEvent
@@ -32,6 +32,7 @@ from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.team.executor import TeamExecutor
 from holdfast.runtime.team.prompts import Strategy
 from holdfast.runtime.team.result import team_reason
+from holdfast.runtime.version_writer import OnMismatch
 from holdfast.tools.base import Schema
 
 Design: TypeAlias = list[dict[str, Any]]
@@ -160,6 +161,8 @@ class ModeRun:
         self.result: Any = None
         self.error: StepError | None = None
         self._inputs = taken(agent.inputs)
+        self.checkpoints = agent.checkpoint
+        self.on_mismatch: OnMismatch = "refuse"
         self.input_keys = tuple(map(keys.input, self._inputs))
         self._last: Part | None = None
         # Both are made now, so that what cannot be executed is refused before anything is.
@@ -170,6 +173,13 @@ class ModeRun:
         """The keys of the entries of its work, as far as that is known."""
         work = self._work or self._first
         return work.parts if work else ()
+
+    def begun_with(self) -> dict[str, str]:
+        """Return the hash of each part of the run by its name."""
+        agent, work = self._agent, self._first or self._work
+        parts = {} if work is None else dict(work.begun_with())
+        facts = {"mode": agent.mode, "objective": agent.objective, "inputs": self._inputs}
+        return {name: hashed(fact) for name, fact in facts.items()} | parts
 
     async def perform(self) -> None:
         """Do the work and emit its events."""
@@ -297,7 +307,6 @@ class ModeRun:
             system_prompt=agent.system_prompt,
             agents=agent.agents,
             max_iterations=agent.iterations(IN_A_STEP),
-            checkpoint=agent.checkpoint,
         )
 
     def _designer(self) -> StepExecutor:
@@ -361,11 +370,12 @@ class MultiModeAgent(MultiModeSpec):
 
     - `loop`: one agent goes on until it finishes with a result, as *output_schema* says.
     - `plan`: *plan*, or *task* alone, or what a planner makes of the objective; *output_schema* is
-      that of the final result, *checkpoint* stores what is completed.
+      that of the final result.
     - `multi-agent`: *agents* work as a team by *strategy*; without any, a model designs at most
       *max_sub_agents*. *output_schema* is in the team's objective; nothing checks its result.
 
-    *max_iterations* limits the requests of the loop (20), of each step of the plan (10), of each
+    What is complete is kept at *checkpoint*, in every mode. *max_iterations* limits the requests
+    of the loop (20), of each step of the plan (10), of each
     turn of the team (5). Afterwards `get_results()` is the result, None where `error` gives the
     reason.
     """

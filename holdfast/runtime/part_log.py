@@ -26,6 +26,7 @@ from pydantic_ai.messages import (
 from pydantic_core import PydanticSerializationError
 
 from holdfast.ground.json_values import JSON
+from holdfast.memories.run.records.versions import KeptTurn
 
 log = logging.getLogger(__name__)
 
@@ -36,19 +37,10 @@ Body: TypeAlias = dict[str, Any] | msgspec.Raw
 """What is stored of one message, as JSON or to be made it."""
 
 
-class KeptBody(Struct, frozen=True):
-    """One message of a part as it is stored: number *n*, and its JSON."""
-
-    part: str
-    n: int
-    body: bytes
-    agent: str | None = None
-
-
 class PartStore(Protocol):
     """The place that keeps the messages of parts."""
 
-    async def keep_turns(self, turns: Sequence[KeptBody]) -> None:
+    async def keep_turns(self, turns: Sequence[KeptTurn]) -> None:
         """Return once *turns* are stored."""
         ...
 
@@ -174,9 +166,9 @@ class PartLog:
             return
         if self._stale:
             bodies, self._stale = [{"begin": self._written}, *bodies], False
-        turns: list[KeptBody] = []
+        turns: list[KeptTurn] = []
         for body in bodies:
-            turns.append(KeptBody(self.part, self._written, msgspec.json.encode(body), self.agent))
+            turns.append(KeptTurn(self.part, self._written, msgspec.json.encode(body), self.agent))
             self._written += 1
         await self.store.keep_turns(turns)
 

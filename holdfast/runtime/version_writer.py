@@ -8,14 +8,16 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
+from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
 
 from holdfast.ground.errors import StaleRun
 from holdfast.ground.json_values import hashed
+from holdfast.ground.validation import check_one_of
 from holdfast.memories.run import keys
 from holdfast.memories.run.memory import EntryChanges, RunMemory
 from holdfast.memories.run.records.event import RunEvent
@@ -38,6 +40,15 @@ SPARE: Final = 1_048_576
 
 ROUGH: Final = 256
 """Bytes of an entry beside its value, and of a name."""
+
+
+OnMismatch: TypeAlias = Literal["refuse", "restart"]
+"""What is done with the checkpoint of another run under one's id: raise, or start again."""
+
+
+def checked_mismatch(given: OnMismatch) -> OnMismatch:
+    """Return *given*; raise InvalidInput for another value."""
+    return check_one_of("on_mismatch", given, get_args(OnMismatch), "must be refuse or restart")
 
 
 def differing(stored: Mapping[str, str], requested: Mapping[str, str]) -> tuple[str, ...]:
@@ -119,6 +130,10 @@ class Pending:
         return cause, part, agent
 
 
+Source: TypeAlias = Callable[[], Iterable[StateRow]]
+"""Returns what changed since it was called last."""
+
+
 class VersionWriter:
     """Keeps the versions of one run: what is complete is part of the next one.
 
@@ -149,6 +164,7 @@ class VersionWriter:
         self._saving: asyncio.Task[None] | None = None
         self._number = 0
         self._unsaved: CheckpointChange | None = None
+        self._sources: list[Source] = []
         self._questions: dict[str, Question] = {}
 
     @property
@@ -223,6 +239,10 @@ class VersionWriter:
         self._questions = {each.id: each for each in found.questions}
         self._number = self._number or self.restored.get(*NUMBER) or 0
 
+    def collect(self, source: Source) -> None:
+        """Keep what *source* returns, the rows that changed since it was called last, too."""
+        self._sources.append(source)
+
     async def complete(
         self,
         step: str,
@@ -263,6 +283,10 @@ class VersionWriter:
         self._add(rows)
         self._pending.causes.append((cause, part, agent))
         await self._saved()
+
+    def bodies(self, part: str) -> list[bytes]:
+        """Return the messages of *part* that an earlier stay has kept."""
+        return [turn.body for turn in self.restored.turns.get(part, ())]
 
     async def keep_turns(self, turns: Sequence[KeptTurn], rows: Iterable[StateRow] = ()) -> None:
         """Keep messages of parts, and *rows*, without a version of their own."""
@@ -401,6 +425,8 @@ class VersionWriter:
         return None
 
     def _change(self) -> CheckpointChange:
+        for source in self._sources:
+            self._add(source())
         # Names first, entries after: each name that is complete has its entry.
         pending, self._pending = self._pending, Pending()
         cause, part, agent = pending.cause
@@ -450,6 +476,29 @@ class VersionWriter:
         )
         self._whole_bytes, self._changed_bytes = _size(whole), 0
         return whole
+
+
+class KeptReplies:
+    """The replies of a model in *part*, which has no loop of an agent: kept, and given again."""
+
+    def __init__(self, versions: VersionWriter, part: str) -> None:
+        self._versions, self._part, self._next = versions, part, 0
+        self._found = [turn.body for turn in versions.restored.turns.get(part, ())]
+
+    def next(self) -> ModelResponse | None:
+        """Return the next reply that an earlier stay has kept, or None."""
+        if self._next >= len(self._found):
+            return None
+        (found,) = ModelMessagesTypeAdapter.validate_json(b"[%s]" % self._found[self._next])
+        self._next += 1
+        return found if isinstance(found, ModelResponse) else None
+
+    async def keep(self, response: ModelResponse) -> None:
+        """Keep *response* as the next one."""
+        if self._versions.is_open:
+            body = ModelMessagesTypeAdapter.dump_json([response])[1:-1]
+            await self._versions.keep_turns([KeptTurn(self._part, self._next, body)])
+        self._next += 1
 
 
 def joined(first: CheckpointChange | None, then: CheckpointChange) -> CheckpointChange:

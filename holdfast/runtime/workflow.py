@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.ground.errors import (
@@ -16,14 +17,16 @@ from holdfast.ground.errors import (
     StepFailed,
     TaskFailed,
 )
-from holdfast.ground.json_values import encode
+from holdfast.ground.json_values import encode, hashed
 from holdfast.ground.validation import listed
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import TITLE_CHARS, VALUE_DEPTH
 from holdfast.memories.run.listeners import working_part
 from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.versions import StateRow
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, named
+from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.concurrency import awaited, contained
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import (
@@ -44,10 +47,11 @@ from holdfast.runtime.plans.plan import (
     problems_of_steps,
 )
 from holdfast.runtime.plans.schedule import Blocked, walk
-from holdfast.runtime.plans.schema import OutputSchema, plain_json
-from holdfast.runtime.plans.wire import PlanProblem
+from holdfast.runtime.plans.schema import OutputSchema, ResultSchema, plain_json
+from holdfast.runtime.plans.wire import PlanProblem, plain
 from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.steps.executor import StepExecutor
+from holdfast.runtime.version_writer import NODE, OnMismatch, checked_mismatch
 
 
 @dataclass(frozen=True)
@@ -260,8 +264,9 @@ log = logging.getLogger(__name__)
 class WorkflowRunner:
     """Runs *workflow* in *context*; raises all its problems as InvalidPlan here.
 
-    *tools* are what nodes of agents may name, *model* is for those that have none. Afterwards
-    `outputs` holds the outputs of each completed node, `states` and `errors` describe the others.
+    *tools* are what nodes of agents may name, *model* is for those that have none. The outputs of
+    each completed node are kept at *checkpoint*, and a run of the same `run_id` goes on from them.
+    Afterwards `outputs` holds them, `states` and `errors` describe the other nodes.
     """
 
     def __init__(
@@ -271,9 +276,12 @@ class WorkflowRunner:
         *,
         tools: Sequence[AnyTool] = (),
         model: AnyModel | None = None,
+        checkpoint: Checkpoints | None = None,
+        on_mismatch: OnMismatch = "refuse",
         on_event: OnEvent | None = None,
     ) -> None:
         self._observer = observer_of(on_event)
+        self.checkpoints, self.on_mismatch = checkpoint, checked_mismatch(on_mismatch)
         if problems := workflow.problems():
             raise InvalidPlan(problems)
         self.workflow, self.context, self.name = workflow, context, "workflow"
@@ -313,6 +321,16 @@ class WorkflowRunner:
     def parts(self) -> list[str]:
         """The keys of the entries of its nodes."""
         return [keys.step(id) for id in self._nodes]
+
+    def begun_with(self) -> dict[str, str]:
+        """Return the hash of each part of the run by its name."""
+        facts: dict[str, Any] = {
+            f"workflow.nodes.{id}": plain(node.step()) if isinstance(node, AgentStepNode) else id
+            for id, node in self._nodes.items()
+        }
+        facts |= {"workflow.edges": list(self.workflow.edges), "inputs": self._given}
+        plain_facts = msgspec.to_builtins(facts, enc_hook=repr)
+        return {name: hashed(fact) for name, fact in plain_facts.items()}
 
     async def perform(self) -> None:
         """Do the work and emit its events."""
@@ -371,6 +389,12 @@ class WorkflowRunner:
         return {id: dict(values) for id, values in (inputs or {}).items()}
 
     async def _one(self, id: str) -> bool | None:
+        versions = self.context.versions
+        if (known := versions.restored.get("state", NODE + id)) is not None:
+            self.outputs[id] = self._restored(id, known)
+            self.states[id] = "completed"
+            await self.context.tell(_update("step_restored", id))
+            return True
         self.states[id] = "running"
         # Each node runs in a task of its own; its step may write the entry of the node.
         executor.LENT.set(frozenset((keys.step(id),)))
@@ -388,10 +412,33 @@ class WorkflowRunner:
             # A node is the user's code: that it raised must not stop what does not need it.
             log.exception("the node %s of the run %s", id, self.context.run_id)
             return await self._fail(id, error, emitted=id in self._agents)
+        cancelled = await self._kept(id, outputs)
         self.outputs[id], self.states[id] = outputs, "completed"
         if id not in self._agents:
             await self.context.tell(_update("step_completed", id))
+        if cancelled is not None:
+            raise cancelled
         return True
+
+    async def _kept(self, id: str, outputs: dict[str, Any]) -> asyncio.CancelledError | None:
+        """Keep the outputs of a node; return a cancellation that came meanwhile."""
+        kept = {"result": outputs["result"]} if id in self._agents else outputs
+        row = StateRow("state", NODE + id, msgspec.json.encode(kept))
+        try:
+            await self.context.versions.complete(id, cause="node", rows=[row])
+        except asyncio.CancelledError as error:
+            # What is saved is complete, and told as that.
+            return error
+        return None
+
+    def _restored(self, id: str, kept: dict[str, Any]) -> dict[str, Any]:
+        """Return the outputs of a node that an earlier process has completed."""
+        node = self._nodes[id]
+        if not isinstance(node, AgentStepNode):
+            return kept
+        result, schema = kept["result"], node.output_schema
+        output = result if schema is None else ResultSchema(schema).instance(result)
+        return {"output": output, "result": result}
 
     async def _processed(self, id: str) -> dict[str, Any]:
         inputs = dict(self._given.get(id, {}))

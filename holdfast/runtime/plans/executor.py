@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground.errors import (
-    InvalidInput,
     InvalidPlan,
     NotFound,
     TaskFailed,
@@ -20,7 +19,7 @@ from holdfast.memories.run import keys
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, named
-from holdfast.runtime.checkpoints import Checkpoints, OnMismatch
+from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, LogUpdate, StepError, parts_ready
 from holdfast.runtime.executor import ExecutionOutcome
@@ -32,13 +31,15 @@ from holdfast.runtime.plans.work import TaskWork
 from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.tools import offered
+from holdfast.runtime.version_writer import OnMismatch, checked_mismatch
 
 
 class TaskExecutor:
     """Executes *task*; raises its problems as InvalidPlan before anything runs.
 
     The result is that of *final_step_id*, else of the last step, which waits for all others. At
-    most *max_steps* steps are begun. Steps and the task may name those of *agents*. Afterwards
+    most *max_steps* steps are begun. Steps and the task may name those of *agents*. Every completed
+    step is saved at *checkpoint*, and a run of the same `run_id` goes on from it. Afterwards
     `result`, and `output` as an instance of the type of its schema, or `error` is set.
     """
 
@@ -59,9 +60,12 @@ class TaskExecutor:
         max_steps: int = 50,
         max_iterations: int = 10,
         step_token_budget: int = 120_000,
+        checkpoint: Checkpoints | None = None,
+        on_mismatch: OnMismatch = "refuse",
         on_event: OnEvent | None = None,
     ) -> None:
         self._observer = observer_of(on_event)
+        self.checkpoints, self.on_mismatch = checkpoint, checked_mismatch(on_mismatch)
         self.name, self.title = "task", task.title
         self.context, self.task, self._inputs = context, task, taken(inputs)
         self.input_keys = tuple(map(keys.input, self._inputs))
@@ -81,6 +85,7 @@ class TaskExecutor:
             max_iterations=max_iterations,
             token_budget=step_token_budget,
         )
+        self._first = first
         self._work = TaskWork(
             task,
             first,
@@ -131,7 +136,14 @@ class TaskExecutor:
         """Do the work and emit its events."""
         self._work.reset()
         supply(self.context, self._inputs)
-        await self._work.perform()
+        if self.task.id in self.context.versions.restored.tasks:
+            await self._work.restore()
+        else:
+            await self._work.perform()
+
+    def begun_with(self) -> dict[str, str]:
+        """Return the hash of each part of the run by its name."""
+        return hashes_of(TaskPlan(title=self.title, tasks=[self.task]), self._inputs, self._first)
 
     def ending(self) -> ExecutionOutcome:
         """Return the outcome."""
@@ -342,10 +354,8 @@ class ParallelTaskExecutor:
             system_prompt=system_prompt,
             max_iterations=max_iterations,
         )
-        if on_mismatch not in ("refuse", "restart"):
-            raise InvalidInput("on_mismatch", "must be refuse or restart", given=on_mismatch)
         self._first = first
-        self.checkpoints, self.on_mismatch = checkpoint, on_mismatch
+        self.checkpoints, self.on_mismatch = checkpoint, checked_mismatch(on_mismatch)
         self._works: dict[str, TaskWork] = {}
         for task in plan.tasks:
             self._works[task.id] = TaskWork(

@@ -16,6 +16,7 @@ from functools import partial
 from importlib.resources import files
 from typing import Any, Final, Literal, TypeAlias, cast
 
+import msgspec
 from msgspec import Struct
 from opentelemetry.trace import get_current_span
 from pydantic_ai import Tool as ModelTool
@@ -35,11 +36,13 @@ from pydantic_ai.tools import ToolDefinition
 
 from holdfast.ground.errors import InvalidInput, InvalidPlan, PlanningFailed
 from holdfast.ground.json_schema import BadSchema
-from holdfast.ground.json_values import JSON
+from holdfast.ground.json_values import JSON, hashed
 from holdfast.ground.validation import listed
 from holdfast.memories.run.records.event import Reason, RunEvent
+from holdfast.memories.run.records.versions import StateRow
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, model_name, named
+from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.concurrency import awaited, class_of, contained, described
 from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import EventFacts, ExecutionEvent, PlanningUpdate, TaskUpdate
@@ -48,10 +51,11 @@ from holdfast.runtime.inference.agent_loop import response_facts, size_of
 from holdfast.runtime.inference.validation import repair
 from holdfast.runtime.plans.plan import ID_LENGTH, Step, Task, TaskPlan, with_schema
 from holdfast.runtime.plans.schema import OutputSchema, schema_of
-from holdfast.runtime.plans.wire import PlanProblem, shaped
+from holdfast.runtime.plans.wire import NEW_PLAN, NEW_TASK, PlanProblem, shaped
 from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.tools import offered
-from holdfast.tools.base import Schema, object_schema
+from holdfast.runtime.version_writer import KeptReplies, OnMismatch, checked_mismatch
+from holdfast.tools.base import object_schema
 
 STEP_FIELDS: Final = (
     *("id", "instructions", "depends_on", "output_schema", "tools"),
@@ -238,68 +242,21 @@ def _forbidden_fields(task: Mapping[str, Any]) -> list[PlanProblem]:
 ADD, REMOVE, FINISH = "add_task", "remove_task", "finish_plan"
 
 
-def _text(description: str, **more: object) -> Schema:
-    return {"type": "string", "description": description, **more}
-
-
-def _names(description: str) -> Schema:
-    return {"type": "array", "items": {"type": "string"}, "description": description}
-
-
-def _schema(description: str) -> Schema:
-    return {"type": ["string", "object"], "description": description}
-
-
-_STEP: Final = object_schema(
-    {
-        "id": _text("Unique in the whole plan."),
-        "instructions": _text(
-            "The whole instruction of its agent: what to do, with what data, and for what purpose."
-        ),
-        "depends_on": _names("Steps of this task and inputs that it needs the results of."),
-        "output_schema": _schema("JSON Schema of its result; for a process step, of each item's."),
-        "tools": _names("Tools it may use; all when left out."),
-        "mode": _text(
-            "What it does with a list: find it, work on each item, bring results together.",
-            enum=["discover", "process", "aggregate"],
-        ),
-        "per_item_instructions": _text("For a process step: the instruction of each item's agent."),
-        "per_item_schema": _schema("For a process step: JSON Schema of an item's result."),
-    },
-    "id",
-    "instructions",
-)
-_NEW_TASK: Final = {
-    "id": _text("Unique in the plan; made from the title when left out."),
-    "title": _text("What it is, in a few words."),
-    "description": _text("What it is for."),
-    "depends_on": _names("Tasks added before whose results it needs."),
-    "steps": {
-        "type": "array",
-        "items": _STEP,
-        "description": "Its steps; the last gives its result.",
-    },
-}
-_PLAN: Final = {
-    "title": _text("What the plan is for, in a few words."),
-    "final_task": _text("The task whose result is the plan's; the last by default."),
-}
-
 TOOLS: Final = (
     ToolDefinition(
         name=ADD,
         description="Add a task with its steps. All its problems are returned at once.",
-        parameters_json_schema=object_schema(_NEW_TASK, "title", "steps"),
+        parameters_json_schema=object_schema(NEW_TASK, "title", "steps"),
     ),
     ToolDefinition(
         name=REMOVE,
         description="Take a task out of the plan again. No other task may need it.",
-        parameters_json_schema=object_schema({"id": _text("The task's id.")}, "id"),
+        parameters_json_schema=object_schema({"id": NEW_TASK["id"]}, "id"),
     ),
     ToolDefinition(
         name=FINISH,
         description="Declare the plan complete. It is then checked as a whole.",
-        parameters_json_schema=object_schema(_PLAN),
+        parameters_json_schema=object_schema(NEW_PLAN),
     ),
 )
 
@@ -309,6 +266,9 @@ REVISIONS = 3
 
 IDLE_MOST = 5
 """Limit of consecutive replies without a tool call."""
+
+PART: Final = "planner:plan"
+"""The part that the replies of the model are kept of."""
 
 TITLE = 80
 """Characters of the objective in the title of a plan without one."""
@@ -340,7 +300,8 @@ class TaskPlanner:
 
     *tools* are those of the steps, *inputs* the names (or the values by name) of the run's inputs;
     *output_schema* is the schema of the plan's result. *system_prompt* comes before the planner's
-    own, which it cannot replace. *approve* gets the finished plan, and may reject it.
+    own, which it cannot replace. *approve* gets the finished plan, and may reject it. Each reply
+    and decision is kept at *checkpoint*, and a run that was cut off goes on from the last one.
     """
 
     def __init__(
@@ -357,9 +318,12 @@ class TaskPlanner:
         max_failures: int = 3,
         max_tasks: int = 50,
         approve: Approve | None = None,
+        checkpoint: Checkpoints | None = None,
+        on_mismatch: OnMismatch = "refuse",
         on_event: OnEvent | None = None,
     ) -> None:
         self._observer = observer_of(on_event)
+        self.checkpoints, self.on_mismatch = checkpoint, checked_mismatch(on_mismatch)
         if not objective.strip():
             raise InvalidInput("objective", "must not be blank", next="Say what is to be done.")
         self.context, self._objective = context, objective
@@ -422,10 +386,16 @@ class TaskPlanner:
         """No entries: other executors may be at work beside it."""
         return ()
 
+    def begun_with(self) -> dict[str, str]:
+        """Return the hash of each part of the run by its name."""
+        model = model_name(self._model)
+        return {"instructions": hashed(self._instructions), "model": hashed(model)}
+
     async def perform(self) -> None:
         """Do the work and emit its events."""
         self._draft, self._revisions = self._new_draft(), 0
         self.plan = self.error = None
+        self._replies, self._decisions = KeptReplies(self.context.versions, PART), 0
         await self._tell("initialization", "success", self._objective)
         await self._tell("generation", "running")
         self.messages = [
@@ -453,7 +423,10 @@ class TaskPlanner:
         """Call the model until a plan is finished and approved."""
         idle = 0
         for _ in range(self._max_iterations):
-            response = await self._ask()
+            if (response := self._replies.next()) is None:
+                response = await self._ask()
+                await self._replies.keep(response)
+            self.messages.append(response)
             idle = 0 if response.tool_calls else idle + 1
             if idle == IDLE_MOST:
                 raise self._failed(f"{IDLE_MOST} replies in a row called no tool", "no_answer")
@@ -487,7 +460,6 @@ class TaskPlanner:
                 raise self._failed(f"the model failed: {why}", "model_error") from error
         repair(response)
         self.context.spend(response.usage)
-        self.messages.append(response)
         data = response_facts(response, ms=self.context.now() - began)
         await self.context.emit(EventFacts(type="model.responded", data=data))
         return response
@@ -559,8 +531,7 @@ class TaskPlanner:
         if self._approve is None:
             return True
         await self._tell("awaiting_approval", "running", plan.to_json())
-        with contained():
-            approval = await awaited(self._approve(plan))
+        approval = await self._decision(self._approve, plan)
         if approval.ok:
             await self._tell("awaiting_approval", "success")
             return True
@@ -577,6 +548,18 @@ class TaskPlanner:
             ModelRequest([UserPromptPart(feedback)], instructions=self._instructions)
         )
         return False
+
+    async def _decision(self, approve: Approve, plan: TaskPlan) -> Approval:
+        """Return the approval of *plan*; it is requested once."""
+        self._decisions += 1
+        versions, key = self.context.versions, f"approval:{self._decisions}"
+        if (known := versions.restored.get("state", key)) is not None:
+            return Approval(**known)
+        with contained():
+            approval = await awaited(approve(plan))
+        row = StateRow("state", key, msgspec.json.encode(approval))
+        await versions.keep("plan", part=PART, rows=[row])
+        return approval
 
     def _failed(self, why: str, reason: Reason = "rejected") -> PlanningFailed:
         draft, self._reason = self._draft, reason

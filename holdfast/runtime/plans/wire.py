@@ -14,7 +14,7 @@ from holdfast.ground.json_schema import BadSchema
 from holdfast.runtime.agent import AnyModel
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.plans.schema import schema_of
-from holdfast.tools.base import Schema
+from holdfast.tools.base import Schema, object_schema
 
 
 class PlanProblem(Struct, frozen=True):
@@ -171,3 +171,54 @@ def _unknown(kind: type, raw: object, where: str) -> Iterator[PlanProblem]:
         if inner is not None and isinstance(value, list):
             for number, item in enumerate(cast("list[object]", value)):
                 yield from _unknown(inner, item, f"{where}.{key}[{number}]")
+
+
+def _text(description: str, **more: object) -> Schema:
+    return {"type": "string", "description": description, **more}
+
+
+def _names(description: str) -> Schema:
+    return {"type": "array", "items": {"type": "string"}, "description": description}
+
+
+def _schema(description: str) -> Schema:
+    return {"type": ["string", "object"], "description": description}
+
+
+_STEP: Final = object_schema(
+    {
+        "id": _text("Unique in the whole plan."),
+        "instructions": _text(
+            "The whole instruction of its agent: what to do, with what data, and for what purpose."
+        ),
+        "depends_on": _names("Steps of this task and inputs that it needs the results of."),
+        "output_schema": _schema("JSON Schema of its result; for a process step, of each item's."),
+        "tools": _names("Tools it may use; all when left out."),
+        "mode": _text(
+            "What it does with a list: find it, work on each item, bring results together.",
+            enum=["discover", "process", "aggregate"],
+        ),
+        "per_item_instructions": _text("For a process step: the instruction of each item's agent."),
+        "per_item_schema": _schema("For a process step: JSON Schema of an item's result."),
+    },
+    "id",
+    "instructions",
+)
+NEW_TASK: Final = {
+    "id": _text("Unique in the plan; made from the title when left out."),
+    "title": _text("What it is, in a few words."),
+    "description": _text("What it is for."),
+    "depends_on": _names("Tasks added before whose results it needs."),
+    "steps": {
+        "type": "array",
+        "items": _STEP,
+        "description": "Its steps; the last gives its result.",
+    },
+}
+"""The members of a task that a model may set, with their JSON Schemas."""
+
+NEW_PLAN: Final = {
+    "title": _text("What the plan is for, in a few words."),
+    "final_task": _text("The task whose result is the plan's; the last by default."),
+}
+"""The members of a plan that a model may set, with their JSON Schemas."""

@@ -21,12 +21,14 @@ from holdfast.ground.errors import (
     NotRunnable,
     StepFailed,
 )
+from holdfast.ground.json_values import hashed
 from holdfast.ground.validation import listed
 from holdfast.memories.run import keys
 from holdfast.memories.run.listeners import working
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, model_name
+from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.concurrency import class_of, described
 from holdfast.runtime.context import Context, Inbox
 from holdfast.runtime.events import ExecutionEvent, StepError
@@ -35,6 +37,7 @@ from holdfast.runtime.inference import request
 from holdfast.runtime.inference.agent import Agent, indexed
 from holdfast.runtime.inference.agent_loop import AgentLoop
 from holdfast.runtime.plans.plan import Resources, Step, Task
+from holdfast.runtime.plans.wire import plain
 from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.steps.contract import (
     RETRIED,
@@ -52,6 +55,7 @@ from holdfast.runtime.steps.contract import (
 from holdfast.runtime.steps.policy import StepPolicy, check_names
 from holdfast.runtime.steps.record import StepRecord
 from holdfast.runtime.steps.tools import Toolbox
+from holdfast.runtime.version_writer import OnMismatch, checked_mismatch
 from holdfast.tools.run import run as memory_tools
 from holdfast.tools.run import run_hint
 
@@ -83,7 +87,8 @@ class StepExecutor:
     agent's, that of *agent*, *model*, the context's. *accept_result* may reject a result by
     returning the reason. *finish_task* makes the result the task's as well; *item_index* is the
     index of the list item that the step is for. *on_event* is called with each event of the run.
-    Afterwards `result`, and `output` of the type of the schema, or `error` is set.
+    The step and its messages are kept at *checkpoint*. Afterwards `result`, and `output` of the
+    type of the schema, or `error` is set.
     """
 
     _: KW_ONLY
@@ -104,6 +109,8 @@ class StepExecutor:
     item_index: int | None = None
     on_event: OnEvent | None = None
     agents: Sequence[Agent] = ()
+    checkpoint: Checkpoints | None = None
+    on_mismatch: OnMismatch = "refuse"
     name: str = field(default="step", init=False)
     result: Any = field(default=None, init=False)
     error: StepError | None = field(default=None, init=False)
@@ -115,6 +122,7 @@ class StepExecutor:
             if getattr(self, limit) < 1:
                 raise InvalidInput(limit, "must be at least 1", given=getattr(self, limit))
         self._observer = observer_of(self.on_event)
+        checked_mismatch(self.on_mismatch)
         context, step = self.context, self.step
         self.upstream_memory_keys = listed(self.upstream_memory_keys)
         self._record = StepRecord(context, self.task, step, self.item_index)
@@ -178,6 +186,17 @@ class StepExecutor:
         """The title for people."""
         return self.step.id
 
+    @property
+    def checkpoints(self) -> Checkpoints | None:
+        """The place of its checkpoint."""
+        return self.checkpoint
+
+    def begun_with(self) -> dict[str, str]:
+        """Return the hash of each part of the run by its name."""
+        step = plain(self.step)
+        facts = {"step": step, "model": model_name(self._model), "prompt": self.system_prompt}
+        return {name: hashed(fact) for name, fact in facts.items()}
+
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Execute the step; yield its events as they happen."""
         return executor.events(self, self._observer)
@@ -213,6 +232,8 @@ class StepExecutor:
     async def perform(self) -> None:
         """Execute the step and emit its events."""
         self.result, self.error, self.iterations = None, None, 0
+        if self.step.id in self.context.versions.restored.steps:
+            return await self._restore()
         inbox = self.context.steering.started(self.step.id)
         with span_of(self._record) as span, working(self.step.id):
             self.context.spans[self.step.id] = span.get_span_context()
@@ -238,6 +259,13 @@ class StepExecutor:
                 self.context.logs.end(self.step.id)
                 if span.is_recording():
                     self._describe(span)
+
+    async def _restore(self) -> None:
+        """Mark the step as completed by an earlier process."""
+        self.result = self.context.memory.get_value(keys.step(self.step.id))
+        self._record.end("completed")
+        self.context.steering.started(self.step.id).end()
+        await self.context.tell(self._record.update("step_restored"))
 
     def _describe(self, span: Span) -> None:
         """Set the end of the step, and the usage of its last try, in *span*."""

@@ -441,6 +441,11 @@ class TaskBoard:
             change.wait_for_children(id)
             return made
 
+    def restore(self, tasks: Iterable[BoardTask]) -> None:
+        """Put *tasks* back as they were, in place of those of the same ids; nothing is emitted."""
+        with self._lock:
+            self._tasks = self._tasks | {task.id: task for task in tasks}
+
     def get(self, id: str) -> BoardTask | None:
         """Return the task *id* in its current state, or None."""
         return self._tasks.get(id)

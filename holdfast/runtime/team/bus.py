@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from inspect import iscoroutinefunction
 from itertools import count
 from threading import Lock
@@ -200,6 +200,23 @@ class MessageBus:
         if not found:
             raise NotFound("message", id, next="Check the id; old messages leave the log.")
         return found
+
+    def get(self, id: str) -> Message | None:
+        """Return the message *id* of the log, or None."""
+        return self._log.get(id)
+
+    def unread(self) -> dict[str, list[str]]:
+        """Return the ids of the unread messages of each agent."""
+        with self._lock:
+            return {agent: list(messages) for agent, messages in self._unread.items()}
+
+    def restore(self, messages: Iterable[Message], unread: Mapping[str, Iterable[str]]) -> None:
+        """Put *messages* back into the log, of which those of *unread* are not read yet."""
+        with self._lock:
+            self._log |= {message.id: message for message in messages}
+            for agent, ids in unread.items():
+                found = {id: self._log[id] for id in ids if id in self._log}
+                self._unread.setdefault(agent, {}).update(found)
 
     def history(self) -> list[Message]:
         """Return the log, oldest first.

@@ -1,15 +1,22 @@
 """`TeamExecutor`: agents work until their board is settled."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from typing import get_args
+from operator import attrgetter
+from typing import Any, get_args
+
+import msgspec
+from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 from holdfast.ground.errors import AgentNameTaken, InvalidInput, NotPermitted
+from holdfast.ground.json_values import hashed
 from holdfast.ground.validation import check_one_of, check_whole, listed
 from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.versions import StateRow
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
+from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import ExecutionEvent, TeamUpdate, parts_ready
 from holdfast.runtime.executor import ExecutionOutcome
@@ -19,7 +26,7 @@ from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.steps.executor import MEMORY_BUDGET
 from holdfast.runtime.steps.tools import Toolbox
 from holdfast.runtime.team.board import TaskBoard
-from holdfast.runtime.team.bus import Mailbox, MessageBus
+from holdfast.runtime.team.bus import Mailbox, Message, MessageBus
 from holdfast.runtime.team.prompts import Strategy, TeamPlan, occasion_text, titled
 from holdfast.runtime.team.result import (
     TeamEvents,
@@ -31,9 +38,83 @@ from holdfast.runtime.team.result import (
     team_reason,
     why_undone,
 )
+from holdfast.runtime.team.task import BoardTask
 from holdfast.runtime.team.tools import Seat, member_toolbox, seat_tools
 from holdfast.runtime.team.turn import Member, TurnScheduler
+from holdfast.runtime.version_writer import OnMismatch, RestoredState, checked_mismatch
 from holdfast.tools.run import run as memory_tools
+
+
+class TeamProgress:
+    """What versions hold of a team: its board, its messages, its *members* between turns.
+
+    `begun` is the number of turns that were begun, `repaired` whether a deadlock was to be.
+    """
+
+    def __init__(self, board: TaskBoard, bus: MessageBus, members: Sequence[Member]) -> None:
+        self._board, self._bus, self._members = board, bus, members
+        self._tasks = {task.id: 0 for task in board.list()}
+        self._messages = dict.fromkeys([message.id for message in bus.history()])
+        self._kept: dict[str, bytes] = {}
+        self._turns = {member.name: 0 for member in members}
+        self.begun, self.repaired = 0, False
+
+    def note(self, event: TeamUpdate) -> None:
+        """Note the task or the message of *event*, from any thread."""
+        if event.message_id is not None:
+            self._messages[event.message_id] = None
+        elif event.task_id is not None:
+            self._tasks[event.task_id] = 0
+
+    def changes(self) -> Iterator[StateRow]:
+        """Yield what changed since the last call."""
+        tasks, self._tasks = self._tasks, {}
+        messages, self._messages = self._messages, {}
+        for id in tasks:
+            yield StateRow("board", id, msgspec.json.encode(self._board.get(id)))
+        for id in messages:
+            if (message := self._bus.get(id)) is not None:
+                yield StateRow("message", id, msgspec.json.encode(message))
+        for member in self._members:
+            yield from self._new_turns(member)
+        states: dict[str, Any] = {f"member:{each.name}": each.state() for each in self._members}
+        states["unread"] = self._bus.unread()
+        states["team"] = {"begun": self.begun, "repaired": self.repaired}
+        for key, state in states.items():
+            body = msgspec.json.encode(state)
+            if self._kept.get(key) != body:
+                self._kept[key] = body
+                yield StateRow("state", key, body)
+
+    def _new_turns(self, member: Member) -> Iterator[StateRow]:
+        for number, turn in member.history.turns().items():
+            if number >= self._turns[member.name]:
+                self._turns[member.name] = number + 1
+                body = ModelMessagesTypeAdapter.dump_json(turn)
+                yield StateRow("state", f"turn:{member.name}:{number:06d}", body)
+
+    def restore(self, found: RestoredState) -> bool:
+        """Put back what *found* holds of a team; return whether there is anything."""
+        if (team := found.get("state", "team")) is None:
+            return False
+        bodies = found.rows.items()
+        tasks = [body for (kind, _), body in bodies if kind == "board"]
+        made = [msgspec.json.decode(body, type=BoardTask) for body in tasks]
+        # Ids rise, so this is the order in which they were made.
+        self._board.restore(sorted(made, key=attrgetter("id")))
+        messages = [body for (kind, _), body in bodies if kind == "message"]
+        sent = [msgspec.json.decode(body, type=Message) for body in messages]
+        self._bus.restore(sorted(sent, key=attrgetter("id")), found.get("state", "unread") or {})
+        for member in self._members:
+            if (state := found.get("state", f"member:{member.name}")) is not None:
+                within = f"turn:{member.name}:"
+                turns = {key: body for (_, key), body in bodies if key.startswith(within)}
+                kept = [turns[key] for key in sorted(turns)][state["left_out"] :]
+                member.restore(state, map(ModelMessagesTypeAdapter.validate_json, kept))
+                self._turns[member.name] = len(turns)
+        open_turns = sum(member.turn is not None for member in self._members)
+        self.begun, self.repaired = team["begun"] - open_turns, team["repaired"]
+        return True
 
 
 class Play:
@@ -57,8 +138,9 @@ class Play:
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
-        self._begun = 0
-        self._stirred = self._repaired = False
+        self._progress = TeamProgress(board, bus, members)
+        self._restored = self._progress.restore(context.versions.restored)
+        self._stirred = False
         self._dead: list[str] = []
 
     async def played(self) -> TeamStatus:
@@ -67,6 +149,7 @@ class Play:
             ends.callback(mirrored(self._board, self._context, self._events.soon))
             ends.callback(self._board.on_event(self._changed))
             ends.callback(self._bus.on_event(self._changed))
+            self._context.versions.collect(self._progress.changes)
             try:
                 await self._warn()
                 if known := {task.id: task.depends_on for task in self._board.list()}:
@@ -80,6 +163,7 @@ class Play:
         """Emit a change of the board or the bus, from any thread, and wake the loop."""
         made = event.event == "task_created" and self._board.get(event.task_id or "")
         more = {"depends_on": list(made.depends_on), "parent": made.parent} if made else {}
+        self._progress.note(event)
         self._events.soon(event, **more)
         self._stirred = True
         with suppress(RuntimeError):
@@ -95,7 +179,7 @@ class Play:
     async def _lay_out(self) -> None:
         """Ensure that there is a task: laid out by the first agent, or the objective."""
         known = self._board.list()
-        if any(not task.settled for task in known):
+        if any(not task.settled for task in known) or (known and self._restored):
             return
         if self._plan.strategy != "autonomous":
             first = self._members[0]
@@ -130,7 +214,7 @@ class Play:
 
     @property
     def _turns_left(self) -> bool:
-        return self._begun < self._plan.max_turns
+        return self._progress.begun < self._plan.max_turns
 
     def _begin_turns(self) -> None:
         """Begin the turns of members with work, the longest waiting first."""
@@ -145,7 +229,7 @@ class Play:
     def _begin(self, member: Member, call: str = "") -> None:
         """Begin a turn of *member*, with *call* if it is called upon."""
         member.busy = True
-        self._begun += 1
+        self._progress.begun += 1
         task = self._loop.create_task(self._turn(member, call))
         self._running.add(task)
         task.add_done_callback(lambda _: self._news.set())
@@ -154,7 +238,7 @@ class Play:
         try:
             occasion = call or occasion_text("go on")
             if not await self._turns.take(member, occasion, called=bool(call)):
-                self._begun -= 1
+                self._progress.begun -= 1
         finally:
             member.busy = False
 
@@ -199,8 +283,8 @@ class Play:
             content = self._undone()
             await self._events.moment("deadlock_detected", content=content, tasks=tuple(dead))
         first = self._members[0]
-        if self._plan.strategy != "autonomous" and not self._repaired:
-            self._repaired = True
+        if self._plan.strategy != "autonomous" and not self._progress.repaired:
+            self._progress.repaired = True
             if first.present and self._turns_left:
                 failed = [
                     f"{each.id} ({each.failure_reason})" for each in self._board.list("failed")
@@ -228,7 +312,8 @@ class TeamExecutor:
     `autonomous` the objective itself is the first task. At most *max_turns* turns are taken,
     *max_concurrency* at once, each of at most *max_iterations* requests. A tool's result of more
     than *tool_result_limit* characters is read in parts. With *keep_open* it waits for changes from
-    outside on *board* or *bus* where it would end as `stalled`.
+    outside on *board* or *bus* where it would end as `stalled`. Board, messages and turns are kept
+    at *checkpoint* after each turn, and a run of the same `run_id` goes on from there.
     """
 
     def __init__(
@@ -248,9 +333,12 @@ class TeamExecutor:
         board: TaskBoard | None = None,
         bus: MessageBus | None = None,
         keep_open: bool = False,
+        checkpoint: Checkpoints | None = None,
+        on_mismatch: OnMismatch = "refuse",
         on_event: OnEvent | None = None,
     ) -> None:
         self._observer = observer_of(on_event)
+        self.checkpoints, self.on_mismatch = checkpoint, checked_mismatch(on_mismatch)
         self._plan = TeamPlan(
             objective=objective,
             strategy=strategy,
@@ -302,6 +390,15 @@ class TeamExecutor:
     def parts(self) -> tuple[str, ...]:
         """No entries: other executors may be at work beside it."""
         return ()
+
+    def begun_with(self) -> dict[str, str]:
+        """Return the hash of each part of the run by its name."""
+        facts = {
+            "objective": self._plan.objective,
+            "strategy": self._plan.strategy,
+            "agents": [agent.name for agent in self._agents],
+        }
+        return {name: hashed(fact) for name, fact in facts.items()}
 
     async def perform(self) -> None:
         """Do the work and emit its events."""

@@ -1,6 +1,6 @@
 """One turn of a member in the loop of its agent."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -63,6 +63,15 @@ class TurnHistory:
         self.left_out += gone
         return gone
 
+    def turns(self) -> dict[int, list[ModelMessage]]:
+        """Return the stored turns by their numbers, from 0."""
+        return {self.left_out + n: turn for n, (_, turn) in enumerate(self._turns)}
+
+    def restore(self, turns: Iterable[list[ModelMessage]], left_out: int) -> None:
+        """Put *turns* back, of which *left_out* were dropped before."""
+        self._turns = [(sum(map(characters, turn)), turn) for turn in turns]
+        self.left_out = left_out
+
     def messages(self) -> list[ModelMessage]:
         """Return the messages before the next turn, with a note on dropped turns."""
         said = [message for _, turn in self._turns for message in turn]
@@ -107,7 +116,8 @@ class Member:
 
     `passed` are the tasks it could claim when its last turn began, `called` those of a last call.
     `fruitless` counts turns that changed nothing on a task of its own. One that is `benched` takes
-    no more turns; one that is `away` is disabled for now.
+    no more turns; one that is `away` is disabled for now. `turn` is the number of a turn that has
+    not ended, which an earlier process may have begun.
     """
 
     agent: Agent
@@ -122,6 +132,7 @@ class Member:
     failures: int = 0
     cuts: int = 0
     last_turn: int = 0
+    turn: int | None = None
     benched: bool = False
     away: bool = False
     busy: bool = False
@@ -150,7 +161,7 @@ class Member:
 
     def has_work(self) -> bool:
         """Return whether there are messages or tasks that it has not passed over."""
-        if len(self.mailbox):
+        if self.turn is not None or len(self.mailbox):
             return True
         seen = self.sight()
         return bool(seen.mine or _is_new(seen.claimable, self.passed))
@@ -187,10 +198,28 @@ class Member:
         self.benched = self.failures >= PATIENCE
         return self.benched
 
+    def state(self) -> dict[str, Any]:
+        """Return its state between turns as JSON, without its turns."""
+        found = {name: getattr(self, name) for name in _MEMBER}
+        return found | {"left_out": self.history.left_out}
+
+    def restore(self, state: Mapping[str, Any], turns: Iterable[list[ModelMessage]]) -> None:
+        """Put back what `state` returned, and its stored *turns*."""
+        for name in _MEMBER:
+            setattr(self, name, state[name])
+        self.history.restore(turns, state["left_out"])
+
     def workforce(self) -> Workforce:
         """Return its part in the team's workforce."""
         out = "benched" if self.benched else "switched off" if self.away else None
         return Workforce(self.name, tuple(self.agent.skills), out)
+
+
+_MEMBER: Final = (
+    *("passed", "called", "fruitless", "failures", "cuts"),
+    *("last_turn", "turn", "benched"),
+)
+"""The fields of a member that it has between turns."""
 
 
 def _versions(tasks: tuple[BoardTask, ...]) -> dict[str, int]:
@@ -320,7 +349,6 @@ class TurnScheduler:
         self._plan, self._members, self._board = plan, members, board
         self._context, self._events = context, events
         self._slots = context.slots.narrowed(plan.max_concurrency)
-        self._number = 0
 
     async def take(self, member: Member, occasion: str, *, called: bool = False) -> bool:
         """Let *member* take a turn on *occasion*; return False without cause for one.
@@ -333,8 +361,9 @@ class TurnScheduler:
             failure = await self._kept_out(member)
             if member.away:
                 return False
-            self._number += 1
-            member.last_turn = self._number
+            if member.turn is None:
+                member.turn = 1 + max(each.last_turn for each in self._members)
+            member.last_turn = member.turn
             await self._events.moment("agent_started", agent=member.name)
             TEAM_TURNS.add(member.name)
             seen = member.sight()
@@ -384,25 +413,28 @@ class TurnScheduler:
         if gone:
             why = f"{gone} of the oldest turns of {member.name} are no longer sent"
             await self._events.log("info", why)
+        part, member.turn = f"{member.name}.{member.turn}", None
         if taken.failure is not None:
-            await self._failed(member, taken.failure)
+            await self._failed(member, taken.failure, part)
             return
         for task in member.took_a_turn(seen, cut=taken.cut):
             why = f"no progress: {PATIENCE} turns of {member.name} changed nothing on it"
             # Another agent may have settled it meanwhile, which is progress.
             with suppress(Conflict):
                 self._board.fail(task.id, member.name, why)
+        await self._context.versions.complete(part, cause="turn", agent=member.name)
         await self._events.moment("agent_finished", agent=member.name, content=taken.text)
         if not member.has_work():
             await self._events.moment("agent_idle", agent=member.name)
 
-    async def _failed(self, member: Member, failure: Exception) -> None:
+    async def _failed(self, member: Member, failure: Exception, part: str) -> None:
         cause = failure.__cause__ if isinstance(failure, HookFailed) else None
         why = f"{class_of(cause or failure)}: {described(cause or failure)}"
         if cause is not None:
             why = f"{failure}: {why}"
         await self._events.log("error", f"a turn of {member.name} failed: {why}")
         out = member.failed_a_turn()
+        await self._context.versions.complete(part, cause="turn", agent=member.name)
         await self._events.moment(
             "agent_finished", agent=member.name, content=f"The turn failed: {why}"
         )

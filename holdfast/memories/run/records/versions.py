@@ -370,21 +370,24 @@ class VersionRows:
         self._caller = context
 
     def load(self, run_id: str) -> KeptState | None:
-        """Return what the run *run_id* knew last; None if it has no version."""
+        """Return what the run *run_id* knew last; None if there is no version and no message."""
         checked_name("run_id", run_id)
         sql = statements(self._caller)
 
         def work(reader: Reader) -> KeptState | None:
             newest = reader.first(_Newest, sql.newest_version, run=run_id)
-            if newest is None:
-                return None
             state = state_at(reader, sql, run_id)
             over = completed(state)
+            turns = [each for each in turns_of(reader, sql, run_id) if each.part not in over]
+            if newest is None and not turns:
+                return None
+            # The first messages of a run are kept before its first version.
+            newest = newest or _Newest(number=0, at=0)
             return KeptState(
                 number=newest.number,
                 at=newest.at // MILLISECOND,
                 state=state,
-                turns=tuple([t for t in turns_of(reader, sql, run_id) if t.part not in over]),
+                turns=tuple(turns),
                 questions=tuple(questions_of(reader, sql, run_id)),
             )
 

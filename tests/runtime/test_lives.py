@@ -1,0 +1,137 @@
+"""Runs of every kind that are killed, and gone on with by another process."""
+
+import multiprocessing
+import signal
+from pathlib import Path
+
+import pytest
+from runtime.lives import KINDS, Life, live, lived
+
+import holdfast
+from holdfast.testing.serving import new_workspace
+
+pytestmark = pytest.mark.anyio
+
+FORKED = multiprocessing.get_context("forkserver")
+FORKED.set_forkserver_preload(
+    ["holdfast.testing.scripted", "holdfast.runtime.plans.executor", "holdfast.library.open"]
+)
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> str:
+    return f"{new_workspace()}@{tmp_path / 'h.db'}"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def killed(kind: str, target: str, log: Path, dies_at: int = 0, *, in_tool: bool = False) -> None:
+    """Run *kind* in another process, which kills itself."""
+    process = FORKED.Process(target=live, args=(kind, target, str(log), dies_at, in_tool))
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+
+
+def lines(log: Path) -> list[str]:
+    """Return what is in the log."""
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def replies(log: Path) -> int:
+    """Return how many replies of models are in the log."""
+    return lines(log).count("reply")
+
+
+@pytest.mark.parametrize("kind", [each for each in KINDS if each != "team"])
+async def test_killed_at_its_second_request_another_process_asks_nothing_again(
+    kind: str, sqlite: str, log: Path
+) -> None:
+    _, result, requests = KINDS[kind]
+    killed(kind, sqlite, log, 2)
+    assert replies(log) == 1
+
+    assert await lived(kind, sqlite, Life(log)) == result
+
+    assert replies(log) == requests
+
+
+@pytest.mark.parametrize("kind", ["step", "plan", "workflow", "team"])
+async def test_a_run_is_gone_on_with_from_files(kind: str, tmp_path: Path, log: Path) -> None:
+    target = f"files:{tmp_path / 'kept'}"
+    killed(kind, target, log, 2)
+    before = replies(log)
+
+    assert await lived(kind, target, Life(log)) == KINDS[kind][1]
+
+    assert before == 1
+    if KINDS[kind][2]:
+        assert replies(log) == KINDS[kind][2]
+
+
+async def test_a_plan_of_six_tasks_killed_three_times_asks_for_each_once(
+    postgres_url: str, log: Path
+) -> None:
+    target = f"{new_workspace()}@{postgres_url}"
+    for done in (1, 2, 3):
+        killed("plan", target, log, 2)
+        assert replies(log) == done
+
+    assert await lived("plan", target, Life(log)) == "done"
+
+    assert replies(log) == 6
+
+
+async def test_killed_inside_a_tool_its_reply_is_not_requested_again(
+    sqlite: str, log: Path
+) -> None:
+    killed("step", sqlite, log, in_tool=True)
+    assert replies(log) == 1
+
+    assert await lived("step", sqlite, Life(log)) == "done"
+
+    assert lines(log) == ["reply", "look", "reply"]
+
+
+async def test_a_function_of_a_workflow_that_is_complete_is_not_called_again(
+    sqlite: str, log: Path
+) -> None:
+    killed("workflow", sqlite, log, 1)
+
+    assert await lived("workflow", sqlite, Life(log)) == "done"
+
+    assert lines(log).count("node") == 1
+
+
+@pytest.mark.parametrize("dies_at", [1, 2, 3, 4])
+async def test_a_team_goes_on_with_its_board_and_the_turn_that_was_cut_off(
+    sqlite: str, log: Path, tmp_path: Path, dies_at: int
+) -> None:
+    whole = tmp_path / "whole"
+    await lived("team", f"{new_workspace()}@{tmp_path / 'other.db'}", Life(whole))
+    killed("team", sqlite, log, dies_at)
+    assert replies(log) == dies_at - 1
+
+    assert await lived("team", sqlite, Life(log)) == ["Count", "Report"]
+
+    assert replies(log) == replies(whole)
+
+
+async def test_a_run_that_is_killed_and_gone_on_with_has_one_end_and_one_record(
+    sqlite: str, log: Path
+) -> None:
+    killed("task", sqlite, log, 2)
+
+    await lived("task", sqlite, Life(log))
+
+    workspace, _, database = sqlite.partition("@")
+    with holdfast.open(database, workspace=workspace) as hf:
+        told = [event.type for event in hf.runs.follow("run_1")]
+        run = hf.runs.retrieve("run_1")
+    assert told.count("run.completed") == 1
+    assert told.index("run.taken_over") < told.index("run.resumed") < told.index("run.completed")
+    assert told.count("version.kept") >= 3
+    assert (run.status, run.fence) == ("completed", 2)
