@@ -186,7 +186,9 @@ class RunWriter:
 
         It waits until that is stored, so call it on a thread.
         """
-        return self._mirror.keep(save)
+        found = self._mirror.keep(save)
+        self.seq = max(self.seq, *(event.seq for event in found.events), 0)
+        return found
 
     def rest(self, save: VersionSave) -> tuple[RunEvent, ...]:
         """Store *save*, with which the run leaves this process; return its events.
