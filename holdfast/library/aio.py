@@ -1489,6 +1489,15 @@ class AsyncRuns:
         """Return what *part* of the run *id* sent to its model and was answered."""
         return await self._cross(self._of.messages, id, part)
 
+    async def redact(self, id: str, key: str) -> int:
+        """Remove *key* from the entries and all versions of the run *id*.
+
+        What tools were given and answered that read or wrote it is removed from messages and
+        events too. Return how many versions had it. When this returns the bytes are in no file of
+        the database, unless a reader holds the log. Only an administrator may.
+        """
+        return await self._cross(self._of.redact, id, key)
+
     async def list(
         self,
         status: Statuses = None,

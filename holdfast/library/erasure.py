@@ -58,9 +58,10 @@ def outside_durable(
 def outside_longterm(
     engine: Engine, workspace: str, user: str
 ) -> Callable[[Transaction], dict[str, int]]:
-    """Return the work that deletes the threads of *user*, with their turns and runs."""
+    """Return the work that deletes threads of *user* with all they hold, and answers in runs."""
 
     def forget(tx: Transaction) -> dict[str, int]:
-        return memories.forget_user_threads(engine, tx, workspace=workspace, user=user)
+        gone = memories.forget_user_threads(engine, tx, workspace=workspace, user=user)
+        return gone | memories.forget_user_runs(engine, tx, workspace=workspace, user=user)
 
     return forget

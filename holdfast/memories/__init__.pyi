@@ -17,8 +17,9 @@ from holdfast.memories.run.memory import RunMemory as RunMemory
 from holdfast.memories.run.records.answer import sweep_questions as sweep_questions
 from holdfast.memories.run.records.lease import sweep_lost as sweep_lost
 from holdfast.memories.run.records.record import RunsContext as RunsContext
+from holdfast.memories.run.records.retention import forget_runs as forget_runs
+from holdfast.memories.run.records.retention import forget_user_runs as forget_user_runs
 from holdfast.memories.run.records.runs import Runs as Runs
-from holdfast.memories.run.records.write import forget_runs as forget_runs
 from holdfast.memories.run.records.writer import Attachments as Attachments
 from holdfast.memories.state.thread import ThreadsContext as ThreadsContext
 from holdfast.memories.state.thread_store import forget_results as forget_results

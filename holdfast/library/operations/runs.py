@@ -59,6 +59,12 @@ class CancelRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: str = CANCELLED
 
 
+class RedactKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The key of an entry or a value that is removed from a run."""
+
+    key: str
+
+
 class Steer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A message to a run, and the step that gets it; null: all running steps."""
 
@@ -286,6 +292,17 @@ RECORDS: Final = OperationTable(
             "Retrieve what a run knew at a version.",
             WireForm(RunState.export, RunState.from_dict),
             special={**_ID, "version": Param(encode=_version, decode=_number)},
+        ),
+        Operation(
+            "runs.redact",
+            f"{RUN}/redact",
+            "Remove a key from the entries and all versions of a run.",
+            field_form("versions", int),
+            method="POST",
+            scope="admin",
+            special=_ID,
+            params=RedactKey,
+            lane="slow",
         ),
         _get(
             "runs.messages",

@@ -712,6 +712,239 @@ delete from run_parts
 where workspace = :workspace
   and (agent = :named or strpos(title, :text) > 0 or strpos(cause, :text) > 0)
 
+-- forget_version_rows (sqlite) --
+-- What it wrote is absent; no older value takes its place.
+update run_version_rows
+set body = null, bytes = 0
+where workspace = :workspace and body is not null and (
+  instr(body, cast(:text as blob)) > 0 or instr(body, cast(:also as blob)) > 0
+  or exists (
+    select 1 from run_versions v
+    where v.workspace = run_version_rows.workspace and v.run_id = run_version_rows.run_id
+      and v.number = run_version_rows.number and v.agent = :named
+  )
+  or exists (
+    select 1 from run_parts p
+    where p.workspace = run_version_rows.workspace and p.run_id = run_version_rows.run_id
+      and p.agent = :named
+      and run_version_rows.key in (p.id, 'step:' || p.id, 'task:' || p.id)
+  )
+)
+returning run_id, number
+
+-- forget_version_rows (postgres) --
+-- What it wrote is absent; no older value takes its place.
+update run_version_rows
+set body = null, bytes = 0
+where workspace = :workspace and body is not null and (
+  position(convert_to(:text, 'UTF8') in body) > 0 or position(convert_to(:also, 'UTF8') in body) > 0
+  or exists (
+    select 1 from run_versions v
+    where v.workspace = run_version_rows.workspace and v.run_id = run_version_rows.run_id
+      and v.number = run_version_rows.number and v.agent = :named
+  )
+  or exists (
+    select 1 from run_parts p
+    where p.workspace = run_version_rows.workspace and p.run_id = run_version_rows.run_id
+      and p.agent = :named
+      and run_version_rows.key in (p.id, 'step:' || p.id, 'task:' || p.id)
+  )
+)
+returning run_id, number
+
+-- add_gaps --
+update run_versions
+set gaps = gaps + :gaps
+where workspace = :workspace and run_id = :run and number = :number
+
+-- unname_versions (sqlite) --
+update run_versions
+set agent = case when agent = :named then null else agent end,
+  part = case when part = :named then null else part end,
+  changed = case when instr(changed, :text) > 0 or instr(changed, :also) > 0 then '[]' else changed end
+where workspace = :workspace
+  and (agent = :named or part = :named or instr(changed, :text) > 0 or instr(changed, :also) > 0)
+
+-- unname_versions (postgres) --
+update run_versions
+set agent = case when agent = :named then null else agent end,
+  part = case when part = :named then null else part end,
+  changed = case when strpos(changed, :text) > 0 or strpos(changed, :also) > 0 then '[]' else changed end
+where workspace = :workspace
+  and (agent = :named or part = :named or strpos(changed, :text) > 0 or strpos(changed, :also) > 0)
+
+-- forget_questions (sqlite) --
+delete from run_questions
+where workspace = :workspace and (agent = :named
+  or instr(arguments, :text) > 0
+  or instr(arguments, :also) > 0
+  or instr(answer, :text) > 0
+  or instr(answer, :also) > 0
+  or instr(who, :text) > 0
+  or instr(who, :also) > 0)
+returning run_id
+
+-- forget_questions (postgres) --
+delete from run_questions
+where workspace = :workspace and (agent = :named
+  or strpos(arguments, :text) > 0
+  or strpos(arguments, :also) > 0
+  or strpos(answer, :text) > 0
+  or strpos(answer, :also) > 0
+  or strpos(who, :text) > 0
+  or strpos(who, :also) > 0)
+returning run_id
+
+-- forget_turns (sqlite) --
+delete from run_turns
+where workspace = :workspace and (agent = :named or instr(body, cast(:text as blob)) > 0 or instr(body, cast(:also as blob)) > 0)
+
+-- forget_turns (postgres) --
+delete from run_turns
+where workspace = :workspace and (agent = :named or position(convert_to(:text, 'UTF8') in body) > 0 or position(convert_to(:also, 'UTF8') in body) > 0)
+
+-- forget_texts (sqlite) --
+delete from run_texts
+where workspace = :workspace and (instr(body, cast(:text as blob)) > 0 or instr(body, cast(:also as blob)) > 0)
+
+-- forget_texts (postgres) --
+delete from run_texts
+where workspace = :workspace and (position(convert_to(:text, 'UTF8') in body) > 0 or position(convert_to(:also, 'UTF8') in body) > 0)
+
+-- forget_effects (sqlite) --
+delete from run_effects
+where workspace = :workspace and (instr(outcome, :text) > 0 or instr(outcome, :also) > 0
+  or exists (
+    select 1 from run_parts p
+    where p.workspace = run_effects.workspace and p.run_id = run_effects.run_id
+      and p.agent = :named and instr(key, p.id || ':') = 1
+  )
+)
+
+-- forget_effects (postgres) --
+delete from run_effects
+where workspace = :workspace and (strpos(outcome, :text) > 0 or strpos(outcome, :also) > 0
+  or exists (
+    select 1 from run_parts p
+    where p.workspace = run_effects.workspace and p.run_id = run_effects.run_id
+      and p.agent = :named and strpos(key, p.id || ':') = 1
+  )
+)
+
+-- forget_entries (sqlite) --
+delete from run_entries
+where workspace = :workspace and (
+  instr(told, :text) > 0 or instr(told, :also) > 0 or instr(value, :text) > 0 or instr(value, :also) > 0
+  or exists (
+    select 1 from run_parts p
+    where p.workspace = run_entries.workspace and p.run_id = run_entries.run_id
+      and p.agent = :named and run_entries.key in ('step:' || p.id, 'task:' || p.id)
+  )
+)
+returning run_id
+
+-- forget_entries (postgres) --
+delete from run_entries
+where workspace = :workspace and (
+  strpos(told, :text) > 0 or strpos(told, :also) > 0 or strpos(value, :text) > 0 or strpos(value, :also) > 0
+  or exists (
+    select 1 from run_parts p
+    where p.workspace = run_entries.workspace and p.run_id = run_entries.run_id
+      and p.agent = :named and run_entries.key in ('step:' || p.id, 'task:' || p.id)
+  )
+)
+returning run_id
+
+-- recount_entries --
+update runs
+set entries = (
+    select count(*) from run_entries e where e.workspace = :workspace and e.run_id = :run
+  ),
+  bytes = (
+    select cast(coalesce(sum(e.value_bytes), 0) as bigint) from run_entries e
+    where e.workspace = :workspace and e.run_id = :run
+  )
+where workspace = :workspace and id = :run
+
+-- free_waiting --
+-- A run whose questions are gone may be taken up.
+update runs
+set status = 'queued'
+where workspace = :workspace and id = :run and status = 'waiting'
+  and not exists (
+    select 1 from run_questions q
+    where q.workspace = :workspace and q.run_id = :run and q.status = 'open'
+  )
+
+-- questions_of_user (sqlite) --
+select run_id, id, part, call_id
+from run_questions
+where workspace = :workspace and (answered_by = :actor or instr(who, :text) > 0)
+order by run_id, id
+
+-- questions_of_user (postgres) --
+select run_id, id, part, call_id
+from run_questions
+where workspace = :workspace and (answered_by = :actor or strpos(who, :text) > 0)
+order by run_id, id
+
+-- delete_question --
+delete from run_questions where workspace = :workspace and id = :question
+
+-- forget_call (sqlite) --
+delete from run_turns
+where workspace = :workspace and run_id = :run and part = :part and instr(body, cast(:text as blob)) > 0
+
+-- forget_call (postgres) --
+delete from run_turns
+where workspace = :workspace and run_id = :run and part = :part and position(convert_to(:text, 'UTF8') in body) > 0
+
+-- forget_question_events (sqlite) --
+delete from run_events
+where workspace = :workspace and run_id = :run and type like 'question.%' and instr(data, :text) > 0
+
+-- forget_question_events (postgres) --
+delete from run_events
+where workspace = :workspace and run_id = :run and type like 'question.%' and strpos(data, :text) > 0
+
+-- redact_rows --
+delete from run_version_rows
+where workspace = :workspace and run_id = :run and key = :key and kind in ('entry', 'value')
+returning number
+
+-- redact_entry --
+delete from run_entries where workspace = :workspace and run_id = :run and key = :key
+
+-- redact_results --
+update run_events
+set data = :data
+where workspace = :workspace and run_id = :run and part = :part and type = 'step.result'
+
+-- turn_bodies --
+select part, n, body from run_turns where workspace = :workspace and run_id = :run order by part, n
+
+-- change_turn --
+update run_turns
+set body = :body
+where workspace = :workspace and run_id = :run and part = :part and n = :n
+
+-- tool_calls --
+select call_id, data
+from run_events
+where workspace = :workspace and run_id = :run and type = 'tool.called' and call_id is not null
+
+-- redact_call_events --
+update run_events
+set data = :data
+where workspace = :workspace and run_id = :run and call_id = :call_id
+  and type in ('tool.called', 'tool.returned')
+
+-- redact_effect --
+update run_effects
+set outcome = :data
+where workspace = :workspace and run_id = :run
+  and substr(key, length(key) - length(:ending) + 1) = :ending
+
 -- newest_version --
 select number, at
 from run_versions

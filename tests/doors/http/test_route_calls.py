@@ -98,6 +98,7 @@ CALLS: dict[str, tuple[str, object]] = {
     "POST /api/runs": ("", {"definition": "desk", "input": "Hello."}),
     "GET /api/runs/{run}/messages": ("?part=read", None),
     "GET /api/runs/{run}/compare": ("?with={run}", None),
+    "POST /api/runs/{run}/redact": ("", {"key": "shared:a"}),
     "POST /api/runs/{run}/cancel": ("", {}),
     "POST /api/runs/{run}/steer": ("", {"text": "Faster."}),
     "POST /api/runs/{run}/fork": ("", {"set": {"shared:a": 1}}),

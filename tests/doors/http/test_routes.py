@@ -83,6 +83,7 @@ OURS = {
     "/api/runs/{run}/versions": ("GET", "", ""),
     "/api/runs/{run}/versions/{version}": ("GET", "", ""),
     "/api/runs/{run}/messages": ("GET", "", ""),
+    "/api/runs/{run}/redact": ("", "", "POST"),
     "/api/runs/{run}/entries": ("GET", "", ""),
     "/api/runs/{run}/entries/{key}": ("GET", "", ""),
     "/api/runs/{run}/events": ("GET", "POST", ""),

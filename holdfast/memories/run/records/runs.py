@@ -65,6 +65,7 @@ from holdfast.memories.run.records.record import (
     held_by,
     this_process,
 )
+from holdfast.memories.run.records.retention import KEY_MOST, redact
 from holdfast.memories.run.records.run import (
     NO_METADATA,
     PART_MOST,
@@ -477,6 +478,17 @@ class Runs:
     def messages(self, id: str, part: str) -> list[Message]:
         """Return what *part* of the run *id* sent to its model and was answered."""
         return messages_of(self._looking(), id, check_text("part", part, most=PART_MOST))
+
+    def redact(self, id: str, key: str) -> int:
+        """Remove *key* from the entries and all versions of the run *id*.
+
+        What tools were given and answered that read or wrote it is removed from messages and
+        events too. Return how many versions had it. When this returns the bytes are in no file of
+        the database, unless a reader holds the log. Only an administrator may.
+        """
+        self._attachments.flush()
+        self.context.demand("admin")
+        return redact(self.context, id, check_text("key", key, least=1, most=KEY_MOST))
 
     @cached_property
     def checkpoints(self) -> VersionRows:

@@ -3,7 +3,6 @@
 A repeated report is applied once, because its sender does not know whether the first arrived.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
@@ -12,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from holdfast.engines.base import Engine, Transaction, scalar
+from holdfast.engines.base import Transaction, scalar
 from holdfast.ground.clock import from_microseconds, to_microseconds
 from holdfast.ground.errors import Conflict, NotFound, RunTaken, StaleRun
 from holdfast.ground.events import Event
@@ -381,61 +380,10 @@ def delete(context: RunsContext, run_id: str) -> None:
                 reason="running",
                 next="Cancel it, or wait for its end.",
             )
-        _drop(tx, sql, run_id)
+        drop(tx, sql, run_id)
 
     context.engine.write(work)
     context.engine.scrub()
-
-
-class _Naming(Struct, frozen=True, kw_only=True):
-    id: str
-    detail: str | None
-    error: str | None
-    extras: str | None
-
-
-def forget_runs(engine: Engine, tx: Transaction, *, workspace: str, agent: str) -> dict[str, int]:
-    """Delete the runs of *agent*, live ones too, and its name from the others.
-
-    Return the number of deleted or changed records. Events of *agent* in runs of others, and those
-    that name it, are deleted. The caller must scrub the engine.
-    """
-    sql, scope = engine.queries(PACKAGE), {"workspace": workspace}
-    found = tx.all(scalar, sql.runs_of_agent, named=agent, **scope)
-    for id in found:
-        _drop(tx, sql, id, **scope)
-    text = _within_json(agent)
-    tx.run(sql.forget_events, named=agent, text=f'"{text}"', **scope)
-    tx.run(sql.forget_parts, named=agent, text=agent, **scope)
-    renamed = 0
-    for run in tx.all(_Naming, sql.runs_naming, text=text, **scope):
-        if (unnamed := _without(run, text)) != run:
-            facts: dict[str, object] = asdict(unnamed)
-            tx.send(sql.unname_run, run=facts.pop("id"), **facts, **scope)
-            renamed += 1
-    return {"runs": len(found) + renamed}
-
-
-def _without(run: _Naming, agent: str) -> _Naming:
-    """Return *run* without what names *agent*, as encoded in JSON, as a whole word."""
-    word = re.compile(rf"(?<!\w){re.escape(agent)}(?!\w)")
-
-    def named(text: str | None) -> bool:
-        return text is not None and word.search(text) is not None
-
-    extras: dict[str, Any] = {} if run.extras is None else msgspec.json.decode(run.extras)
-    kept = {name: each for name, each in extras.items() if not named(_text({name: each}).decode())}
-    return _Naming(
-        id=run.id,
-        detail=None if run.detail and named(_text(run.detail).decode()) else run.detail,
-        error=None if named(run.error) else run.error,
-        extras=run.extras if kept == extras else _text(kept).decode(),
-    )
-
-
-def _within_json(text: str) -> str:
-    """Return *text* as encoded within a JSON string."""
-    return _text(text).decode()[1:-1]
 
 
 def statements(context: RunsContext) -> SimpleNamespace:
@@ -532,7 +480,7 @@ def make_room(
     """Evict the oldest records of ended runs beyond *cap*, and add events of it."""
     surplus = tx.all(scalar, sql.surplus_runs, now=now, cap=cap)
     for id in surplus:
-        _drop(tx, sql, id)
+        drop(tx, sql, id)
         tx.note(
             Event(
                 type="run.record_evicted",
@@ -545,6 +493,7 @@ def make_room(
         tx.after_commit(lambda: _EVICTED.add(by=len(surplus)))
 
 
-def _drop(tx: Transaction, sql: SimpleNamespace, run_id: str, **scope: str) -> None:
+def drop(tx: Transaction, sql: SimpleNamespace, run_id: str, **scope: str) -> None:
+    """Delete the run with all that it has."""
     for statement in (sql.clear_entries, sql.clear_events, sql.delete_run):
         tx.run(statement, run=run_id, **scope)

@@ -1,0 +1,234 @@
+"""Forget what agents and people left in runs, and redact what a key held."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from holdfast.engines.base import Engine, Transaction, scalar
+from holdfast.ground.json_values import JSON
+from holdfast.memories.run.records.record import RunRow, RunsContext
+from holdfast.memories.run.records.write import PACKAGE, drop, missing, statements
+
+_text: Final = msgspec.json.Encoder(order="deterministic").encode
+
+KEY_MOST: Final = 512
+"""Characters of a key that is redacted."""
+
+REDACTED: Final = {"redacted": True}
+"""What stands for the content of a call, or of its result, that was redacted."""
+
+_TOOLS: Final = ("memory_", "value_")
+"""The first letters of the names of tools that read and write entries and values."""
+
+
+class Forgotten(Struct, frozen=True, kw_only=True):
+    """Who is forgotten in the facts of runs: an agent, or a person.
+
+    `named` is the agent. What contains `text` or `also`, names as JSON strings, is deleted too.
+    """
+
+    named: str
+    text: str
+    also: str
+
+
+def _forget_facts(tx: Transaction, sql: SimpleNamespace, who: Forgotten, **scope: str) -> None:
+    """Delete what *who* left in versions, messages, questions, effects and entries of runs.
+
+    A version counts its losses as gaps; what it deletes is absent from then on, and no older value
+    takes its place.
+    """
+    marks = {"named": who.named, "text": who.text, "also": who.also, **scope}
+    lost = Counter(tx.rows(sql.forget_version_rows, **marks))
+    for (run, number), gaps in lost.items():
+        tx.run(sql.add_gaps, run=run, number=number, gaps=gaps, **scope)
+    tx.run(sql.unname_versions, **marks)
+    waiting = {row[0] for row in tx.rows(sql.forget_questions, **marks)}
+    tx.run(sql.forget_turns, **marks)
+    tx.run(sql.forget_texts, **marks)
+    tx.run(sql.forget_effects, **marks)
+    for run in {row[0] for row in tx.rows(sql.forget_entries, **marks)}:
+        tx.run(sql.recount_entries, run=run, **scope)
+    for run in waiting:
+        tx.run(sql.free_waiting, run=run, **scope)
+
+
+def forget_user_runs(
+    engine: Engine, tx: Transaction, *, workspace: str, user: str
+) -> dict[str, int]:
+    """Delete the answers and questions of *user* in all runs, and what names the person.
+
+    Return the number of questions. The caller must scrub the engine.
+    """
+    sql, scope = engine.queries(PACKAGE), {"workspace": workspace}
+    name, actor = f'"{_within_json(user)}"', f'"user:{_within_json(user)}"'
+    found = tx.rows(sql.questions_of_user, actor=f"user:{user}", text=actor, **scope)
+    for run, id, part, call_id in found:
+        tx.run(sql.delete_question, question=id, **scope)
+        if call_id is not None:
+            mark = _text(call_id).decode()
+            tx.run(sql.forget_call, run=run, part=part, text=mark, **scope)
+        tx.run(sql.forget_question_events, run=run, text=_text(id).decode(), **scope)
+    for mark in (name, actor):
+        tx.run(sql.forget_events, named="", text=mark, **scope)
+    _forget_facts(tx, sql, Forgotten(named="", text=name, also=actor), **scope)
+    for run in {row[0] for row in found}:
+        tx.run(sql.free_waiting, run=run, **scope)
+    return {"run_questions": len(found)}
+
+
+class _Naming(Struct, frozen=True, kw_only=True):
+    id: str
+    detail: str | None
+    error: str | None
+    extras: str | None
+
+
+def forget_runs(engine: Engine, tx: Transaction, *, workspace: str, agent: str) -> dict[str, int]:
+    """Delete the runs of *agent*, live ones too, and its name from the others.
+
+    Return the number of deleted or changed records. What *agent* wrote and asked in runs of others
+    is deleted, and so is what names it, with events and messages. The caller must scrub the engine.
+    """
+    sql, scope = engine.queries(PACKAGE), {"workspace": workspace}
+    found = tx.all(scalar, sql.runs_of_agent, named=agent, **scope)
+    for id in found:
+        drop(tx, sql, id, **scope)
+    text = _within_json(agent)
+    mark = f'"{text}"'
+    tx.run(sql.forget_events, named=agent, text=mark, **scope)
+    _forget_facts(tx, sql, Forgotten(named=agent, text=mark, also=mark), **scope)
+    tx.run(sql.forget_parts, named=agent, text=agent, **scope)
+    renamed = 0
+    for run in tx.all(_Naming, sql.runs_naming, text=text, **scope):
+        if (unnamed := _without(run, text)) != run:
+            facts: dict[str, object] = asdict(unnamed)
+            tx.send(sql.unname_run, run=facts.pop("id"), **facts, **scope)
+            renamed += 1
+    return {"runs": len(found) + renamed}
+
+
+def _without(run: _Naming, agent: str) -> _Naming:
+    """Return *run* without what names *agent*, as encoded in JSON, as a whole word."""
+    word = re.compile(rf"(?<!\w){re.escape(agent)}(?!\w)")
+
+    def named(text: str | None) -> bool:
+        return text is not None and word.search(text) is not None
+
+    extras: dict[str, Any] = {} if run.extras is None else msgspec.json.decode(run.extras)
+    kept = {name: each for name, each in extras.items() if not named(_text({name: each}).decode())}
+    return _Naming(
+        id=run.id,
+        detail=None if run.detail and named(_text(run.detail).decode()) else run.detail,
+        error=None if named(run.error) else run.error,
+        extras=run.extras if kept == extras else _text(kept).decode(),
+    )
+
+
+def _within_json(text: str) -> str:
+    """Return *text* as encoded within a JSON string."""
+    return _text(text).decode()[1:-1]
+
+
+def redact(context: RunsContext, run_id: str, key: str) -> int:
+    """Remove *key* from the entries and all versions of the run *run_id*.
+
+    Contents of the calls of tools that read or wrote it are removed from messages, effects and
+    events. Return how many versions had it; erase the bytes. Raise `NotFound` without the run.
+    """
+
+    def work(tx: Transaction) -> int:
+        sql = statements(context)
+        if tx.first(RunRow, sql.lock_run, run=run_id) is None:
+            raise missing(run_id)
+        lost = [number for (number,) in tx.rows(sql.redact_rows, run=run_id, key=key)]
+        for number in lost:
+            tx.run(sql.add_gaps, run=run_id, number=number, gaps=1)
+        if tx.run(sql.redact_entry, run=run_id, key=key):
+            tx.run(sql.recount_entries, run=run_id)
+        calls = _redact_turns(tx, sql, run_id, key) | _calls_in_events(tx, sql, run_id, key)
+        _redact_calls(tx, sql, run_id, calls)
+        if key.startswith(("step:", "task:")):
+            tx.run(sql.redact_results, run=run_id, part=key.partition(":")[2], data=_redacted)
+        return len(lost)
+
+    removed = context.engine.write(work)
+    context.engine.scrub()
+    return removed
+
+
+_redacted: Final = _text(REDACTED).decode()
+
+
+_object: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+def _redact_turns(tx: Transaction, sql: SimpleNamespace, run_id: str, key: str) -> set[str]:
+    """Remove the contents of the calls about *key* from messages; return the calls' ids."""
+    turns = [
+        (part, n, _object.decode(bytes(body)))
+        for part, n, body in tx.rows(sql.turn_bodies, run=run_id)
+    ]
+    calls = {
+        str(each.get("tool_call_id"))
+        for _, _, body in turns
+        for each in _parts(body)
+        if each.get("part_kind") == "tool-call"
+        and is_about(key, each.get("tool_name"), each.get("args"))
+    }
+    for part, n, body in turns:
+        changed = False
+        for each in _parts(body):
+            if str(each.get("tool_call_id")) in calls:
+                name = "args" if each.get("part_kind") == "tool-call" else "content"
+                each[name], changed = REDACTED, True
+        if changed:
+            tx.run(sql.change_turn, run=run_id, part=part, n=n, body=_text(body))
+    return calls
+
+
+def _parts(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts of a kept message, or of the message of a kept answer."""
+    answer: dict[str, Any] = body.get("answer") or {}
+    message: dict[str, Any] = answer.get("message") or body
+    parts: list[dict[str, Any]] = message.get("parts") or []
+    return parts
+
+
+def is_about(key: str, tool: object, given: JSON) -> bool:
+    """Return whether the arguments of a call of *tool* name *key*."""
+    if not isinstance(tool, str) or not tool.startswith(_TOOLS):
+        return False
+    if isinstance(given, str):
+        try:
+            given = msgspec.json.decode(given)
+        except msgspec.DecodeError:
+            return key in given
+    return _names(given, {key, key.partition(":")[2]} - {""})
+
+
+def _names(given: JSON, wanted: set[str]) -> bool:
+    """Return whether a text in *given* is one of *wanted*."""
+    if isinstance(given, dict):
+        return any(_names(each, wanted) for each in given.values())
+    if isinstance(given, list):
+        return any(_names(each, wanted) for each in given)
+    return isinstance(given, str) and given in wanted
+
+
+def _calls_in_events(tx: Transaction, sql: SimpleNamespace, run_id: str, key: str) -> set[str]:
+    """Return the ids of the calls about *key* that events tell."""
+    told = [(call, msgspec.json.decode(data)) for call, data in tx.rows(sql.tool_calls, run=run_id)]
+    return {call for call, data in told if is_about(key, data.get("name"), data.get("input"))}
+
+
+def _redact_calls(tx: Transaction, sql: SimpleNamespace, run_id: str, calls: Iterable[str]) -> None:
+    for call in calls:
+        tx.run(sql.redact_call_events, run=run_id, call_id=call, data=_redacted)
+        tx.run(sql.redact_effect, run=run_id, ending=f":{call}", data=_redacted)
