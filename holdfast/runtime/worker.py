@@ -19,6 +19,7 @@ from holdfast.ground.events import Event
 from holdfast.ground.scope import EVERYBODY
 from holdfast.ground.validation import check_whole, listed
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.answer import settle_seen, sweep_questions
 from holdfast.memories.run.records.lease import (
     ClaimedRun,
     ClaimTerms,
@@ -204,8 +205,12 @@ class Worker:
         self.engine.close()
 
     async def turn(self) -> int:
-        """Free lost runs, and begin as many queued ones as fit; return how many began."""
+        """Begin as many queued runs as fit; return how many began.
+
+        Before that, settle questions that are due, and queue lost runs again.
+        """
         began = 0
+        await asyncio.to_thread(self._settle)
         for workspace in await asyncio.to_thread(self._due):
             handle = self._handle(workspace)
             context = handle.runs.context
@@ -218,6 +223,13 @@ class Worker:
     async def join(self) -> None:
         """Wait until the runs at work have ended or wait."""
         await asyncio.gather(*(each.task for each in self._working.values()))
+
+    def _settle(self) -> None:
+        context = self.hf.runs.context
+        if self._everywhere:
+            sweep_questions(self.hf.engine, context.clock)
+        else:
+            settle_seen(context)
 
     def _due(self) -> list[str]:
         scoped = self.hf.runs.context

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from contracts.questions import GivenAWaitingRun, Rest
 from contracts.stores import invalid
 from holdfast.ground.errors import Conflict, InvalidInput, NotFound, RunTaken, Unsupported
 from holdfast.ground.metrics import REGISTRY
@@ -566,6 +567,73 @@ class WorkerStopContract(GivenAWorker):
         drain(made(waiting()[0]))
 
         assert hf.runs.retrieve("run_1").status == "lost"
+
+
+@pytest.mark.surface("http", "a client of a server answers, and its worker goes on")
+class WorkerWaitContract(GivenAWorker, GivenAWaitingRun):
+    """A run that waits for a person is taken up after its last answer."""
+
+    def test_an_answered_run_is_taken(
+        self, hf: Holdfast, rest: Rest, made: Made, ledger: Ledger
+    ) -> None:
+        hf.runs.start("report", run_id="run_1")
+        first, second = rest({}, {})
+        worker = made(ledger.definition())
+
+        drain(worker)
+        hf.runs.answer("run_1", "7", question=first.id)
+        drain(worker)
+        assert (ledger.built, hf.runs.retrieve("run_1").status) == ([], "waiting")
+
+        hf.runs.answer("run_1", "8", question=second.id)
+        assert hf.runs.retrieve("run_1").status == "queued"
+        drain(worker)
+        run = hf.runs.retrieve("run_1")
+        assert (run.status, run.definition, run.fence) == ("completed", "report", 2)
+        assert types(hf, "run_1")[-3:] == ["run.queued", "run.resumed", "run.completed"]
+
+    def test_an_answer_wakes_a_worker(
+        self, hf: Holdfast, rest: Rest, made: Made, ledger: Ledger
+    ) -> None:
+        hf.runs.start("report", run_id="run_1")
+        rest({})
+
+        async def work() -> None:
+            worker = made(ledger.definition())
+            working = asyncio.create_task(worker.work())
+            async with asyncio.timeout(60):
+                await asyncio.to_thread(hf.runs.answer, "run_1", "7")
+                await asyncio.to_thread(list, hf.runs.follow("run_1"))
+            worker.stop()
+            await working
+
+        asyncio.run(work())
+
+        assert hf.runs.retrieve("run_1").status == "completed"
+
+    def test_a_worker_settles_questions_whose_time_is_over(
+        self, hf: Holdfast, rest: Rest, made: Made, ledger: Ledger, clock: FrozenClock
+    ) -> None:
+        hf.runs.start("report", run_id="run_1")
+        rest({"default": "7", "expires_at": clock.now() + timedelta(seconds=5)})
+        worker = made(ledger.definition())
+
+        drain(worker)
+        assert hf.runs.retrieve("run_1").status == "waiting"
+        clock.tick(6)
+        drain(worker)
+
+        assert hf.runs.retrieve("run_1").status == "completed"
+
+    def test_a_run_that_waits_is_not_lost_and_not_resumed(
+        self, hf: Holdfast, here: Holdfast, rest: Rest, ledger: Ledger, clock: FrozenClock
+    ) -> None:
+        hf.runs.start("report", run_id="run_1")
+        rest({})
+        clock.tick(LONG)
+
+        assert asyncio.run(resume(here, "run_1", [ledger.definition()])).status == "waiting"
+        assert ledger.built == []
 
 
 class WorkerResumeContract(GivenAWorker):

@@ -1,0 +1,114 @@
+"""Workers in processes of their own: killed, stopped, and gone on with."""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from runtime.plans.dying import dying_plan
+from runtime.plans.workers import Workers
+
+import holdfast
+from holdfast.ground.clock import SystemClock
+from holdfast.runtime import (
+    Definition,
+    ParallelTaskExecutor,
+    RunStart,
+    Worker,
+    definition,
+)
+from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.serving import new_workspace
+
+FORKED = multiprocessing.get_context("forkserver")
+FORKED.set_forkserver_preload(
+    ["holdfast.testing.scripted", "holdfast.runtime.worker", "holdfast.library.open"]
+)
+STEPS = ["list", "e0", "e1", "sum", "b1"]
+LONG = timedelta(seconds=61)
+"""Longer than a lease."""
+
+
+def kelp(workers: Workers) -> Definition:
+    """Return a definition of a plan that *workers* do."""
+    workers.gives["list"] = ["x", "y"]
+
+    @definition("kelp")
+    def plan(start: RunStart) -> ParallelTaskExecutor:
+        start.context.model = workers.model
+        return ParallelTaskExecutor(
+            plan=dying_plan(), context=start.context.narrowed(1), inputs=start.input
+        )
+
+    return plan
+
+
+async def worked(worker: Worker, hf: holdfast.Holdfast, run_id: str) -> None:
+    """Let *worker* work until the run has ended."""
+    working = asyncio.create_task(worker.work())
+    async with asyncio.timeout(60):
+        await asyncio.to_thread(list, hf.runs.follow(run_id))
+    worker.stop()
+    await working
+
+
+def work_until(target: str, where: str) -> None:
+    """Work on `run_1`, and kill this process when *where* is begun."""
+    workers = Workers()
+
+    def die(id: str) -> None:
+        if id == where:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    workers.on_begin = die
+    workspace, _, database = target.partition("@")
+    with holdfast.open(database, workspace=workspace) as hf:
+        asyncio.run(worked(Worker(hf, kelp(workers)), hf, "run_1"))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Give a workspace and its database, with `run_1` in its queue."""
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
+    target = f"{new_workspace()}@{url or tmp_path / 'h.db'}"
+    workspace, _, database = target.partition("@")
+    with holdfast.open(database, workspace=workspace) as hf:
+        hf.runs.start("kelp", {"topic": "kelp"}, run_id="run_1")
+    return target
+
+
+def kill_at(target: str, where: str) -> None:
+    """Work in another process that is killed when *where* is begun."""
+    process = FORKED.Process(target=work_until, args=(target, where))
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("where", STEPS)
+def test_a_worker_that_is_killed_is_followed_by_another(target: str, where: str) -> None:
+    kill_at(target, where)
+    workers = Workers()
+    workspace, _, database = target.partition("@")
+    later = FrozenClock(SystemClock().now() + LONG)
+
+    with holdfast.open(database, workspace=workspace, clock=later) as hf:
+        asyncio.run(worked(Worker(hf, kelp(workers)), hf, "run_1"))
+        run = hf.runs.retrieve("run_1")
+        types = [each.type for each in hf.runs.follow("run_1")]
+
+    assert (run.status, run.fence, run.definition) == ("completed", 2, "kelp")
+    surely = STEPS.index("e0" if where in ("e0", "e1") else where)
+    assert workers.began in (STEPS[STEPS.index(where) :], STEPS[surely:])
+    told = [each for each in types if each.startswith("run.")]
+    assert told == [
+        "run.queued",
+        "run.started",
+        "run.lost",
+        "run.queued",
+        "run.resumed",
+        "run.completed",
+    ]
