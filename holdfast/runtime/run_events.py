@@ -566,6 +566,7 @@ class Telling:
         type: str,
         data: dict[str, Any],
         *,
+        part: str | None = None,
         agent: str | None = None,
         call_id: str | None = None,
     ) -> None:
@@ -579,12 +580,13 @@ class Telling:
             origin = change.origin
             facts = EventFacts(
                 type="value.changed",
+                part=part,
                 agent=origin.agent,
                 call_id=origin.call_id,
                 data={"key": change.key, "version": change.revision, "agent": origin.agent},
             )
             await self.events.emit(facts, to=to)
-        facts = EventFacts(type=type, agent=agent, call_id=call_id, data=data)
+        facts = EventFacts(type=type, part=part, agent=agent, call_id=call_id, data=data)
         await self.events.emit(facts, to=to)
 
     async def relay(self, event: RunEvent) -> None:

@@ -81,6 +81,7 @@ async def keep(
         "usage": result.usage.export(),
     }
     await run.tell("agent.finished", finished, agent=call.agent.name)
+    run.part = None
     return broken
 
 
@@ -382,6 +383,7 @@ class Alone:
         call = AgentCall(
             self._agent, self.run, max_iterations=options.max_iterations, timeout=options.timeout
         )
+        self.run.part = call.part
         await self.run.tell("agent.started", {"index": 0}, agent=self._agent.name)
         try:
             with self.owner.interrupting:

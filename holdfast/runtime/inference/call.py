@@ -388,7 +388,7 @@ def _policy(ctx: RunContext[AgentLoop]) -> CallPolicy:
 
 
 class AgentCall:
-    """One call of *agent* in *run*; `made` runs it once.
+    """One call of *agent* in *run*, its `part`; `made` runs it once.
 
     Its result is number *index* of the run. At most *max_iterations* requests are made, None
     being no limit, within *timeout* seconds. When it is over, `result` is its result and `ending`
@@ -410,8 +410,8 @@ class AgentCall:
         self.result: InferenceResult | None = None
         self._timeout, self._omitted = timeout, len(run.omitted)
         self._policy = CallPolicy(agent, run, max_iterations=max_iterations)
-        self._part = f"{agent.name}.{index}"
-        log = run.logs.of(self._part, agent.name)
+        self.part = f"{agent.name}.{index}"
+        log = run.logs.of(self.part, agent.name)
         log.share(self._policy.pages.results)
         scope = LoopScope(
             agent=agent,
@@ -517,7 +517,7 @@ class AgentCall:
             if inbox is not None:
                 inbox.end()
             seen_to.reset(seen)
-            run.logs.end(self._part)
+            run.logs.end(self.part)
 
     def _result(self) -> InferenceResult:
         exchanged = self._loop.exchanged()

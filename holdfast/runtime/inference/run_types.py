@@ -111,6 +111,7 @@ class InferenceRun:
     names_values: bool = False
     inbox_of: Callable[[str], Any] | None = None
     logs: PartLogs = field(default_factory=PartLogs)
+    part: str | None = field(default=None, init=False)
     omitted: list[Window] = field(default_factory=list[Window], init=False)
     pages: dict[str, ResultPages] = field(default_factory=dict[str, ResultPages], init=False)
 
@@ -156,7 +157,7 @@ class InferenceRun:
     ) -> None:
         """Emit an event of *type*; wait for a slow reader."""
         if self.telling is not None:
-            await self.telling.tell(type, data, agent=agent, call_id=call_id)
+            await self.telling.tell(type, data, part=self.part, agent=agent, call_id=call_id)
 
     async def tell_end(
         self,

@@ -156,6 +156,7 @@ async def _rounds(run: NetworkExecution, router: AnyRouter) -> None:
         if run.max_turns is not None and run.calls >= run.max_turns:
             raise Over(RunEnd("max_turns", f"{run.calls} calls of agents"))
         _heed(run)
+        run.part = None
         await _route(run, router)
         _heed(run)
         agent = await _next(run)
@@ -217,8 +218,9 @@ async def _next(run: NetworkExecution) -> Agent | None:
 async def _call(run: NetworkExecution, agent: Agent) -> None:
     """Call *agent* and store the result; raise Over if it failed."""
     await run.remembering_of(agent)
-    await run.tell("agent.started", {"index": run.calls}, agent=agent.name)
     call = AgentCall(agent, run, index=run.calls, timeout=run.left)
+    run.part = call.part
+    await run.tell("agent.started", {"index": run.calls}, agent=agent.name)
     run.current = agent.name
     try:
         with run.interrupting:

@@ -134,8 +134,12 @@ class TeamEvents:
         self._context, self._audience = context, audience.get()
 
     async def moment(self, moment: TeamMoment, **fields: Any) -> None:
-        """Emit a change of the team or of one of its agents."""
-        await self._context.tell(TeamUpdate(event=moment, **fields))
+        """Emit a change of the team or of one of its agents.
+
+        `part` and `stop_reason` among *fields* are those of a turn.
+        """
+        more = {name: fields.pop(name) for name in ("part", "stop_reason") if name in fields}
+        await self._context.tell(TeamUpdate(event=moment, **fields), **more)
 
     async def log(self, severity: Literal["info", "warning", "error"], content: str) -> None:
         """Emit a log line."""

@@ -143,6 +143,11 @@ class Member:
         return self.agent.name
 
     @property
+    def part(self) -> str:
+        """Its last turn, as a part of the run."""
+        return f"{self.name}.{self.last_turn}"
+
+    @property
     def present(self) -> bool:
         """Whether it is free to take a turn."""
         return not (self.benched or self.away or self.busy)
@@ -364,7 +369,7 @@ class TurnScheduler:
             if member.turn is None:
                 member.turn = 1 + max(each.last_turn for each in self._members)
             member.last_turn = member.turn
-            await self._events.moment("agent_started", agent=member.name)
+            await self._events.moment("agent_started", agent=member.name, part=member.part)
             TEAM_TURNS.add(member.name)
             seen = member.sight()
             taken = Taken(failure=failure) if failure else await self._taken(member, seen, occasion)
@@ -381,7 +386,7 @@ class TurnScheduler:
 
     async def _taken(self, member: Member, seen: Sight, occasion: str) -> Taken:
         span_of = self._context.tracer.start_as_current_span
-        with span_of("holdfast.team.turn") as span, working(member.name):
+        with span_of("holdfast.team.turn") as span, working(member.part):
             span.set_attribute("holdfast.run_id", self._context.run_id)
             span.set_attribute("gen_ai.agent.name", member.name)
             taken = await self._said(member, seen, occasion)
@@ -400,7 +405,7 @@ class TurnScheduler:
         except Exception as error:  # noqa: BLE001 - instructions may be a function of the user's
             return Taken(failure=error)
         prompt = turn_text(member.mailbox.show(), seen.held, seen.claimable, occasion)
-        part = f"{member.name}.{member.last_turn}"
+        part = member.part
         rounds = self._plan.max_iterations
         policy = TurnPolicy(member, contract, rounds=rounds, context=self._context, part=part)
         try:
@@ -423,7 +428,9 @@ class TurnScheduler:
             with suppress(Conflict):
                 self._board.fail(task.id, member.name, why)
         await self._context.versions.complete(part, cause="turn", agent=member.name)
-        await self._events.moment("agent_finished", agent=member.name, content=taken.text)
+        await self._events.moment(
+            "agent_finished", agent=member.name, part=part, content=taken.text
+        )
         if not member.has_work():
             await self._events.moment("agent_idle", agent=member.name)
 
@@ -436,7 +443,11 @@ class TurnScheduler:
         out = member.failed_a_turn()
         await self._context.versions.complete(part, cause="turn", agent=member.name)
         await self._events.moment(
-            "agent_finished", agent=member.name, content=f"The turn failed: {why}"
+            "agent_finished",
+            agent=member.name,
+            part=part,
+            stop_reason="hook" if isinstance(failure, HookFailed) else "model_error",
+            content=f"The turn failed: {why}",
         )
         if not out:
             return

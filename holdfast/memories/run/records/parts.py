@@ -145,7 +145,6 @@ _AGENT: Final[dict[str, PartState]] = {
     "started": "running",
     "finished": "completed",
     "skipped": "cancelled",
-    "benched": "failed",
 }
 """The state of an agent after each of its events."""
 
