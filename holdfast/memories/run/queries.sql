@@ -1080,27 +1080,29 @@ where workspace = :workspace and run_id = :run
   and type in ('memory.read', 'memory.written', 'value.read', 'value.changed')
 
 -- part_began --
-select seq, at
-from run_events
-where workspace = :workspace and run_id = :run
+-- The first event of a part, with the data of the last version before it.
+select e.seq as seq,
+  (
+    select v.data from run_events v
+    where v.workspace = :workspace and v.run_id = :run and v.type = 'version.kept'
+      and v.seq < e.seq
+    order by v.seq desc
+    limit 1
+  ) as version,
+  (
+    select min(o.seq) from run_events o where o.workspace = :workspace and o.run_id = :run
+  ) as oldest
+from run_events e
+where e.workspace = :workspace and e.run_id = :run
   and (
-    (part = :part and type in ('task.created', 'step.started', 'board.claimed', 'agent.started'))
-    or (agent = :part and type = 'agent.started')
+    (
+      e.part = :part
+      and e.type in ('task.created', 'step.started', 'board.claimed', 'agent.started')
+    )
+    or (e.agent = :part and e.type = 'agent.started')
   )
-order by seq
+order by e.seq
 limit 1
-
--- version_told_before --
-select data
-from run_events
-where workspace = :workspace and run_id = :run and seq < :seq and type = 'version.kept'
-order by seq desc
-limit 1
-
--- version_before --
-select max(number)
-from run_versions
-where workspace = :workspace and run_id = :run and at <= :at and coalesce(part, '') <> :part
 
 -- last_version --
 select max(number) from run_versions where workspace = :workspace and run_id = :run

@@ -45,6 +45,7 @@ from holdfast.memories.run.records.versions import (
     entry_row,
     saved,
     state_at,
+    version_before,
 )
 from holdfast.memories.run.records.write import (
     add_events,
@@ -338,7 +339,7 @@ def _original(
     newest = tx.first(scalar, sql.last_version, run=run_id) or 0
     version = newest if options.version is None else options.version
     if options.before is not None:
-        version = _before(tx, sql, run_id, options.before)
+        version = version_before(tx, sql, run_id, options.before)
     if version and tx.first(scalar, sql.version_at, run=run_id, number=version) is None:
         raise NotFound("version", str(version), next="List the versions of the run.")
     return _Original(
@@ -348,22 +349,6 @@ def _original(
         state=state_at(tx, sql, run_id, version),
         parts=tx.all(PartRow, sql.list_parts, run=run_id),
     )
-
-
-class _Begin(Struct, frozen=True):
-    seq: int
-    at: int
-
-
-def _before(tx: Transaction, sql: SimpleNamespace, run_id: str, part: str) -> int:
-    """Return the number of the version before *part* began; raise `NotFound` without it."""
-    began = tx.first(_Begin, sql.part_began, run=run_id, part=part)
-    if began is None:
-        raise NotFound("part", part, next="Name a part that has begun, or a version.")
-    kept = tx.first(scalar, sql.version_told_before, run=run_id, seq=began.seq)
-    if kept is not None:
-        return int(msgspec.json.decode(kept)["version"])
-    return tx.first(scalar, sql.version_before, run=run_id, at=began.at, part=part) or 0
 
 
 class _Copy:

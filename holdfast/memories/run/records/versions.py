@@ -542,10 +542,46 @@ def version_at(reader: Reader, sql: SimpleNamespace, run_id: str, choice: Versio
         raise NotFound("version", str(number), next="List the versions of the run.")
     if choice.part is None:
         return number
-    first, last = reader.rows(sql.versions_of_part, run=run_id, part=choice.part, number=number)[0]
-    if first is None:
+    if choice.when == "before":
+        return min(version_before(reader, sql, run_id, choice.part), number)
+    last = reader.rows(sql.versions_of_part, run=run_id, part=choice.part, number=number)[0][1]
+    if last is None:
         raise NotFound("part", choice.part, next="List the versions of the run.")
-    return last if choice.when == "after" else max(first - 1, 0)
+    return last
+
+
+def version_before(reader: Reader, sql: SimpleNamespace, run_id: str, part: str) -> int:
+    """Return the number of the version before *part* began, 0 for that before the first one.
+
+    Where the events of that time are no longer stored, it is the version before its own first one.
+    Raise `NotFound` for a part that has not begun.
+    """
+    began = reader.first(_Began, sql.part_began, run=run_id, part=part)
+    if began is not None and began.version is not None:
+        return _told.decode(began.version).version
+    if began is not None and began.oldest == 1:
+        return 0
+    first = reader.rows(sql.versions_of_part, run=run_id, part=part, number=NEWEST)[0][0]
+    if first is None:
+        raise NotFound("part", part, next="Name a part that has begun, or a version.")
+    return max(first - 1, 0)
+
+
+class _Began(Struct, frozen=True, kw_only=True):
+    """When a part began: the version told last before, and the oldest stored event."""
+
+    seq: int
+    version: str | None
+    oldest: int
+
+
+class _VersionTold(Struct, frozen=True):
+    """The number of a version in the data of its event."""
+
+    version: int
+
+
+_told: Final = msgspec.json.Decoder(_VersionTold)
 
 
 def _detached(run_id: str, number: int, state: State) -> RunState:
