@@ -8,16 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from teams import a_team, an_agent, asked_of
 
 import holdfast
 from holdfast import Holdfast
 from holdfast.ground.errors import CheckpointMismatch
 from holdfast.runtime import (
+    AgentStepNode,
     Context,
+    Edge,
+    FunctionNode,
     ParallelTaskExecutor,
     Step,
     Task,
+    TaskBoard,
     TaskPlan,
+    TeamResult,
+    Workflow,
+    WorkflowRunner,
 )
 from holdfast.testing import ScriptedModel, call
 from holdfast.testing.scripted import Asked
@@ -225,3 +233,60 @@ async def test_items_of_a_step_that_nothing_changed_for_are_not_asked_again(hf: 
     assert await count_ships(fork.id) == ["Write."]
     results = hf.runs.entry(fork.id, "step:each").value
     assert [each["result"] for each in results] == ["Counted.", "Sunk.", "Counted."]
+
+
+@pytest.mark.anyio
+async def test_a_fork_of_a_workflow_runs_the_nodes_after_a_changed_one_again(hf: Holdfast) -> None:
+    async def flow(id: str) -> tuple[list[str], dict[str, Any]]:
+        ran: list[str] = []
+
+        def node(name: str) -> FunctionNode:
+            def function(inputs: dict[str, Any], _: Context) -> dict[str, Any]:
+                ran.append(name)
+                return {"n": inputs.get("n", 1) + 1}
+
+            return FunctionNode(name, function)
+
+        say = AgentStepNode("say", instructions="Say it.")
+        edges = [Edge("a", "n", "b", "n"), Edge("b", "n", "say", "n"), Edge("a", "n", "c", "n")]
+        context = Context(hf=hf, run_id=id, model=ScriptedModel(["Said."]))
+        flow = Workflow([node("a"), node("b"), node("c"), say], edges)
+        outputs = await WorkflowRunner(flow, context).run()
+        return ran, outputs
+
+    await flow("run_1")
+    fork = hf.runs.fork("run_1", set={"step:b": {"n": 9}})
+    ran, outputs = await flow(fork.id)
+
+    assert ran == []
+    assert outputs["b"] == {"n": 9}
+    assert hf.runs.entry(fork.id, "input:say.n").value == 9
+    assert {part.id: part.attempts for part in hf.runs.parts(fork.id)}["say"] == 1
+    same, _ = await flow(hf.runs.fork("run_1", rerun=["a"]).id)
+    assert same == ["a"]
+
+
+@pytest.mark.anyio
+async def test_a_fork_of_a_team_does_a_task_again_that_depends_on_a_changed_one(
+    hf: Holdfast,
+) -> None:
+    async def play(id: str) -> tuple[int, TeamResult]:
+        board = TaskBoard()
+        if id == "run_1":
+            first = board.create("Count")
+            board.create("Tell", depends_on=[first.id])
+        ada = an_agent("ada")
+        team = a_team(ada, board=board, strategy="autonomous", context=Context(hf=hf, run_id=id))
+        result = await team.run()
+        return len(asked_of(ada)), result
+
+    requests, result = await play("run_1")
+    count, tell = result.done
+    same = hf.runs.fork("run_1")
+    changed = hf.runs.fork("run_1", set={f"task:{count.id}": "Five."})
+    nothing, again = await play(same.id), await play(changed.id)
+
+    assert nothing[0] == 0
+    assert 0 < again[0] < requests
+    assert [task.id for task in again[1].done] == [count.id, tell.id]
+    assert again[1].done[0].result == "Five."

@@ -148,11 +148,11 @@ def changes_of(
     Raise `NotFound` for a key or a part that there is not.
     """
     graph = PartGraph(parts, touches)
-    rows = [_set(state, key, given, at) for key, given in options.set.items()]
+    rows = [row for key, given in options.set.items() for row in _set(state, key, given, at)]
     rows += [_deleted(state, key) for key in options.delete]
     changed = (*options.set, *options.delete)
     again = _again(graph, changed, options)
-    rows += _cleared(state, again, changed)
+    rows += [*_cleared(state, again, changed), *_reopened(state, again)]
     rows += [
         StateRow("part", _part_key(part), b'{"state":"completed"}')
         for key in options.set
@@ -188,9 +188,46 @@ def _resulting(parts: Iterable[PartRow], key: str) -> list[PartKey]:
     return [part for part in found if _is_result(key) and result_of(part) == key]
 
 
-def _set(state: State, key: str, given: JSON, at: int) -> StateRow:
-    """Return the fact that *key* has the value *given*."""
+def _set(state: State, key: str, given: JSON, at: int) -> list[StateRow]:
+    """Return the facts that *key* has the value *given*.
+
+    The result of a node is its outputs, that of a task of a board is with the task as well.
+    """
     value = encode(given, root="$", depth=VALUE_DEPTH, field=f"set.{key}")
+    namespace, _, id = key.partition(":")
+    node, board = state.get(("state", f"node:{id}")), state.get(("board", id))
+    if namespace == "step" and node is not None and ("entry", key) not in state:
+        if not isinstance(given, dict):
+            raise InvalidInput(f"set.{key}", "must be an object, the outputs of the node by name")
+        return [StateRow("state", f"node:{id}", value)]
+    rows = [_written(state, key, value, at)]
+    if namespace == "step" and node is not None:
+        rows.append(StateRow("state", f"node:{id}", _encode({"result": Raw(value)})))
+    if namespace == "task" and board is not None:
+        done = {"status": "done", "result_json": value, "failure_reason": None}
+        rows.append(StateRow("board", id, _changed_task(board, done)))
+    return rows
+
+
+def _changed_task(body: bytes, changes: dict[str, Any]) -> bytes:
+    """Return the task of a board *body* with *changes*, as its next version."""
+    fields: dict[str, Any] = msgspec.json.decode(body)
+    version = fields.get("version", 0) + 1
+    return _encode(fields | {"blocked_reason": None, "version": version} | changes)
+
+
+def _reopened(state: State, again: Iterable[PartKey]) -> list[StateRow]:
+    """Return the tasks of a board among *again*, open for all members of the team."""
+    anew = {"status": "open", "claimed_by": None, "result_json": b"null", "failure_reason": None}
+    return [
+        StateRow("board", id, _changed_task(body, anew))
+        for kind, id in sorted(again)
+        if kind == "board_task" and (body := state.get(("board", id))) is not None
+    ]
+
+
+def _written(state: State, key: str, value: bytes, at: int) -> StateRow:
+    """Return the fact that *key* has *value*, JSON, as a new version of it."""
     if not _is_entry(key):
         body = state.get(("value", key))
         fields: dict[str, Any] = {} if body is None else msgspec.json.decode(body)
@@ -256,6 +293,13 @@ def _begun_with(state: State, options: ForkOptions) -> list[StateRow]:
         for (kind, key), each in state.items()
         if kind == "entry" and key.startswith("input:")
     }
+    if hashed(inputs) != begun.parts["inputs"]:
+        raise InvalidInput(
+            "set",
+            "must name no input: those that the run was begun with are not its entries",
+            given=changed[0],
+            next="Execute it anew with other inputs.",
+        )
     for key in changed:
         inputs.pop(key.partition(":")[2], None)
     inputs |= {
