@@ -296,6 +296,7 @@ class QuestionsContract(GivenAWaitingRun):
         assert hf.runs.retrieve("run_1").status == "waiting"
         clock.tick(60)
 
+        assert [each.id for each in hf.runs.list("queued")] == ["run_1"]
         run, question = hf.runs.retrieve("run_1"), hf.runs.question(asked.id)
         assert (run.status, run.questions) == ("queued", ())
         assert (question.status, question.answered_by) == ("expired", None)

@@ -3,7 +3,7 @@
 Entries are returned as JSON, in process and through a server, and converted to records.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import datetime
 from threading import Event as Ring
 from time import monotonic
@@ -123,21 +123,15 @@ def list_runs(
 ) -> Page[Run]:
     """Return a page of the runs that pass *among*, the latest start first."""
     rows, now = check_limit(limit, most=MOST_LISTED), context.now()
-    settle_seen(context)
     stamp = digest(context.workspace, *astuple(among))
     before, before_id = (END_OF_TIME, "")
     if page is not None:
         before, before_id = place_in(read_cursor(LIST, stamp, page)[0])
-    sql = statements(context)
     params = {"now": now, "before": before, "before_id": before_id, "rows": rows + 1}
-    params |= among.params()
-    if among.thread is not None:
-        found = context.engine.all(RunRow, sql.list_runs_of_thread, thread=among.thread, **params)
-    elif among.parent is not None:
-        found = context.engine.all(RunRow, sql.list_runs_of_parent, **params)
-    else:
-        del params["parent"]
-        found = context.engine.all(RunRow, sql.list_runs, **params)
+    found = _found(context, among, params)
+    going = among.may_be_queued or not all(row.ended for row in found)
+    if going and settle_seen(context):
+        found = _found(context, among, params)
     lose_seen(context, found)
     shown = found[:rows]
     asked = open_questions(context, shown)
@@ -147,6 +141,16 @@ def list_runs(
         None if last is None else write_cursor(LIST, stamp, last),
         more=lambda page: list_runs(context, among, limit, page),
     )
+
+
+def _found(context: RunsContext, among: RunFilter, params: Mapping[str, object]) -> list[RunRow]:
+    sql, given = statements(context), {**among.params(), **params}
+    if among.thread is not None:
+        return context.engine.all(RunRow, sql.list_runs_of_thread, thread=among.thread, **given)
+    if among.parent is not None:
+        return context.engine.all(RunRow, sql.list_runs_of_parent, **given)
+    del given["parent"]
+    return context.engine.all(RunRow, sql.list_runs, **given)
 
 
 def retrieve_run(context: RunsContext, run_id: str) -> Run:
