@@ -222,6 +222,8 @@ def test_a_fork_before_a_part_is_at_the_version_before_that_began(kept: Holdfast
 def test_the_changes_are_the_next_version_of_the_fork(kept: Holdfast) -> None:
     life = Life(kept)
     life.keep(entry("shared:x", 1), entry("shared:y", 1), StateRow("value", "k", b'{"value":1}'))
+    heard: list[str] = []
+    kept.events.subscribe(lambda event: heard.append(event.type))
     fork = kept.runs.fork("run_1", set={"shared:x": 2, "k": [2]}, delete=["shared:y"])
 
     assert values(kept, fork.id) == {"shared:x": 2}
@@ -230,6 +232,7 @@ def test_the_changes_are_the_next_version_of_the_fork(kept: Holdfast) -> None:
     kept.runs.cancel(fork.id)
     forked, stored, _ = kept.runs.follow(fork.id)
     assert forked.data["changed"] == ["shared:x", "k", "shared:y"]
+    assert heard[:2] == ["run.forked", "run.version_kept"]
     assert (stored.data["version"], stored.data["cause"]) == (2, "fork")
     assert state(kept, fork.id, 1) == state(kept, "run_1", 1)
 

@@ -566,6 +566,7 @@ class _Copy:
         }
         forked = RunEvent(type="run.forked", seq=1, at=at, run_id=self._new_id, data=data)
         add_events(self._tx, self._sql, self._new_id, (forked,))
+        self._tx.after_commit(lambda: published(self._context, (forked,)))
         number = self._original.version + 1
         rows = self._changes.rows
         if _NUMBER in self._state:
@@ -581,7 +582,6 @@ class _Copy:
             status="queued" if is_queued else None,
         )
         saved(self._context, self._tx, save)
-        self._tx.after_commit(lambda: published(self._context, (forked,)))
 
 
 def _reported(entry: RunEntry) -> ReportedEntry:
