@@ -361,3 +361,15 @@ def test_a_fork_of_a_run_of_a_thread_has_a_thread_of_its_own(kept: Holdfast) -> 
     found = [turn.result for turn in turns[2:]]
     assert found == [replace(each, run_id=fork.id) for each in results[:2]]
     assert kept.threads.retrieve(THREAD).turns == 6
+
+
+def test_what_is_within_a_part_with_a_given_result_does_not_run_again(kept: Holdfast) -> None:
+    life = Life(kept)
+    life.tell("task.created", "t", steps=[{"id": "a", "depends_on": ["ships"]}])
+    life.tell("task.created", "u", depends_on=["t"], steps=[{"id": "b"}])
+    for step, task in (("a", "t"), ("b", "u")):
+        life.done(step, task=task)
+        life.keep(entry(f"task:{task}", 1), StateRow("part", f"task:{task}", DONE))
+    fork = kept.runs.fork("run_1", set={"input:ships": 2, "task:t": 7})
+
+    assert values(kept, fork.id) == {"step:a": 1, "task:t": 7, "input:ships": 2}

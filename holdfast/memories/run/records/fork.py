@@ -156,7 +156,7 @@ def changes_of(
     rows += [
         StateRow("part", _part_key(part), b'{"state":"completed"}')
         for key in options.set
-        for part in _resulting(parts, key)
+        for part in graph.resulting(key)
     ]
     rows += _begun_with(state, options)
     return Changes(rows=tuple(rows), again=frozenset(again), keys=changed)
@@ -173,19 +173,13 @@ def _again(graph: PartGraph, changed: Sequence[str], options: ForkOptions) -> se
         asked = [part for id in options.rerun for part in graph.named(id)]
         return graph.around(graph.within(asked))
     lost = [key.partition(":")[2] for key in options.delete if _is_result(key)]
-    again = graph.affected(changed, lost)
-    # A result that is given is not asked for again.
-    return {part for part in again if result_of(part) not in options.set}
+    # A result that is given is not asked for again, nor what is within its part.
+    given = [part for key in options.set for part in graph.resulting(key)]
+    return graph.affected(changed, lost) - graph.within(given)
 
 
 def _is_result(key: str) -> bool:
     return key.startswith(("step:", "task:"))
-
-
-def _resulting(parts: Iterable[PartRow], key: str) -> list[PartKey]:
-    """Return the parts of which *key* is the result."""
-    found = [(part.kind, part.id) for part in parts]
-    return [part for part in found if _is_result(key) and result_of(part) == key]
 
 
 def _set(state: State, key: str, given: JSON, at: int) -> list[StateRow]:
