@@ -1,11 +1,14 @@
 """Questions of runs: what they hold, what makes them the same, and how they are stored."""
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from contracts.questions import come_to_rest
 from contracts.runs import Held
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.errors import Conflict, InvalidInput, LimitExceeded, NotPermitted
@@ -13,6 +16,7 @@ from holdfast.ground.clock import to_microseconds
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.answer import sweep_questions
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.question import (
     Answerer,
@@ -30,6 +34,7 @@ from holdfast.memories.run.records.versions import VersionSave, save_version
 from holdfast.memories.run.records.write import begin, statements
 from holdfast.memories.run.records.writer import RunOpening
 from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.serving import new_workspace
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -315,3 +320,66 @@ def test_a_session_answers_nothing(kept: Holdfast) -> None:
 
     with pytest.raises(NotPermitted):
         kept.for_session(session.id).runs.answer("run_1", "7")
+
+
+ACTS = st.one_of(
+    st.tuples(st.just("answer"), st.integers(0, 3), st.sampled_from("ab")),
+    st.tuples(st.just("tick"), st.integers(1, 40), st.just("")),
+    st.tuples(st.just("read"), st.integers(0, 3), st.just("")),
+    st.tuples(st.just("sweep"), st.just(0), st.just("")),
+    st.tuples(st.just("cancel"), st.just(0), st.just("")),
+)
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(ACTS, max_size=12))
+def test_each_question_is_settled_once_whatever_comes_first(
+    kept: Holdfast, clock: FrozenClock, acts: list[tuple[str, int, str]]
+) -> None:
+    hf = kept.acting(workspace=new_workspace())
+    soon, later = (clock.now() + timedelta(seconds=seconds) for seconds in (30, 60))
+    forms: list[dict[str, Any]] = [{}, {"expires_at": soon}, {"expires_at": later, "default": "7"}]
+    asked = come_to_rest(hf.runs.context, *forms)
+    for step in acts:
+        act(hf, clock, asked, step)
+
+    run = hf.runs.retrieve("run_1")
+    found = [hf.runs.question(each.id) for each in asked]
+    if run.status != "cancelled":
+        hf.runs.cancel("run_1")
+    told = [
+        (each.data["question"], each.type)
+        for each in hf.runs.follow("run_1")
+        if each.type.startswith("question.")
+    ]
+    settled = [(id, type) for id, type in told if type != "question.asked"]
+    assert sorted(id for id, _ in settled) == sorted(each.id for each in asked)
+    for each in found:
+        if each.status != "open":
+            assert (each.id, f"question.{each.status}") in settled
+    open = [each.id for each in found if each.status == "open"]
+    assert sorted(run.questions) == sorted(open)
+    if run.status != "cancelled":
+        assert run.status == ("waiting" if open else "queued")
+
+
+def act(
+    hf: Holdfast, clock: FrozenClock, asked: tuple[Question, ...], step: tuple[str, int, str]
+) -> None:
+    name, number, value = step
+    match name:
+        case "tick":
+            clock.tick(number)
+        case "sweep":
+            sweep_questions(hf.engine, clock)
+        case "read":
+            hf.runs.questions(None)
+        case "cancel":
+            with suppress(Conflict):
+                hf.runs.cancel("run_1")
+        case _:
+            with suppress(Conflict, InvalidInput):
+                question = asked[number].id if number < len(asked) else None
+                hf.runs.answer("run_1", value, question=question)
