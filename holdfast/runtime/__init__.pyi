@@ -7,7 +7,6 @@ from holdfast.runtime.checkpoints import Checkpoint as Checkpoint
 from holdfast.runtime.checkpoints import FileCheckpoints as FileCheckpoints
 from holdfast.runtime.checkpoints import MemoryCheckpoints as MemoryCheckpoints
 from holdfast.runtime.context import Context as Context
-from holdfast.runtime.context import ToolContext as ToolContext
 from holdfast.runtime.definitions import Definition as Definition
 from holdfast.runtime.definitions import RunStart as RunStart
 from holdfast.runtime.definitions import definition as definition
@@ -49,11 +48,14 @@ from holdfast.runtime.plans.planner import TaskPlanner as TaskPlanner
 from holdfast.runtime.run_record import EngineCheckpoints as EngineCheckpoints
 from holdfast.runtime.session import Session as Session
 from holdfast.runtime.steps.executor import StepExecutor as StepExecutor
+from holdfast.runtime.suspension import ask_human as ask_human
+from holdfast.runtime.suspension import once as once
 from holdfast.runtime.team.board import TaskBoard as TaskBoard
 from holdfast.runtime.team.bus import MessageBus as MessageBus
 from holdfast.runtime.team.executor import TeamExecutor as TeamExecutor
 from holdfast.runtime.team.result import TeamResult as TeamResult
 from holdfast.runtime.team.tools import team_tools as team_tools
+from holdfast.runtime.tools import ToolContext as ToolContext
 from holdfast.runtime.tools import tool as tool
 from holdfast.runtime.worker import RunEngine as RunEngine
 from holdfast.runtime.worker import Worker as Worker

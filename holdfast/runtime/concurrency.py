@@ -11,7 +11,7 @@ from collections.abc import (
     Hashable,
     Iterable,
 )
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from inspect import isawaitable
 from threading import Lock
@@ -24,6 +24,7 @@ from pydantic_ai.models import ModelRequestContext
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.text import whole
+from holdfast.memories.run.records.question import Question
 from holdfast.runtime.metrics import WAITING
 
 T = TypeVar("T")
@@ -78,6 +79,14 @@ def _is_running() -> bool:
     return True
 
 
+class Suspended(BaseException):
+    """The call waits for the answer to *question*; the loop of its agent catches it."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(question.text)
+        self.question = question
+
+
 class ForeignExit(Exception):
     """User code raised what would end more than its own part; that is its cause.
 
@@ -107,12 +116,12 @@ def described(error: BaseException) -> str:
 def contained() -> Generator[None]:
     """Raise ForeignExit for what user code raises in the block, if it is no Exception.
 
-    A cancellation of the current task passes, and so does a KeyboardInterrupt.
+    A cancellation of the current task passes, and so do KeyboardInterrupt and Suspended.
     """
     here = _task()
     try:
         yield
-    except (Exception, KeyboardInterrupt):
+    except (Exception, KeyboardInterrupt, Suspended):
         raise
     except BaseException as error:
         # A coroutine that is closed gets a GeneratorExit outside of its task.
@@ -149,7 +158,7 @@ async def apart(work: Awaitable[T], *, stop: Stop = cancel) -> T:
         raise
     if error is None:
         return cast("T", value)
-    if isinstance(error, Exception):
+    if isinstance(error, Exception | Suspended):
         raise error
     raise ForeignExit(error) from error
 
@@ -394,88 +403,3 @@ async def _ended(left: Tasks) -> None:
     except asyncio.CancelledError:
         await asyncio.wait(left, timeout=PATIENCE)
         raise
-
-
-class RequestGate:
-    """Lets model requests of the loops that run here pass, until it is closed.
-
-    A closed one holds each loop before its next request, until it is cancelled.
-    """
-
-    def __init__(self) -> None:
-        self._closed, self._hurried, self._loops = False, False, 0
-        self._lock = Lock()
-        self._emptied: Callable[[], object] | None = None
-
-    @contextmanager
-    def entered(self) -> Generator[None]:
-        """Count a loop at work for the time of the block."""
-        self._count(1)
-        try:
-            yield
-        finally:
-            self._count(-1)
-
-    async def wait_to_request(self) -> None:
-        """Return at once, or never: a loop that is held is not at work."""
-        if not self._closed:
-            return
-        self._count(-1)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self._count(1)
-
-    def close(self) -> None:
-        """Let no further request pass; from any thread."""
-        self._closed = True
-
-    def hurry(self) -> None:
-        """End `emptied` now; from any thread."""
-        self._hurried = True
-        with self._lock:
-            self._ring()
-
-    async def emptied(self, seconds: float) -> None:
-        """Wait until no loop is at work, for *seconds* at most."""
-        loop, empty = asyncio.get_running_loop(), asyncio.Event()
-        with self._lock:
-            self._emptied = lambda: loop.call_soon_threadsafe(empty.set)
-            if self._loops == 0 or self._hurried:
-                return
-        with suppress(TimeoutError):
-            await asyncio.wait_for(empty.wait(), seconds)
-
-    def _count(self, change: int) -> None:
-        with self._lock:
-            self._loops += change
-            if self._loops == 0:
-                self._ring()
-
-    def _ring(self) -> None:
-        if self._emptied is not None:
-            # Nothing waits on a closed loop.
-            with suppress(RuntimeError):
-                self._emptied()
-
-
-GATE: Final[ContextVar[RequestGate | None]] = ContextVar("GATE", default=None)
-"""The gate of the worker whose run is executed here."""
-
-
-@contextmanager
-def at_work() -> Generator[None]:
-    """Count the agent loop of the block for the gate here, if there is one."""
-    gate = GATE.get()
-    if gate is None:
-        yield
-        return
-    with gate.entered():
-        yield
-
-
-async def wait_to_request() -> None:
-    """Return once the loop here may make a request."""
-    gate = GATE.get()
-    if gate is not None:
-        await gate.wait_to_request()

@@ -9,9 +9,8 @@ from weakref import WeakSet
 
 from msgspec import Struct
 from opentelemetry import trace
-from pydantic_ai import RunContext
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.usage import RequestUsage, RunUsage
+from pydantic_ai.usage import RequestUsage
 
 from holdfast import library
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
@@ -24,14 +23,14 @@ from holdfast.memories.run.entry import EVERYTHING, EntryFilter, RunEntry, filte
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.question import Question
 from holdfast.memories.run.records.record import TakeOver
-from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.concurrency import Claims, Slots
 from holdfast.runtime.events import EventFacts, ExecutionEvent, Spending, event_facts
 from holdfast.runtime.mcp import Remote
 from holdfast.runtime.metrics import TOKENS
-from holdfast.runtime.part_log import PartLogs
+from holdfast.runtime.part_log import OnQuestion, PartLogs
 from holdfast.runtime.plans.leases import RunOwnership
 from holdfast.runtime.run_events import Audience, RunEvents, audience
 from holdfast.runtime.run_record import Recorded
@@ -188,7 +187,8 @@ class Context:
     *max_concurrency* model loops are at work in it at once. *stream* requests replies piece by
     piece. With *hf* the run is to be seen in `hf.runs`, as one of *agent*; with *record* "facts" no
     texts, inputs and contents of its events are stored. *take_over* says when a run of its id is
-    taken from another owner. *sleep* waits before a failed request is tried again. Spans go to
+    taken from another owner. *on_question* is asked first what a part asks people; None leaves the
+    question to wait. *sleep* waits before a failed request is tried again. Spans go to
     *tracer_provider*, without content unless *trace_content*.
 
     >>> context = Context(run_id="run_1")
@@ -213,6 +213,7 @@ class Context:
         trace_content: bool = False,
         record: Recorded = "content",
         take_over: TakeOver = "expired",
+        on_question: OnQuestion | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         check_one_of("profile", profile, get_args(Profile), "must be alone or together")
@@ -240,7 +241,9 @@ class Context:
         self._cancelling = Cancelling()
         self.events, self.ownership = RunEvents(self.run_id, self.now), RunOwnership()
         self.versions = self._new_versions()
-        self.logs = PartLogs(self.versions, self.versions.bodies)
+        self.logs = PartLogs(
+            self.run_id, clock=self.clock, store=self.versions, on_question=on_question
+        )
 
     def _new_versions(self) -> VersionWriter:
         scope = VersionScope(
@@ -279,6 +282,12 @@ class Context:
         within._cancelling, within.claims = Cancelling(self._cancelling), Claims()
         within.events, within.ownership = RunEvents(within.run_id, within.now), RunOwnership()
         within.versions = within._new_versions()
+        within.logs = PartLogs(
+            within.run_id,
+            clock=self.clock,
+            store=within.versions,
+            on_question=self.logs.on_question,
+        )
         return within
 
     @property
@@ -334,6 +343,20 @@ class Context:
         Return the function that removes *hear*.
         """
         return self._cancelling.subscribe(hear)
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The open questions of the run to people, in the order they were asked."""
+        return self.logs.questions
+
+    def answer(
+        self, value: object, question: str | None = None, *, note: str | None = None
+    ) -> Question:
+        """Answer *question*, or the only open one; the next run of its executor goes on.
+
+        Raise InvalidInput for a value that does not fit, AlreadyAnswered after another answer.
+        """
+        return self.logs.answer(value, question, note=note)
 
     def steer(self, text: str, *, step: str | None = None) -> list[str]:
         """Put *text* before the next request of *step*, or of all running steps.
@@ -429,49 +452,6 @@ def model_of(
             next="Name one for the agent, for the executor, or for the context.",
         )
     return found
-
-
-class ToolContext(Struct, frozen=True, kw_only=True):
-    """The call that a tool is part of.
-
-    A first parameter annotated with it is filled, and not shown to the model. `network` is the
-    `NetworkRun`, None outside a network. `context` and `memory` are set in a plan or a team. What
-    is written to `state` carries this call as its source.
-    """
-
-    agent: AgentSpec
-    state: NetworkState
-    run_id: str
-    call_id: str
-    tool_name: str
-    usage: RunUsage
-    network: Any = None
-    context: Context | None = None
-    memory: RunMemory | None = None
-
-
-def tool_context(
-    ctx: RunContext[Any],
-    agent: AgentSpec,
-    state: NetworkState,
-    *,
-    run_id: str,
-    network: Any = None,
-    context: Context | None = None,
-) -> ToolContext:
-    """Return the context of the tool call *ctx*, with *state* on its behalf."""
-    call_id, name = ctx.tool_call_id or "", ctx.tool_name or ""
-    return ToolContext(
-        agent=agent,
-        state=state.on_behalf(agent=agent.name, run_id=run_id, tool=name, call_id=call_id),
-        run_id=run_id,
-        call_id=call_id,
-        tool_name=name,
-        usage=ctx.usage,
-        network=network,
-        context=context,
-        memory=context.memory if context else None,
-    )
 
 
 # Run memory on an event loop.

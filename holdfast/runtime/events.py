@@ -101,6 +101,7 @@ TaskMoment: TypeAlias = Literal[
     "step_started",
     "step_retried",
     "entered_conclusion_stage",
+    "step_waiting",
     "step_completed",
     "step_failed",
     "step_blocked",

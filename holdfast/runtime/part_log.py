@@ -2,12 +2,15 @@
 
 A part is a step, an item, a node, a turn or a call of an agent. Each response of a model is kept
 before its tools run, and each answer of a tool after it. A part that begins with a log runs the
-calls of its last response that have no answer yet; nothing before that is requested again.
+calls of its last response that have no answer yet; nothing before that is requested again. What the
+part has asked people is in its log too.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import iscoroutinefunction
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 import msgspec
@@ -25,8 +28,20 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import PydanticSerializationError
 
+from holdfast.ground.clock import Clock, SystemClock, to_microseconds
+from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import JSON
-from holdfast.memories.run.records.versions import KeptTurn
+from holdfast.ground.scope import LOCAL
+from holdfast.memories.run.records.question import (
+    Answer,
+    Question,
+    answered,
+    answerer_of,
+    checked_answer,
+)
+from holdfast.memories.run.records.versions import KeptTurn, StateRow
+from holdfast.runtime.concurrency import awaited, contained
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +52,39 @@ Body: TypeAlias = dict[str, Any] | msgspec.Raw
 """What is stored of one message, as JSON or to be made it."""
 
 
-class PartStore(Protocol):
-    """The place that keeps the messages of parts."""
+class RestoredParts(Protocol):
+    """What an earlier stay has kept of the parts of a run."""
 
-    async def keep_turns(self, turns: Sequence[KeptTurn]) -> None:
-        """Return once *turns* are stored."""
+    @property
+    def turns(self) -> Mapping[str, Sequence[KeptTurn]]:
+        """The messages of each part."""
+        ...
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The questions of the run with their answers."""
+        ...
+
+    def of(self, kind: Any) -> dict[str, Any]:
+        """Return the facts of *kind* by key."""
+        ...
+
+
+class PartStore(Protocol):
+    """The place that keeps the messages of parts, if it is open."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything is kept."""
+        ...
+
+    @property
+    def restored(self) -> RestoredParts:
+        """What an earlier stay has kept."""
+        ...
+
+    async def keep_turns(self, turns: Sequence[KeptTurn], rows: Iterable[StateRow] = ()) -> None:
+        """Return once *turns* and *rows* are stored."""
         ...
 
 
@@ -59,35 +102,49 @@ class KeptAnswer(Struct, frozen=True, kw_only=True):
 
 @dataclass(eq=False)
 class PartLog:
-    """The messages of *part* by *agent*, in memory and, if there is one, in *store*.
+    """The messages of *part* by *agent* in *run*, in memory and where the run is kept.
 
-    `messages` end with a response of a model, and begin with the request of the part.
+    `messages` end with a response of a model, and begin with the request of the part. `questions`
+    are those of its calls at work, by id, `results` what they made once, by name. `point` is the
+    number of responses so far, kept or not. It is `unheard` if a hook has not had the last one.
     """
 
     part: str
-    agent: str | None = None
-    store: PartStore | None = None
+    agent: str | None
+    run: "PartLogs"
     messages: list[ModelMessage] = field(default_factory=list[ModelMessage], init=False)
     answers: dict[CallKey, KeptAnswer] = field(
         default_factory=dict[CallKey, KeptAnswer], init=False
     )
     pages: dict[str, str] = field(default_factory=dict[str, str], init=False)
-    begun: set[CallKey] = field(default_factory=set[CallKey], init=False)
+    questions: dict[str, Question] = field(default_factory=dict[str, Question], init=False)
+    results: dict[str, JSON] = field(default_factory=dict[str, JSON], init=False)
     replies: int = field(default=0, init=False)
+    point: int = field(default=0, init=False)
+    unheard: bool = field(default=False, init=False)
+    begun: set[str] = field(default_factory=set[str], init=False)
+    _left_open: dict[str, str] = field(default_factory=dict[str, str], init=False)
     _written: int = field(default=0, init=False)
     _stale: bool = field(default=False, init=False)
     _whole: bool = field(default=True, init=False)
 
-    def restore(self, bodies: Iterable[bytes]) -> None:
-        """Read what an earlier stay has kept, in the order of its numbers."""
-        for body in bodies:
-            self._written += 1
+    def restore(self, found: RestoredParts) -> None:
+        """Read what an earlier stay has kept."""
+        for turn in found.turns.get(self.part, ()):
+            self._written = turn.n + 1
             try:
-                self._read(body)
+                self._read(turn.body)
             except (ValidationError, msgspec.MsgspecError) as error:
                 # Another release of a library may have written it: what was read before counts.
                 log.warning("a message of the part %s cannot be read: %s", self.part, error)
                 self._stale = True
+        self.questions |= {each.id: each for each in found.questions if each.id in self._left_open}
+        within = f"{self.part}:"
+        self.results |= {
+            key.removeprefix(within): value
+            for key, value in found.of("once").items()
+            if key.startswith(within)
+        }
 
     def _read(self, body: bytes) -> None:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
@@ -98,20 +155,25 @@ class PartLog:
             return
         elif "answer" in fields:
             stored = msgspec.json.decode(fields["answer"], type=StoredAnswer)
-            self._take(self._key(stored.call_id), _answer_of(stored))
+            self._take(stored.call_id, _answer_of(stored))
         elif "called" in fields:
-            self.begun.add(self._key(msgspec.json.decode(fields["called"], type=str)))
+            self.begun.add(msgspec.json.decode(fields["called"], type=str))
+        elif "asked" in fields:
+            self._ask(*msgspec.json.decode(fields["asked"], type=tuple[str, str]))
+        elif "unheard" in fields:
+            self.unheard = True
         else:
             self._append(ModelMessagesTypeAdapter.validate_json(b"[%s]" % body))
 
     def reset(self) -> None:
         """Begin anew: the next message that is kept is the first."""
-        self._stale = self._stale or bool(self.messages)
+        self._stale = self._stale or self._written > 0
         self._clear()
 
     def _clear(self) -> None:
-        self.messages, self.replies = [], 0
-        self.answers, self.pages, self.begun = {}, {}, set()
+        self.messages, self.replies, self.point, self.unheard = [], 0, 0, False
+        self.answers, self.pages, self.questions = {}, {}, {}
+        self.begun, self._left_open = set(), {}
 
     @property
     def responses(self) -> list[ModelResponse]:
@@ -125,44 +187,92 @@ class PartLog:
 
     def answer_of(self, call_id: str) -> KeptAnswer | None:
         """Return the answer of the call *call_id* of the last response, if it is kept."""
-        return self.answers.get(self._key(call_id))
+        return self.answers.get((self.replies, call_id))
 
-    async def keep(self, messages: Sequence[ModelMessage]) -> None:
-        """Keep *messages*, of which the last one is a response with calls."""
+    @property
+    def open(self) -> list[Question]:
+        """The questions without an answer."""
+        return [each for each in self.questions.values() if each.status == "open"]
+
+    def questions_of(self, call_id: str, key: str | None = None) -> list[Question]:
+        """Return the questions of a call, or that with *key* alone."""
+        known = [each for each in self.questions.values() if each.call_id == call_id]
+        return [each for each in known if key in (None, each.key)]
+
+    def late(self) -> Question | None:
+        """Return a question that has expired without a default, as of now, or None."""
+        now = self.run.clock.now()
+        self.questions = {id: each.settled(now) for id, each in self.questions.items()}
+        return next((each for each in self.questions.values() if each.status == "expired"), None)
+
+    async def keep(self, messages: Sequence[ModelMessage], *, unheard: bool = False) -> None:
+        """Keep *messages*, of which the last one is a response; *unheard* by its hook."""
         self._append(messages)
-        await self._store([_message_body(each) for each in messages] if self.store else ())
+        self.unheard = unheard
+        if self._is_stored:
+            more: list[Body] = [{"unheard": True}] if unheard else []
+            await self._store([*(_message_body(each) for each in messages), *more])
 
     async def keep_answer(self, call_id: str, answer: KeptAnswer, pages: dict[str, str]) -> None:
         """Keep the *answer* of a call of the last response, and which *pages* are new."""
         new = {name: text for name, text in pages.items() if name not in self.pages}
         made = msgspec.structs.replace(answer, pages=new)
-        self._take(self._key(call_id), made)
-        await self._store([_answer_body(call_id, made)] if self.store else ())
+        self._take(call_id, made)
+        if self._is_stored:
+            await self._store([_answer_body(call_id, made)])
 
     async def keep_begun(self, call_id: str) -> None:
         """Keep that a call has begun, which is not to be made again."""
-        self.begun.add(self._key(call_id))
+        self.begun.add(call_id)
         await self._store([{"called": call_id}])
 
-    def is_begun(self, call_id: str) -> bool:
-        """Whether the call was begun in an earlier stay, and cut off."""
-        return self._key(call_id) in self.begun
+    async def keep_question(self, question: Question) -> bool:
+        """Keep *question*; return whether it is answered at once, in this process."""
+        self.questions[question.id] = question
+        answered = await self.run.answered_here(question)
+        if not answered:
+            call_id = question.call_id or ""
+            self._ask(question.id, call_id)
+            await self._store([{"asked": [question.id, call_id]}])
+        return answered
 
-    def _key(self, call_id: str) -> CallKey:
-        return self.replies, call_id
+    async def keep_result(self, name: str, value: JSON) -> None:
+        """Keep *value*, which a call made once, under *name*."""
+        self.results[name] = value
+        if self._is_stored:
+            row = StateRow("once", f"{self.part}:{name}", msgspec.json.encode(value))
+            await self.run.keep([], [row])
+
+    def _ask(self, question: str, call_id: str) -> None:
+        self._left_open[question] = call_id
+        # It is made again from its start, by intention.
+        self.begun.discard(call_id)
 
     def _append(self, messages: Sequence[ModelMessage]) -> None:
         self.messages += messages
         self.replies += sum(isinstance(each, ModelResponse) for each in messages)
+        # What the hook of this very response asks belongs to it.
+        hooks = [f"{name}:{self.replies}" for name in ("on_response", "on_finish")]
+        asked = {id: call for id, call in self._left_open.items() if call in hooks}
+        self.questions = {id: each for id, each in self.questions.items() if id in asked}
+        self.begun, self._left_open = set(), asked
 
-    def _take(self, key: CallKey, answer: KeptAnswer) -> None:
-        self.answers[key] = answer
+    def _take(self, call_id: str, answer: KeptAnswer) -> None:
+        self.answers[self.replies, call_id] = answer
         self.pages.update(answer.pages)
+        for question in self.questions_of(call_id):
+            del self.questions[question.id]
+
+    @property
+    def _is_stored(self) -> bool:
+        return self._whole and self.run.is_stored
 
     async def _store(self, bodies: Sequence[Body | None]) -> None:
         """Store *bodies*, unless an earlier one could not be."""
-        self._whole = self._whole and None not in bodies
-        if self.store is None or not bodies or not self._whole:
+        if not self._is_stored:
+            return
+        self._whole = None not in bodies
+        if not self._whole:
             return
         if self._stale:
             bodies, self._stale = [{"begin": self._written}, *bodies], False
@@ -170,7 +280,7 @@ class PartLog:
         for body in bodies:
             turns.append(KeptTurn(self.part, self._written, msgspec.json.encode(body), self.agent))
             self._written += 1
-        await self.store.keep_turns(turns)
+        await self.run.keep(turns)
 
 
 class StoredAnswer(Struct, frozen=True, kw_only=True):
@@ -227,29 +337,94 @@ def _answer_of(stored: StoredAnswer) -> KeptAnswer:
     return KeptAnswer(shown=shown, failed=stored.failed, facts=stored.facts, pages=stored.pages)
 
 
-class PartLogs:
-    """The logs of the parts of one run, by part.
+OnQuestion: TypeAlias = Callable[[Question], Any]
+"""Returns the answer to a question, perhaps awaitable, or None to leave it to wait."""
 
-    *store* keeps them; *restored* returns what an earlier stay has kept of a part.
+_ids: Final = Ids()
+
+
+class PartLogs:
+    """The logs of the parts of the run *run_id*, by part.
+
+    *store* keeps them. *on_question* is asked first, in this process.
     """
 
     def __init__(
         self,
+        run_id: str,
+        *,
+        clock: Clock | None = None,
         store: PartStore | None = None,
-        restored: Callable[[str], Iterable[bytes]] | None = None,
+        on_question: OnQuestion | None = None,
     ) -> None:
-        self.store, self.restored = store, restored
+        self.run_id, self.clock = run_id, clock or SystemClock()
+        self.on_question = on_question
+        self._store = store
         self._logs: dict[str, PartLog] = {}
 
     def of(self, part: str, agent: str | None = None) -> PartLog:
         """Return the log of *part*, which *agent* works on."""
         found = self._logs.get(part)
         if found is None:
-            found = self._logs[part] = PartLog(part, agent, self.store)
-            if self.restored is not None:
-                found.restore(self.restored(part))
+            found = self._logs[part] = PartLog(part, agent, self)
+            if self._store is not None:
+                found.restore(self._store.restored)
         return found
 
     def end(self, part: str) -> None:
         """Drop the log of *part*, which has ended."""
         self._logs.pop(part, None)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the run has a place where they are kept."""
+        return self._store is not None and self._store.is_open
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The questions of its parts without an answer, in the order they were asked."""
+        every = [question for log in self._logs.values() for question in log.open]
+        return tuple(sorted(every, key=lambda question: question.asked_at))
+
+    def answer(
+        self, value: object, question: str | None = None, *, note: str | None = None
+    ) -> Question:
+        """Answer *question*, or the only open one, and return it."""
+        known = [each for log in self._logs.values() for each in log.questions.values()]
+        meant = self.questions if question is None else [q for q in known if q.id == question]
+        if len(meant) > 1:
+            raise InvalidInput("question", f"must be given: {len(meant)} questions are open")
+        if not meant:
+            raise NotFound("question", question or self.run_id)
+        return self._settle(meant[0], checked_answer(meant[0], value, note))
+
+    def _settle(self, question: Question, answer: Answer) -> Question:
+        now = self.clock.now()
+        settled = answered(question.settled(now), answer, answerer_of(LOCAL), now)
+        for log in self._logs.values():
+            if settled.id in log.questions:
+                log.questions[settled.id] = settled
+        return settled
+
+    async def answered_here(self, question: Question) -> bool:
+        """Ask `on_question`, on a thread if it is plain; return whether it has answered."""
+        ask = self.on_question
+        if ask is None or question.status != "open":
+            return False
+        with contained():
+            if iscoroutinefunction(ask):
+                value = await ask(question)
+            else:
+                value = await awaited(await asyncio.to_thread(ask, question))
+        if value is not None:
+            self._settle(question, checked_answer(question, value))
+        return value is not None
+
+    async def keep(self, turns: Sequence[KeptTurn], rows: Iterable[StateRow] = ()) -> None:
+        """Return once *turns* and *rows* are stored."""
+        if self._store is not None:
+            await self._store.keep_turns(turns, rows)
+
+    def new_id(self) -> str:
+        """Return the id of a new question."""
+        return _ids.new("question", to_microseconds(self.clock.now()))

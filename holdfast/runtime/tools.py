@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias, cast, get_type_hints
 
 from anyio.to_thread import run_sync
+from msgspec import Struct
 from pydantic_ai import RunContext
 from pydantic_ai import Tool as ModelTool
 from pydantic_ai.exceptions import UserError
@@ -24,15 +25,70 @@ from pydantic_ai.toolsets import (
     ToolsetTool,
     WrapperToolset,
 )
+from pydantic_ai.usage import RunUsage
 
 from holdfast.ground.errors import ToolNameTaken
-from holdfast.runtime.agent import AnyTool, AnyToolset, name_of, named, plain_function
-from holdfast.runtime.context import ToolContext
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.state.state import NetworkState
+from holdfast.runtime.agent import AgentSpec, AnyTool, AnyToolset, name_of, named, plain_function
+from holdfast.runtime.context import Context
 from holdfast.runtime.inference.pages import OURS
 from holdfast.runtime.inference.validation import JsonArguments, Validator
 from holdfast.runtime.mcp import BySchema, takes_anything
 from holdfast.runtime.part_log import PartLog
 from holdfast.tools.base import Schema, Tool
+
+
+class ToolContext(Struct, frozen=True, kw_only=True):
+    """The call that a tool is part of.
+
+    A first parameter annotated with it is filled, and not shown to the model. `network` is the
+    `NetworkRun`, None outside a network. `context` and `memory` are set in a plan or a team. What
+    is written to `state` carries this call as its source. `part` is the part of the run.
+    """
+
+    agent: AgentSpec
+    state: NetworkState
+    run_id: str
+    call_id: str
+    tool_name: str
+    usage: RunUsage
+    network: Any = None
+    context: Context | None = None
+    memory: RunMemory | None = None
+    part: str | None = None
+
+    @property
+    def idempotency_key(self) -> str:
+        """The name of the call, the same when it is made again: run, part and call id."""
+        return f"{self.run_id}:{self.part or self.agent.name}:{self.call_id}"
+
+
+def tool_context(
+    ctx: RunContext[Any],
+    agent: AgentSpec,
+    state: NetworkState,
+    *,
+    run_id: str,
+    network: Any = None,
+    context: Context | None = None,
+    part: str | None = None,
+) -> ToolContext:
+    """Return the context of the tool call *ctx*, with *state* on its behalf."""
+    call_id, name = ctx.tool_call_id or "", ctx.tool_name or ""
+    return ToolContext(
+        agent=agent,
+        state=state.on_behalf(agent=agent.name, run_id=run_id, tool=name, call_id=call_id),
+        run_id=run_id,
+        call_id=call_id,
+        tool_name=name,
+        usage=ctx.usage,
+        network=network,
+        context=context,
+        memory=context.memory if context else None,
+        part=part,
+    )
+
 
 ContextOf: TypeAlias = Callable[[RunContext[Any]], ToolContext]
 
@@ -79,7 +135,7 @@ async def begin_call(tool: ToolsetTool[Any], call_id: str, kept: PartLog) -> Non
     """
     if (tool.tool_def.metadata or {}).get(REPEAT) is not False:
         return
-    if kept.is_begun(call_id):
+    if call_id in kept.begun:
         raise CutOff(tool.tool_def.name)
     await kept.keep_begun(call_id)
 

@@ -284,10 +284,6 @@ class VersionWriter:
         self._pending.causes.append((cause, part, agent))
         await self._saved()
 
-    def bodies(self, part: str) -> list[bytes]:
-        """Return the messages of *part* that an earlier stay has kept."""
-        return [turn.body for turn in self.restored.turns.get(part, ())]
-
     async def keep_turns(self, turns: Sequence[KeptTurn], rows: Iterable[StateRow] = ()) -> None:
         """Keep messages of parts, and *rows*, without a version of their own."""
         if self._place is None:

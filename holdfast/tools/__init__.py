@@ -2,6 +2,7 @@
 
 from holdfast.ground.errors import ToolRefused as ToolRefused
 from holdfast.tools.base import Tool as Tool
+from holdfast.tools.base import ask_human as ask_human
 from holdfast.tools.base import lay_out as lay_out
 from holdfast.tools.durable import durable as durable
 from holdfast.tools.files import files as files

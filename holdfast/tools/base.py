@@ -3,13 +3,14 @@
 Every call is counted for the process by tool, command and outcome.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from functools import cache, partial
 from importlib.resources import files
 from itertools import chain, product
-from typing import Any, Final, Literal, TypeAlias, cast, get_args
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast, get_args
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from holdfast.ground.errors import HoldfastError, InvalidInput, ToolNameTaken, ToolRefused
 from holdfast.ground.metrics import REGISTRY
@@ -60,6 +61,57 @@ class Tool(Struct, frozen=True, kw_only=True):
         # Only known commands: a model must not be able to add metric labels without bound.
         given = cast("dict[str, object]", arguments) if isinstance(arguments, dict) else {}
         return next((each for each in self.commands if each == given.get("command")), "")
+
+
+class Asker(Protocol):
+    """The call at work in a run, which may ask people."""
+
+    def ask(self, text: str, **form: Any) -> Any:
+        """Return the answer to a question; it suspends the call until there is one."""
+        ...
+
+
+asker: ContextVar[Any] = ContextVar("asker", default=None)
+"""The `Asker` of the call at work; None outside of a run."""
+
+
+def ask_human(
+    *, timeout: float | None = None, default: Any = UNSET, who: Sequence[str] = ()
+) -> Tool:
+    """Return the tool with which a model asks a person.
+
+    After *timeout* seconds *default* is the answer; without one the part of the run fails. *who*
+    may answer: `user:NAME`, `key:NAME`, `scope:admin`; if empty, all that may write.
+    """
+    form: dict[str, Any] = {"timeout": timeout, "default": default, "who": who}
+
+    def work(arguments: object) -> JSON:
+        given = cast("dict[str, Any]", arguments)
+        call: Asker | None = asker.get()
+        if call is None:
+            raise ToolRefused("There is no run in which a person could be asked.")
+        return {"answer": call.ask(given["question"], options=given.get("options"), **form)}
+
+    return Tool(
+        id="human.ask",
+        name="ask_human",
+        description=(
+            "Ask a person, and wait for the answer. Ask only what you cannot find out yourself."
+        ),
+        parameters=object_schema(
+            {
+                "question": {"type": "string", "description": "One question, complete in itself."},
+                "options": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "maxItems": 100,
+                    "description": "The answers to choose from; without them any text.",
+                },
+            },
+            "question",
+        ),
+        work=work,
+    )
 
 
 def lay_out(*toolsets: Iterable[Tool]) -> dict[str, Tool]:

@@ -212,7 +212,7 @@ def test_what_is_no_event_is_refused(text: str, error: type[Exception]) -> None:
 
 
 def test_the_moments_of_tasks_and_teams_are_those_that_are_documented() -> None:
-    assert len(get_args(events.TaskMoment)) == 16
+    assert len(get_args(events.TaskMoment)) == 17
     assert len(get_args(events.TeamMoment)) == 15
 
 

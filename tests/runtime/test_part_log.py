@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
+from msgspec.json import decode
 from pydantic_ai import BinaryContent, ModelRetry, ToolReturn
 from pydantic_ai import Tool as ModelTool
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
@@ -13,6 +14,8 @@ from runtime.calling.asked import agent, among, came_back, model_of
 from stepping import NUMBER, Stepping
 
 from holdfast.ground.errors import RunCancelled, StepFailed
+from holdfast.memories.run.records.question import Question
+from holdfast.memories.run.records.versions import KeptTurn, StateRow
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import Agent, AgentHooks, Context, ToolCallUpdate, ToolResultUpdate, tool
 from holdfast.runtime.inference.call import AgentCall
@@ -31,22 +34,36 @@ class Shelf:
     """Keeps the messages of parts, as a place does."""
 
     def __init__(self) -> None:
-        self.bodies: dict[str, list[bytes]] = {}
+        self.turns: dict[str, list[KeptTurn]] = {}
+        self.rows: dict[str, bytes] = {}
+        self.questions: tuple[Question, ...] = ()
+        self.is_open = True
 
-    async def keep_turns(self, turns: Sequence[Any]) -> None:
+    @property
+    def restored(self) -> "Shelf":
+        return self
+
+    async def keep_turns(self, turns: Sequence[KeptTurn], rows: Iterable[StateRow] = ()) -> None:
         for each in turns:
-            kept = self.bodies.setdefault(each.part, [])
+            kept = self.turns.setdefault(each.part, [])
             assert each.n == len(kept)
-            kept.append(each.body)
+            kept.append(each)
+        self.rows |= {each.key: each.body for each in rows if each.body is not None}
 
-    def of(self, part: str) -> Iterable[bytes]:
-        return list(self.bodies.get(part, ()))
+    def of(self, kind: Any) -> dict[str, Any]:
+        assert kind == "once"
+        return {key: decode(body) for key, body in self.rows.items()}
 
     def logs(self) -> PartLogs:
         """Return logs that begin with what is kept."""
-        return PartLogs(self, self.of)
+        return PartLogs("run_1", clock=FrozenClock(), store=self)
+
+    def log(self, part: str) -> PartLog:
+        """Return the log of *part*, which begins with what is kept."""
+        return self.logs().of(part)
 
     def context(self) -> Context:
+        """Return a context in which the parts go on from what is kept."""
         context = Context(run_id="run_1", clock=FrozenClock())
         context.logs = self.logs()
         return context
@@ -248,7 +265,7 @@ async def test_a_response_that_only_finishes_is_not_kept() -> None:
 
     await stepping.executor.run()
 
-    assert shelf.bodies == {}
+    assert shelf.turns == {}
 
 
 async def test_a_call_of_an_agent_goes_on_from_its_last_response() -> None:
@@ -325,12 +342,11 @@ async def test_a_failed_call_of_an_agent_stays_failed_after_a_cut() -> None:
 )
 async def test_an_answer_is_read_as_it_was_kept(shown: Any) -> None:
     shelf = Shelf()
-    log = PartLog("count", store=shelf)
+    log = shelf.log("count")
     await log.keep([ModelResponse([call("chart", call_id="a")])])
     await log.keep_answer("a", KeptAnswer(shown=shown, facts={"ok": True}), {"result_1": "long"})
 
-    read = PartLog("count")
-    read.restore(shelf.of("count"))
+    read = shelf.log("count")
 
     found = read.answer_of("a")
     assert found is not None
@@ -339,28 +355,25 @@ async def test_an_answer_is_read_as_it_was_kept(shown: Any) -> None:
 
 async def test_what_follows_a_message_without_a_json_form_is_not_stored() -> None:
     shelf = Shelf()
-    log = PartLog("count", store=shelf)
+    log = shelf.log("count")
     await log.keep([ModelResponse([TextPart("Well."), call("sound")])])
     await log.keep([ModelResponse([call("sound")], provider_details={"seen": object()})])
     await log.keep([ModelResponse([call("anchor")])])
 
-    read = PartLog("count")
-    read.restore(shelf.of("count"))
+    read = shelf.log("count")
 
     assert (read.replies, log.replies) == (1, 3)
 
 
 async def test_what_another_release_wrote_is_left_out_and_what_follows_is_stored() -> None:
     shelf = Shelf()
-    log = PartLog("count", store=shelf)
+    log = shelf.log("count")
     await log.keep([ModelResponse([call("sound")])])
-    shelf.bodies["count"].append(b'{"parts": 3}')
-    read = PartLog("count", store=shelf)
-    read.restore(shelf.of("count"))
+    shelf.turns["count"].append(KeptTurn("count", 1, b'{"parts": 3}'))
+    read = shelf.log("count")
     await read.keep([ModelResponse([call("anchor")])])
 
-    again = PartLog("count")
-    again.restore(shelf.of("count"))
+    again = shelf.log("count")
 
     calls = [part for each in again.responses for part in each.parts]
     assert [each.tool_name for each in calls if isinstance(each, ToolCallPart)] == ["anchor"]

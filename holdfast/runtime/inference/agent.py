@@ -29,7 +29,7 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import checked_id_or_none
 from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage, user_message
 from holdfast.runtime.concurrency import awaited, run_sync
-from holdfast.runtime.context import Context, ToolContext, tool_context
+from holdfast.runtime.context import Context
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.owner import (
     HistoryFailed,
@@ -53,7 +53,7 @@ from holdfast.runtime.inference.run_types import (
 from holdfast.runtime.mcp import close, connect, kept
 from holdfast.runtime.metrics import EVENT_ERRORS
 from holdfast.runtime.run_events import OnEvent, Sink, Telling, followed, leave
-from holdfast.runtime.tools import equipped
+from holdfast.runtime.tools import ToolContext, equipped, tool_context
 
 
 async def keep(

@@ -6,9 +6,9 @@ from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, cast
 
-from msgspec import Struct, field
+from msgspec import Struct
 from opentelemetry.trace import get_current_span
 from pydantic_ai import Agent as ModelAgent
 from pydantic_ai import CallToolsNode, ModelRequestNode, RunContext, UsageLimits
@@ -36,7 +36,7 @@ from holdfast.memories.state.references import Seen
 from holdfast.memories.state.result import InferenceResult, bound, result_id, text_of
 from holdfast.memories.state.sources import OfCall
 from holdfast.runtime.agent import AgentSpec, AgentStart, AnyRun
-from holdfast.runtime.concurrency import NOTING, at_work, contained, none_left, wait_to_request
+from holdfast.runtime.concurrency import NOTING, Suspended, contained, none_left
 from holdfast.runtime.context import Context, Inbox
 from holdfast.runtime.events import shortened
 from holdfast.runtime.inference.messages import Answers, texts, tool_results
@@ -55,6 +55,7 @@ from holdfast.runtime.inference.request import (
 from holdfast.runtime.inference.run_types import usage_of
 from holdfast.runtime.inference.validation import repair
 from holdfast.runtime.part_log import PartLog
+from holdfast.runtime.suspension import AnswerTimeout, PartWaits
 from holdfast.tools.base import Schema
 
 NO_LIMITS: Final = UsageLimits(request_limit=None)
@@ -87,13 +88,13 @@ class LoopScope(Struct, frozen=True, kw_only=True):
     run_id: str
     input: str
     clock: Clock
+    kept: PartLog
     index: int | None = None
     emit: Emit | None = None
     calls: EmitCalls | None = None
     tell: Tell | None = None
     result_schema: Schema | None = None
     answers: Answers = {}
-    kept: PartLog = field(default_factory=lambda: PartLog(""))
 
 
 class LoopPolicy(Protocol):
@@ -143,7 +144,7 @@ class AgentLoop:
         self._graph: AgentRun[Any, Any] | None = None
         self._messages: list[ModelMessage] = []
         self._requested_at = self._created_at
-        self._kept = 0
+        self._kept, self._hearing = 0, False
         self._sizes: list[tuple[ModelMessage, int]] = []
 
     @property
@@ -184,7 +185,8 @@ class AgentLoop:
         """Run to the end, by *runner* with *options* of pydantic-ai; return the reason.
 
         *prompt* and *history* are what hooks see of the first request. Texts sent to *inbox* go
-        before the next request; *steered* emits them.
+        before the next request; *steered* emits them. Raise PartWaits when the loop cannot go on
+        before a person has answered, AnswerTimeout if a question of it has expired.
         """
         self._prompt, self._history = tuple(prompt), tuple(history)
         if self.scope.tell is not None:
@@ -192,6 +194,8 @@ class AgentLoop:
         self.model = options.get("model") or runner.model
         if self.scope.emit is not None and streaming.get(self.model) is None:
             options["capabilities"] = [*options.get("capabilities", ()), WHOLE]
+        if (late := self.scope.kept.late()) is not None:
+            raise AnswerTimeout(late)
         if self.scope.kept.messages:
             options = self._resumed(self.scope.kept, options)
         started = runner.iter(
@@ -208,8 +212,11 @@ class AgentLoop:
                 if inbox is not None:
                     inbox.deliver_to(partial(_deliver, graph, steered))
                 try:
-                    with contained(), at_work():
+                    with contained():
                         return await self._drive(graph)
+                except Suspended as suspended:
+                    await self.keep_rest(graph.all_messages())
+                    raise PartWaits from suspended
                 finally:
                     if inbox is not None:
                         inbox.wait()
@@ -223,7 +230,7 @@ class AgentLoop:
             # The last one is the request of the part, which is kept.
             before = before[:-1]
         self.base, self._kept = len(before) + 1, len(before) + len(kept.messages)
-        self.requests = self.replies = kept.replies
+        self.requests = self.replies = kept.point = kept.replies
         for response in kept.responses:
             self._usage.incr(RunUsage(requests=1))
             self._usage.incr(response.usage)
@@ -232,16 +239,23 @@ class AgentLoop:
 
     async def _keep(self, graph: AgentRun[Any, Any], response: ModelResponse) -> None:
         """Keep the messages up to *response*, if any of its calls runs a tool."""
-        kept, tools = self.scope.kept, graph.ctx.deps.tool_manager
+        tools = graph.ctx.deps.tool_manager
         known = [tools.get_tool_def(each.tool_name) for each in response.tool_calls]
         if any(each is None or each.kind != "output" for each in known):
-            messages = graph.all_messages()
-            await kept.keep(messages[self._kept :])
-            self._kept = len(messages)
+            await self.keep_rest(graph.all_messages())
+
+    async def keep_rest(self, messages: Sequence[ModelMessage]) -> None:
+        """Keep those of *messages* that are not kept yet, up to the last response."""
+        rest = [*messages[self._kept :]]
+        while rest and not isinstance(rest[-1], ModelResponse):
+            del rest[-1]
+        self._kept += len(rest)
+        if rest:
+            await self.scope.kept.keep(rest, unheard=self._hearing)
 
     async def _drive(self, graph: AgentRun[Any, Any]) -> Reason:
         opening, hooks = (self._prompt, self._history), self.scope.agent.hooks
-        node = graph.next_node
+        node = await self._first(graph)
         while not isinstance(node, End):
             if ModelAgent.is_model_request_node(node):
                 if self.requests:
@@ -253,16 +267,30 @@ class AgentLoop:
                     return reason
                 if hooks and hooks.on_start and not await self._starts(*opening):
                     return "hook_stop"
-                await wait_to_request()
                 node = await self._request(graph, node)
             elif ModelAgent.is_call_tools_node(node):
                 if self.scope.calls is not None:
                     async with node.stream(graph.ctx) as stream:
                         await self.scope.calls(stream)
                 node = await graph.next(node)
+                if self.scope.kept.open:
+                    raise PartWaits
             else:
                 node = await graph.next(node)
         return "done"
+
+    async def _first(self, graph: AgentRun[Any, Any]) -> Any:
+        """Return the first node, which runs the calls of the last kept response."""
+        kept = self.scope.kept
+        if not kept.messages:
+            return graph.next_node
+        node = await graph.next(cast("Any", graph.next_node))
+        if not isinstance(node, CallToolsNode):
+            node = CallToolsNode[Any, Any](kept.responses[-1])
+        if kept.unheard:
+            await self._hear(node.model_response)
+            kept.unheard = False
+        return node
 
     async def _starts(self, prompt: tuple[Message, ...], history: tuple[Message, ...]) -> bool:
         """Run `on_start` before a request; return False if it stops the loop."""
@@ -308,12 +336,19 @@ class AgentLoop:
                 ms = (self.scope.clock.now() - self._requested_at) // timedelta(milliseconds=1)
                 await self.scope.tell("model.responded", response_facts(response, ms=ms))
             self.policy.replied(response)
-            agent = self.scope.agent
-            if agent.hooks and agent.hooks.on_response:
-                before = self.result("done")
-                retell(response, before, await answered(agent, before, self.scope.run))
+            self.scope.kept.point = self.replies
+            await self._hear(response)
             await self._keep(graph, response)
         return after
+
+    async def _hear(self, response: ModelResponse) -> None:
+        """Let `on_response` change *response*."""
+        agent = self.scope.agent
+        if agent.hooks and agent.hooks.on_response:
+            self._hearing = True
+            before = self.result("done")
+            retell(response, before, await answered(agent, before, self.scope.run))
+            self._hearing = False
 
     def request_facts(self, request: ModelRequestContext) -> dict[str, Any]:
         """Return the facts of *request*, which is made now, for an event."""
@@ -332,12 +367,16 @@ class AgentLoop:
         }
 
     async def finished(self, text: str) -> str:
-        """Return the final *text* as changed by `on_finish`."""
+        """Return the final *text* as changed by `on_finish`; raise PartWaits if that asks."""
         agent = self.scope.agent
         if agent.hooks is None or agent.hooks.on_finish is None:
             return text
         before = self.result("done")
-        after = await finished(agent, before, self.scope.run)
+        try:
+            after = await finished(agent, before, self.scope.run)
+        except Suspended as suspended:
+            await self.keep_rest(self._messages)
+            raise PartWaits from suspended
         said = text_of(after.output[-1]) if after.output else text
         return text if before.output and said == text_of(before.output[-1]) else said
 

@@ -32,8 +32,8 @@ from holdfast.memories.state.history import Window
 from holdfast.memories.state.message import ErrorKind, Message, ToolCall
 from holdfast.memories.state.result import InferenceResult
 from holdfast.runtime.agent import AgentSpec, AnyModel
-from holdfast.runtime.concurrency import apart, class_of, described
-from holdfast.runtime.context import Inbox, ToolContext, tool_context
+from holdfast.runtime.concurrency import Suspended, apart, class_of, described
+from holdfast.runtime.context import Inbox
 from holdfast.runtime.events import shortened
 from holdfast.runtime.inference.agent_loop import (
     NO_LIMITS,
@@ -85,7 +85,17 @@ from holdfast.runtime.inference.validation import NotJSON
 from holdfast.runtime.inference.values import VALUE_TOOLS, values_section
 from holdfast.runtime.mcp import connect, is_remote, kept, seen_to
 from holdfast.runtime.part_log import KeptAnswer, PartLog
-from holdfast.runtime.tools import CutOff, begin_call, equipped
+from holdfast.runtime.suspension import (
+    WAITS,
+    AnswerTimeout,
+    Consent,
+    Denied,
+    PartCall,
+    PartWaits,
+    asking,
+    current_part,
+)
+from holdfast.runtime.tools import CutOff, ToolContext, begin_call, equipped, tool_context
 
 
 class CallPolicy:
@@ -102,7 +112,7 @@ class CallPolicy:
         self.offered: Collection[str] = ()
         self.begin: AgentRequest | None = None
         self._max_iterations = max_iterations
-        self._requested: dict[str, ToolCall] = {}
+        self.requested: dict[str, ToolCall] = {}
         self._step = 0
         self._omitted = len(run.omitted)
 
@@ -124,7 +134,7 @@ class CallPolicy:
     def replied(self, response: ModelResponse) -> None:
         """Record the calls in *response*."""
         self._step += 1
-        self._requested = {each.tool_call_id: tool_call(each) for each in calls(response)}
+        self.requested = {each.tool_call_id: tool_call(each) for each in calls(response)}
 
     def resumed(self, kept: PartLog) -> None:
         """Count the replies that *kept* has, of which the last one's tools run next."""
@@ -152,7 +162,7 @@ class CallPolicy:
 
     async def called(self, call_id: str) -> datetime:
         """Emit the call of a tool; return the instant."""
-        call = self._requested[call_id]
+        call = self.requested[call_id]
         data = {"name": call.name, "input": shortened(call.input)}
         await self.run.tell("tool.called", data, agent=self.agent.name, call_id=call_id)
         return self.run.clock.now()
@@ -171,7 +181,7 @@ class CallPolicy:
         elapsed = (self.run.clock.now() - began) // timedelta(milliseconds=1)
         self.answers[self._step, call_id] = replaced(outcome, duration_ms=elapsed)
         data: dict[str, Any] = {
-            "name": self._requested[call_id].name,
+            "name": self.requested[call_id].name,
             "content": shortened(outcome.content),
             "ok": "error" not in outcome.content,
             "kind": _kind(outcome.content),
@@ -203,7 +213,7 @@ class CallPolicy:
             if not isinstance(event, FunctionToolResultEvent):
                 continue
             call_id = event.part.tool_call_id
-            if (self._step, call_id) not in self.answers:
+            if event.part.content != WAITS and (self._step, call_id) not in self.answers:
                 began = await self.called(call_id)
                 await self.answered(call_id, limited(content_of(event.part)), began)
 
@@ -243,12 +253,18 @@ class ToolErrorToolset(WrapperToolset[Any]):
             if known.failed:
                 raise ToolFailed(known.shown)
             return known.shown
-        began = await call.called(call_id)
+        made = PartCall(kept, call_id, name, call.requested[call_id].input)
+        # One that is made again was emitted before.
+        again = bool(kept.questions_of(call_id))
+        began = call.run.clock.now() if again else await call.called(call_id)
         token = working.set((call.run, name, call_id))
         try:
-            await begin_call(tool, call_id, kept)
-            value = await self._value(name, tool_args, ctx, tool)
+            value = await asking(made, lambda: self._made(made, tool_args, ctx, tool))
             found = answer(value, tool, None if name == READ_RESULT else call.pages)
+        except Suspended:
+            return WAITS
+        except AnswerTimeout:
+            raise
         except Exception as error:
             outcome = limited(_failed(error, name, tool), call.pages)
             await call.answered(call_id, outcome, began, error)
@@ -266,6 +282,26 @@ class ToolErrorToolset(WrapperToolset[Any]):
         await _keep(ctx, found.shown)
         return found.shown
 
+    async def _made(
+        self,
+        call: PartCall,
+        given: dict[str, Any],
+        ctx: RunContext[AgentLoop],
+        tool: ToolsetTool[Any],
+    ) -> Any:
+        """Return the value of *call* with the arguments *given*, if a person consents."""
+        name = tool.tool_def.name
+        asks = replace(tool, tool_def=_policy(ctx).definitions[name])
+
+        async def make(arguments: dict[str, Any], ctx: RunContext[Any]) -> Any:
+            await begin_call(tool, call.call_id, call.log)
+            return await self._value(name, arguments, ctx, tool)
+
+        async def check(arguments: dict[str, Any]) -> dict[str, Any]:
+            return tool.args_validator.validate_python(arguments)
+
+        return await Consent(call, asks, ctx, check, make).made(given)
+
     async def _value(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
@@ -273,12 +309,8 @@ class ToolErrorToolset(WrapperToolset[Any]):
         call = _policy(ctx)
         if name == READ_RESULT:
             return call.pages.part(**tool_args)
-        definition = call.definitions[name]
-        if definition.kind != "function":
-            raise _NotHere
-        return await _timed(
-            apart(super().call_tool(name, tool_args, ctx, tool)), definition.timeout
-        )
+        timeout = call.definitions[name].timeout
+        return await _timed(apart(super().call_tool(name, tool_args, ctx, tool)), timeout)
 
 
 async def _keep(ctx: RunContext[AgentLoop], shown: Any, *, failed: bool = False) -> None:
@@ -292,10 +324,6 @@ async def _keep(ctx: RunContext[AgentLoop], shown: Any, *, failed: bool = False)
 def _kind(content: Content) -> str | None:
     error = content.get("error")
     return str(error["kind"]) if isinstance(error, dict) else None
-
-
-class _NotHere(Exception):
-    """The tool needs an approval, or runs outside of this process."""
 
 
 class _TooSlow(Exception):
@@ -335,8 +363,8 @@ def _failed(error: Exception, name: str, tool: ToolsetTool[Any]) -> Content:
             return failure("TimeoutError", message, "timeout")
         case CutOff():
             return failure("Interrupted", message, "interrupted")
-        case _NotHere() | ApprovalRequired() | CallDeferred():
-            return failure("Denied", "it needs an approval, and no approver is present", "denied")
+        case Denied() | ApprovalRequired() | CallDeferred():
+            return failure("Denied", message or "it needs a second approval", "denied")
         case ModelRetry() if isinstance(error.__context__, TimeoutError):
             return failure("TimeoutError", message, "timeout")
         case _ if is_remote(tool.toolset):
@@ -380,7 +408,8 @@ def built(agent: AgentSpec, *, reads_values: bool = False) -> ModelAgent[Any, An
 def _context_of(ctx: RunContext[AgentLoop]) -> ToolContext:
     call = _policy(ctx)
     run = call.run
-    return tool_context(ctx, call.agent, run.state, run_id=run.id, network=run.handle)
+    part = ctx.deps.scope.kept.part
+    return tool_context(ctx, call.agent, run.state, run_id=run.id, network=run.handle, part=part)
 
 
 def _policy(ctx: RunContext[AgentLoop]) -> CallPolicy:
@@ -392,7 +421,7 @@ class AgentCall:
 
     Its result is number *index* of the run. At most *max_iterations* requests are made, None
     being no limit, within *timeout* seconds. When it is over, `result` is its result and `ending`
-    the reason; both exist also after a cancellation.
+    the reason; both exist also after a cancellation. If it `waits` for a person it is not over.
     """
 
     def __init__(
@@ -407,12 +436,13 @@ class AgentCall:
         check_most("max_iterations", max_iterations)
         self.agent, self.run = agent, run
         self.ending = RunEnd()
+        self.waits = False
         self.result: InferenceResult | None = None
         self._timeout, self._omitted = timeout, len(run.omitted)
         self._policy = CallPolicy(agent, run, max_iterations=max_iterations)
         self.part = f"{agent.name}.{index}"
-        log = run.logs.of(self.part, agent.name)
-        log.share(self._policy.pages.results)
+        self._kept = run.logs.of(self.part, agent.name)
+        self._kept.share(self._policy.pages.results)
         scope = LoopScope(
             agent=agent,
             run=run.handle,
@@ -424,7 +454,7 @@ class AgentCall:
             calls=self._policy.calls,
             tell=self._policy.tell if run.heard else None,
             answers=self._policy.answers,
-            kept=log,
+            kept=self._kept,
         )
         self._loop = AgentLoop(scope, self._policy, usage=run.usage)
 
@@ -435,6 +465,17 @@ class AgentCall:
         chosen tool that does not exist. So is a cancellation, once `result` is set.
         """
         limit = asyncio.timeout(self._timeout)
+        token = current_part.set(self._kept)
+        try:
+            await self._timed(limit)
+            self.result = await self._finished()
+        finally:
+            current_part.reset(token)
+            if not self.waits:
+                self.run.logs.end(self._kept.part)
+        return self.result
+
+    async def _timed(self, limit: asyncio.Timeout) -> None:
         try:
             async with limit:
                 await self._work()
@@ -446,8 +487,6 @@ class AgentCall:
             self._end("cancelled")
             self.result = self._result()
             raise
-        self.result = await self._finished()
-        return self.result
 
     @property
     def omitted(self) -> list[Window]:
@@ -458,7 +497,7 @@ class AgentCall:
     def kept(self) -> bool:
         """Whether the result belongs in the state: complete, or cut short with content."""
         result = self.result
-        if result is None:
+        if result is None or self.waits:
             return False
         return self.ending.status == "completed" or bool(result.output or result.tool_calls)
 
@@ -478,6 +517,10 @@ class AgentCall:
                 "tool_error": f"{self._policy.errors} errors of tools",
             }
             self._end(reason, detail=details.get(reason, ""))
+        except PartWaits:
+            self.waits = True
+        except AnswerTimeout as error:
+            self._end("answer_timeout", error)
         except HookFailed as error:
             self._end("hook", error.__cause__, detail=error.hook)
         except UsageLimitExceeded as error:
@@ -517,25 +560,29 @@ class AgentCall:
             if inbox is not None:
                 inbox.end()
             seen_to.reset(seen)
-            run.logs.end(self.part)
 
     def _result(self) -> InferenceResult:
         exchanged = self._loop.exchanged()
         ending, begin = self.ending, self._policy.begin
         return self._loop.result(
-            ending.reason,
+            "waiting" if self.waits else ending.reason,
             error=ending.error(),
-            exchanged=repair_messages(exchanged) if exchanged else (),
+            # The calls of one that waits have their answers still to come.
+            exchanged=repair_messages(exchanged) if exchanged and not self.waits else exchanged,
             seen=begin and begin.seen(*self._loop.sent),
         )
 
     async def _finished(self) -> InferenceResult:
         """Return the result as changed by the agent's hook."""
         result = self._result()
-        if self.ending.reason == "hook":
+        if self.waits or self.ending.reason == "hook":
             return result
         try:
             return await finished(self.agent, result, self.run.handle)
+        except Suspended:
+            await self._loop.keep_rest(self._loop.messages)
+            self.waits = True
+            return self._result()
         except HookFailed as error:
             self._end("hook", error.__cause__, detail=error.hook)
             return self._result()

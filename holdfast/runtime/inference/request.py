@@ -42,6 +42,7 @@ from holdfast.runtime.agent import AgentSpec, AgentStart
 from holdfast.runtime.concurrency import awaited, contained
 from holdfast.runtime.inference.messages import HistoryTurn, to_model, turns_of
 from holdfast.runtime.inference.run_types import InferenceRun
+from holdfast.runtime.suspension import AnswerTimeout, PartCall, asking, current_part
 
 GO_ON = "Continue."
 """The last message of a request that would end with an agent's; it is not stored."""
@@ -259,9 +260,17 @@ async def _result(
 
 
 async def _called(name: str, hook: Callable[..., Any], *given: Any) -> object:
+    async def called() -> object:
+        return await awaited(hook(*given))
+
+    part = current_part.get()
     try:
         with contained():
-            return await awaited(hook(*given))
+            if part is None:
+                return await called()
+            return await asking(PartCall(part, f"{name}:{part.point}"), called)
+    except AnswerTimeout:
+        raise
     except Exception as error:
         # A user's code may raise anything; the run ends with it as the cause.
         raise HookFailed(name) from error

@@ -20,7 +20,7 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.concurrency import class_of
 from holdfast.runtime.inference.pages import LIMIT, ResultPages
-from holdfast.runtime.part_log import PartLogs
+from holdfast.runtime.part_log import OnQuestion, PartLogs
 from holdfast.runtime.run_events import Telling, message_of, unforeseen
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class InferenceRun:
     whole run. `mcp` holds the status of each MCP server, by name. Nothing is emitted without
     *telling*. With *names_values* its agents know which values there are, and may read them.
     *inbox_of* returns the inbox of an agent that begins to work, for texts to its next request.
-    *logs* have what is kept of its calls.
+    `logs` have what is kept of its calls; *on_question* is asked first what they ask people.
     """
 
     id: str
@@ -110,10 +110,14 @@ class InferenceRun:
     telling: Telling | None = None
     names_values: bool = False
     inbox_of: Callable[[str], Any] | None = None
-    logs: PartLogs = field(default_factory=PartLogs)
+    on_question: OnQuestion | None = None
     part: str | None = field(default=None, init=False)
+    logs: PartLogs = field(init=False)
     omitted: list[Window] = field(default_factory=list[Window], init=False)
     pages: dict[str, ResultPages] = field(default_factory=dict[str, ResultPages], init=False)
+
+    def __post_init__(self) -> None:
+        self.logs = PartLogs(self.id, clock=self.clock, on_question=self.on_question)
 
     @property
     def results(self) -> list[InferenceResult]:

@@ -17,8 +17,8 @@ from holdfast.memories.run.entry import RunEntry, filter_of
 from holdfast.memories.run.model_view import PAGE_MOST, EntryPageRequest, Order, list_page
 from holdfast.memories.state.cells import Cell
 from holdfast.memories.state.state import NetworkState
-from holdfast.runtime.context import ToolContext
 from holdfast.runtime.inference.run_types import working
+from holdfast.runtime.tools import ToolContext
 from holdfast.tools.run import ToolArguments, read_keys
 
 ValuesMode: TypeAlias = Literal["named", "off"]

@@ -42,7 +42,7 @@ def cycles(needs: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
 # The author writes the fields. The progress of a step or task is set by executors, is no part of
 # its JSON, and does not count when two are compared.
 
-State = Literal["pending", "running", "completed", "failed", "blocked", "cancelled"]
+State = Literal["pending", "running", "waiting", "completed", "failed", "blocked", "cancelled"]
 """State of a step or a task; the last four are final."""
 
 Mode = Literal["discover", "process", "aggregate"]
@@ -75,7 +75,7 @@ class Progress:
     @property
     def settled(self) -> bool:
         """Whether its state is final."""
-        return self.state not in ("pending", "running")
+        return self.state not in ("pending", "running", "waiting")
 
     def reset(self) -> None:
         """Make it pending again."""

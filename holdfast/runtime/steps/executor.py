@@ -29,7 +29,7 @@ from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, model_name
 from holdfast.runtime.checkpoints import Checkpoints
-from holdfast.runtime.concurrency import class_of, described
+from holdfast.runtime.concurrency import Suspended, class_of, described
 from holdfast.runtime.context import Context, Inbox
 from holdfast.runtime.events import ExecutionEvent, StepError
 from holdfast.runtime.executor import ExecutionOutcome
@@ -55,6 +55,7 @@ from holdfast.runtime.steps.contract import (
 from holdfast.runtime.steps.policy import StepPolicy, check_names
 from holdfast.runtime.steps.record import StepRecord
 from holdfast.runtime.steps.tools import Toolbox
+from holdfast.runtime.suspension import AnswerTimeout, PartWaits, current_part
 from holdfast.runtime.version_writer import OnMismatch, checked_mismatch
 from holdfast.tools.run import run as memory_tools
 from holdfast.tools.run import run_hint
@@ -235,10 +236,14 @@ class StepExecutor:
         if self.step.id in self.context.versions.restored.steps:
             return await self._restore()
         inbox = self.context.steering.started(self.step.id)
+        kept = self.context.logs.of(self.step.id, self._record.agent)
+        token = current_part.set(kept)
         with span_of(self._record) as span, working(self.step.id):
             self.context.spans[self.step.id] = span.get_span_context()
             try:
                 await self._store(await self._tried(inbox))
+            except PartWaits:
+                await self._record.wait(kept.open)
             except Stopped as stopped:
                 self.error = stopped.error
                 await self._record.fail(self.error, iterations=self.iterations, usage=self._spent)
@@ -256,7 +261,9 @@ class StepExecutor:
                 raise
             finally:
                 inbox.end()
-                self.context.logs.end(self.step.id)
+                current_part.reset(token)
+                if self.step.state != "waiting":
+                    self.context.logs.end(self.step.id)
                 if span.is_recording():
                     self._describe(span)
 
@@ -319,6 +326,10 @@ class StepExecutor:
             if not limit.expired():
                 raise
             raise Stopped("timeout", f"it took more than {seconds:g} s") from error
+        except AnswerTimeout as error:
+            raise Stopped("answer_timeout", str(error)) from error
+        except Suspended as suspended:
+            raise PartWaits from suspended
         except request.HookFailed as failed:
             cause = failed.__cause__
             why = f"{class_of(cause)}: {described(cause)}" if cause else str(failed)
@@ -355,7 +366,7 @@ class StepExecutor:
             return await policy.run(loop, message, inbox)
         except NotRunnable as error:
             raise Stopped("model_error", str(error)) from error
-        except (HoldfastError, request.HookFailed, Stopped):
+        except (HoldfastError, request.HookFailed, Stopped, PartWaits, AnswerTimeout):
             # Two tools of one name, or a bug of ours: not the model's fault.
             raise
         except Exception as error:

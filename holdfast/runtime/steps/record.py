@@ -1,6 +1,7 @@
 """The record of a step: its state, its entry in run memory, and its events."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ from holdfast.ground.text import whole
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import DESCRIPTION_CHARS, TITLE_CHARS
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.question import Question
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate, StepError, StepResult, TaskMoment, TaskUpdate
 from holdfast.runtime.metrics import STEP_ITERATIONS, STEP_SECONDS, STEPS
@@ -82,6 +84,12 @@ class StepRecord(Struct, frozen=True):
         """Set the step to running, and emit that."""
         self.step.begin(self.context.now())
         await self.context.tell(self.update("step_started"), **self._who, attempt=1)
+
+    async def wait(self, questions: Iterable[Question]) -> None:
+        """Set the step to waiting, and emit that it has asked *questions*."""
+        self.step.state = "waiting"
+        update = self.update("step_waiting")
+        await self.context.tell(update, **self._who, questions=[each.id for each in questions])
 
     async def retry(self, attempt: int, cause: str) -> None:
         """Emit that the step is tried once more, after *attempt* failed for *cause*."""

@@ -43,8 +43,8 @@ from holdfast.ground.errors import HoldfastError, ToolNameTaken
 from holdfast.ground.json_values import is_nested_over
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyTool, AnyToolset, name_of
-from holdfast.runtime.concurrency import apart, class_of, described
-from holdfast.runtime.context import Context, ToolContext, tool_context
+from holdfast.runtime.concurrency import Suspended, apart, class_of, described
+from holdfast.runtime.context import Context
 from holdfast.runtime.events import (
     Chunk,
     EventFacts,
@@ -65,8 +65,16 @@ from holdfast.runtime.inference.request import Delta
 from holdfast.runtime.inference.validation import DEPTH, NotJSON, Partial
 from holdfast.runtime.mcp import PROBLEMS, kept, reach, seen_to
 from holdfast.runtime.part_log import KeptAnswer, PartLog
-from holdfast.runtime.tools import CutOff, begin_call, equipped, in_thread
-from holdfast.tools.base import Tool
+from holdfast.runtime.suspension import WAITS, AnswerTimeout, Consent, Denied, PartCall, asking
+from holdfast.runtime.tools import (
+    CutOff,
+    ToolContext,
+    begin_call,
+    equipped,
+    in_thread,
+    tool_context,
+)
+from holdfast.tools.base import JSON, Tool
 
 FINISH: Final = "finish_step"
 NOT_RUN: Final = "Not run: the step is finished."
@@ -172,7 +180,14 @@ class Toolbox:
 
     def _context_of(self, ctx: RunContext[Any]) -> ToolContext:
         context = self.context
-        return tool_context(ctx, self.agent, self._state, run_id=context.run_id, context=context)
+        return tool_context(
+            ctx,
+            self.agent,
+            self._state,
+            run_id=context.run_id,
+            context=context,
+            part=ctx.deps.scope.kept.part,
+        )
 
     def unlisted(self, names: Iterable[str]) -> set[str]:
         """Return those of *names* that are not to be offered now."""
@@ -262,11 +277,14 @@ class StepTools(WrapperToolset[Any]):
             toolbox.answers[call_id] = msgspec.convert(known.facts, ToolCallOutcome)
             return known.shown
         real = toolbox.offered[name]
+        call = PartCall(kept, call_id, name, _shown_arguments(tool_args))
         try:
-            arguments = await _checked(tool_args, ctx, real)
-            await begin_call(real, call_id, kept)
-            value = await self._called(name, arguments, ctx, real)
+            value = await asking(call, lambda: self._made(call, tool_args, ctx, real))
             given, answered = _given(value, real, toolbox.pages_of(name))
+        except Suspended:
+            return WAITS
+        except AnswerTimeout:
+            raise
         except Exception as error:  # noqa: BLE001 - a user's tool may raise anything
             given, answered = _failed_call(error, name, toolbox.pages_of(name))
         if given.repaired:
@@ -276,12 +294,29 @@ class StepTools(WrapperToolset[Any]):
         await kept.keep_answer(call_id, found, toolbox.pages.results)
         return given.shown
 
+    async def _made(
+        self,
+        call: PartCall,
+        given: Mapping[str, Any],
+        ctx: RunContext[Any],
+        tool: ToolsetTool[Any],
+    ) -> Any:
+        """Return the value of *call* with the arguments *given*, if a person consents."""
+        name = tool.tool_def.name
+
+        async def make(arguments: dict[str, Any], ctx: RunContext[Any]) -> Any:
+            await begin_call(tool, call.call_id, call.log)
+            return await self._called(name, arguments, ctx, tool)
+
+        async def check(arguments: dict[str, Any]) -> dict[str, Any]:
+            return await _checked({_VALUE: arguments}, ctx, tool)
+
+        return await Consent(call, tool, ctx, check, make).made(await _checked(given, ctx, tool))
+
     async def _called(
         self, name: str, arguments: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
         """Return the result of the tool; when cancelled, give it some seconds to end."""
-        if tool.tool_def.kind != "function":
-            raise Denied("it needs an approval, and no approver is present")
 
         async def stop(work: asyncio.Task[Any]) -> None:
             # A thread cannot be stopped: it gets its time to end, and is then abandoned.
@@ -300,10 +335,6 @@ class StepTools(WrapperToolset[Any]):
         grace.cancel()
         if not work.done():
             await self.toolbox.warn(f"the tool {name} did not stop with the run and is left behind")
-
-
-class Denied(Exception):
-    """The tool needs an approval, or runs outside of this process."""
 
 
 class BadArguments(Exception):
@@ -424,10 +455,15 @@ class StepEvents:
         async for event in stream:
             id = event.part.tool_call_id if isinstance(event, _OF_CALLS) else ""
             if isinstance(event, FunctionToolCallEvent | OutputToolCallEvent):
-                if self._kept.answer_of(id) is None:
+                if self._kept.questions_of(id):
+                    self._called_at[id] = self._context.now()
+                elif self._kept.answer_of(id) is None:
                     await self._called(event.part)
-            elif isinstance(event, _RESULTS) and id in self._called_at:
+            elif isinstance(event, _RESULTS) and id in self._called_at and not self._waits(id):
                 await self._answered(event.part)
+
+    def _waits(self, call_id: str) -> bool:
+        return any(each.status == "open" for each in self._kept.questions_of(call_id))
 
     @property
     def _who(self) -> dict[str, Any]:
@@ -474,9 +510,17 @@ class StepEvents:
         )
 
 
+def _shown_arguments(given: Mapping[str, Any]) -> JSON:
+    """Return the arguments *given* as JSON, as text if they are none."""
+    return _parsed(given[_TEXT] if _TEXT in given else given[_VALUE])
+
+
 def _arguments(call: ToolCallPart) -> Any:
     """Return the arguments of *call*, as text if they are no JSON."""
-    given: Any = call.args
+    return _parsed(call.args)
+
+
+def _parsed(given: Any) -> Any:
     if not isinstance(given, str):
         return {} if given is None else given
     if is_nested_over(given, DEPTH):

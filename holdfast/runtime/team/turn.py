@@ -32,6 +32,7 @@ from holdfast.runtime.part_log import PartLog
 from holdfast.runtime.steps.contract import CHARACTERS, Stopped, characters
 from holdfast.runtime.steps.policy import with_contract
 from holdfast.runtime.steps.tools import StepEvents, Toolbox
+from holdfast.runtime.suspension import PartWaits
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.bus import Mailbox
 from holdfast.runtime.team.prompts import TeamPlan, member_text, turn_text
@@ -239,13 +240,15 @@ def _is_new(tasks: tuple[BoardTask, ...], known: Versions) -> bool:
 class Taken(Struct, frozen=True):
     """A finished turn: its messages, its last text, and its failure, if any.
 
-    One that was *cut* ended at its limit of requests, before the agent had finished.
+    One that was *cut* ended at its limit of requests, before the agent had finished; one that
+    *waits* has asked a person, and goes on once that has answered.
     """
 
     messages: Sequence[ModelMessage] = ()
     text: str = ""
     failure: Exception | None = None
     cut: bool = False
+    waits: bool = False
 
 
 class TurnPolicy:
@@ -318,6 +321,8 @@ class TurnPolicy:
             if reason == "hook_stop" and not loop.requests:
                 return Taken(failure=Stopped("hook", "the hook on_start stopped it"))
             text = await loop.finished(_text(_said(loop)))
+        except PartWaits:
+            return Taken(waits=True)
         except Exception as error:  # noqa: BLE001 - providers and their clients raise what they like
             said = _said(loop)
             return Taken(said, _text(said), error)

@@ -371,11 +371,7 @@ class PartGraph:
     def __init__(self, parts: Iterable[PartRow], touches: Iterable[Touch] = ()) -> None:
         self._parts: dict[PartKey, PartRow] = {(part.kind, part.id): part for part in parts}
         self._inner: dict[PartKey, list[PartKey]] = {}
-        self._named: dict[str, list[PartKey]] = {}
-        self._of_agent: dict[str | None, list[PartKey]] = {}
         for part, row in self._parts.items():
-            self._named.setdefault(row.id, []).append(part)
-            self._of_agent.setdefault(row.agent, []).append(part)
             if (outer := _container(row)) is not None:
                 self._inner.setdefault(outer, []).append(part)
         self._needed_by: dict[str, set[PartKey]] = {}
@@ -410,11 +406,7 @@ class PartGraph:
 
     def named(self, id: str) -> list[PartKey]:
         """Return the parts of this id."""
-        return list(self._named.get(id, ()))
-
-    def resulting(self, key: str) -> list[PartKey]:
-        """Return the parts of which *key* is the result."""
-        return [part for part in self.named(key.partition(":")[2]) if result_of(part) == key]
+        return [part for part in self._parts if part[1] == id]
 
     def within(self, parts: Iterable[PartKey]) -> set[PartKey]:
         """Return *parts* and what is within them."""
@@ -440,7 +432,7 @@ class PartGraph:
     def _by(self, name: str) -> list[PartKey]:
         """Return the parts called *name*, else those that the agent *name* works on."""
         found = [part for part in self.named(name) if part[0] != "task"]
-        return found or list(self._of_agent.get(name, ()))
+        return found or [part for part, row in self._parts.items() if row.agent == name]
 
     def _needs(self, part: PartKey, row: PartRow) -> set[str]:
         """Return the keys that *part* depends on by itself: results of others, and inputs.
