@@ -22,6 +22,7 @@ from holdfast.memories.run.entry import RunEntry as RunEntry
 from holdfast.memories.run.entry import RunLimits as RunLimits
 from holdfast.memories.run.memory import RunMemory as RunMemory
 from holdfast.memories.run.records.event import RunEvent as RunEvent
+from holdfast.memories.run.records.question import Answerer as Answerer
 from holdfast.memories.run.records.question import Question as Question
 from holdfast.memories.run.records.run import Run as Run
 from holdfast.memories.state.cells import StateChange as StateChange

@@ -11,7 +11,7 @@ from collections.abc import (
     Hashable,
     Iterable,
 )
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from inspect import isawaitable
 from threading import Lock
@@ -403,3 +403,88 @@ async def _ended(left: Tasks) -> None:
     except asyncio.CancelledError:
         await asyncio.wait(left, timeout=PATIENCE)
         raise
+
+
+class RequestGate:
+    """Lets model requests of the loops that run here pass, until it is closed.
+
+    A closed one holds each loop before its next request, until it is cancelled.
+    """
+
+    def __init__(self) -> None:
+        self._closed, self._hurried, self._loops = False, False, 0
+        self._lock = Lock()
+        self._emptied: Callable[[], object] | None = None
+
+    @contextmanager
+    def entered(self) -> Generator[None]:
+        """Count a loop at work for the time of the block."""
+        self._count(1)
+        try:
+            yield
+        finally:
+            self._count(-1)
+
+    async def wait_to_request(self) -> None:
+        """Return at once, or never: a loop that is held is not at work."""
+        if not self._closed:
+            return
+        self._count(-1)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._count(1)
+
+    def close(self) -> None:
+        """Let no further request pass; from any thread."""
+        self._closed = True
+
+    def hurry(self) -> None:
+        """End `emptied` now; from any thread."""
+        self._hurried = True
+        with self._lock:
+            self._ring()
+
+    async def emptied(self, seconds: float) -> None:
+        """Wait until no loop is at work, for *seconds* at most."""
+        loop, empty = asyncio.get_running_loop(), asyncio.Event()
+        with self._lock:
+            self._emptied = lambda: loop.call_soon_threadsafe(empty.set)
+            if self._loops == 0 or self._hurried:
+                return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(empty.wait(), seconds)
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self._loops += change
+            if self._loops == 0:
+                self._ring()
+
+    def _ring(self) -> None:
+        if self._emptied is not None:
+            # Nothing waits on a closed loop.
+            with suppress(RuntimeError):
+                self._emptied()
+
+
+GATE: Final[ContextVar[RequestGate | None]] = ContextVar("GATE", default=None)
+"""The gate of the worker whose run is executed here."""
+
+
+@contextmanager
+def at_work() -> Generator[None]:
+    """Count the agent loop of the block for the gate here, if there is one."""
+    gate = GATE.get()
+    if gate is None:
+        yield
+        return
+    with gate.entered():
+        yield
+
+
+async def wait_to_request() -> None:
+    """Return once the loop here may make a request."""
+    gate = GATE.get()
+    if gate is not None:
+        await gate.wait_to_request()

@@ -99,11 +99,12 @@ class OpenRecord:
         claim: RunClaim | None = None,
     ) -> None:
         self._writer, self._claim = writer, claim
+        self._facts = recorded == "facts"
         self.opened = writer.opened
         events.begin_at(writer.seq + 1)
 
         def store(event: RunEvent) -> None:
-            writer.emit(facts_alone(event) if recorded == "facts" else event)
+            writer.emit(facts_alone(event) if self._facts else event)
 
         self._untap = events.tap(store)
 
@@ -123,7 +124,7 @@ class OpenRecord:
         Raise StaleRun once another owner has the run.
         """
         seq = self._writer.seq if event is None else event.seq - 1
-        self._writer.keep(replace(save, seq=seq))
+        self._writer.keep(replace(save, seq=seq, facts=self._facts))
 
     def rest(self, save: VersionSave) -> tuple[RunEvent, ...]:
         """Store *save*, with which the run leaves this process; return its events.
@@ -131,7 +132,7 @@ class OpenRecord:
         Call it on a thread.
         """
         self._untap()
-        return self._writer.rest(replace(save, seq=self._writer.seq))
+        return self._writer.rest(replace(save, seq=self._writer.seq, facts=self._facts))
 
     def is_given_back_by(self, finish: RunFinish) -> bool:
         """Return whether *finish* is not the end of the run, which is queued again."""

@@ -30,7 +30,7 @@ from holdfast.memories.run.records.lease import (
 from holdfast.memories.run.records.record import RunsContext
 from holdfast.memories.run.records.run import Run
 from holdfast.memories.run.records.writer import RunOpening
-from holdfast.runtime.concurrency import contained
+from holdfast.runtime.concurrency import GATE, RequestGate, contained
 from holdfast.runtime.context import Context
 from holdfast.runtime.definitions import Definitions, RunStart, definitions_of, execute
 from holdfast.runtime.run_events import unforeseen
@@ -182,7 +182,7 @@ class Worker:
         self._queues = () if queues is None else listed(queues)
         self._known = tuple(each.known for each in self.definitions.values())
         self._working: dict[tuple[str, str], _Work] = {}
-        self._grace, self._stopping = 0.0, False
+        self._gate, self._grace, self._stopping = RequestGate(), 0.0, False
 
     @property
     def working(self) -> int:
@@ -199,9 +199,13 @@ class Worker:
     def stop(self, grace: float = GRACE) -> None:
         """Take nothing more, and give the runs at work back as queued; from any thread.
 
-        Requests in flight have *grace* seconds to end; their replies are kept.
+        Requests in flight, and the tools that they call, have *grace* seconds to end; what they say
+        is kept. A second call without *grace* ends these at once.
         """
         self._grace, self._stopping = grace, True
+        self._gate.close()
+        if not grace:
+            self._gate.hurry()
         self.engine.close()
 
     async def turn(self) -> int:
@@ -255,6 +259,7 @@ class Worker:
         held = RunClaim(found.id, found.holder, found.definition)
         within = copy_context()
         within.run(CLAIM.set, held)
+        within.run(GATE.set, self._gate)
         task = asyncio.get_running_loop().create_task(
             self._executed(handle, found, held), context=within
         )
@@ -282,6 +287,8 @@ class Worker:
 
     async def _leave(self) -> None:
         """Give all runs back, and wait until that is stored."""
+        self._gate.close()
+        await self._gate.emptied(self._grace)
         left = list(self._working.values())
         for each in left:
             each.claim.give_back()

@@ -296,6 +296,7 @@ class QuestionsContract(GivenAWaitingRun):
         assert hf.runs.retrieve("run_1").status == "waiting"
         clock.tick(60)
 
+        assert [each.id for each in hf.runs.list("queued")] == ["run_1"]
         run, question = hf.runs.retrieve("run_1"), hf.runs.question(asked.id)
         assert (run.status, run.questions) == ("queued", ())
         assert (question.status, question.answered_by) == ("expired", None)
@@ -376,3 +377,15 @@ class QuestionsContract(GivenAWaitingRun):
         assert hf.runs.retrieve("run_1").status == "queued"
         hf.runs.cancel("run_1")
         assert types(hf)[-2:] == ["run.queued", "run.cancelled"]
+
+    def test_the_answers_to_several_questions_come_in_any_order(
+        self, hf: Holdfast, rest: Rest
+    ) -> None:
+        asked = rest(*[{}] * 3)
+
+        for place in (2, 0, 1):
+            assert hf.runs.retrieve("run_1").status == "waiting"
+            hf.runs.answer("run_1", str(place), question=asked[place].id)
+
+        assert [each.answer for each in hf.runs.questions("answered")] == ["2", "1", "0"]
+        assert hf.runs.retrieve("run_1").status == "queued"

@@ -22,7 +22,11 @@ from holdfast.runtime import (
     Definition,
     FunctionNode,
     Network,
+    ParallelTaskExecutor,
     RunStart,
+    Step,
+    Task,
+    TaskPlan,
     Worker,
     Workflow,
     WorkflowRunner,
@@ -30,7 +34,7 @@ from holdfast.runtime import (
     resume,
 )
 from holdfast.testing.fakes import FrozenClock
-from holdfast.testing.scripted import ScriptedModel
+from holdfast.testing.scripted import Asked, ScriptedModel
 
 LONG = 61
 """Seconds, more than a lease has."""
@@ -501,6 +505,44 @@ class WorkerStopContract(GivenAWorker):
         run = hf.runs.retrieve("run_1")
         assert (run.status, run.fence) == ("completed", 2)
         assert types(hf, "run_1")[-2:] == ["run.resumed", "run.completed"]
+
+    def test_a_request_in_flight_ends_and_is_kept(self, hf: Holdfast, made: Made) -> None:
+        asked: list[str] = []
+        begun, free = asyncio.Event(), asyncio.Event()
+
+        async def work_on(request: Asked) -> str:
+            name = "second" if "Do the other" in request.text else "first"
+            asked.append(name)
+            if name == "first":
+                begun.set()
+                await free.wait()
+            return f"did {name}"
+
+        @definition("steps")
+        def steps(start: RunStart) -> ParallelTaskExecutor:
+            start.context.model = ScriptedModel(work_on)
+            first = Step(id="a", instructions="Do the first.")
+            second = Step(id="b", instructions="Do the other.", depends_on=["a"])
+            tasks = [Task(id="t", title="T", steps=[first, second])]
+            return ParallelTaskExecutor(
+                plan=TaskPlan(title="P", tasks=tasks), context=start.context
+            )
+
+        hf.runs.start("steps", run_id="run_1")
+
+        async def stopped() -> None:
+            worker = made(steps)
+            working = asyncio.create_task(worker.work())
+            await asyncio.wait_for(begun.wait(), 60)
+            worker.stop(grace=60)
+            free.set()
+            await working
+
+        asyncio.run(stopped())
+        assert (asked, hf.runs.retrieve("run_1").status) == (["first"], "queued")
+
+        drain(made(steps))
+        assert (asked, hf.runs.retrieve("run_1").status) == (["first", "second"], "completed")
 
     def test_a_stopped_worker_claims_nothing(
         self, hf: Holdfast, made: Made, ledger: Ledger

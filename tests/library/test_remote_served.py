@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from contracts.questions import come_to_rest
 
 import holdfast
 from holdfast.ground.errors import (
@@ -15,6 +16,7 @@ from holdfast.ground.errors import (
     NotPermitted,
     PreconditionFailed,
     Unavailable,
+    Unsupported,
 )
 from holdfast.ground.events import Event
 from holdfast.ground.scope import LOCAL, Actor
@@ -47,6 +49,22 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 
 class TestWho:
+    def test_a_client_of_a_server_answers_as_its_key_and_for_no_other(self, tmp_path: Path) -> None:
+        clock = FrozenClock()
+        with (
+            holdfast.open(tmp_path / "h.db", clock=clock) as kept,
+            serving(kept, clock=clock) as url,
+        ):
+            (asked,) = come_to_rest(kept.runs.context, {"who": "user:anna"})
+            phone = kept.keys.create("phone", scope="write", user="anna").secret
+            with holdfast.open(url, api_key=phone) as hf:
+                with pytest.raises(Unsupported):
+                    hf.runs.answer("run_1", "7", question=asked.id, by="user:bob")
+                assert hf.runs.questions(run="run_1").data == [asked]
+                answered = hf.runs.answer("run_1", "7")
+
+        assert (answered.id, answered.answered_by) == (asked.id, "user:anna")
+
     def test_an_open_server_knows_everybody_as_local(self, remote: Holdfast) -> None:
         assert remote.actor == LOCAL
         assert remote.workspace.startswith("test-")

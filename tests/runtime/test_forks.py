@@ -19,6 +19,7 @@ from holdfast.runtime import (
     Edge,
     FunctionNode,
     ParallelTaskExecutor,
+    RunStart,
     Step,
     Task,
     TaskBoard,
@@ -26,6 +27,8 @@ from holdfast.runtime import (
     TeamResult,
     Workflow,
     WorkflowRunner,
+    definition,
+    resume,
 )
 from holdfast.testing import ScriptedModel, call
 from holdfast.testing.scripted import Asked
@@ -290,3 +293,25 @@ async def test_a_fork_of_a_team_does_a_task_again_that_depends_on_a_changed_one(
     assert 0 < again[0] < requests
     assert [task.id for task in again[1].done] == [count.id, tell.id]
     assert again[1].done[0].result == "Five."
+
+
+@pytest.mark.anyio
+async def test_a_started_fork_is_taken_up_by_a_worker_with_its_changed_input(hf: Holdfast) -> None:
+    crew = Crew()
+
+    @definition("harbour")
+    def build(start: RunStart) -> ParallelTaskExecutor:
+        model = ScriptedModel(crew)
+        return ParallelTaskExecutor(
+            plan=harbour(), context=start.context, inputs=start.input, model=model
+        )
+
+    hf.runs.start("harbour", {"ships": 3}, run_id="run_1")
+    await resume(hf, "run_1", [build])
+    crew.asked.clear()
+    fork = hf.runs.fork("run_1", set={"input:ships": 5}, start=True)
+    run = await resume(hf, fork.id, [build])
+
+    assert (fork.status, fork.queue) == ("queued", "default")
+    assert run.status == "completed"
+    assert set(crew.asked) == {"look", "count", "write"}

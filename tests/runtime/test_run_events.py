@@ -479,12 +479,12 @@ async def test_the_end_waits_for_a_thread_that_passes_on_an_earlier_event() -> N
 
 
 LATER = {
-    *("run.queued", "run.waiting", "run.forked", "step.waiting", "version.folded"),
+    *("run.queued", "run.waiting", "step.waiting", "version.folded"),
     *("question.asked", "question.answered", "question.expired", "question.withdrawn"),
 }
 """Types that nothing sends yet."""
 
-STORED = {"run.resumed", "run.taken_over", "run.lost", "gap"}
+STORED = {"run.forked", "run.resumed", "run.taken_over", "run.lost", "gap"}
 """Types that the record of a run sends."""
 
 

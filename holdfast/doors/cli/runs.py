@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+from itertools import count
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -29,6 +30,9 @@ PARTS = (
 )
 DIFFERENCES = ("of", "key", "change", "a", "b")
 VERSIONS = ("number", "at", "cause", "part", "agent", "bytes", "gaps")
+GRACE = 30.0
+"""Seconds that requests in flight have to end, once a worker is stopped."""
+
 ENTRIES = ("key", "title", "source", "valueBytes", "version", "updatedAt")
 
 QUESTIONS = ("id", "run_id", "kind", "part", "text", "who", "asked_at", "expires_at")
@@ -323,9 +327,10 @@ def work(
 
 
 async def _worked(worker: "http.Worker") -> None:
-    loop = asyncio.get_running_loop()
+    """Let *worker* work until a signal stops it; a second one ends its requests in flight."""
+    loop, signals = asyncio.get_running_loop(), count()
     for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, worker.stop)
+        loop.add_signal_handler(each, lambda: worker.stop(GRACE if next(signals) == 0 else 0))
     await worker.work()
 
 

@@ -235,6 +235,7 @@ class RunRegistry:
         self._hf = hf
         self.definitions: Mapping[str, http.Definition] = {}
         self.worker: http.Worker | None = None
+        self.grace = END_MOST
         self._working: asyncio.Future[None] | None = None
         self._active: dict[tuple[str, str], ActiveRun] = {}
 
@@ -306,16 +307,17 @@ class RunRegistry:
     async def stop(self) -> None:
         """Give the worker's runs back, and cancel the others; wait until that is stored.
 
-        It takes `END_MOST` seconds at most.
+        Requests in flight have `grace` seconds to end; then it takes `END_MOST` at most.
         """
         if self.worker is not None:
-            self.worker.stop(grace=0)
+            self.worker.stop(grace=self.grace)
         runs = [active for active in self._active.values() if active.run is not None]
         for active in runs:
             cast("http.NetworkRun", active.run).cancel("the server stops")
         ends = asyncio.gather(*(active.waited() for active in runs), return_exceptions=True)
         working = [] if self._working is None else [self._working]
-        await asyncio.wait([ends, *working], timeout=END_MOST)
+        most = END_MOST if self._working is None else self.grace + END_MOST
+        await asyncio.wait([ends, *working], timeout=most)
 
 
 async def followed(

@@ -7,7 +7,12 @@ select id, kind, name, definition, agent, status, reason, detail, error, metadat
   (select json_group_object(c.state, c.n) from (
     select p.state, count(*) as n from run_parts p
     where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
-  ) c) as parts
+  ) c) as parts,
+  (select json_group_array(json_array(o.id, o.expires_at)) from (
+    select q.id, q.expires_at from run_questions q
+    where q.workspace = runs.workspace and q.run_id = runs.id and q.status = 'open'
+    order by q.asked_at, q.id
+  ) o) as questions
 from runs
 where workspace = :workspace and id = :run
 
@@ -18,7 +23,12 @@ select id, kind, name, definition, agent, status, reason, detail, error, metadat
   (select cast(json_object_agg(c.state, c.n) as text) from (
     select p.state, count(*) as n from run_parts p
     where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
-  ) c) as parts
+  ) c) as parts,
+  (select cast(json_agg(json_build_array(o.id, o.expires_at)) as text) from (
+    select q.id, q.expires_at from run_questions q
+    where q.workspace = runs.workspace and q.run_id = runs.id and q.status = 'open'
+    order by q.asked_at, q.id
+  ) o) as questions
 from runs
 where workspace = :workspace and id = :run
 
@@ -45,7 +55,12 @@ select id, kind, name, definition, agent, status, reason, detail, error, metadat
   (select json_group_object(c.state, c.n) from (
     select p.state, count(*) as n from run_parts p
     where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
-  ) c) as parts
+  ) c) as parts,
+  (select json_group_array(json_array(o.id, o.expires_at)) from (
+    select q.id, q.expires_at from run_questions q
+    where q.workspace = runs.workspace and q.run_id = runs.id and q.status = 'open'
+    order by q.asked_at, q.id
+  ) o) as questions
 from runs
 where workspace = :workspace and (started_at, id) < (:before, :before_id)
   and started_at >= :since
@@ -64,7 +79,12 @@ select id, kind, name, definition, agent, status, reason, detail, error, metadat
   (select cast(json_object_agg(c.state, c.n) as text) from (
     select p.state, count(*) as n from run_parts p
     where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
-  ) c) as parts
+  ) c) as parts,
+  (select cast(json_agg(json_build_array(o.id, o.expires_at)) as text) from (
+    select q.id, q.expires_at from run_questions q
+    where q.workspace = runs.workspace and q.run_id = runs.id and q.status = 'open'
+    order by q.asked_at, q.id
+  ) o) as questions
 from runs
 where workspace = :workspace and (started_at, id) < (:before, :before_id)
   and started_at >= :since
@@ -83,7 +103,12 @@ select id, kind, name, definition, agent, status, reason, detail, error, metadat
   (select json_group_object(c.state, c.n) from (
     select p.state, count(*) as n from run_parts p
     where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
-  ) c) as parts
+  ) c) as parts,
+  (select json_group_array(json_array(o.id, o.expires_at)) from (
+    select q.id, q.expires_at from run_questions q
+    where q.workspace = runs.workspace and q.run_id = runs.id and q.status = 'open'
+    order by q.asked_at, q.id
+  ) o) as questions
 from runs
 where workspace = :workspace and (started_at, id) < (:before, :before_id)
   and started_at >= :since
@@ -103,7 +128,12 @@ select id, kind, name, definition, agent, status, reason, detail, error, metadat
   (select cast(json_object_agg(c.state, c.n) as text) from (
     select p.state, count(*) as n from run_parts p
     where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
-  ) c) as parts
+  ) c) as parts,
+  (select cast(json_agg(json_build_array(o.id, o.expires_at)) as text) from (
+    select q.id, q.expires_at from run_questions q
+    where q.workspace = runs.workspace and q.run_id = runs.id and q.status = 'open'
+    order by q.asked_at, q.id
+  ) o) as questions
 from runs
 where workspace = :workspace and (started_at, id) < (:before, :before_id)
   and started_at >= :since
@@ -123,7 +153,12 @@ select id, kind, name, definition, agent, status, reason, detail, error, metadat
   (select json_group_object(c.state, c.n) from (
     select p.state, count(*) as n from run_parts p
     where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
-  ) c) as parts
+  ) c) as parts,
+  (select json_group_array(json_array(o.id, o.expires_at)) from (
+    select q.id, q.expires_at from run_questions q
+    where q.workspace = runs.workspace and q.run_id = runs.id and q.status = 'open'
+    order by q.asked_at, q.id
+  ) o) as questions
 from runs
 where workspace = :workspace and (started_at, id) < (:before, :before_id)
   and started_at >= :since
@@ -143,7 +178,12 @@ select id, kind, name, definition, agent, status, reason, detail, error, metadat
   (select cast(json_object_agg(c.state, c.n) as text) from (
     select p.state, count(*) as n from run_parts p
     where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
-  ) c) as parts
+  ) c) as parts,
+  (select cast(json_agg(json_build_array(o.id, o.expires_at)) as text) from (
+    select q.id, q.expires_at from run_questions q
+    where q.workspace = runs.workspace and q.run_id = runs.id and q.status = 'open'
+    order by q.asked_at, q.id
+  ) o) as questions
 from runs
 where workspace = :workspace and (started_at, id) < (:before, :before_id)
   and started_at >= :since
@@ -1048,20 +1088,6 @@ where workspace = :workspace and (asked_at, id) < (:before, :before_id)
   and (:who = '' or cast(who as jsonb) @> to_jsonb(cast(:who as text)))
 order by asked_at desc, id desc
 limit :rows
-
--- open_questions_of (sqlite) --
-select run_id, id
-from run_questions
-where workspace = :workspace and status = 'open'
-  and run_id in (select value from json_each(:runs))
-order by asked_at, id
-
--- open_questions_of (postgres) --
-select run_id, id
-from run_questions
-where workspace = :workspace and status = 'open'
-  and run_id = any (array(select jsonb_array_elements_text(cast(:runs as jsonb))))
-order by asked_at, id
 
 -- set_status --
 update runs set status = :status, seq = :seq where workspace = :workspace and id = :run

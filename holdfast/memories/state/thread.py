@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Self, get_args
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict, force_setattr
+from msgspec.structs import asdict, force_setattr, replace
 
 from holdfast.engines.base import Engine, Reader, scalar
 from holdfast.ground import json_values
@@ -162,6 +162,18 @@ class ThreadTurn(Struct, frozen=True, kw_only=True):
             at=result.created_at,
             result=result,
         )
+
+    def of_fork(self, run_id: str, fork_id: str) -> Self:
+        """Return the turn as one of the run *fork_id*, if it is one of *run_id*."""
+        if self.run_id != run_id:
+            return self
+        message, result = self.message, self.result
+        if message is not None and message.id == message_id(run_id):
+            message = replace(message, id=message_id(fork_id))
+        if result is not None:
+            result = replace(result, run_id=fork_id)
+        id = self.id if message is None else message.id
+        return replace(self, id=id, run_id=fork_id, message=message, result=result)
 
     @classmethod
     def from_dict(cls, given: object) -> Self:

@@ -188,15 +188,8 @@ def append(
         else:
             held = tx.one(scalar, sql.hold_thread_of_user, thread=thread, user=owner, now=now)
             refuse_other_user(thread, held, owner)
-        numbers = [tx.seq, *(tx.numbers(len(ready) - 1) if len(ready) > 1 else ())]
-        rows = [
-            {"thread": thread, "seq": seq, **msgspec.structs.asdict(turn)}
-            for seq, turn in zip(numbers, ready, strict=True)
-        ]
-        stored = tx.run_many(sql.put_turn, rows)
+        numbers, stored = put_turns(tx, sql, thread, ready, now=now)
         known = set[int]() if stored == len(ready) else _known(tx, sql, thread, numbers, ready)
-        if stored:
-            tx.send(sql.count_turns, thread=thread, stored=stored, now=now)
         new = [turn for at, turn in enumerate(ready) if at not in known]
         old = [turn for at, turn in enumerate(ready) if at in known]
         tx.after_commit(lambda: _count(new, "stored"))
@@ -206,6 +199,29 @@ def append(
         )
 
     return _write(context, work, ready)
+
+
+def put_turns(
+    tx: Transaction,
+    sql: SimpleNamespace,
+    thread: str,
+    ready: Sequence[PreparedThreadTurn],
+    *,
+    now: int,
+) -> tuple[list[int], int]:
+    """Write *ready* to *thread*, which is locked.
+
+    Return the numbers of the turns, and how many were not there.
+    """
+    numbers = [tx.seq, *(tx.numbers(len(ready) - 1) if len(ready) > 1 else ())]
+    rows = [
+        {"thread": thread, "seq": seq, **msgspec.structs.asdict(turn)}
+        for seq, turn in zip(numbers, ready, strict=True)
+    ]
+    stored = tx.run_many(sql.put_turn, rows)
+    if stored:
+        tx.send(sql.count_turns, thread=thread, stored=stored, now=now)
+    return numbers, stored
 
 
 def pop(

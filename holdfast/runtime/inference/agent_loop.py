@@ -36,7 +36,14 @@ from holdfast.memories.state.references import Seen
 from holdfast.memories.state.result import InferenceResult, bound, result_id, text_of
 from holdfast.memories.state.sources import OfCall
 from holdfast.runtime.agent import AgentSpec, AgentStart, AnyRun
-from holdfast.runtime.concurrency import NOTING, Suspended, contained, none_left
+from holdfast.runtime.concurrency import (
+    NOTING,
+    Suspended,
+    at_work,
+    contained,
+    none_left,
+    wait_to_request,
+)
 from holdfast.runtime.context import Context, Inbox
 from holdfast.runtime.events import shortened
 from holdfast.runtime.inference.messages import Answers, texts, tool_results
@@ -212,7 +219,7 @@ class AgentLoop:
                 if inbox is not None:
                     inbox.deliver_to(partial(_deliver, graph, steered))
                 try:
-                    with contained():
+                    with contained(), at_work():
                         return await self._drive(graph)
                 except Suspended as suspended:
                     await self.keep_rest(graph.all_messages())
@@ -267,6 +274,7 @@ class AgentLoop:
                     return reason
                 if hooks and hooks.on_start and not await self._starts(*opening):
                     return "hook_stop"
+                await wait_to_request()
                 node = await self._request(graph, node)
             elif ModelAgent.is_call_tools_node(node):
                 if self.scope.calls is not None:

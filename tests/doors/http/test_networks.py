@@ -159,6 +159,8 @@ def test_a_queued_run_may_be_answered_as_its_events(ask: Asker, app: App) -> Non
 def test_queued_runs_are_given_back_when_the_server_stops(
     ask: Asker, app: App, hf: Holdfast
 ) -> None:
+    app.state.registry.grace = 0
+
     async def stopped() -> None:
         working = asyncio.create_task(app.state.registry.work())
         hf.runs.start("slow", "Hi?", run_id="run_1")

@@ -29,6 +29,7 @@ from holdfast.memories.run.records.versions import (
     turns_of,
 )
 from holdfast.memories.run.records.write import begin, statements, take
+from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread import ThreadTurn, message_id
 from holdfast.testing.contracts.history import THREAD, made, said
 
@@ -57,7 +58,8 @@ class Life:
 
     def tell(self, type: str, part: str, **data: Any) -> None:
         """Store an event of *part*."""
-        event = RunEvent(type=type, seq=0, at=5, run_id="run_1", part=part, data=data)
+        agent = data.pop("agent", None)
+        event = RunEvent(type=type, seq=0, at=5, run_id="run_1", part=part, agent=agent, data=data)
         report = RunReport(holder="h", number=next(self.numbers), events=(event,))
         take(self.hf.runs.context, "run_1", report)
 
@@ -222,6 +224,8 @@ def test_a_fork_before_a_part_is_at_the_version_before_that_began(kept: Holdfast
 def test_the_changes_are_the_next_version_of_the_fork(kept: Holdfast) -> None:
     life = Life(kept)
     life.keep(entry("shared:x", 1), entry("shared:y", 1), StateRow("value", "k", b'{"value":1}'))
+    heard: list[str] = []
+    kept.events.subscribe(lambda event: heard.append(event.type))
     fork = kept.runs.fork("run_1", set={"shared:x": 2, "k": [2]}, delete=["shared:y"])
 
     assert values(kept, fork.id) == {"shared:x": 2}
@@ -230,6 +234,7 @@ def test_the_changes_are_the_next_version_of_the_fork(kept: Holdfast) -> None:
     kept.runs.cancel(fork.id)
     forked, stored, _ = kept.runs.follow(fork.id)
     assert forked.data["changed"] == ["shared:x", "k", "shared:y"]
+    assert heard[:2] == ["run.forked", "run.version_kept"]
     assert (stored.data["version"], stored.data["cause"]) == (2, "fork")
     assert state(kept, fork.id, 1) == state(kept, "run_1", 1)
 
@@ -345,8 +350,9 @@ def test_a_fork_of_a_run_of_a_thread_has_a_thread_of_its_own(kept: Holdfast) -> 
     kept.threads.append(THREAD, [early, asked, *results, late], user="ada")
     life = Life(kept, kind="network", thread_id=THREAD)
     for number, each in enumerate(results):
-        body = msgspec.json.encode({"id": each.id})
-        life.keep(StateRow("result", str(number), body), part=f"writer.{number}")
+        body = msgspec.json.encode({"id": each.id, "result": each.export()})
+        done = StateRow("part", f"writer.{number}", DONE)
+        life.keep(StateRow("result", f"{number:06d}", body), done, part=f"writer.{number}")
     fork = kept.runs.fork("run_1", version=2)
 
     assert fork.thread_id not in (None, THREAD)
@@ -358,3 +364,38 @@ def test_a_fork_of_a_run_of_a_thread_has_a_thread_of_its_own(kept: Holdfast) -> 
     found = [turn.result for turn in turns[2:]]
     assert found == [replace(each, run_id=fork.id) for each in results[:2]]
     assert kept.threads.retrieve(THREAD).turns == 6
+    own = msgspec.json.decode(state(kept, fork.id)["result", "000001"])["result"]
+    assert InferenceResult.from_dict(own) == replace(results[1], run_id=fork.id)
+
+
+def test_a_network_calls_all_agents_again_after_the_first_that_a_change_affects(
+    kept: Holdfast,
+) -> None:
+    life = Life(kept, kind="network")
+    for number, name in enumerate(("ada", "bob", "ada")):
+        each = f"{name}.{number}"
+        life.tell("agent.started", each, agent=name)
+        if name == "bob":
+            life.tell("value.read", each, agent=name, key="word")
+        body = msgspec.json.encode({"id": f"res_{number}"})
+        life.keep(
+            StateRow("result", f"{number:06d}", body), StateRow("part", each, DONE), part=each
+        )
+    life.keep(StateRow("value", "word", b'{"value":"rain","version":1}'))
+    fork = kept.runs.fork("run_1", set={"word": "sun"})
+
+    found = [key for kind, key in state(kept, fork.id) if kind in {"part", "result"}]
+    assert found == ["000000", "ada.0"]
+    assert kept.runs.fork("run_1", before="bob").forked_from == ("run_1", 1)
+
+
+def test_what_is_within_a_part_with_a_given_result_does_not_run_again(kept: Holdfast) -> None:
+    life = Life(kept)
+    life.tell("task.created", "t", steps=[{"id": "a", "depends_on": ["ships"]}])
+    life.tell("task.created", "u", depends_on=["t"], steps=[{"id": "b"}])
+    for step, task in (("a", "t"), ("b", "u")):
+        life.done(step, task=task)
+        life.keep(entry(f"task:{task}", 1), StateRow("part", f"task:{task}", DONE))
+    fork = kept.runs.fork("run_1", set={"input:ships": 2, "task:t": 7})
+
+    assert values(kept, fork.id) == {"step:a": 1, "task:t": 7, "input:ships": 2}

@@ -250,19 +250,3 @@ def list_questions(
         None if last is None else write_cursor(_LIST, stamp, last),
         more=lambda page: list_questions(context, among, limit, page),
     )
-
-
-class _Asked(Struct, frozen=True):
-    run_id: str
-    id: str
-
-
-def open_questions(context: RunsContext, runs: Iterable[RunRow]) -> dict[str, list[str]]:
-    """Return the ids of the open questions of *runs*, by the run that asks."""
-    going = [row.id for row in runs if not row.ended]
-    found: dict[str, list[str]] = {}
-    if going:
-        ids = _encode(going).decode()
-        for each in context.engine.all(_Asked, statements(context).open_questions_of, runs=ids):
-            found.setdefault(each.run_id, []).append(each.id)
-    return found

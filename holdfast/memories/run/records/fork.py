@@ -54,8 +54,9 @@ from holdfast.memories.run.records.write import (
     statements,
     stored_entry,
 )
-from holdfast.memories.state.thread import QUERIES, ThreadTurn, ThreadTurnRow, message_id
-from holdfast.memories.state.thread_store import prepared
+from holdfast.memories.state.result import InferenceResult
+from holdfast.memories.state.thread import QUERIES, ThreadTurn, ThreadTurnRow
+from holdfast.memories.state.thread_store import prepared, put_turns
 
 Rerun: TypeAlias = Literal["affected", "none"] | Sequence[str]
 """Which parts of a fork are pending again: the affected ones, none, or these."""
@@ -152,11 +153,12 @@ def changes_of(
     rows += [_deleted(state, key) for key in options.delete]
     changed = (*options.set, *options.delete)
     again = _again(graph, changed, options)
+    again |= _later_calls(state, parts, again)
     rows += [*_cleared(state, again, changed), *_reopened(state, again)]
     rows += [
         StateRow("part", _part_key(part), b'{"state":"completed"}')
         for key in options.set
-        for part in _resulting(parts, key)
+        for part in graph.resulting(key)
     ]
     rows += _begun_with(state, options)
     return Changes(rows=tuple(rows), again=frozenset(again), keys=changed)
@@ -173,19 +175,13 @@ def _again(graph: PartGraph, changed: Sequence[str], options: ForkOptions) -> se
         asked = [part for id in options.rerun for part in graph.named(id)]
         return graph.around(graph.within(asked))
     lost = [key.partition(":")[2] for key in options.delete if _is_result(key)]
-    again = graph.affected(changed, lost)
-    # A result that is given is not asked for again.
-    return {part for part in again if result_of(part) not in options.set}
+    # A result that is given is not asked for again, nor what is within its part.
+    given = [part for key in options.set for part in graph.resulting(key)]
+    return graph.affected(changed, lost) - graph.within(given)
 
 
 def _is_result(key: str) -> bool:
     return key.startswith(("step:", "task:"))
-
-
-def _resulting(parts: Iterable[PartRow], key: str) -> list[PartKey]:
-    """Return the parts of which *key* is the result."""
-    found = [(part.kind, part.id) for part in parts]
-    return [part for part in found if _is_result(key) and result_of(part) == key]
 
 
 def _set(state: State, key: str, given: JSON, at: int) -> list[StateRow]:
@@ -207,6 +203,23 @@ def _set(state: State, key: str, given: JSON, at: int) -> list[StateRow]:
         done = {"status": "done", "result_json": value, "failure_reason": None}
         rows.append(StateRow("board", id, _changed_task(board, done)))
     return rows
+
+
+def _index_of(part: PartKey) -> int:
+    """Return the number of a call of an agent, as in `ada.3`; -1 for other parts."""
+    index = part[1].rpartition(".")[2]
+    return int(index) if part[0] == "agent" and index.isascii() and index.isdigit() else -1
+
+
+def _later_calls(state: State, parts: Iterable[PartRow], again: Iterable[PartKey]) -> set[PartKey]:
+    """Return the calls of agents of a network after the first one of *again*.
+
+    Each of them has seen the results of those before it.
+    """
+    first = min((index for part in again if (index := _index_of(part)) >= 0), default=None)
+    if first is None or not any(kind == "result" for kind, _ in state):
+        return set()
+    return {part for row in parts if _index_of(part := (row.kind, row.id)) >= first}
 
 
 def _changed_task(body: bytes, changes: dict[str, Any]) -> bytes:
@@ -271,6 +284,8 @@ def _cleared(state: State, again: Iterable[PartKey], changed: Sequence[str]) -> 
             gone.append(("entry", result))
         gone += [("part", _part_key(part)), ("state", f"node:{id}")]
         gone += [each for each in state if each[0] == "once" and each[1].startswith(f"{id}:")]
+        if (index := _index_of(part)) >= 0:
+            gone += [each for each in state if each[0] == "result" and int(each[1]) == index]
     return [StateRow(*each, None) for each in dict.fromkeys(gone) if each in state]
 
 
@@ -513,18 +528,10 @@ class _Copy:
         rows = self._tx.all(
             ThreadTurnRow, sql.list_turns, thread=thread, after=0, last=NEWEST, kind=""
         )
-        turns = [self._renamed(turn) for turn in self._kept([row.record() for row in rows])]
-        if not turns:
-            return
-        numbers = [self._tx.seq, *(self._tx.numbers(len(turns) - 1) if len(turns) > 1 else ())]
-        self._tx.run_many(
-            sql.put_turn,
-            [
-                {"thread": new_thread, "seq": number, **asdict(prepared(turn))}
-                for number, turn in zip(numbers, turns, strict=True)
-            ],
-        )
-        self._tx.run(sql.count_turns, thread=new_thread, stored=len(turns), now=now)
+        ours, turns = self._original.row.id, self._kept([row.record() for row in rows])
+        ready = [prepared(turn.of_fork(ours, self._new_id)) for turn in turns]
+        if ready:
+            put_turns(self._tx, sql, new_thread, ready, now=now)
 
     def _kept(self, turns: Sequence[ThreadTurn]) -> list[ThreadTurn]:
         """Return the run's own turns at the version, and those of others before them."""
@@ -540,21 +547,22 @@ class _Copy:
 
     def _is_known(self, turn: ThreadTurn) -> bool:
         """Return whether the run had *turn*, one of its own, at the version."""
-        if self._original.is_newest or turn.kind == "user":
+        has_results = any(kind == "result" for kind, _ in self._original.state)
+        if turn.kind == "user" or (self._original.is_newest and not has_results):
             return True
         results = (body for (kind, _), body in self._state.items() if kind == "result")
         return turn.id in {msgspec.json.decode(body).get("id") for body in results}
 
-    def _renamed(self, turn: ThreadTurn) -> ThreadTurn:
-        """Return *turn* as one of the fork, if it is one of the run."""
-        ours, message, result = self._original.row.id, turn.message, turn.result
-        if turn.run_id != ours:
-            return turn
-        if message is not None and message.id == message_id(ours):
-            message = replace(message, id=message_id(self._new_id))
-        if message is not None:
-            return ThreadTurn.said(message, run_id=self._new_id)
-        return turn if result is None else ThreadTurn.made(replace(result, run_id=self._new_id))
+    def _own_results(self) -> list[StateRow]:
+        """Return the results of a network as results of the fork."""
+        found: list[StateRow] = []
+        for (kind, key), body in self._state.items():
+            fields: dict[str, Any] = msgspec.json.decode(body) if kind == "result" else {}
+            if "result" in fields:
+                result = InferenceResult.from_dict(fields["result"])
+                fields["result"] = replace(result, run_id=self._new_id).export()
+                found.append(StateRow("result", key, _encode(fields)))
+        return found
 
     def tell(self, *, start: bool, at: int) -> None:
         """Write the events of the fork, and its changes as its next version."""
@@ -566,8 +574,9 @@ class _Copy:
         }
         forked = RunEvent(type="run.forked", seq=1, at=at, run_id=self._new_id, data=data)
         add_events(self._tx, self._sql, self._new_id, (forked,))
+        self._tx.after_commit(lambda: published(self._context, (forked,)))
         number = self._original.version + 1
-        rows = self._changes.rows
+        rows = (*self._changes.rows, *self._own_results())
         if _NUMBER in self._state:
             rows = (*rows, StateRow(*_NUMBER, b"%d" % number))
         is_queued = start and self._original.row.definition is not None
@@ -581,7 +590,6 @@ class _Copy:
             status="queued" if is_queued else None,
         )
         saved(self._context, self._tx, save)
-        self._tx.after_commit(lambda: published(self._context, (forked,)))
 
 
 def _reported(entry: RunEntry) -> ReportedEntry:

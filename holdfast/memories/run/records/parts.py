@@ -371,7 +371,11 @@ class PartGraph:
     def __init__(self, parts: Iterable[PartRow], touches: Iterable[Touch] = ()) -> None:
         self._parts: dict[PartKey, PartRow] = {(part.kind, part.id): part for part in parts}
         self._inner: dict[PartKey, list[PartKey]] = {}
+        self._named: dict[str, list[PartKey]] = {}
+        self._of_agent: dict[str | None, list[PartKey]] = {}
         for part, row in self._parts.items():
+            self._named.setdefault(row.id, []).append(part)
+            self._of_agent.setdefault(row.agent, []).append(part)
             if (outer := _container(row)) is not None:
                 self._inner.setdefault(outer, []).append(part)
         self._needed_by: dict[str, set[PartKey]] = {}
@@ -406,7 +410,11 @@ class PartGraph:
 
     def named(self, id: str) -> list[PartKey]:
         """Return the parts of this id."""
-        return [part for part in self._parts if part[1] == id]
+        return list(self._named.get(id, ()))
+
+    def resulting(self, key: str) -> list[PartKey]:
+        """Return the parts of which *key* is the result."""
+        return [part for part in self.named(key.partition(":")[2]) if result_of(part) == key]
 
     def within(self, parts: Iterable[PartKey]) -> set[PartKey]:
         """Return *parts* and what is within them."""
@@ -432,7 +440,7 @@ class PartGraph:
     def _by(self, name: str) -> list[PartKey]:
         """Return the parts called *name*, else those that the agent *name* works on."""
         found = [part for part in self.named(name) if part[0] != "task"]
-        return found or [part for part, row in self._parts.items() if row.agent == name]
+        return found or list(self._of_agent.get(name, ()))
 
     def _needs(self, part: PartKey, row: PartRow) -> set[str]:
         """Return the keys that *part* depends on by itself: results of others, and inputs.

@@ -3,7 +3,7 @@
 Entries are returned as JSON, in process and through a server, and converted to records.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import datetime
 from threading import Event as Ring
 from time import monotonic
@@ -39,7 +39,7 @@ from holdfast.memories.run.model_view import (
     list_page,
     read_entry,
 )
-from holdfast.memories.run.records.answer import open_questions, settle_seen
+from holdfast.memories.run.records.answer import settle_seen
 from holdfast.memories.run.records.event import GAP, TYPES, RunEvent
 from holdfast.memories.run.records.lease import QUEUE, lose_seen, queue_depths
 from holdfast.memories.run.records.parts import PartRow, RunPart
@@ -123,40 +123,42 @@ def list_runs(
 ) -> Page[Run]:
     """Return a page of the runs that pass *among*, the latest start first."""
     rows, now = check_limit(limit, most=MOST_LISTED), context.now()
-    settle_seen(context)
     stamp = digest(context.workspace, *astuple(among))
     before, before_id = (END_OF_TIME, "")
     if page is not None:
         before, before_id = place_in(read_cursor(LIST, stamp, page)[0])
-    sql = statements(context)
     params = {"now": now, "before": before, "before_id": before_id, "rows": rows + 1}
-    params |= among.params()
-    if among.thread is not None:
-        found = context.engine.all(RunRow, sql.list_runs_of_thread, thread=among.thread, **params)
-    elif among.parent is not None:
-        found = context.engine.all(RunRow, sql.list_runs_of_parent, **params)
-    else:
-        del params["parent"]
-        found = context.engine.all(RunRow, sql.list_runs, **params)
+    found = _found(context, among, params)
+    due = among.may_be_queued or any(row.has_due_at(now) for row in found)
+    if due and settle_seen(context):
+        found = _found(context, among, params)
     lose_seen(context, found)
     shown = found[:rows]
-    asked = open_questions(context, shown)
     last: Key | None = [shown[-1].started_at, shown[-1].id] if len(found) > rows else None
     return Page(
-        [row.record(now, questions=tuple(asked.get(row.id, ()))) for row in shown],
+        [row.record(now) for row in shown],
         None if last is None else write_cursor(LIST, stamp, last),
         more=lambda page: list_runs(context, among, limit, page),
     )
 
 
+def _found(context: RunsContext, among: RunFilter, params: Mapping[str, object]) -> list[RunRow]:
+    sql, given = statements(context), {**among.params(), **params}
+    if among.thread is not None:
+        return context.engine.all(RunRow, sql.list_runs_of_thread, thread=among.thread, **given)
+    if among.parent is not None:
+        return context.engine.all(RunRow, sql.list_runs_of_parent, **given)
+    del given["parent"]
+    return context.engine.all(RunRow, sql.list_runs, **given)
+
+
 def retrieve_run(context: RunsContext, run_id: str) -> Run:
     """Return the run *run_id*; raise `NotFound` if there is none."""
-    row = run_row(context, run_id)
-    if not row.ended and settle_seen(context, run_id):
+    row, now = run_row(context, run_id), context.now()
+    if row.has_due_at(now) and settle_seen(context, run_id):
         row = run_row(context, run_id)
     lose_seen(context, [row])
-    asked = open_questions(context, [row])
-    return row.record(context.now(), questions=tuple(asked.get(run_id, ())))
+    return row.record(now)
 
 
 def run_row(context: RunsContext, run_id: str) -> RunRow:
@@ -427,7 +429,7 @@ def look(context: RunsContext, run_id: str, options: FollowOptions) -> RunProgre
     run, events = context.engine.read(work)
     if run.lapsed_at(now):
         lose_seen(context, [run])
-    if run.status == "waiting":
+    if run.has_due_at(now):
         settle_seen(context, run_id)
     # A full read may have more after it.
     last = max(after, run.seq if len(events) < AT_ONCE else events[-1].seq)

@@ -160,6 +160,7 @@ LEASE: Final = 60_000_000
 TakeOver = Literal["expired", "never", "always"]
 """When an owner takes a run from another: once its lease has expired, never, or always."""
 
+_questions: Final = msgspec.json.Decoder(list[tuple[str, int | None]])
 _metadata = msgspec.json.Decoder(dict[str, str])
 _counts: Final = msgspec.json.Decoder(dict[str, int])
 _json: Final = msgspec.json.Decoder(dict[str, Any])
@@ -199,6 +200,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
     forked_run: str | None = None
     forked_version: int | None = None
     parts: str | None = None
+    questions: str | None = None
 
     def status_at(self, now: int) -> RunStatus:
         """Return the status of the run at *now*, in microseconds since 1970."""
@@ -231,8 +233,16 @@ class RunRow(Struct, frozen=True, kw_only=True):
         owned = self.lease_until is not None and self.lease_until >= now
         return self.status != "queued" and not owned
 
-    def record(self, now: int, *, questions: tuple[str, ...] = ()) -> Run:
-        """Return the public record at *now*, with the ids of its open *questions*."""
+    def has_due_at(self, now: int) -> bool:
+        """Return whether the time of an open question of it is over at *now*."""
+        return any(due is not None and due <= now for _, due in self._open())
+
+    def _open(self) -> list[tuple[str, int | None]]:
+        """Return the ids of its open questions, each with the instant at which it is due."""
+        return [] if self.questions is None else _questions.decode(self.questions)
+
+    def record(self, now: int) -> Run:
+        """Return the public record at *now*."""
         return Run(
             id=self.id,
             kind=cast("RunKind", self.kind),
@@ -260,7 +270,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
             parts=NO_PARTS if self.parts is None else _counts.decode(self.parts),
             entries=self.entries,
             bytes=self.bytes,
-            questions=questions,
+            questions=tuple(id for id, _ in self._open()),
             extras=NO_EXTRAS if self.extras is None else _json.decode(self.extras),
         )
 

@@ -233,6 +233,11 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         if self.since is not None:
             force_setattr(self, "since", to_milliseconds("since", self.since))
 
+    @property
+    def may_be_queued(self) -> bool:
+        """Whether it names runs that are queued, which a question that is due may make."""
+        return "queued" in checked_statuses(self.status)
+
     def params(self) -> dict[str, object]:
         """Return the parameters of a statement; '' is no filter."""
         return {

@@ -19,7 +19,7 @@ from holdfast.ground.validation import check_limit
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.keys import Kind
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.event import RunEvent, facts_alone
 from holdfast.memories.run.records.question import Question, ask, open_ids, questions_of
 from holdfast.memories.run.records.record import EVENT_BYTES, MILLISECOND, RunsContext
 from holdfast.memories.run.records.run import UNLIMITED, RunState, RunVersion, VersionChoice
@@ -81,7 +81,7 @@ class VersionSave(Struct, frozen=True, kw_only=True):
     the run leaves this process: its lease is given back. Its events are numbered after the event
     `seq`; unless it is `told`, the owner stores the event of the version itself. `fence` is the
     token of the lease, 0 without one. With `after` nothing is stored unless that is the number of
-    the newest version.
+    the newest version. With `facts` its events are stored without texts.
     """
 
     run_id: str
@@ -97,6 +97,7 @@ class VersionSave(Struct, frozen=True, kw_only=True):
     seq: int = 0
     after: int | None = None
     told: bool = True
+    facts: bool = False
 
     def __post_init__(self) -> None:
         """Raise `InvalidInput` for what only a version can hold, without a cause."""
@@ -156,7 +157,8 @@ def saved(context: RunsContext, tx: Transaction, save: VersionSave) -> SavedVers
         told = (version_event(save, number),) if save.told else ()
     _set_rows(tx, sql, save, number or held.versions)
     _set_turns(tx, sql, save)
-    told += ask(tx, sql, save.run_id, save.questions)
+    asked = ask(tx, sql, save.run_id, save.questions)
+    told += tuple(map(facts_alone, asked)) if save.facts else asked
     if save.status == "waiting" and not open_ids(tx, sql, save.run_id):
         # The last answer came while other parts went on.
         save = replace(save, status="queued")

@@ -263,7 +263,11 @@ def put(context: RunsContext, given: Run) -> Run:
         if held.ended:
             record = merged(held.record(now), given)
             row = {"run": given.id, **_columns(record), **asdict(stored_facts(record))}
-        end = (_end_event(given, held.seq),) if given.ended and _is_open(held) else ()
+        end = ()
+        if given.ended and _is_open(held):
+            asks = held.status == "waiting"
+            withdrawn = withdraw(tx, sql, given.id, now) if asks else ()
+            end = numbered(held, (*withdrawn, _end_event(given, 0)))
         tx.send(sql.change_run, **row, seq=held.seq + len(end))
         add_events(tx, sql, given.id, end)
         return record

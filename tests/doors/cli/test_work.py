@@ -1,0 +1,136 @@
+"""Runs that are queued and taken on the command line."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from doors.cli.lines import Run
+
+import holdfast
+
+DEFINITIONS = """
+import asyncio
+from holdfast.runtime import Agent, definition
+from holdfast.testing.scripted import ScriptedModel
+
+async def wait(asked):
+    await asyncio.Event().wait()
+
+quick = Agent("quick", instructions="", model=ScriptedModel(lambda asked: "Hello."))
+slow = Agent("slow", instructions="", model=ScriptedModel(wait))
+
+@definition("report", queue="reports")
+def report(start):
+    return quick.replace(name="report")
+
+class Report:
+    pass
+
+everything = [quick, slow]
+"""
+
+
+class Working:
+    """A command of `holdfast` in a process of its own, with definitions to import."""
+
+    def __init__(self, folder: Path, *argv: str) -> None:
+        (folder / "made.py").write_text(DEFINITIONS)
+        command = [sys.executable, "-m", "holdfast.doors.cli.main", *argv]
+        self.process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder
+        )
+        assert self.process.stderr is not None
+        self.says = self.process.stderr.readline()
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=60)
+        return self.process.returncode
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+
+
+@pytest.fixture
+def database(db: str) -> str:
+    """Give the name of a database that is there."""
+    holdfast.open(db).close()
+    return db
+
+
+@pytest.fixture
+def working(database: str, tmp_path: Path) -> Generator[Working]:
+    working = Working(tmp_path, "work", "made:everything", "made:report", "--db", database)
+    yield working
+    working.end()
+
+
+def test_a_run_is_queued_by_the_name_of_its_definition(run: Run, database: str) -> None:
+    queued = run("runs", "start", "report", "--input", '{"week": 7}').json
+
+    assert (queued["definition"], queued["status"]) == ("report", "queued")
+    assert [each["id"] for each in run("runs", "list", "--status", "queued").data] == [queued["id"]]
+    assert database
+
+
+def test_an_input_that_is_no_json_is_refused(line: Run, database: str) -> None:
+    ran = line("runs", "start", "report", "--input", "{week", "--db", database)
+
+    assert (ran.code, ran.out) == (2, b"")
+    assert "--input" in ran.err
+
+
+def test_a_worker_takes_what_is_queued_and_stops_when_told(run: Run, working: Working) -> None:
+    assert "quick, slow, report" in working.says
+
+    queued = run("runs", "start", "quick", "--input", '"Hi?"').json["id"]
+    told = run("runs", "watch", queued).out.decode()
+
+    assert "run.completed" in told
+    assert working.stop() == 0
+
+
+def test_a_worker_that_stops_gives_back_what_it_does(
+    run: Run, database: str, working: Working
+) -> None:
+    queued = run("runs", "start", "slow", "--input", '"Hi?"').json["id"]
+    with holdfast.open(database) as hf:
+        next(hf.runs.follow(queued, types="model.requested"))
+        working.process.send_signal(signal.SIGTERM)
+        assert working.stop() == 0
+
+        assert hf.runs.retrieve(queued).status == "queued"
+
+
+def test_a_server_takes_the_runs_of_its_definitions(
+    run: Run, database: str, tmp_path: Path
+) -> None:
+    served = Working(tmp_path, "serve", "--port", "0", "--db", database, "--runs", "made:report")
+    try:
+        queued = run("runs", "start", "report", "--input", '"Hi?"').json["id"]
+        assert "run.completed" in run("runs", "watch", queued).out.decode()
+        assert served.stop() == 0
+    finally:
+        served.end()
+
+
+@pytest.mark.parametrize("given", ["made", "made:none", "made:Report", "none:report"])
+def test_what_is_no_definition_is_refused(
+    line: Run, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    (tmp_path / "made.py").write_text(DEFINITIONS)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    ran = line("work", given, "--db", database)
+
+    assert (ran.code, ran.err.count("\n")) == (1, 1)
+    assert "definitions" in ran.err
+
+
+def test_a_worker_needs_a_database(line: Run) -> None:
+    assert line("work", "made:report", "--db", "http://127.0.0.1:1").code == 2
