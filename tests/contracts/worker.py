@@ -80,7 +80,10 @@ def workflow(start: RunStart, work: Callable[[], Any] | None = None) -> OneNode:
             await work()
         return {"said": "done"}
 
-    return OneNode(WorkflowRunner(Workflow([FunctionNode("only", node)]), context=start.context))
+    runner = WorkflowRunner(
+        Workflow([FunctionNode("only", node)]), context=start.context, on_mismatch="restart"
+    )
+    return OneNode(runner)
 
 
 async def drained(worker: Worker) -> None:
@@ -261,6 +264,20 @@ class WorkerClaimContract(GivenAWorker):
         assert hf.runs.retrieve("own").queue == "fast"
         drain(made(report, queues="slow"))
         assert ledger.built == ["own", "slow"]
+
+    def test_a_fork_is_taken_once_it_is_started(
+        self, hf: Holdfast, made: Made, ledger: Ledger
+    ) -> None:
+        report = ledger.definition()
+        hf.runs.start("report", run_id="run_1")
+        drain(made(report))
+
+        hf.runs.fork("run_1", run_id="kept")
+        hf.runs.fork("run_1", run_id="started", start=True)
+        drain(made(report))
+
+        assert ledger.built == ["run_1", "started"]
+        assert hf.runs.retrieve("kept").status == "queued"
 
     def test_two_workers_take_each_run_once(self, hf: Holdfast, made: Made, ledger: Ledger) -> None:
         runs = [hf.runs.start("report", run_id=f"run_{number}").id for number in range(20)]
@@ -691,6 +708,15 @@ class WorkerResumeContract(GivenAWorker):
         hf.runs.start("report", run_id="run_1", not_before=later)
 
         assert self.resumed(here, "run_1", ledger.definition()).status == "completed"
+
+    def test_a_fork_is_executed_here_without_a_start(
+        self, hf: Holdfast, here: Holdfast, ledger: Ledger
+    ) -> None:
+        hf.runs.start("report", run_id="run_1")
+        self.resumed(here, "run_1", ledger.definition())
+        hf.runs.fork("run_1", run_id="fork")
+
+        assert self.resumed(here, "fork", ledger.definition()).status == "completed"
 
     def test_a_run_that_is_over_is_returned_as_it_is(
         self, hf: Holdfast, here: Holdfast, ledger: Ledger

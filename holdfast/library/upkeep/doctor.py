@@ -69,6 +69,9 @@ CLOCKS_APART_MOST = 2.0
 QUESTIONS_LATE_MOST = 60.0
 """Seconds after which an expired question is a finding; servers settle them each second."""
 
+UNTAKEN_AFTER = 60_000_000
+"""Microseconds after which a queued run should have been taken by a worker."""
+
 PRAGMAS = ("application_id", "page_size", "auto_vacuum", "freelist_count", "foreign_keys")
 
 
@@ -113,7 +116,7 @@ def doctor(hf: Holdfast) -> list[Check]:
     else:
         checks += _server(engine, sql)
     checks.append(counters("durable counters", miscounted_agents(engine, sql)))
-    checks += [_overdue(engine, sql), _questions(engine, sql)]
+    checks += [_overdue(engine, sql), _questions(engine, sql), _queued(engine, sql)]
     checks += look_at_longterm(engine, sql)
     checks.append(counters("thread counters", miscounted_threads(engine, sql)))
     return [*checks, _pinned(status), _erasure(status), _clock(engine, sql)]
@@ -252,6 +255,23 @@ def _questions(engine: Engine, sql: SimpleNamespace) -> Check:
             f" {late:,.0f} s: serve the database, or read its runs"
         )
     return Check("questions", late <= QUESTIONS_LATE_MOST, says)
+
+
+class _Untaken(Struct, frozen=True, kw_only=True):
+    definition: str
+    version: str
+    runs: int
+
+
+def _queued(engine: Engine, sql: SimpleNamespace) -> Check:
+    now = to_microseconds(SystemClock().now())
+    found = engine.all(_Untaken, sql.untaken_runs, now=now, before=now - UNTAKEN_AFTER)
+    named = ", ".join(
+        f"{each.runs:,} of {each.definition}" + (f" {each.version}" if each.version else "")
+        for each in found
+    )
+    says = f"no worker takes them: {named}" if found else "none is left without a worker"
+    return Check("queued runs", not found, says)
 
 
 def _clock(engine: Engine, sql: SimpleNamespace) -> Check:

@@ -138,6 +138,22 @@ select
 from run_questions
 where status = 'open' and expires_at is not null and expires_at < :now
 
+-- untaken_runs --
+-- Queued runs that no worker has taken, though it might have since :before, by what they need. A
+-- worker that is at work on the same may only be busy.
+select q.definition, coalesce(q.definition_version, '') as version, count(*) as runs
+from runs q
+where q.status = 'queued' and q.queue is not null and q.definition is not null
+  and q.seen_at < :before and coalesce(q.not_before, 0) < :before
+  and not exists (
+    select 1 from runs r
+    where r.workspace = q.workspace and r.definition = q.definition
+      and r.status = 'running' and r.lease_until >= :now
+      and (q.definition_version is null or r.definition_version = q.definition_version))
+group by q.definition, coalesce(q.definition_version, '')
+order by 1, 2
+limit 10
+
 -- stray_durable --
 -- Rows of agents that are not there, and entries of runs that are not live.
 select 'durable_entries' as "table", e.id as id, 'no agent' as found

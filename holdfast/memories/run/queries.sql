@@ -315,7 +315,7 @@ select definition, input from runs where workspace = :workspace and id = :run
 -- with the versions of runs that they take.
 select distinct workspace
 from runs, json_each(:known) as d
-where :workspace in (workspace, '*') and definition = json_extract(d.value, '$.name')
+where :workspace in (workspace, '*') and queue is not null and definition = json_extract(d.value, '$.name')
   and (definition_version is null
     or definition_version in (select value from json_each(d.value, '$.versions')))
   and (status = 'lost' or (status = 'running' and lease_until < :now)
@@ -327,21 +327,21 @@ where :workspace in (workspace, '*') and definition = json_extract(d.value, '$.n
 -- with the versions of runs that they take.
 select distinct workspace
 from runs, jsonb_to_recordset(cast(:known as jsonb)) as d (name text, versions jsonb)
-where :workspace in (workspace, '*') and definition = d.name
+where :workspace in (workspace, '*') and queue is not null and definition = d.name
   and (definition_version is null or d.versions @> to_jsonb(definition_version))
   and (status = 'lost' or (status = 'running' and lease_until < :now)
     or (status = 'queued' and (lease_until is null or lease_until < :now)
       and (not_before is null or not_before <= :now)))
 
 -- claim_run (sqlite) --
--- The first run by priority, then age. A run without a queue is in that of its definition. What is
--- '' or [] is no condition.
+-- The first run by priority, then age. With the queue '' it is in that of its definition; without a
+-- queue no worker takes it, such as a fork that was not started. What is '' or [] is no condition.
 update runs
 set holder = :holder, place = :place, lease_until = :until,
   definition_version = coalesce(definition_version, (
     select json_extract(d.value, '$.version') from json_each(:known) as d
     where json_extract(d.value, '$.name') = runs.definition)),
-  queue = coalesce(queue, (
+  queue = coalesce(nullif(queue, ''), (
     select json_extract(d.value, '$.queue') from json_each(:known) as d
     where json_extract(d.value, '$.name') = runs.definition))
 where workspace = :workspace and id = (
@@ -349,13 +349,13 @@ where workspace = :workspace and id = (
   from runs as r, json_each(:known) as d
   where r.workspace = :workspace and r.status = 'queued' and :run in ('', r.id)
     and (r.lease_until is null or r.lease_until < :now)
-    and (:run <> '' or r.not_before is null or r.not_before <= :now)
+    and (:run <> '' or (r.queue is not null and (r.not_before is null or r.not_before <= :now)))
     and r.definition = json_extract(d.value, '$.name')
     and (r.definition_version is null
       or r.definition_version in (select value from json_each(d.value, '$.versions')))
-    and (:queues = '[]' or coalesce(r.queue, json_extract(d.value, '$.queue'))
+    and (:queues = '[]' or coalesce(nullif(r.queue, ''), json_extract(d.value, '$.queue'))
       in (select value from json_each(:queues)))
-    and coalesce(r.queue, json_extract(d.value, '$.queue'))
+    and coalesce(nullif(r.queue, ''), json_extract(d.value, '$.queue'))
       not in (select value from json_each(:full))
   order by coalesce(r.priority, 5), r.started_at, r.id
   limit 1)
@@ -363,19 +363,19 @@ returning id, kind, name, definition, definition_version, input, metadata, threa
   not_before, seen_at
 
 -- claim_run (postgres) --
--- The first run by priority, then age. A run without a queue is in that of its definition. What is
--- '' or [] is no condition. Materialized, because a join may look for the run once for each row.
+-- The first run by priority, then age. With the queue '' it is in that of its definition; without a
+-- queue no worker takes it, such as a fork that was not started. What is '' or [] is no condition. Materialized, because a join may look for the run once for each row.
 with found as materialized (
   select r.id, d.version, d.queue
   from runs as r, jsonb_to_recordset(cast(:known as jsonb))
     as d (name text, version text, queue text, versions jsonb)
   where r.workspace = :workspace and r.status = 'queued' and :run in ('', r.id)
     and (r.lease_until is null or r.lease_until < :now)
-    and (:run <> '' or r.not_before is null or r.not_before <= :now)
+    and (:run <> '' or (r.queue is not null and (r.not_before is null or r.not_before <= :now)))
     and r.definition = d.name
     and (r.definition_version is null or d.versions @> to_jsonb(r.definition_version))
-    and (:queues = '[]' or cast(:queues as jsonb) @> to_jsonb(coalesce(r.queue, d.queue)))
-    and not cast(:full as jsonb) @> to_jsonb(coalesce(r.queue, d.queue))
+    and (:queues = '[]' or cast(:queues as jsonb) @> to_jsonb(coalesce(nullif(r.queue, ''), d.queue)))
+    and not cast(:full as jsonb) @> to_jsonb(coalesce(nullif(r.queue, ''), d.queue))
   order by coalesce(r.priority, 5), r.started_at, r.id
   limit 1
   for update of r skip locked
@@ -383,7 +383,7 @@ with found as materialized (
 update runs
 set holder = :holder, place = :place, lease_until = :until,
   definition_version = coalesce(runs.definition_version, found.version),
-  queue = coalesce(runs.queue, found.queue)
+  queue = coalesce(nullif(runs.queue, ''), found.queue)
 from found
 where runs.workspace = :workspace and runs.id = found.id
 returning runs.id, runs.kind, runs.name, runs.definition, runs.definition_version, runs.input,
@@ -397,6 +397,7 @@ where workspace = :workspace and id = (
   select r.id
   from runs as r, json_each(:known) as d
   where r.workspace = :workspace and r.status = 'lost' and :run in ('', r.id)
+    and (:run <> '' or r.queue is not null)
     and r.definition = json_extract(d.value, '$.name')
     and (r.definition_version is null
       or r.definition_version in (select value from json_each(d.value, '$.versions')))
@@ -410,6 +411,7 @@ with found as materialized (
   select r.id
   from runs as r, jsonb_to_recordset(cast(:known as jsonb)) as d (name text, versions jsonb)
   where r.workspace = :workspace and r.status = 'lost' and :run in ('', r.id)
+    and (:run <> '' or r.queue is not null)
     and r.definition = d.name
     and (r.definition_version is null or d.versions @> to_jsonb(r.definition_version))
   order by r.started_at, r.id
@@ -430,11 +432,11 @@ where workspace = :workspace and id = :run
 
 -- queued_runs --
 -- Queued runs that may be taken up, by queue.
-select coalesce(queue, 'default') as queue, cast(count(*) as bigint) as runs
+select coalesce(nullif(queue, ''), 'default') as queue, cast(count(*) as bigint) as runs
 from runs
-where :workspace in (workspace, '*') and status = 'queued'
+where :workspace in (workspace, '*') and status = 'queued' and queue is not null
   and (not_before is null or not_before <= :now)
-group by coalesce(queue, 'default')
+group by coalesce(nullif(queue, ''), 'default')
 order by 1
 
 -- want_cancel --

@@ -124,7 +124,7 @@ def test_what_is_no_definition_is_refused(
     line: Run, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     (tmp_path / "made.py").write_text(DEFINITIONS)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
 
     ran = line("work", given, "--db", database)
 

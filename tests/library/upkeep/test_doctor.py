@@ -62,6 +62,22 @@ def test_a_run_that_waits_for_an_answer_needs_nobody_until_its_question_is_overd
     assert said(hf)["questions"] == Check("questions", ok=True, says="1 runs wait for answers")
 
 
+def test_queued_runs_that_no_worker_takes_are_named(hf: Holdfast, target: str) -> None:
+    hf.runs.start("report", run_id="new")
+    assert said(hf)["queued runs"].says == "none is left without a worker"
+    with holdfast.open(target, clock=FrozenClock()) as then:
+        then.runs.start("report", run_id="old")
+        then.runs.start("report", run_id="later", not_before=datetime(2100, 1, 1, tzinfo=UTC))
+
+    assert unwell(hf) == {"queued runs": "no worker takes them: 1 of report"}
+
+    with asking(target) as ask:
+        ask("update runs set definition_version = '2' where id = 'old'")
+    assert unwell(hf) == {"queued runs": "no worker takes them: 1 of report 2"}
+    hf.runs.cancel("old")
+    assert unwell(hf) == {}
+
+
 class TestOfDurableMemory:
     def test_a_counter_that_is_wrong_is_named(self, hf: Holdfast, target: str) -> None:
         hf.durable("agent_7").set("a", "x", category="core")
@@ -104,7 +120,7 @@ class TestOfAFile:
                 "pragmas",
             ),
             *("other processes", "readers", "erasure", "clock", *LONGTERM, "thread counters"),
-            *("durable counters", "durable sweep", "questions"),
+            *("durable counters", "durable sweep", "questions", "queued runs"),
         } == said(hf).keys()
 
     def test_a_schema_number_that_is_not_the_migrations_is_named(
@@ -186,7 +202,7 @@ class TestOfAServer:
         assert {
             *("database", "storage", "schema", "durability", "role", "row security", "extensions"),
             *("forgetting", "readers", "erasure", "clock", *LONGTERM, "thread counters"),
-            *("durable counters", "durable sweep", "questions"),
+            *("durable counters", "durable sweep", "questions", "queued runs"),
         } == found.keys()
         assert found["role"].says == "holdfast_app, which owns 0 tables"
         assert "plpgsql" in found["extensions"].says

@@ -306,7 +306,8 @@ def _submitted(given: RunSubmission) -> dict[str, object]:
         "definition": given.definition,
         "metadata": _text(checked_metadata(given.metadata)).decode(),
         "input": input,
-        "queue": given.queue,
+        # '' is the queue of the definition; without a queue no worker takes a run.
+        "queue": given.queue or "",
         "priority": given.priority,
         "not_before": None if not_before is None else to_microseconds(not_before),
     }
@@ -322,7 +323,7 @@ def _queued(
     queue: str | None,
 ) -> RunEvent:
     """Store and publish the event that a run is queued."""
-    at, data = context.now() // MILLISECOND, {"queue": queue}
+    at, data = context.now() // MILLISECOND, {"queue": queue or None}
     event = RunEvent(type="run.queued", seq=seq, at=at, run_id=run_id, data=data)
     add_events(tx, sql, run_id, (event,))
     tx.after_commit(lambda: published(context, (event,)))

@@ -258,7 +258,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
             forked_from=None
             if self.forked_run is None
             else (self.forked_run, self.forked_version or 0),
-            queue=self.queue,
+            queue=self.queue or None,
             priority=self.priority,
             metadata=_metadata.decode(self.metadata),
             started_at=from_microseconds(self.started_at),
