@@ -84,9 +84,9 @@ class _RunFacts(Struct, frozen=True, kw_only=True):
 def compare(
     context: RunsContext, a: str, b: str, version_a: int | None = None, version_b: int | None = None
 ) -> Comparison:
-    """Return the differences of the runs *a* and *b*, each at a version or as it is now.
+    """Return the differences of the runs *a* and *b*, at a version of each.
 
-    Raise `NotFound` without a run or a version.
+    Without a version it is what they know now. Raise `NotFound` without a run or a version.
     """
     sql = statements(context)
 

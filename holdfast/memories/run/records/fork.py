@@ -134,7 +134,7 @@ def _part_key(part: PartKey) -> str:
 
 
 class Changes(Struct, frozen=True, kw_only=True):
-    """What a fork changes: its facts, its parts that are pending again, and the changed keys."""
+    """What a fork changes: facts, parts that are pending again, and keys."""
 
     rows: tuple[StateRow, ...]
     again: frozenset[PartKey]
@@ -313,7 +313,7 @@ def _begun_with(state: State, options: ForkOptions) -> list[StateRow]:
             "set",
             "must name no input: those that the run was begun with are not its entries",
             given=changed[0],
-            next="Execute it anew with other inputs.",
+            next="Begin another run with other inputs.",
         )
     for key in changed:
         inputs.pop(key.partition(":")[2], None)
