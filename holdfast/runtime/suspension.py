@@ -20,6 +20,7 @@ from pydantic_ai.toolsets import ToolsetTool
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run.records.question import (
+    BY_TIMEOUT,
     TEXT_BYTES,
     Question,
     QuestionKind,
@@ -94,7 +95,9 @@ class PartCall:
             self._equal[first] += 1
         question = self.question("question", key, text, schema=shape, **form)
         found = settled(question, self.log)
-        return found.answer if wanted is None else wanted.instance(found.answer)
+        if wanted is None or (found.answered_by == BY_TIMEOUT and wanted.problems(found.answer)):
+            return found.answer
+        return wanted.instance(found.answer)
 
     def question(
         self,

@@ -353,6 +353,20 @@ async def test_after_its_timeout_a_default_is_the_answer() -> None:
     assert waiting.given == ["moored at 1"]
 
 
+async def test_a_default_that_does_not_fit_the_schema_is_returned_as_it_is() -> None:
+    clock = FrozenClock()
+    waiting = Waiting(
+        [call("moor"), "Done."],
+        context=Context(run_id="run_1", clock=clock),
+        tools=[asking_tool([], schema=int, timeout=60, default=None)],
+    )
+    await waiting.go()
+    clock.tick(61)
+
+    assert await waiting.go() == "completed"
+    assert waiting.given == ["moored at None"]
+
+
 async def test_after_its_timeout_without_a_default_the_step_fails() -> None:
     clock = FrozenClock()
     waiting = Waiting(
