@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from time import monotonic
 from types import SimpleNamespace
@@ -121,6 +122,28 @@ class Numbered(Protocol):
     def xid(self) -> int | None:
         """The transaction id; None before one is assigned."""
         ...
+
+
+class Wrap(Protocol):
+    """Replaces the work of a write, as for effects that happen once."""
+
+    def __call__(
+        self, work: Callable[[Transaction], T], queries: Callable[[str], SimpleNamespace], /
+    ) -> Callable[[Transaction], T]:
+        """Return the work that is run in place of *work*; *queries* are the engine's."""
+        ...
+
+
+WRITES: ContextVar[Wrap | None] = ContextVar("writes", default=None)
+"""What replaces the work of each write of this context."""
+
+
+def wrapped(
+    work: Callable[[Transaction], T], queries: Callable[[str], SimpleNamespace]
+) -> Callable[[Transaction], T]:
+    """Return *work*, or what replaces it in this context."""
+    wrap = WRITES.get()
+    return work if wrap is None else wrap(work, queries)
 
 
 class Feed(Protocol):

@@ -28,7 +28,9 @@ from pydantic_ai.toolsets import (
 from pydantic_ai.usage import RunUsage
 
 from holdfast.ground.errors import ToolNameTaken
+from holdfast.ground.json_values import hashed
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.effects import effects_of
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyTool, AnyToolset, name_of, named, plain_function
 from holdfast.runtime.context import Context
@@ -207,10 +209,24 @@ class WithContext(WrapperToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Return the result of the tool."""
-        return await super().call_tool(
-            name, tool_args, replace(ctx, deps=self.context_of(ctx)), tool
-        )
+        """Return the result of the tool; what our own tools write happens once in a run."""
+        made = replace(ctx, deps=self.context_of(ctx))
+        if not isinstance((tool.tool_def.metadata or {}).get(OURS), Tool):
+            return await super().call_tool(name, tool_args, made, tool)
+        with effects_of(made.deps.run_id, _key_of(ctx, tool_args)):
+            return await super().call_tool(name, tool_args, made, tool)
+
+
+def _key_of(ctx: RunContext[Any], tool_args: dict[str, Any]) -> str:
+    """Return what names a call within its run: part, response, id and arguments.
+
+    A provider may use an id again, in another response.
+    """
+    scope = getattr(ctx.deps, "scope", None)
+    kept: PartLog | None = getattr(scope, "kept", None)
+    digest = hashed(tool_args)[:12]
+    part, reply = ("", 0) if kept is None else (kept.part, kept.replies)
+    return f"{part}:{reply}:{digest}:{ctx.tool_call_id}"
 
 
 def _validator(tool: ToolsetTool[Any]) -> Validator:

@@ -23,6 +23,7 @@ from holdfast.engines.base import (
     Scrubbed,
     Transaction,
     check_outside,
+    wrapped,
 )
 from holdfast.engines.migrate import AppliedMigration, Migration, known, migrate
 from holdfast.engines.postgres import vacuum
@@ -336,7 +337,7 @@ class PostgresEngine:
 
         Roll back and raise if *work* raises.
         """
-        return self._attempts.write(work, _deadline(timeout))
+        return self._attempts.write(wrapped(work, self.queries), _deadline(timeout))
 
     def submit(
         self, work: Callable[[Transaction], T], *, timeout: float | None = None

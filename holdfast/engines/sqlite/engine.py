@@ -26,6 +26,7 @@ from holdfast.engines.base import (
     Scrubbed,
     Transaction,
     check_outside,
+    wrapped,
 )
 from holdfast.engines.sqlite.connection import Connection, Params
 from holdfast.engines.sqlite.database import Database, file_system, open_database, resolve
@@ -406,7 +407,7 @@ class SQLiteEngine:
         """
         gate = threading.Lock()
         gate.acquire()
-        slot = Slot(work, self._owner, timeout, gate.release)
+        slot = Slot(wrapped(work, self.queries), self._owner, timeout, gate.release)
         queue = self.core.writer.queue
         try:
             self.core.put(slot, waits=True)

@@ -985,7 +985,23 @@ where workspace = :workspace and run_id = :run and call_id = :call_id
 update run_effects
 set outcome = :data
 where workspace = :workspace and run_id = :run
-  and substr(key, length(key) - length(:ending) + 1) = :ending
+  and key like :pattern escape '!'
+
+-- lock_fence (sqlite) --
+select fence from runs where workspace = :workspace and id = :run
+
+-- lock_fence (postgres) --
+select fence from runs where workspace = :workspace and id = :run for update
+
+-- get_effect --
+select outcome from run_effects where workspace = :workspace and run_id = :run and key = :key
+
+-- add_effect --
+insert into run_effects (workspace, run_id, key, fence, at, outcome)
+values (:workspace, :run, :key, :fence, :now, :outcome)
+
+-- drop_effects --
+delete from run_effects where workspace = :workspace and run_id = :run
 
 -- newest_version --
 select number, at

@@ -231,4 +231,5 @@ def _calls_in_events(tx: Transaction, sql: SimpleNamespace, run_id: str, key: st
 def _redact_calls(tx: Transaction, sql: SimpleNamespace, run_id: str, calls: Iterable[str]) -> None:
     for call in calls:
         tx.run(sql.redact_call_events, run=run_id, call_id=call, data=_redacted)
-        tx.run(sql.redact_effect, run=run_id, ending=f":{call}", data=_redacted)
+        escaped = re.sub(r"([!%_])", r"!\1", call)
+        tx.run(sql.redact_effect, run=run_id, pattern=f"%:{escaped}/%", data=_redacted)

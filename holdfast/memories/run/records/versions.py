@@ -437,7 +437,12 @@ class VersionRows:
             tx.first(_Held, sql.lock_versions, run=run_id)
             gone = [
                 tx.run(statement, run=run_id)
-                for statement in (sql.drop_version_rows, sql.drop_versions, sql.drop_turns)
+                for statement in (
+                    sql.drop_version_rows,
+                    sql.drop_versions,
+                    sql.drop_turns,
+                    sql.drop_effects,
+                )
             ]
             tx.run(sql.forget_versions, run=run_id)
             return any(gone)

@@ -14,6 +14,7 @@ from holdfast.ground.json_values import JSON
 from holdfast.ground.scope import checked_name
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.effects import own
 from holdfast.memories.run.records.event import (
     LIVE,
     NO_DATA,
@@ -337,9 +338,12 @@ def open_run(
         if shown.bus is not None and shown.bus.heard:
             shown.bus.publish(notice_of_event(shown.workspace, event))
 
+    disown = own(start.run_id, grant.fence, shown.clock)
+
     def close() -> None:
         unsubscribe()
         release()
+        disown()
 
     def give_back() -> RunEvent | None:
         if not isinstance(shown.recorder, InEngine):
