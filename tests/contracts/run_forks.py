@@ -5,7 +5,7 @@ import pytest
 from contracts.run_records import tell, telling
 from contracts.runs import GivenARun, Show
 from contracts.stores import invalid
-from holdfast.ground.errors import Conflict, NotFound
+from holdfast.ground.errors import Conflict, LimitExceeded, NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import RunMemory
 
@@ -72,6 +72,24 @@ class RunForksContract(GivenARun):
             hf.runs.fork(memory.run_id, set={"shared:a": 1}, delete=["shared:a"])
         with invalid("rerun"):
             hf.runs.fork(memory.run_id, rerun="all")  # pyright: ignore[reportArgumentType] - what a caller might give
+
+    def test_a_value_of_a_fork_has_the_limit_of_run_memory(
+        self, hf: Holdfast, memory: RunMemory, show: Show
+    ) -> None:
+        show(memory)()
+
+        with pytest.raises(LimitExceeded):
+            hf.runs.fork(memory.run_id, set={"shared:a": "x" * 4_194_304})
+
+    def test_its_event_names_500_keys_and_counts_the_others(
+        self, hf: Holdfast, memory: RunMemory, show: Show
+    ) -> None:
+        show(memory)()
+        fork = hf.runs.fork(memory.run_id, set={f"shared:{number}": 1 for number in range(502)})
+        forked = next(hf.runs.follow(fork.id))
+
+        assert (len(forked.data["changed"]), forked.data["more"]) == (500, 2)
+        assert fork.entries == 502
 
     def test_parts_of_a_fork_without_a_version_are_pending(
         self, hf: Holdfast, memory: RunMemory

@@ -49,6 +49,9 @@ from holdfast.memories.state.message import Message, messages_of
 
 RUNS: Final = "/api/runs"
 RUN: Final = f"{RUNS}/{{run}}"
+
+FORK_BYTES: Final = 33_554_432
+"""Bytes of the body of a fork: it may set several values of 4 MiB."""
 QUESTIONS: Final = "/api/questions"
 QUESTION: Final = f"{QUESTIONS}/{{question}}"
 
@@ -264,6 +267,7 @@ RECORDS: Final = OperationTable(
             special={**_ID, "delete": Param(encode=_names)},
             params=ForkRun,
             optional=True,
+            limit=FORK_BYTES,
             deep=True,
             status=201,
         ),

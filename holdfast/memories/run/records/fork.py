@@ -14,18 +14,20 @@ from msgspec import Raw, Struct
 from msgspec.structs import asdict, replace
 
 from holdfast.engines.base import Reader, Transaction, scalar
-from holdfast.ground.errors import Conflict, InvalidInput, NotFound
+from holdfast.ground.errors import Conflict, InvalidInput, LimitExceeded, NotFound
 from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import JSON, decode, encode
 from holdfast.ground.validation import check_whole
 from holdfast.memories.run import keys
-from holdfast.memories.run.entry import VALUE_DEPTH, RunEntry
+from holdfast.memories.run.entry import VALUE_DEPTH, RunEntry, RunLimits
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.parts import (
     PartGraph,
     PartKey,
     PartRow,
     Touch,
+    call_number,
+    fact_key,
     result_of,
 )
 from holdfast.memories.run.records.record import (
@@ -60,6 +62,12 @@ from holdfast.memories.state.thread_store import prepared, put_turns
 
 Rerun: TypeAlias = Literal["affected", "none"] | Sequence[str]
 """Which parts of a fork are pending again: the affected ones, none, or these."""
+
+LIMITS: Final = RunLimits()
+"""Limits of a value that a fork sets."""
+
+NAMED: Final = 500
+"""Keys and parts that the event of a fork names; of more it has the number."""
 
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 _ids: Final = Ids()
@@ -97,7 +105,9 @@ def checked_fork(options: ForkOptions) -> ForkOptions:
     checked_run_name_or_none("name", options.name)
     given = {_key("set", key): each for key, each in options.set.items()}
     for key, each in given.items():
-        encode(each, root="$", depth=VALUE_DEPTH, field=f"set.{key}")
+        size = len(encode(each, root="$", depth=VALUE_DEPTH, field=f"set.{key}"))
+        if size > LIMITS.value_bytes:
+            raise LimitExceeded("value_bytes", allowed=LIMITS.value_bytes, actual=size, what=key)
     deleted = tuple(_key("delete", key) for key in options.delete)
     if both := given.keys() & set(deleted):
         raise InvalidInput("delete", "must name no key that is set", given=min(both))
@@ -128,11 +138,6 @@ def _is_entry(key: str) -> bool:
     return key.partition(":")[0] in keys.KINDS and ":" in key
 
 
-def _part_key(part: PartKey) -> str:
-    """Return the key of the fact that *part* is completed."""
-    return f"task:{part[1]}" if part[0] == "task" else part[1]
-
-
 class Changes(Struct, frozen=True, kw_only=True):
     """What a fork changes: facts, parts that are pending again, and keys."""
 
@@ -156,7 +161,7 @@ def changes_of(
     again |= _later_calls(state, parts, again)
     rows += [*_cleared(state, again, changed), *_reopened(state, again)]
     rows += [
-        StateRow("part", _part_key(part), b'{"state":"completed"}')
+        StateRow("part", fact_key(part), b'{"state":"completed"}')
         for key in options.set
         for part in graph.resulting(key)
     ]
@@ -205,21 +210,15 @@ def _set(state: State, key: str, given: JSON, at: int) -> list[StateRow]:
     return rows
 
 
-def _index_of(part: PartKey) -> int:
-    """Return the number of a call of an agent, as in `ada.3`; -1 for other parts."""
-    index = part[1].rpartition(".")[2]
-    return int(index) if part[0] == "agent" and index.isascii() and index.isdigit() else -1
-
-
 def _later_calls(state: State, parts: Iterable[PartRow], again: Iterable[PartKey]) -> set[PartKey]:
     """Return the calls of agents of a network after the first one of *again*.
 
     Each of them has seen the results of those before it.
     """
-    first = min((index for part in again if (index := _index_of(part)) >= 0), default=None)
+    first = min((index for part in again if (index := call_number(part)) >= 0), default=None)
     if first is None or not any(kind == "result" for kind, _ in state):
         return set()
-    return {part for row in parts if _index_of(part := (row.kind, row.id)) >= first}
+    return {part for row in parts if call_number(part := (row.kind, row.id)) >= first}
 
 
 def _changed_task(body: bytes, changes: dict[str, Any]) -> bytes:
@@ -282,9 +281,9 @@ def _cleared(state: State, again: Iterable[PartKey], changed: Sequence[str]) -> 
         id = part[1]
         if (result := result_of(part)) not in changed:
             gone.append(("entry", result))
-        gone += [("part", _part_key(part)), ("state", f"node:{id}")]
+        gone += [("part", fact_key(part)), ("state", f"node:{id}")]
         gone += [each for each in state if each[0] == "once" and each[1].startswith(f"{id}:")]
-        if (index := _index_of(part)) >= 0:
+        if (index := call_number(part)) >= 0:
             gone += [each for each in state if each[0] == "result" and int(each[1]) == index]
     return [StateRow(*each, None) for each in dict.fromkeys(gone) if each in state]
 
@@ -496,7 +495,7 @@ class _Copy:
     def _part(self, row: PartRow) -> PartRow:
         """Return the part as it is in the fork: completed, or pending again."""
         part = (row.kind, row.id)
-        if ("part", _part_key(part)) in self._state:
+        if ("part", fact_key(part)) in self._state:
             return replace(row, state="completed", cause=None)
         newest = self._original.is_newest and row.state == "completed"
         if newest and row.kind in {"agent", "board_task"} and part not in self._changes.again:
@@ -567,10 +566,12 @@ class _Copy:
     def tell(self, *, start: bool, at: int) -> None:
         """Write the events of the fork, and its changes as its next version."""
         origin = {"run": self._original.row.id, "version": self._original.version}
+        changed, again = self._changes.keys, sorted({id for _, id in self._changes.again})
         data = {
             "from": origin,
-            "changed": list(self._changes.keys),
-            "again": sorted({id for _, id in self._changes.again}),
+            "changed": list(changed[:NAMED]),
+            "again": again[:NAMED],
+            "more": max(len(changed) - NAMED, 0) + max(len(again) - NAMED, 0),
         }
         forked = RunEvent(type="run.forked", seq=1, at=at, run_id=self._new_id, data=data)
         add_events(self._tx, self._sql, self._new_id, (forked,))

@@ -475,3 +475,14 @@ def result_of(part: PartKey) -> str:
     """Return the key of the result of *part*."""
     kind, id = part
     return f"task:{id}" if kind in {"task", "board_task"} else f"step:{id}"
+
+
+def fact_key(part: PartKey) -> str:
+    """Return the key of the fact that *part* is completed."""
+    return f"task:{part[1]}" if part[0] == "task" else part[1]
+
+
+def call_number(part: PartKey) -> int:
+    """Return the number of a call of an agent, as in `ada.3`; -1 for other parts."""
+    index = part[1].rpartition(".")[2]
+    return int(index) if part[0] == "agent" and index.isascii() and index.isdigit() else -1
