@@ -165,7 +165,8 @@ class RunEvent(Struct, frozen=True, kw_only=True):
 
     `seq` counts from 1 without gaps over all owners of the run; a delta, which is not stored, has
     the number of the event before it. `at` is in milliseconds since 1970.
-    `part` is the id of the step, node or board task, `read.3` for an item of a fan-out.
+    `part` is the id of the step, node or board task, `read.3` for an item of a fan-out, `ada.0` for
+    a call or turn of an agent.
     """
 
     type: str
