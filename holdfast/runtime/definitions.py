@@ -53,7 +53,7 @@ Build: TypeAlias = Callable[[RunStart], Any | Awaitable[Any]]
 
 
 class Definition(Struct, frozen=True, kw_only=True):
-    """What a run is started by: a *name*, a *version*, and the function that builds it.
+    """What a run is started by: a *name*, a *version*, and a function that builds.
 
     Its runs are in *queue* unless they name another. It takes up runs of its own version, and of
     those that it *accepts*. *served* is the network or the agent that it is.
@@ -96,7 +96,7 @@ def definition(
     queue: str = QUEUE,
     accepts: Iterable[str] = (),
 ) -> Callable[[Build], Definition]:
-    """Define how a run is built, under *name*: `hf.runs.start(name, input)` starts one.
+    """Define how a run is built; `hf.runs.start(name, input)` queues one.
 
     A run that was begun by another *version* is taken up only if *accepts* names that.
 
@@ -172,7 +172,7 @@ def _defined(given: object) -> Definition:
 
 
 def load(names: Iterable[str]) -> dict[str, Definition]:
-    """Import definitions, each named as `package.module:attribute`; return them by name.
+    """Import definitions, named `package.module:attribute`; return them by name.
 
     Raise InvalidInput for one that cannot be found or is no definition.
     """

@@ -327,7 +327,7 @@ def work(
 
 
 async def _worked(worker: "http.Worker") -> None:
-    """Let *worker* work until a signal stops it; a second one ends its requests in flight."""
+    """Let *worker* work until a signal; a second one ends its requests in flight."""
     loop, signals = asyncio.get_running_loop(), count()
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, lambda: worker.stop(GRACE if next(signals) == 0 else 0))

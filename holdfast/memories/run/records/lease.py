@@ -331,7 +331,7 @@ def _queued(
 
 
 class KnownDefinition(Struct, frozen=True, kw_only=True):
-    """A definition as a claim needs it: *versions* are those of the runs that it takes."""
+    """A definition for a claim; *versions* are those of the runs that it takes."""
 
     name: str
     version: str
@@ -340,7 +340,7 @@ class KnownDefinition(Struct, frozen=True, kw_only=True):
 
 
 class ClaimTerms(Struct, frozen=True, kw_only=True):
-    """Which runs are claimed: of *known* definitions, in *queues*, none of them *full*.
+    """Which runs are claimed: of *known* definitions, in *queues*, none *full*.
 
     Without *queues* it is every queue; *run* names one run, for which no instant is waited.
     """
