@@ -14,7 +14,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event, Fact
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import Actor
-from holdfast.memories.longterm.background.worker import Tender, Worker
+from holdfast.memories.longterm.background.worker import JobThread, Tender
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES, ByteBudget
 from holdfast.memories.longterm.recall.access_log import AccessLog
 from holdfast.memories.longterm.recall.cache import Place, PostingsCache
@@ -124,7 +124,7 @@ class Shared:
         self.room = ByteBudget(cache_bytes)
         self.kept = PostingsCache(self.room)
         self.access_log = AccessLog()
-        self.worker = Worker()
+        self.worker = JobThread()
         self.models = ModelThread()
         self.providers = VectorProviders(self.room)
         self.mined = Mined()

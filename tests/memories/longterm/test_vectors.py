@@ -11,7 +11,7 @@ import holdfast
 from holdfast.engines.base import Engine, Transaction
 from holdfast.ground.scope import Scope
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.background.worker import Worker
+from holdfast.memories.longterm.background.worker import JobThread
 from holdfast.memories.longterm.vectors.base import VectorProvider, WithRows
 from holdfast.memories.longterm.vectors.chroma import ChromaVectors
 from holdfast.memories.longterm.vectors.extensions import PgVectors, SqliteVec, schema_of_extension
@@ -211,7 +211,7 @@ class BusyOnce(TableVectors):
 
 
 def test_vectors_that_a_busy_provider_did_not_delete_are_deleted_later() -> None:
-    provider, worker = BusyOnce(), Worker()
+    provider, worker = BusyOnce(), JobThread()
     deletion = Following(provider, "ltm_1", None)
 
     assert deletion.tend() == 1.0

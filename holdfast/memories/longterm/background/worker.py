@@ -34,7 +34,7 @@ class Tender(Protocol):
         ...
 
 
-class Worker:
+class JobThread:
     """Runs tasks in turn on one background thread."""
 
     def __init__(self) -> None:

@@ -154,10 +154,9 @@ class RunWriter:
         publish: Callable[[RunEvent], None],
         close: Callable[[], None],
         now: Callable[[], int],
-        give_back: Callable[[], RunEvent | None],
     ) -> None:
         self._mirror, self._finish, self._publish, self._close = mirror, finish, publish, close
-        self._now, self._give_back = now, give_back
+        self._now = now
         self.fence, self.seq, self.opened = grant.fence, grant.seq, grant.opened
         self.run_id = mirror.run_id
 
@@ -232,10 +231,15 @@ class RunWriter:
 
         It waits as `end` does. None for a stale owner.
         """
+        held, recorder = self._mirror.held, self._mirror.recorder
+        if held is None:
+            return None
+        if not isinstance(recorder, InEngine):
+            raise Unsupported("runs given back over HTTP", next="Open the database itself.")
         self._close()
         self._mirror.rest()
         self._finish(self._mirror)
-        return self._give_back()
+        return recorder.give_back(held.run_id, held.holder)
 
 
 class Attached:
@@ -345,11 +349,6 @@ def open_run(
         release()
         disown()
 
-    def give_back() -> RunEvent | None:
-        if not isinstance(shown.recorder, InEngine):
-            raise Unsupported("runs given back over HTTP", next="Open the database itself.")
-        return shown.recorder.give_back(start.run_id, start.holder)
-
     return RunWriter(
         mirror,
         grant,
@@ -357,7 +356,6 @@ def open_run(
         publish=publish,
         close=close,
         now=lambda: to_microseconds(shown.clock.now()) // MILLISECOND,
-        give_back=give_back,
     )
 
 
