@@ -369,7 +369,7 @@ class FileCheckpoints:
         with self._leases(lease.run_id) as file:
             file.write(renewed(file.read(), lease, self._now()))
 
-    def release(self, lease: CheckpointLease, status: Ending) -> None:
+    def release(self, lease: CheckpointLease, status: Ending | None) -> None:
         """Give *lease* back."""
         del status
         with self._leases(lease.run_id) as file:
@@ -532,7 +532,7 @@ class MemoryCheckpoints:
             last = self._leases.get(lease.run_id)
             self._leases[lease.run_id] = renewed(last, lease, self._now())
 
-    def release(self, lease: CheckpointLease, status: Ending) -> None:
+    def release(self, lease: CheckpointLease, status: Ending | None) -> None:
         """Give *lease* back."""
         del status
         with self._lock:

@@ -1,4 +1,4 @@
-"""Semaphores, claims, orphaned tasks, and exceptions of user code."""
+"""Semaphores, claims on parts of runs, orphaned tasks, and exceptions of user code."""
 
 import asyncio
 from collections import deque
@@ -6,6 +6,7 @@ from collections.abc import (
     AsyncGenerator,
     Awaitable,
     Callable,
+    Collection,
     Coroutine,
     Generator,
     Hashable,
@@ -15,16 +16,17 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from inspect import isawaitable
 from threading import Lock
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from pydantic_ai import AgentRunResult, RunContext
 from pydantic_ai.capabilities import AbstractCapability, WrapModelRequestHandler, WrapRunHandler
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import ModelRequestContext
 
-from holdfast.ground.errors import InvalidInput
+from holdfast.ground.errors import InvalidInput, RunTaken
 from holdfast.ground.text import whole
 from holdfast.memories.run.records.question import Question
+from holdfast.memories.run.keys import split
 from holdfast.runtime.metrics import WAITING
 
 T = TypeVar("T")
@@ -59,6 +61,65 @@ class Claims:
 
     def __contains__(self, key: object) -> bool:
         return key in self._held
+
+
+class Claimant(Protocol):
+    """Work that has parts of a run for itself while it goes on."""
+
+    @property
+    def context(self) -> "ClaimedRun":
+        """The run it is in."""
+        ...
+
+    @property
+    def parts(self) -> Collection[str]:
+        """The keys of entries that are its alone."""
+        ...
+
+
+class ClaimedRun(Protocol):
+    """A run with its claims."""
+
+    run_id: str
+    claims: Claims
+
+
+_at_work: Final = Claims()
+"""The executors that are performed now, by their `id`."""
+
+LENT: Final[ContextVar[frozenset[str]]] = ContextVar("lent", default=frozenset())
+"""The parts of an enclosing executor that what runs here may have."""
+
+
+def refuse_at_work(executor: Claimant) -> None:
+    """Raise RunTaken if *executor* is at work."""
+    if id(executor) in _at_work:
+        raise _taken(executor, executor.parts)
+
+
+@contextmanager
+def claimed(executor: Claimant) -> Generator[None]:
+    """Hold *executor* and its parts for the time of the block.
+
+    Raise RunTaken if it is at work, or if another executor of its context has one of the parts.
+    """
+    if _at_work.take([id(executor)]):
+        raise _taken(executor, executor.parts)
+    context, lent = executor.context, LENT.get()
+    parts = [part for part in executor.parts if part not in lent]
+    try:
+        if met := context.claims.take(parts):
+            raise _taken(executor, met)
+        try:
+            yield
+        finally:
+            context.claims.free(parts)
+    finally:
+        _at_work.free([id(executor)])
+
+
+def _taken(executor: Claimant, parts: Iterable[str]) -> RunTaken:
+    return RunTaken(executor.context.run_id, ids=[split(part)[1] for part in parts])
 
 
 def run_sync(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -7,6 +7,7 @@ from threading import Lock, RLock
 from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 from weakref import WeakSet
 
+import msgspec
 from msgspec import Struct
 from opentelemetry import trace
 from pydantic_ai.exceptions import UserError
@@ -25,6 +26,7 @@ from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.question import Question
 from holdfast.memories.run.records.record import TakeOver
+from holdfast.memories.run.records.versions import StateRow
 from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.concurrency import Claims, Slots
 from holdfast.runtime.events import EventFacts, ExecutionEvent, Spending, event_facts
@@ -320,6 +322,18 @@ class Context:
         TOKENS.add("input", by=usage.input_tokens)
         TOKENS.add("output", by=usage.output_tokens)
 
+    def go_on(self) -> None:
+        """Go on with what an earlier stay in a process has counted; keep it from now on."""
+        known = self.versions.restored.get("state", "usage")
+        if known is not None and known["requests"] > self.usage.requests:
+            self._usage.spending = Spending(**known)
+        self.versions.collect(self._changed_usage)
+
+    def _changed_usage(self) -> Iterable[StateRow]:
+        if self._usage.kept != self.usage:
+            self._usage.kept = self.usage
+            yield StateRow("state", "usage", msgspec.json.encode(self.usage))
+
     def cancel(self, reason: str = "cancelled") -> None:
         """Stop everything that runs; what is finished stays.
 
@@ -433,7 +447,7 @@ class _Usage:
     """The usage of a run and the runs within it."""
 
     def __init__(self) -> None:
-        self.spending = Spending()
+        self.spending = self.kept = Spending()
         self.lock = Lock()
 
 

@@ -72,10 +72,13 @@ class ExecutionEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class RunUpdate(ExecutionEvent):
-    """The state of the run: its first and last event, from the outermost executor."""
+    """The state of the run: its first and last event, from the outermost executor.
+
+    One that is `waiting` has questions to people, and goes on once they are answered.
+    """
 
     type: ClassVar[str] = "run_update"
-    event: Literal["started", "completed", "failed", "cancelled"]
+    event: Literal["started", "waiting", "completed", "failed", "cancelled"]
     executor: str
     result: Any = None
     reason: str | None = None

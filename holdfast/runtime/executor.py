@@ -11,13 +11,11 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
-    Generator,
-    Iterable,
     Mapping,
 )
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from contextvars import ContextVar, copy_context
-from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -28,17 +26,17 @@ from holdfast.ground.errors import (
     HoldfastError,
     RunCancelled,
     RunFailed,
-    RunTaken,
+    RunWaiting,
     StaleRun,
 )
 from holdfast.ground.json_values import JSON
-from holdfast.memories.run.keys import split
 from holdfast.memories.run.records.event import Reason, RunEvent
+from holdfast.memories.run.records.question import Question
 from holdfast.memories.run.records.record import this_process
 from holdfast.memories.run.records.writer import RunOpening
 from holdfast.runtime import concurrency
 from holdfast.runtime.checkpoints import Checkpoints
-from holdfast.runtime.concurrency import Claims
+from holdfast.runtime.concurrency import claimed
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import (
     EventFacts,
@@ -67,10 +65,11 @@ from holdfast.runtime.run_record import (
     memory_events,
     open_record,
     record_name,
+    waiting_save,
 )
 from holdfast.runtime.version_writer import OnMismatch
 
-State: TypeAlias = Literal["completed", "failed", "cancelled"]
+State: TypeAlias = Literal["waiting", "completed", "failed", "cancelled"]
 Stopped: TypeAlias = RunCancelled | StaleRun | None
 """What stopped a run before its own end."""
 
@@ -81,10 +80,11 @@ class ExecutionOutcome(Struct, frozen=True, kw_only=True):
     """The outcome of an execution.
 
     *reason* is a code, *detail* says it in words. *failure* is the error that `run` raises.
-    *completed* names the finished parts, *blocked* those that never began.
+    *completed* names the finished parts, *blocked* those that never began. One that is `waiting`
+    has parts that wait for a person, and nothing else could go on.
     """
 
-    state: Literal["completed", "failed"]
+    state: Literal["waiting", "completed", "failed"]
     result: Any = None
     reason: Reason | None = None
     detail: str | None = None
@@ -173,51 +173,28 @@ def stream(executor: Executor, observer: Observer | None = None) -> AsyncGenerat
 async def run(executor: Executor, observer: Observer | None = None) -> Any:
     """Execute *executor* and return its result.
 
-    Raise the error it failed with, or RunCancelled; StaleRun once another owner has the run.
+    Raise the error it failed with, or RunCancelled; RunWaiting while questions of it are open;
+    StaleRun once another owner has the run.
     """
     stopped = await _heard(executor, observer)
     if stopped is not None:
         raise stopped
     ending = executor.ending()
+    if ending.state == "waiting":
+        raise RunWaiting(executor.context.run_id, questions_of(executor.context))
     if ending.failure is not None:
         raise ending.failure
     return ending.result
 
 
+def questions_of(context: Context) -> tuple[Question, ...]:
+    """Return the open questions of the run of *context*."""
+    return tuple(getattr(context.logs, "questions", ()))
+
+
 def run_sync(executor: Executor, observer: Observer | None = None) -> Any:
     """Do as `run` does, in a script without an event loop."""
     return concurrency.run_sync(lambda: run(executor, observer))
-
-
-def refuse_at_work(executor: Executor) -> None:
-    """Raise RunTaken if *executor* is at work."""
-    if id(executor) in _at_work:
-        raise _taken(executor, executor.parts)
-
-
-@contextmanager
-def claimed(executor: Executor) -> Generator[None]:
-    """Hold *executor* and its parts for the time of the block.
-
-    Raise RunTaken if it is at work, or if another executor of its context has one of the parts.
-    """
-    if _at_work.take([id(executor)]):
-        raise _taken(executor, executor.parts)
-    context, lent = executor.context, LENT.get()
-    parts = [part for part in executor.parts if part not in lent]
-    try:
-        if met := context.claims.take(parts):
-            raise _taken(executor, met)
-        try:
-            yield
-        finally:
-            context.claims.free(parts)
-    finally:
-        _at_work.free([id(executor)])
-
-
-def _taken(executor: Executor, parts: Iterable[str]) -> RunTaken:
-    return RunTaken(executor.context.run_id, ids=[split(part)[1] for part in parts])
 
 
 async def _heard(
@@ -288,6 +265,7 @@ class _Stay:
         self._outermost = within is None or within.root is not self._context.root
         self._begun = self._kept = self._whole = False
         self._stored: RunEvent | None = None
+        self._rested: tuple[RunEvent, ...] = ()
         self.state: State = "failed"
         self._error: BaseException | None = None
         self._reason: Reason = "internal"
@@ -325,7 +303,7 @@ class _Stay:
         ownership = self._context.ownership
         held, ownership.leased = ownership.leased, None
         if held is not None:
-            await held.give_back(self.state)
+            await held.give_back(None if self.state == "waiting" else self.state)
 
     async def open(self, hf: "library.Holdfast") -> None:
         """Open the record of the run; raise RunTaken if another owner has it."""
@@ -398,6 +376,7 @@ class _Stay:
             why = f"Started again: the checkpoint is of another run ({', '.join(other)})."
             await context.tell(LogUpdate(severity="warning", content=why))
         await context.versions.start(parts, again=bool(other))
+        context.go_on()
 
     def _place(self, given: Checkpoints | None) -> Checkpoints | None:
         """Return where versions are kept: at the place *given*, else in the record of the run."""
@@ -424,6 +403,8 @@ class _Stay:
             self._cancel()
             return _cancelled(self._executor)
         self.state, self._error = ending.state, ending.failure
+        if ending.state == "waiting":
+            return None
         self._reason = ending.reason or ("done" if ending.state == "completed" else "internal")
         self._detail = ending.detail or ""
         return None
@@ -444,10 +425,49 @@ class _Stay:
 
     async def leave(self) -> None:
         """Keep what is finished, store the end of the run and emit it as its last event."""
+        if self.state == "waiting":
+            return await self._rest()
         try:
             await leave(self._context.run_id, ("what is finished is kept", self._keep))
         finally:
             await self._end()
+        return None
+
+    async def _rest(self) -> None:
+        """Keep what the run knows with its questions, and emit that it waits as its last event."""
+        events, versions = self._context.events, self._context.versions
+        asked = questions_of(self._context)
+        is_last, record = events.close(), events.record
+
+        async def keep() -> None:
+            try:
+                self._rested = await versions.rest(asked) if is_last else ()
+                if isinstance(record, OpenRecord) and is_last and not self._rested:
+                    save = waiting_save(self._context.run_id, self._context.now(), asked)
+                    self._rested = await asyncio.to_thread(record.rest, save)
+            finally:
+                await versions.close()
+
+        if is_last:
+            events.record = None
+        if record is None and not versions.is_open:
+            log.warning("the questions of %s are kept in its context alone", self._context.run_id)
+        acts = ("what it knows is kept", keep), ("its questions are emitted", self._tell_rest)
+        await leave(self._context.run_id, *acts, ("its lease is given back", self._give_back))
+
+    async def _tell_rest(self) -> None:
+        events, to = self._context.events, audience.get()
+        if not self._begun:
+            return
+        for event in self._rested[:-1]:
+            await events.relay(event, to=to)
+        if self._rested:
+            await events.relay(self._rested[-1], self._update(), to=to)
+            return
+        ids = [each.id for each in questions_of(self._context)]
+        await events.last(
+            EventFacts(type="run.waiting", data={"questions": ids}), self._update(), to=to
+        )
 
     async def _keep(self) -> None:
         versions = self._context.versions
@@ -487,7 +507,7 @@ class _Stay:
     def _finish(self) -> RunFinish:
         error = self._error
         return RunFinish(
-            status=self.state,
+            status="failed" if self.state == "waiting" else self.state,
             reason=self._reason,
             detail=self._detail,
             error=None if error is None else _named(error),
@@ -499,6 +519,10 @@ class _Stay:
         if not self._outermost:
             return None
         reason = self._detail
+        if self.state == "waiting":
+            return RunUpdate(
+                event="waiting", executor=self._executor.name, usage=self._context.usage
+            )
         if self._error is not None and not isinstance(self._error, HoldfastError):
             reason = f"internal: {reason}"
         return RunUpdate(
@@ -550,12 +574,6 @@ async def _interruptible(executor: Executor) -> bool:
         off()
     return True
 
-
-_at_work: Final = Claims()
-"""The executors that are performed now, by their `id`."""
-
-LENT: Final[ContextVar[frozenset[str]]] = ContextVar("lent", default=frozenset())
-"""The parts of an enclosing executor that what runs here may have."""
 
 _inside: ContextVar[Context | None] = ContextVar("_inside", default=None)
 """The run that encloses what runs here."""

@@ -17,7 +17,7 @@ from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, Instructions, check_name
 from holdfast.runtime.checkpoints import Checkpoints
-from holdfast.runtime.concurrency import awaited
+from holdfast.runtime.concurrency import awaited, claimed, refuse_at_work
 from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import ExecutionEvent, StepError
 from holdfast.runtime.executor import ExecutionOutcome
@@ -195,7 +195,7 @@ class ModeRun:
         ending = self.ending()
         if ending.state == "completed":
             self.result = ending.result
-        else:
+        elif ending.state == "failed":
             self.error = self._error(ending)
 
     @property
@@ -220,12 +220,12 @@ class ModeRun:
     async def _perform(self) -> None:
         if self._first is not None:
             await self._do(self._first)
-            if self._first.ending().state == "failed":
+            if self._first.ending().state != "completed":
                 return None
             self._work = self._after(self._first)
             if self._work is not None:
                 # What was prepared is not known before, and claimed only now.
-                with executor.claimed(self._work):
+                with claimed(self._work):
                     return await self._do(self._work)
         if self._work is not None:
             await self._do(self._work)
@@ -422,6 +422,6 @@ class MultiModeAgent(MultiModeSpec):
 
     def _begun(self, context: Context) -> ModeRun:
         if self._run is not None:
-            executor.refuse_at_work(self._run)
+            refuse_at_work(self._run)
         self._run = ModeRun(self, context)
         return self._run

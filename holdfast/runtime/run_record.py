@@ -4,7 +4,7 @@ Executors, networks and agents open the record before anything runs, and end it 
 """
 
 import asyncio
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Literal, TypeAlias, cast
@@ -19,7 +19,8 @@ from holdfast.ground.json_values import hashed
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import Ending, RunEvent, facts_alone
-from holdfast.memories.run.records.record import NAME_MOST, RunControl
+from holdfast.memories.run.records.question import Question
+from holdfast.memories.run.records.record import MILLISECOND, NAME_MOST, RunControl
 from holdfast.memories.run.records.run import KINDS, RunKind
 from holdfast.memories.run.records.versions import (
     KeptState,
@@ -268,6 +269,7 @@ class EngineCheckpoints:
     """
 
     def __init__(self, hf: "library.Holdfast") -> None:
+        self.hf = hf
         self._rows = hf.runs.checkpoints
         self._leases = EngineLeases(hf.runs.context)
 
@@ -279,9 +281,13 @@ class EngineCheckpoints:
         """Extend *lease*; raise StaleRun if another owner has the run."""
         self._leases.renew(lease)
 
-    def release(self, lease: CheckpointLease, status: Ending) -> None:
-        """Give *lease* back, and record that the run ended with *status*."""
-        self._leases.release(lease, status)
+    def release(self, lease: CheckpointLease, status: Ending | None) -> None:
+        """Give *lease* back, of a run that ended with *status*, or waits for people."""
+        if status is not None:
+            self._leases.release(lease, status)
+            return
+        now = self.hf.runs.context.now() // MILLISECOND
+        self._rows.append(replace(waiting_save(lease.run_id, now, ()), fence=lease.fence))
 
     def load(self, run_id: str) -> Checkpoint | None:
         """Return the newest version of *run_id*, or None."""
@@ -403,6 +409,18 @@ def _checkpoint_of(run_id: str, kept: KeptState) -> Checkpoint:
         rows=tuple(facts),
         turns=kept.turns,
         questions=kept.questions,
+    )
+
+
+def waiting_save(run_id: str, now: int, questions: Sequence[Question]) -> VersionSave:
+    """Return a version with which the run waits for the answers to *questions*."""
+    return VersionSave(
+        run_id=run_id,
+        fence=0,
+        at=now,
+        cause="question",
+        questions=tuple(questions),
+        status="waiting",
     )
 
 

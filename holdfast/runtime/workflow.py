@@ -14,6 +14,7 @@ from holdfast.ground.errors import (
     InvalidInput,
     InvalidPlan,
     RunCancelled,
+    RunWaiting,
     StepFailed,
     TaskFailed,
 )
@@ -27,7 +28,7 @@ from holdfast.memories.run.records.versions import StateRow
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, named
 from holdfast.runtime.checkpoints import Checkpoints
-from holdfast.runtime.concurrency import awaited, contained
+from holdfast.runtime.concurrency import LENT, awaited, contained, refuse_at_work
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import (
     ExecutionEvent,
@@ -340,7 +341,7 @@ class WorkflowRunner:
             await walk(self.workflow.needs(), perform=self._one, blocked=self._blocked)
         except asyncio.CancelledError:
             why = self.context.cancelled or "cancelled"
-            for id in self._in_state("pending", "running"):
+            for id in self._in_state("pending", "running", "waiting"):
                 emitted = id in self._agents and self.states[id] == "running"
                 self.states[id] = "cancelled"
                 if not emitted:
@@ -350,6 +351,8 @@ class WorkflowRunner:
     def ending(self) -> ExecutionOutcome:
         """Return the outcome."""
         completed = self._in_state("completed")
+        if self._in_state("waiting"):
+            return ExecutionOutcome(state="waiting", completed=completed)
         if not self.errors:
             return ExecutionOutcome(state="completed", result=self.outputs, completed=completed)
         cause = "; ".join(f"node {id} failed: {error}" for id, error in self.errors.items())
@@ -378,7 +381,7 @@ class WorkflowRunner:
 
         Raise RunTaken if the workflow runs already, with inputs of its own.
         """
-        executor.refuse_at_work(self)
+        refuse_at_work(self)
         led = {(edge.target, edge.input) for edge in self.workflow.edges}
         for id, values in (inputs or {}).items():
             if id not in self._nodes:
@@ -397,15 +400,16 @@ class WorkflowRunner:
             return True
         self.states[id] = "running"
         # Each node runs in a task of its own; its step may write the entry of the node.
-        executor.LENT.set(frozenset((keys.step(id),)))
+        LENT.set(frozenset((keys.step(id),)))
         working_part.set(id)
         try:
             outputs = await self._processed(id)
         except StepFailed as error:
             return await self._fail(id, error, emitted=id in self._agents)
         except HoldfastError as error:
-            if isinstance(error, RunCancelled) and self.context.cancelled is not None:
-                self.states[id] = "cancelled"
+            cancelled = isinstance(error, RunCancelled) and self.context.cancelled is not None
+            if cancelled or isinstance(error, RunWaiting):
+                self.states[id] = "cancelled" if cancelled else "waiting"
                 return None
             return await self._fail(id, error)
         except Exception as error:

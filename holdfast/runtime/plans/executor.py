@@ -148,6 +148,8 @@ class TaskExecutor:
     def ending(self) -> ExecutionOutcome:
         """Return the outcome."""
         error, completed = self.error, self._work.ids("completed")
+        if self.task.waiting:
+            return ExecutionOutcome(state="waiting", completed=completed)
         if error is None:
             return ExecutionOutcome(state="completed", result=self.result, completed=completed)
         failure = TaskFailed(
@@ -409,6 +411,8 @@ class ParallelTaskExecutor:
         """Return the outcome."""
         completed = tuple([task.id for task in self.plan.tasks if task.completed])
         failed = {task.id: task.error for task in self.plan.tasks if task.failed}
+        if any(task.waiting for task in self.plan.tasks):
+            return ExecutionOutcome(state="waiting", completed=completed)
         if not failed:
             result = self._works[self.plan.final.id].result
             return ExecutionOutcome(state="completed", result=result, completed=completed)
@@ -490,13 +494,13 @@ class ParallelTaskExecutor:
                 warning = f"{key} was in memory before the plan began."
                 await self.context.tell(LogUpdate(severity="warning", content=warning))
 
-    async def _one(self, id: str) -> bool:
+    async def _one(self, id: str) -> bool | None:
         work = self._works[id]
         if id in self.context.versions.restored.tasks:
             await work.restore()
             return True
         await work.perform()
-        return work.task.completed
+        return None if work.task.waiting else work.task.completed
 
     async def _blocked(self, blocked: Blocked) -> None:
         cause = f"needs {', '.join(blocked.by)}, which failed"

@@ -78,8 +78,8 @@ class LeasedCheckpoints(Protocol):
         """Extend *lease* to 60 s from now; raise StaleRun if another owner has the run."""
         ...
 
-    def release(self, lease: CheckpointLease, status: Ending) -> None:
-        """Give *lease* back, of a run that ended with *status*."""
+    def release(self, lease: CheckpointLease, status: Ending | None) -> None:
+        """Give *lease* back, of a run that ended with *status*, or waits for people."""
         ...
 
 
@@ -227,7 +227,7 @@ class HeldLease:
             except (HoldfastError, OSError):
                 log.warning("the lease of %s is not renewed", self.lease.run_id, exc_info=True)
 
-    async def give_back(self, status: Ending) -> None:
+    async def give_back(self, status: Ending | None) -> None:
         """Stop renewing the lease, and give it back."""
         if self._renewing is not None:
             self._renewing.cancel()

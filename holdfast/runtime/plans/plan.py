@@ -77,6 +77,11 @@ class Progress:
         """Whether its state is final."""
         return self.state not in ("pending", "running", "waiting")
 
+    @property
+    def waiting(self) -> bool:
+        """Whether it waits for a person."""
+        return self.state == "waiting"
+
     def reset(self) -> None:
         """Make it pending again."""
         self.state, self.error, self.blocked_by = "pending", None, []

@@ -129,6 +129,7 @@ class FanOut:
         self._context = work.context
         self._record = StepRecord(work.context, work.task, step)
         self._failed: dict[int, StepError] = {}
+        self._waiting = False
 
     async def perform(self) -> None:
         """Work on each item; set the state and the entry of the step, and emit its events."""
@@ -163,6 +164,10 @@ class FanOut:
                     await crew.next()
             while crew:
                 await crew.next()
+        if self._waiting:
+            # What failed is tried again with those that wait.
+            step.state = "waiting"
+            return None
         if self._failed and (step.on_item_error == "fail" or len(self._failed) == len(items)):
             return await self._fail("items", _named(self._failed, len(items)))
         try:
@@ -186,6 +191,7 @@ class FanOut:
         executor = work.executor(step, item_index=index)
         await executor.perform()
         work.spent.add(executor)
+        self._waiting = self._waiting or executor.step.waiting
         if executor.error is not None:
             self._failed[index] = executor.error
         return None
@@ -365,7 +371,8 @@ class TaskWork:
             if not step.settled:
                 internal = StepError("internal", f"{type(error).__name__}: {error}")
                 await StepRecord(self.context, self.task, step).fail(internal)
-        return step.completed
+        # Nothing follows from one that waits, until it is answered.
+        return None if step.waiting else step.completed
 
     def executor(
         self, step: Step, *, finish: bool = False, item_index: int | None = None
@@ -400,6 +407,9 @@ class TaskWork:
 
     async def _settle(self) -> None:
         """Set the final state of the task, when no step runs or can start."""
+        if self.ids("waiting"):
+            self.task.state = "waiting"
+            return None
         full = f"max_steps, which is {self._max_steps}, have been begun"
         for step in self.task.steps:
             if not step.settled:

@@ -224,7 +224,7 @@ class StepExecutor:
             )
         error = self.error
         if error is None:
-            return ExecutionOutcome(state="failed")
+            return ExecutionOutcome(state="waiting" if self.step.waiting else "failed")
         failure = StepFailed(self.step.id, error, run=self.context)
         return ExecutionOutcome(
             state="failed", reason=error.reason, detail=str(error), failure=failure
