@@ -25,8 +25,8 @@ from pydantic_ai.models import ModelRequestContext
 
 from holdfast.ground.errors import InvalidInput, RunTaken
 from holdfast.ground.text import whole
-from holdfast.memories.run.records.question import Question
 from holdfast.memories.run.keys import split
+from holdfast.memories.run.records.question import Question
 from holdfast.runtime.metrics import WAITING
 
 T = TypeVar("T")

@@ -17,12 +17,9 @@ from typing import Any, Final, Protocol, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.ground.clock import Clock, to_microseconds
 from holdfast.ground.errors import StaleRun
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run.records.event import LIVE, Ending, Reason, RunEvent
-from holdfast.memories.state.cells import StateChange
-from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.concurrency import awaited, class_of, described
 from holdfast.runtime.events import EventFacts, ExecutionEvent
 
@@ -503,111 +500,3 @@ def message_of(error: BaseException, most: int) -> str:
 
 Sink: TypeAlias = EventFeed
 """The feed of the one who reads a run of agents."""
-
-
-class Telling:
-    """Emits the events of a run of agents to *on_event*, *sink* and *also*.
-
-    *also* receives the same events, but does not make a model stream. Changes of values are emitted
-    before the next event, in the order they were made.
-    """
-
-    def __init__(
-        self,
-        run_id: str,
-        *,
-        clock: Clock,
-        network: str | None = None,
-        on_event: OnEvent | None = None,
-        sink: Sink | None = None,
-        also: Tap | None = None,
-    ) -> None:
-        def now() -> int:
-            return to_microseconds(clock.now()) // 1_000
-
-        self.events = RunEvents(run_id, now, network=network)
-        self._observer, self._sink = observer_of(on_event), sink
-        self._audience: Audience | None = None
-        if also is not None:
-            self.events.tap(also)
-        self._changes: list[StateChange] = []
-        self._lock = Lock()
-
-    @property
-    def thread_id(self) -> str | None:
-        """The thread of the run."""
-        return self.events.thread_id
-
-    @thread_id.setter
-    def thread_id(self, thread_id: str | None) -> None:
-        self.events.thread_id = thread_id
-
-    @property
-    def errors(self) -> int:
-        """The number of errors of *on_event*."""
-        return self._observer.errors if self._observer else 0
-
-    @property
-    def watched(self) -> bool:
-        """Whether an *on_event* or a *sink* receives the events."""
-        return self._observer is not None or self._sink is not None
-
-    def watch(self, state: NetworkState) -> Callable[[], None]:
-        """Emit the changes of values in *state* by this run; return what unsubscribes."""
-        return state.subscribe(self._changed) if self.heard else _nothing
-
-    @property
-    def heard(self) -> bool:
-        """Whether the events reach an observer, a reader or a tap."""
-        return self.watched or bool(self.events.taps)
-
-    async def tell(
-        self,
-        type: str,
-        data: dict[str, Any],
-        *,
-        part: str | None = None,
-        agent: str | None = None,
-        call_id: str | None = None,
-    ) -> None:
-        """Emit an event of *type*; wait for a slow reader."""
-        if not self.heard:
-            return
-        to = self._heard_by()
-        with self._lock:
-            changes, self._changes = self._changes, []
-        for change in changes:
-            origin = change.origin
-            facts = EventFacts(
-                type="value.changed",
-                part=part,
-                agent=origin.agent,
-                call_id=origin.call_id,
-                data={"key": change.key, "version": change.revision, "agent": origin.agent},
-            )
-            await self.events.emit(facts, to=to)
-        facts = EventFacts(type=type, part=part, agent=agent, call_id=call_id, data=data)
-        await self.events.emit(facts, to=to)
-
-    async def relay(self, event: RunEvent) -> None:
-        """Pass on *event*, which is numbered and stored already."""
-        await self.events.relay(event, to=self._heard_by())
-
-    def _heard_by(self) -> Audience | None:
-        if self._audience is None and self.watched:
-            observers = () if self._observer is None else (self._observer,)
-            self._audience = Audience(self._sink, observers)
-        return self._audience
-
-    def _changed(self, change: StateChange) -> None:
-        # A state may be shared by runs; a change from outside of them is emitted by each.
-        if change.what in ("value", "deleted") and change.origin.run_id in (
-            None,
-            self.events.run_id,
-        ):
-            with self._lock:
-                self._changes.append(change)
-
-
-def _nothing() -> None:
-    """Do nothing: there was no subscription."""

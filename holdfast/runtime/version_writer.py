@@ -243,6 +243,11 @@ class VersionWriter:
         """Keep what *source* returns, the rows that changed since it was called last, too."""
         self._sources.append(source)
 
+    def note(self, row: StateRow) -> None:
+        """Keep *row* with the next version."""
+        if self._place is not None:
+            self._add([row])
+
     async def complete(
         self,
         step: str,

@@ -21,6 +21,7 @@ from holdfast.runtime import (
     FileCheckpoints,
     FunctionNode,
     MultiModeAgent,
+    Network,
     ParallelTaskExecutor,
     StepExecutor,
     TaskExecutor,
@@ -147,6 +148,34 @@ async def team_run(within: Any, life: Life) -> object:
     return [task.title for task in result.done]
 
 
+async def network_run(within: Any, life: Life) -> object:
+    def act(asked: Asked) -> object:
+        return worker(asked)
+
+    def route(ctx: Any) -> str | None:
+        life.note("route")
+        ctx.state.data["calls"] = ctx.call_count
+        return "abc"[ctx.call_count] if ctx.call_count < 3 else None
+
+    given = within(life.model(act))
+    context, place = given["context"], given["checkpoint"]
+    agents = [Agent(name, instructions="Be brief.", model=context.model) for name in "abc"]
+    run = await Network("desk", agents, router=route).run(
+        "Count.", run_id="run_1", hf=context.hf, checkpoint=place, take_over="always"
+    )
+    return [[each.agent for each in run.results], run.state.data["calls"]]
+
+
+async def agent_run(within: Any, life: Life) -> object:
+    given = within(life.model(worker))
+    context, place = given["context"], given["checkpoint"]
+    ada = Agent("ada", instructions="Be brief.", model=context.model, tools=[life.look])
+    result = await ada.run(
+        "Count.", run_id="run_1", hf=context.hf, checkpoint=place, take_over="always"
+    )
+    return result.text
+
+
 KINDS: dict[str, tuple[Execute, object, int]] = {
     "step": (step_run, "done", 2),
     "task": (task_run, "done", 3),
@@ -154,6 +183,8 @@ KINDS: dict[str, tuple[Execute, object, int]] = {
     "planner": (planner_run, ["t"], 2),
     "mode": (mode_run, "done", 3),
     "workflow": (workflow_run, "done", 2),
+    "network": (network_run, [["a", "b", "c"], 3], 3),
+    "agent": (agent_run, "done", 2),
     "team": (team_run, ["Count", "Report"], 0),
 }
 """Each kind with its result, and the number of replies that it takes."""

@@ -59,7 +59,7 @@ async def test_killed_at_its_second_request_another_process_asks_nothing_again(
     assert replies(log) == requests
 
 
-@pytest.mark.parametrize("kind", ["step", "plan", "workflow", "team"])
+@pytest.mark.parametrize("kind", ["step", "plan", "workflow", "team", "network", "agent"])
 async def test_a_run_is_gone_on_with_from_files(kind: str, tmp_path: Path, log: Path) -> None:
     target = f"files:{tmp_path / 'kept'}"
     killed(kind, target, log, 2)
@@ -85,13 +85,14 @@ async def test_a_plan_of_six_tasks_killed_three_times_asks_for_each_once(
     assert replies(log) == 6
 
 
+@pytest.mark.parametrize("kind", ["step", "agent"])
 async def test_killed_inside_a_tool_its_reply_is_not_requested_again(
-    sqlite: str, log: Path
+    kind: str, sqlite: str, log: Path
 ) -> None:
-    killed("step", sqlite, log, in_tool=True)
+    killed(kind, sqlite, log, in_tool=True)
     assert replies(log) == 1
 
-    assert await lived("step", sqlite, Life(log)) == "done"
+    assert await lived(kind, sqlite, Life(log)) == "done"
 
     assert lines(log) == ["reply", "look", "reply"]
 
@@ -104,6 +105,16 @@ async def test_a_function_of_a_workflow_that_is_complete_is_not_called_again(
     assert await lived("workflow", sqlite, Life(log)) == "done"
 
     assert lines(log).count("node") == 1
+
+
+async def test_a_decision_of_a_router_is_not_made_again_for_the_agent_that_was_cut_off(
+    sqlite: str, log: Path
+) -> None:
+    killed("network", sqlite, log, 2)
+
+    await lived("network", sqlite, Life(log))
+
+    assert lines(log).count("route") == 4
 
 
 @pytest.mark.parametrize("dies_at", [1, 2, 3, 4])

@@ -21,6 +21,7 @@ from holdfast.ground.errors import (
 )
 from holdfast.ground.ids import Ids
 from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.record import TakeOver
 from holdfast.memories.run.records.run import Run
 from holdfast.memories.run.records.writer import RunOpening
 from holdfast.memories.state.history import View
@@ -28,6 +29,7 @@ from holdfast.memories.state.result import NO_USAGE, InferenceResult, result_id
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import checked_id_or_none
 from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage, user_message
+from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.concurrency import awaited, run_sync
 from holdfast.runtime.context import Context
 from holdfast.runtime.inference.call import AgentCall
@@ -45,6 +47,7 @@ from holdfast.runtime.inference.run_types import (
     MAX_TOOL_ERRORS,
     InferenceRun,
     RunEnd,
+    Telling,
     check_most,
     failure,
     internal,
@@ -52,7 +55,7 @@ from holdfast.runtime.inference.run_types import (
 )
 from holdfast.runtime.mcp import close, connect, kept
 from holdfast.runtime.metrics import EVENT_ERRORS
-from holdfast.runtime.run_events import OnEvent, Sink, Telling, followed, leave
+from holdfast.runtime.run_events import OnEvent, Sink, followed, leave
 from holdfast.runtime.tools import ToolContext, equipped, tool_context
 
 
@@ -75,6 +78,8 @@ async def keep(
             await (await remembering()).add([result])
         except HistoryFailed as error:
             broken = error.ending
+    if call.kept and result.index is not None:
+        await run.keep_call(call.agent.name, result.index, result)
     finished = {
         "result_id": result.id,
         "stop_reason": result.stop_reason,
@@ -83,6 +88,15 @@ async def keep(
     await run.tell("agent.finished", finished, agent=call.agent.name)
     run.part = None
     return broken
+
+
+async def run_end(run: InferenceRun, ending: RunEnd) -> None:
+    """Keep what *run* knows at its end, unless it was cut short; then keep no more."""
+    try:
+        if ending.status != "cancelled" and ending.reason != "taken_over":
+            await run.versions.finish()
+    finally:
+        await run.versions.close()
 
 
 def bare_agent(agent: AgentSpec, context: Context) -> ModelAgent[Any, str]:
@@ -118,8 +132,10 @@ class AgentRunArguments(TypedDict, total=False):
     *state*: a state, its JSON text or its dict; a new one unless given. *max_iterations* bounds the
     requests (None: no bound), *timeout* seconds. A tool's result over *tool_result_limit*
     characters is read in parts. With the *run_id* of a run that its thread holds nothing is run
-    again. With *hf* the run is one of `hf.runs`; a history that stores in one brings it. A failed
-    run raises RunFailed, unless *raises* is False.
+    again. With *hf* the run is one of `hf.runs`; a history that stores in one brings it. What it
+    knows is kept at *checkpoint*, else with *hf*, and a run that was cut off goes on; *take_over*
+    says when it is taken from another owner. A failed run raises RunFailed, unless *raises* is
+    False.
     """
 
     model: AnyModel | None
@@ -133,6 +149,8 @@ class AgentRunArguments(TypedDict, total=False):
     usage_limits: UsageLimits | None
     on_event: OnEvent | None
     hf: "library.Holdfast | None"
+    checkpoint: Checkpoints | None
+    take_over: TakeOver
     raises: bool
 
 
@@ -150,6 +168,8 @@ class AgentRunOptions(Struct, frozen=True, kw_only=True):
     usage_limits: UsageLimits | None = None
     on_event: OnEvent | None = None
     hf: Any = None
+    checkpoint: Any = None
+    take_over: TakeOver = "expired"
     raises: bool = True
 
 
@@ -307,6 +327,7 @@ class Alone:
             names_values=getattr(self._network, "values", "off") == "named",
             inbox_of=self.owner.steering.started,
         )
+        self.run.ownership, self.run.lose = self.owner.ownership, self.owner.lose
         self.ending = RunEnd()
         self._used = NO_USAGE
         self._begun = self._over = False
@@ -345,7 +366,8 @@ class Alone:
             if done := run.results:
                 return done[-1]
             self._telling.thread_id = run.state.thread_id
-            await self.owner.acquire(self._opening(), self._telling)
+            options = self._options
+            await self.owner.acquire(self._opening(), self._telling, options.checkpoint)
             await self._remembering.begin(self._started_at, "agent", self._agent.name)
         except (HookFailed, HistoryFailed) as error:
             return await self._never_begun(error)
@@ -353,6 +375,7 @@ class Alone:
         await self.owner.begin(self._telling)
         unwatch = self._telling.watch(run.state)
         try:
+            await run.go_on(self.owner.place)
             for error in unavailable:
                 await run.tell("mcp.unavailable", error, agent=self._agent.name)
             return await self._called()
@@ -368,6 +391,9 @@ class Alone:
             thread_id=state.thread_id,
             parent_id=None if self.handle is None else self.handle.id,
             inputs=tuple(state.kv),
+            take_over=self._options.take_over,
+            holder=self.owner.ownership.holder,
+            continues=self._options.checkpoint is not None,
         )
 
     async def _check(self) -> None:
@@ -421,6 +447,7 @@ class Alone:
         self._ended_at = self.run.clock.now()
 
         async def store() -> None:
+            await run_end(self.run, ending)
             keepers = [self._remembering] if self._begun else []
             self.ending = await self.owner.end(ending, keepers, self._record)
 

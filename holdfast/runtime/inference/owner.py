@@ -15,12 +15,14 @@ from holdfast.ground.clock import Clock
 from holdfast.ground.errors import InvalidInput, StaleRun
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.record import this_process
 from holdfast.memories.run.records.run import Run, RunKind
 from holdfast.memories.run.records.writer import RunOpening
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import ThreadMessage, message_id
 from holdfast.runtime.agent import UserMessage
+from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.concurrency import contained
 from holdfast.runtime.context import Steering
 from holdfast.runtime.history import (
@@ -31,9 +33,15 @@ from holdfast.runtime.history import (
     asked,
     has_any,
 )
-from holdfast.runtime.inference.run_types import RunEnd
-from holdfast.runtime.run_events import RunFinish, Telling
-from holdfast.runtime.run_record import OpenRecord, open_record
+from holdfast.runtime.inference.run_types import RunEnd, Telling
+from holdfast.runtime.plans.leases import LeaseRequest, RunOwnership, lease_of
+from holdfast.runtime.run_events import RunFinish
+from holdfast.runtime.run_record import (
+    EngineCheckpoints,
+    OpenRecord,
+    RecordedVersions,
+    open_record,
+)
 
 log = logging.getLogger(__name__)
 
@@ -238,9 +246,11 @@ class RunOwner:
         self.interrupting, self.steering = Interrupting(), Steering()
         self._hf, self._run_id, self._clock = hf, run_id, clock
         self._why = ""
+        self._place: Checkpoints | None = None
         self._opening = RunOpening(kind="agent", name="")
         self._record: OpenRecord | None = None
         self.stored: RunEvent | None = None
+        self.ownership = RunOwnership()
 
     def cancel(self, reason: str = "cancelled") -> None:
         """End the run now, as cancelled for the first *reason*; from any thread."""
@@ -264,14 +274,39 @@ class RunOwner:
     @property
     def stale(self) -> StaleRun | None:
         """The error once another owner has the run."""
-        return self._record.stale if self._record else None
+        return (self._record and self._record.stale) or self.ownership.stale
 
-    async def acquire(self, opening: RunOpening, telling: Telling) -> None:
+    def lose(self, error: StaleRun) -> None:
+        """End the run: another owner has it."""
+        self.ownership.stale = error
+        self.cancel(str(error))
+
+    @property
+    def place(self) -> Checkpoints | None:
+        """Where versions of the run are kept: the place it was given, else its record."""
+        if self._place is not None or self._hf is None or self._record is None:
+            return self._place
+        if not self._record.keeps:
+            return None
+        return RecordedVersions(EngineCheckpoints(self._hf), self._record)
+
+    async def acquire(
+        self, opening: RunOpening, telling: Telling, place: Checkpoints | None = None
+    ) -> None:
         """Own the run, if there is an *hf*, and store its events from now on.
 
-        Raise RunTaken if another owner has it.
+        It is owned at *place*, too. Raise RunTaken if another owner has it.
         """
-        self._opening = opening
+        self._opening, self._place = opening, place
+        if place is not None:
+            request = LeaseRequest(
+                run_id=self._run_id,
+                name=opening.name,
+                holder=self.ownership.holder,
+                place=this_process(),
+                take_over=opening.take_over,
+            )
+            self.ownership.leased = await lease_of(place, request, self.lose)
         if self._hf is not None:
             memory = RunMemory(run_id=self._run_id, clock=self._clock)
             self._record = await open_record(
@@ -301,6 +336,9 @@ class RunOwner:
         fails keeps no other from storing it. *record* returns the record of an end, or with False
         one without extras. A stale owner writes nothing.
         """
+        leased, self.ownership.leased = self.ownership.leased, None
+        if leased is not None:
+            await leased.give_back(ending.status)
         held = self._record
         left = RunFinish(status=ending.status, reason=ending.reason, detail=ending.detail)
         if held is not None and (self.stale is not None or held.is_given_back_by(left)):

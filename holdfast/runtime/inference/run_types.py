@@ -1,27 +1,44 @@
 """Types of one run of an agent: the run, its end, its record."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 from pydantic_ai.usage import RunUsage, UsageLimits
 
-from holdfast.ground.clock import Clock
-from holdfast.ground.errors import NoModel, RunFailed
+from holdfast.ground.clock import Clock, to_microseconds
+from holdfast.ground.errors import NoModel, RunFailed, StaleRun
 from holdfast.ground.text import whole
 from holdfast.ground.validation import check_whole
 from holdfast.memories.run.records.event import REASONS, Ending, Reason, RunEvent
+from holdfast.memories.run.records.versions import StateRow
+from holdfast.memories.state.cells import StateChange
 from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.result import InferenceResult, Usage
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyModel
+from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.concurrency import class_of
+from holdfast.runtime.events import EventFacts, event_facts
 from holdfast.runtime.inference.pages import LIMIT, ResultPages
 from holdfast.runtime.part_log import OnQuestion, PartLogs
-from holdfast.runtime.run_events import Telling, message_of, unforeseen
+from holdfast.runtime.plans.leases import RunOwnership
+from holdfast.runtime.run_events import (
+    Audience,
+    OnEvent,
+    RunEvents,
+    Sink,
+    Tap,
+    message_of,
+    observer_of,
+    unforeseen,
+)
+from holdfast.runtime.version_writer import VersionScope, VersionWriter
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +96,146 @@ def internal(error: BaseException) -> RunEnd:
     return RunEnd("internal", unforeseen(error), error)
 
 
+class Telling:
+    """Emits the events of a run of agents to *on_event*, *sink* and *also*.
+
+    *also* receives the same events, but does not make a model stream. Changes of values are emitted
+    before the next event, in the order they were made.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        *,
+        clock: Clock,
+        network: str | None = None,
+        on_event: OnEvent | None = None,
+        sink: Sink | None = None,
+        also: Tap | None = None,
+    ) -> None:
+        def now() -> int:
+            return to_microseconds(clock.now()) // 1_000
+
+        self.events = RunEvents(run_id, now, network=network)
+        self._observer, self._sink = observer_of(on_event), sink
+        self._audience: Audience | None = None
+        if also is not None:
+            self.events.tap(also)
+        self._changes: list[StateChange] = []
+        self._lock = Lock()
+
+    @property
+    def thread_id(self) -> str | None:
+        """The thread of the run."""
+        return self.events.thread_id
+
+    @thread_id.setter
+    def thread_id(self, thread_id: str | None) -> None:
+        self.events.thread_id = thread_id
+
+    @property
+    def errors(self) -> int:
+        """The number of errors of *on_event*."""
+        return self._observer.errors if self._observer else 0
+
+    @property
+    def watched(self) -> bool:
+        """Whether an *on_event* or a *sink* receives the events."""
+        return self._observer is not None or self._sink is not None
+
+    def watch(self, state: NetworkState) -> Callable[[], None]:
+        """Emit the changes of values in *state* by this run; return what unsubscribes."""
+        return state.subscribe(self._changed) if self.heard else _nothing
+
+    @property
+    def heard(self) -> bool:
+        """Whether the events reach an observer, a reader or a tap."""
+        return self.watched or bool(self.events.taps)
+
+    async def tell(
+        self,
+        type: str,
+        data: dict[str, Any],
+        *,
+        part: str | None = None,
+        agent: str | None = None,
+        call_id: str | None = None,
+    ) -> None:
+        """Emit an event of *type*; wait for a slow reader."""
+        if not self.heard:
+            return
+        to = self._heard_by()
+        with self._lock:
+            changes, self._changes = self._changes, []
+        for change in changes:
+            origin = change.origin
+            facts = EventFacts(
+                type="value.changed",
+                part=part,
+                agent=origin.agent,
+                call_id=origin.call_id,
+                data={"key": change.key, "version": change.revision, "agent": origin.agent},
+            )
+            await self.events.emit(facts, to=to)
+        facts = EventFacts(type=type, part=part, agent=agent, call_id=call_id, data=data)
+        await self.events.emit(facts, to=to)
+
+    def emit_soon(self, facts: EventFacts) -> None:
+        """Emit an event of *facts* from any thread, without waiting."""
+        self.events.emit_soon(facts, to=self._heard_by())
+
+    def number(self, facts: EventFacts) -> RunEvent:
+        """Emit an event that is stored with what it tells; return it with its number."""
+        return self.events.number(facts, to=self._heard_by())
+
+    async def relay(self, event: RunEvent) -> None:
+        """Pass on *event*, which is numbered and stored already."""
+        await self.events.relay(event, to=self._heard_by())
+
+    def _heard_by(self) -> Audience | None:
+        if self._audience is None and self.watched:
+            observers = () if self._observer is None else (self._observer,)
+            self._audience = Audience(self._sink, observers)
+        return self._audience
+
+    def _changed(self, change: StateChange) -> None:
+        # A state may be shared by runs; a change from outside of them is emitted by each.
+        if change.what in ("value", "deleted") and change.origin.run_id in (
+            None,
+            self.events.run_id,
+        ):
+            with self._lock:
+                self._changes.append(change)
+
+
+def _nothing() -> None:
+    """Do nothing: there was no subscription."""
+
+
+def _nothing_lost(_: StaleRun) -> None:
+    """Do nothing: the run has no owner."""
+
+
+class ChangedValues:
+    """The keys of values of *state* that changed since they were kept; all that are there first."""
+
+    def __init__(self, state: NetworkState) -> None:
+        self._state, self._keys = state, dict.fromkeys(state.kv)
+        state.subscribe(self._note)
+
+    def _note(self, change: StateChange) -> None:
+        if change.what in ("value", "deleted") and change.key is not None:
+            self._keys[change.key] = None
+
+    def rows(self) -> Iterator[StateRow]:
+        """Yield the changed values."""
+        keys, self._keys = self._keys, {}
+        for key in keys:
+            found = self._state.get(key)
+            facts = None if found is None else {"value": found.value, "version": found.version}
+            yield StateRow("value", key, None if facts is None else msgspec.json.encode(facts))
+
+
 @dataclass(kw_only=True, eq=False)
 class InferenceRun:
     """The run that calls are part of.
@@ -116,8 +273,64 @@ class InferenceRun:
     omitted: list[Window] = field(default_factory=list[Window], init=False)
     pages: dict[str, ResultPages] = field(default_factory=dict[str, ResultPages], init=False)
 
+    ownership: RunOwnership = field(default_factory=RunOwnership, init=False)
+    lose: Callable[[StaleRun], object] = field(default=_nothing_lost, init=False)
+    versions: VersionWriter = field(init=False)
+    resumes: bool = field(default=False, init=False)
+
     def __post_init__(self) -> None:
-        self.logs = PartLogs(self.id, clock=self.clock, on_question=self.on_question)
+        telling = self.telling or Telling(self.id, clock=self.clock)
+        scope = VersionScope(
+            run_id=self.id,
+            now=lambda: to_microseconds(self.clock.now()) // 1_000,
+            emit=telling.emit_soon,
+            number=telling.number,
+            tell=lambda update: telling.emit_soon(event_facts(update, {})),
+            lost=self._lost,
+            fence=self._fence,
+        )
+        self.versions = VersionWriter(scope)
+        self.logs = PartLogs(
+            self.id, clock=self.clock, store=self.versions, on_question=self.on_question
+        )
+
+    def _lost(self, error: StaleRun) -> None:
+        self.lose(error)
+
+    def _fence(self, place: object) -> int:
+        return self.ownership.fence_of(place)
+
+    async def go_on(self, place: Checkpoints | None) -> None:
+        """Keep versions at *place* from now on, and go on from the newest one, if there is one.
+
+        Its values and results are those that it had.
+        """
+        await self.versions.open(place)
+        await self.versions.start({})
+        found, kv = self.versions.restored, self.state.kv
+        if self.versions.is_open:
+            changed = ChangedValues(self.state)
+            self.versions.collect(changed.rows)
+        if not found.rows:
+            return
+        self.resumes = True
+        values = found.of("value")
+        for key in [key for key in kv if key not in values]:
+            kv.delete(key)
+        for key, each in values.items():
+            if not kv.has(key) or kv.get(key) != each["value"]:
+                kv.set(key, each["value"])
+        there = {each.id for each in self.state.results}
+        for each in found.of("result").values():
+            if each["id"] not in there:
+                self.state.append_result(InferenceResult.from_dict(each["result"]))
+
+    async def keep_call(self, agent: str, index: int, result: InferenceResult) -> None:
+        """Keep the *result* of the call *index* of *agent* as a version."""
+        body = msgspec.json.encode({"id": result.id, "result": result.export()})
+        row = StateRow("result", f"{index:06d}", body)
+        part = f"{agent}.{index}"
+        await self.versions.complete(part, cause="agent", agent=agent, rows=[row])
 
     @property
     def results(self) -> list[InferenceResult]:

@@ -5,10 +5,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import cast
 
+import msgspec
+
 from holdfast.ground.errors import HoldfastError, NoAgentEnabled, NoRouter
 from holdfast.memories.run.records.event import REASONS, Reason
 from holdfast.memories.run.records.run import Run
-from holdfast.runtime.inference.agent import Agent, keep
+from holdfast.memories.run.records.versions import StateRow
+from holdfast.runtime.inference.agent import Agent, keep, run_end
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.owner import HistoryFailed, Interrupted
 from holdfast.runtime.inference.request import HookFailed, is_enabled
@@ -85,6 +88,7 @@ async def _worked(run: NetworkExecution, given: AnyRouter | None) -> None:
     await run.owner.begin(run.events)
     unwatch = run.events.watch(run.state)
     try:
+        await run.resume()
         await _rounds(run, router)
     finally:
         unwatch()
@@ -119,7 +123,7 @@ async def _over_before(run: NetworkExecution) -> bool:
     """
     record = await run.remembering.open(run.options.thread_id, again=run.options.run_id is not None)
     run.events.thread_id = run.state.thread_id
-    run.take_up()
+    run.take_up(run.results)
     if record is None:
         return False
     cause = None if record.error is None else _Before(record.error)
@@ -157,7 +161,10 @@ async def _rounds(run: NetworkExecution, router: AnyRouter) -> None:
             raise Over(RunEnd("max_turns", f"{run.calls} calls of agents"))
         _heed(run)
         run.part = None
-        await _route(run, router)
+        if not (run.resumes and run.queue.pending):
+            await _route(run, router)
+            await run.keep_queue("router")
+        run.resumes = False
         _heed(run)
         agent = await _next(run)
         if agent is None:
@@ -252,6 +259,8 @@ async def _keep(run: NetworkExecution, call: AgentCall) -> RunEnd | None:
         return None
     count_call(call)
     run.calls += call.kept
+    body = msgspec.json.encode(run.queue.pending)
+    run.versions.note(StateRow("state", "queue", body))
     return await keep(run, call, lambda: run.remembering_of(call.agent))
 
 
@@ -261,6 +270,7 @@ async def _finish(run: NetworkExecution, ending: RunEnd) -> None:
     run.ended_at, run.ending = run.clock.now(), ending
 
     async def store() -> None:
+        await run_end(run, ending)
         keepers = run.keepers if run.begun else []
         run.ending = await run.owner.end(ending, keepers, partial(_record, run), run.queue.dropped)
 

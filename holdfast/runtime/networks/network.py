@@ -12,10 +12,12 @@ from holdfast import library
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.validation import check_whole
 from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.record import TakeOver
 from holdfast.memories.state.history import View
 from holdfast.memories.state.message import checked_name
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AnyModel, UserMessage, user_message
+from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.concurrency import run_sync
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent
@@ -45,8 +47,9 @@ class NetworkRunArguments(TypedDict, total=False):
     network's; *data* are values to set there first. *model* is used for every agent. *max_turns*
     bounds calls of agents (None: no bound), *timeout* seconds. With the *run_id* of a run that was
     begun before, what its thread holds of it is not run again. With *hf* the run is one of
-    `hf.runs`; a history that stores in one brings it. A failed run raises RunFailed, unless
-    *raises* is False.
+    `hf.runs`; a history that stores in one brings it. What it knows is kept at *checkpoint*, else
+    with *hf*, and a run that was cut off goes on from there; *take_over* says when it is taken from
+    another owner. A failed run raises RunFailed, unless *raises* is False.
     """
 
     state: NetworkState | str | dict[str, Any] | None
@@ -61,6 +64,8 @@ class NetworkRunArguments(TypedDict, total=False):
     usage_limits: UsageLimits | None
     on_event: OnEvent | None
     hf: "library.Holdfast | None"
+    checkpoint: Checkpoints | None
+    take_over: TakeOver
     raises: bool
 
 

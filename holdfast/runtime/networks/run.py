@@ -1,11 +1,12 @@
 """`NetworkRun`, one run of a network: its options and progress."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 from pydantic_ai.usage import RunUsage, UsageLimits
@@ -15,7 +16,9 @@ from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput, RunFailed
 from holdfast.ground.ids import Ids
 from holdfast.ground.validation import is_number
+from holdfast.memories.run.records.record import TakeOver
 from holdfast.memories.run.records.run import RunStatus
+from holdfast.memories.run.records.versions import StateRow
 from holdfast.memories.run.records.writer import RunOpening
 from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.message import to_milliseconds, to_text
@@ -27,7 +30,14 @@ from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent, as_state
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.owner import Remembering, RunOwner, hf_of
-from holdfast.runtime.inference.run_types import InferenceRun, RunEnd, check_most, usage_of, working
+from holdfast.runtime.inference.run_types import (
+    InferenceRun,
+    RunEnd,
+    Telling,
+    check_most,
+    usage_of,
+    working,
+)
 from holdfast.runtime.inference.values import ValuesMode
 from holdfast.runtime.metrics import (
     AGENT_CALLS,
@@ -38,7 +48,7 @@ from holdfast.runtime.metrics import (
     TOOL_ERRORS,
 )
 from holdfast.runtime.networks.route import AgentOrName, AgentQueue, AgentRoster
-from holdfast.runtime.run_events import OnEvent, Sink, Telling
+from holdfast.runtime.run_events import OnEvent, Sink
 from holdfast.runtime.run_record import record_name
 
 MAX_TURNS = 25
@@ -60,6 +70,8 @@ class NetworkOptions(Struct, frozen=True, kw_only=True):
     usage_limits: UsageLimits | None = None
     on_event: OnEvent | None = None
     hf: Any = None
+    checkpoint: Any = None
+    take_over: TakeOver = "expired"
     raises: bool = True
 
 
@@ -324,6 +336,7 @@ class NetworkExecution(InferenceRun):
             names_values=network.values == "named",
             inbox_of=owner.steering.started,
         )
+        self.ownership, self.lose = owner.ownership, owner.lose
         self.queue, self.interrupting = AgentQueue(), owner.interrupting
         self.calls = 0
         self.router_calls: list[InferenceResult] = []
@@ -376,8 +389,23 @@ class NetworkExecution(InferenceRun):
             name=record_name(self.network.name, "network"),
             thread_id=self.state.thread_id,
             inputs=tuple(self.state.kv),
+            take_over=self.options.take_over,
+            holder=self.owner.ownership.holder,
+            continues=self.options.checkpoint is not None,
         )
-        await self.owner.acquire(opening, self.events)
+        await self.owner.acquire(opening, self.events, self.options.checkpoint)
+
+    async def resume(self) -> None:
+        """Go on from the newest version, if there is one: its values, results and queue."""
+        known = {each.id for each in self.results}
+        await self.go_on(self.owner.place)
+        self.take_up([each for each in self.results if each.id not in known])
+        self.queue.add(tuple(self.versions.restored.get("state", "queue") or ()))
+
+    async def keep_queue(self, cause: str) -> None:
+        """Keep which agents are pending as a version for *cause*."""
+        body = msgspec.json.encode(self.queue.pending)
+        await self.versions.keep(cause, rows=[StateRow("state", "queue", body)])
 
     @property
     def keepers(self) -> list[Remembering]:
@@ -396,10 +424,9 @@ class NetworkExecution(InferenceRun):
         if self.options.timeout is not None:
             self._deadline = asyncio.get_running_loop().time() + self.options.timeout
 
-    def take_up(self) -> None:
-        """Count the results of an earlier attempt at this run as done."""
-        found = self.results
-        self.calls = len(found)
+    def take_up(self, found: Sequence[InferenceResult]) -> None:
+        """Count the results *found* of an earlier attempt at this run as done."""
+        self.calls += len(found)
         for each in found:
             used = asdict(each.usage)
             del used["extras"]
