@@ -328,6 +328,7 @@ class Context:
         if known is not None and known["requests"] > self.usage.requests:
             self._usage.spending = Spending(**known)
         self.versions.collect(self._changed_usage)
+        self.logs.settle(self.versions.restored.questions)
 
     def _changed_usage(self) -> Iterable[StateRow]:
         if self._usage.kept != self.usage:

@@ -189,7 +189,7 @@ async def run(executor: Executor, observer: Observer | None = None) -> Any:
 
 def questions_of(context: Context) -> tuple[Question, ...]:
     """Return the open questions of the run of *context*."""
-    return tuple(getattr(context.logs, "questions", ()))
+    return context.logs.questions
 
 
 def run_sync(executor: Executor, observer: Observer | None = None) -> Any:

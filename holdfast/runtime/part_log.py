@@ -371,6 +371,14 @@ class PartLogs:
                 found.restore(self._store.restored)
         return found
 
+    def settle(self, questions: Iterable[Question]) -> None:
+        """Take the answers in *questions*, as they are stored, for those that are open here."""
+        for question in questions:
+            for log in self._logs.values():
+                known = log.questions.get(question.id)
+                if known is not None and known.status == "open":
+                    log.questions[question.id] = question
+
     def end(self, part: str) -> None:
         """Drop the log of *part*, which has ended."""
         self._logs.pop(part, None)

@@ -308,6 +308,7 @@ class InferenceRun:
         await self.versions.open(place)
         await self.versions.start({})
         found, kv = self.versions.restored, self.state.kv
+        self.logs.settle(found.questions)
         if self.versions.is_open:
             changed = ChangedValues(self.state)
             self.versions.collect(changed.rows)

@@ -259,14 +259,10 @@ class Play:
         if self._board.is_complete():
             return settled_as(self._board.list())
         able = [each for each in self._members if each.workable() or each.uncalled()]
-        if able and not self._turns_left:
-            return "max_turns"
         if able:
-            for member in able:
-                if self._turns_left:
-                    member.call()
-                    self._begin(member, occasion_text("last call"))
-            return None
+            return self._last_call(able)
+        if any(each.waits for each in self._members):
+            return "waiting"
         if dead := self._board.deadlock():
             return await self._deadlocked(dead)
         if self._plan.keep_open:
@@ -276,6 +272,16 @@ class Play:
         unsettled = tuple(task.id for task in self._board.list() if not task.settled)
         await self._events.moment("stalled", content=content, tasks=unsettled)
         return "stalled"
+
+    def _last_call(self, able: Sequence[Member]) -> TeamStatus | None:
+        """Call upon those who are *able*; return the status if no turns are left."""
+        if not self._turns_left:
+            return "max_turns"
+        for member in able:
+            if self._turns_left:
+                member.call()
+                self._begin(member, occasion_text("last call"))
+        return None
 
     async def _deadlocked(self, dead: list[str]) -> TeamStatus | None:
         if dead != self._dead:
@@ -357,6 +363,7 @@ class TeamExecutor:
         )
         self.bus = bus or MessageBus(clock=context.clock, ids=context.ids)
         self._status: TeamStatus = "cancelled"
+        self._waiting: list[Member] = []
         self._limit = check_limit(tool_result_limit)
         self._agents, self._model = tuple(agents), model
         self._tools, self._toolsets = tuple(tools), tuple(toolsets)
@@ -403,7 +410,9 @@ class TeamExecutor:
     async def perform(self) -> None:
         """Do the work and emit its events."""
         self._status = "cancelled"
-        members = [self._member(agent) for agent in self._agents]
+        members = self._waiting or [self._member(agent) for agent in self._agents]
+        for member in members:
+            member.waits = False
         play = Play(self._plan, members, board=self.board, bus=self.bus, context=self.context)
         with ExitStack() as steered:
             for agent in self._agents:
@@ -414,11 +423,16 @@ class TeamExecutor:
                 self._status = "failed"
                 raise
             finally:
-                self._tell_the_end()
+                self._waiting = members if self._status == "waiting" else []
+                if not self._waiting:
+                    self._tell_the_end()
 
     def ending(self) -> ExecutionOutcome:
         """Return the outcome."""
         ended = self.get_result()
+        if ended.status == "waiting":
+            done = tuple([task.id for task in ended.done])
+            return ExecutionOutcome(state="waiting", completed=done)
         return ExecutionOutcome(
             state="completed" if ended.status == "completed" else "failed",
             result=ended.result,

@@ -15,7 +15,9 @@ from holdfast.runtime.team.board import TaskBoard, Tasks, undone
 from holdfast.runtime.team.bus import Off
 from holdfast.runtime.team.task import HELD, BoardTask, lacking
 
-TeamStatus = Literal["completed", "failed", "deadlocked", "stalled", "max_turns", "cancelled"]
+TeamStatus = Literal[
+    "waiting", "completed", "failed", "deadlocked", "stalled", "max_turns", "cancelled"
+]
 
 
 _REASONS: Final[dict[TeamStatus, Reason]] = {

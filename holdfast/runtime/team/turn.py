@@ -134,6 +134,7 @@ class Member:
     cuts: int = 0
     last_turn: int = 0
     turn: int | None = None
+    waits: bool = False
     benched: bool = False
     away: bool = False
     busy: bool = False
@@ -151,7 +152,7 @@ class Member:
     @property
     def present(self) -> bool:
         """Whether it is free to take a turn."""
-        return not (self.benched or self.away or self.busy)
+        return not (self.benched or self.away or self.busy or self.waits)
 
     def sight(self) -> Sight:
         """Return the tasks it can act on now."""
@@ -413,16 +414,23 @@ class TurnScheduler:
         part = member.part
         rounds = self._plan.max_iterations
         policy = TurnPolicy(member, contract, rounds=rounds, context=self._context, part=part)
+        taken = Taken()
         try:
-            return await policy.taken(said.strip(), prompt)
+            taken = await policy.taken(said.strip(), prompt)
         finally:
-            self._context.logs.end(part)
+            if not taken.waits:
+                self._context.logs.end(part)
+        return taken
 
     async def _follow(self, member: Member, seen: Sight, taken: Taken) -> None:
         gone = member.history.add(taken.messages)
         if gone:
             why = f"{gone} of the oldest turns of {member.name} are no longer sent"
             await self._events.log("info", why)
+        if taken.waits:
+            # The turn goes on once its questions are answered.
+            member.waits = True
+            return
         part, member.turn = f"{member.name}.{member.turn}", None
         if taken.failure is not None:
             await self._failed(member, taken.failure, part)
