@@ -18,6 +18,7 @@ from holdfast.runtime import (
     Edge,
     FileCheckpoints,
     MemoryCheckpoints,
+    Network,
     ParallelTaskExecutor,
     StepExecutor,
     TeamExecutor,
@@ -79,7 +80,7 @@ async def test_a_plan_rests_when_nothing_can_go_on_and_its_record_says_so(hf: Ho
     with pytest.raises(RunWaiting) as caught:
         await run.run()
 
-    (question,) = caught.value.questions
+    question: Any = caught.value.questions[0]
     assert caught.value.run_id == "run_1"
     assert {each.id: each.state for each in run.plan.tasks} == {
         "a": "waiting",
@@ -220,3 +221,47 @@ async def test_a_team_rests_while_a_member_waits(hf: Holdfast) -> None:
     result = await team().run()
 
     assert (result.status, result.result) == ("completed", "berth 7")
+
+
+async def test_a_network_rests_and_returns_the_run(hf: Holdfast) -> None:
+    def answer(asked: Asked) -> object:
+        return "moored" if "berth 7" in asked.text else call("berth")
+
+    model, other = ScriptedModel(answer), ScriptedModel(["Hello."])
+
+    def desk() -> Network:
+        ada = Agent("ada", instructions="Greet.", model=other)
+        bob = Agent("bob", instructions="Moor.", model=model, tools=[berth])
+        names = ["ada", "bob"]
+        return Network(
+            "desk",
+            [ada, bob],
+            router=lambda ctx: names[ctx.call_count] if ctx.call_count < 2 else None,
+            hf=hf,
+        )
+
+    run = await desk().run("Moor.", run_id="run_1")
+    assert (run.status, run.stop_reason) == ("waiting", "waiting")
+    assert hf.runs.retrieve("run_1").status == "waiting"
+
+    hf.runs.answer("run_1", "7")
+    run = await desk().run("Moor.", run_id="run_1")
+
+    assert [each.text for each in run.results] == ["Hello.", "moored"]
+    assert (run.status, len(model.asked), len(other.asked)) == ("completed", 2, 1)
+    assert hf.runs.retrieve("run_1").status == "completed"
+
+
+async def test_an_agent_alone_rests_and_returns_its_result(hf: Holdfast) -> None:
+    model = ScriptedModel([call("berth"), "moored"])
+    ada = Agent("ada", instructions="Moor.", model=model, tools=[berth], hf=hf)
+
+    result = await ada.run("Moor.", run_id="run_1")
+    assert result.stop_reason == "waiting"
+    assert hf.runs.retrieve("run_1").status == "waiting"
+
+    hf.runs.answer("run_1", "7")
+    result = await ada.run("Moor.", run_id="run_1")
+
+    assert (result.text, len(model.asked)) == ("moored", 2)
+    assert hf.runs.retrieve("run_1").status == "completed"

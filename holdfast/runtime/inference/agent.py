@@ -426,6 +426,10 @@ class Alone:
         except HoldfastError as error:
             await self._finish(RunEnd("model_error", "", error))
             raise
+        if call.waits:
+            self._over = True
+            await leave(self.run.id, ("it rests", lambda: self.owner.rest(self.run, self._telling)))
+            return result
         await self._keep(call)
         await self._finish(self.ending)
         return result

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from holdfast import library
-from holdfast.ground.clock import Clock
+from holdfast.ground.clock import Clock, to_microseconds
 from holdfast.ground.errors import InvalidInput, StaleRun
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import RunEvent
@@ -33,7 +33,7 @@ from holdfast.runtime.history import (
     asked,
     has_any,
 )
-from holdfast.runtime.inference.run_types import RunEnd, Telling
+from holdfast.runtime.inference.run_types import InferenceRun, RunEnd, Telling
 from holdfast.runtime.plans.leases import LeaseRequest, RunOwnership, lease_of
 from holdfast.runtime.run_events import RunFinish
 from holdfast.runtime.run_record import (
@@ -41,6 +41,7 @@ from holdfast.runtime.run_record import (
     OpenRecord,
     RecordedVersions,
     open_record,
+    waiting_save,
 )
 
 log = logging.getLogger(__name__)
@@ -322,6 +323,25 @@ class RunOwner:
         for event in self._record.opened:
             await telling.relay(event)
         return None
+
+    async def rest(self, run: InferenceRun, telling: Telling) -> None:
+        """Keep what *run* knows with its questions, free its lease, and emit that it waits."""
+        asked, told = run.logs.questions, tuple[RunEvent, ...]()
+        try:
+            told = await run.versions.rest(asked)
+            if self._record is not None and not told:
+                now = to_microseconds(self._clock.now()) // 1_000
+                save = waiting_save(self._run_id, now, asked)
+                told = await asyncio.to_thread(self._record.rest, save)
+        finally:
+            await run.versions.close()
+            leased, self.ownership.leased = self.ownership.leased, None
+            if leased is not None:
+                await leased.give_back(None)
+        for event in told:
+            await telling.relay(event)
+        if not told:
+            await telling.tell("run.waiting", {"questions": [each.id for each in asked]})
 
     async def end(
         self,

@@ -64,6 +64,10 @@ async def _ended(run: NetworkExecution, given: AnyRouter | None) -> None:
         await _finish(run, over.ending)
     except HistoryFailed as error:
         await _finish(run, error.ending)
+    except CallWaits:
+        run.waits = True
+        run.queue.close()
+        await leave(run.id, ("it rests", lambda: run.owner.rest(run, run.events)))
     except GeneratorExit:
         raise
     except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
@@ -178,6 +182,10 @@ async def _rounds(run: NetworkExecution, router: AnyRouter) -> None:
         _heed(run)
 
 
+class CallWaits(Exception):
+    """A call of an agent waits for a person."""
+
+
 def _heed(run: NetworkExecution) -> None:
     """Raise Over if the run is to stop or its time is over."""
     if run.interrupting.asked:
@@ -243,6 +251,8 @@ async def _call(run: NetworkExecution, agent: Agent) -> None:
         raise Over(RunEnd("model_error", f"the agent {agent.name}", error)) from error
     finally:
         run.current = None
+    if call.waits:
+        raise CallWaits
     broken = await _keep(run, call)
     ending = call.ending
     if ending.reason == "timeout":

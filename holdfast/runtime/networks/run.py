@@ -140,13 +140,17 @@ class NetworkRun:
 
     @property
     def status(self) -> RunStatus:
-        """The status: running, or the kind of end."""
-        return self._run.ending.status if self._run.ending else "running"
+        """The status: running, waiting for a person, or the kind of end."""
+        if self._run.ending:
+            return self._run.ending.status
+        return "waiting" if self._run.waits else "running"
 
     @property
     def stop_reason(self) -> str | None:
         """The reason of the end; None while it runs."""
-        return self._run.ending.reason if self._run.ending else None
+        if self._run.ending:
+            return self._run.ending.reason
+        return "waiting" if self._run.waits else None
 
     @property
     def stop_detail(self) -> str | None:
@@ -342,7 +346,7 @@ class NetworkExecution(InferenceRun):
         self.router_calls: list[InferenceResult] = []
         self.skipped: list[tuple[str, str]] = []
         self.recorded_usage: Usage | None = None
-        self.begun = False
+        self.begun = self.waits = False
         self.ending: RunEnd | None = None
         self.ended_at: datetime | None = None
         self.current: str | None = None

@@ -339,6 +339,7 @@ async def test_an_engines_bus_hears_of_a_run_and_nothing_of_what_was_said() -> N
     assert [each.type for each in told] == [
         "run.started",
         "run.router_decided",
+        "run.version_kept",
         "run.agent_started",
         "run.model_requested",
         "run.model_responded",
@@ -347,8 +348,10 @@ async def test_an_engines_bus_hears_of_a_run_and_nothing_of_what_was_said() -> N
         "run.tool_returned",
         "run.model_requested",
         "run.model_responded",
+        "run.version_kept",
         "run.agent_finished",
         "run.router_decided",
+        "run.version_kept",
         "run.completed",
     ]
     assert "secret" not in repr(told)
