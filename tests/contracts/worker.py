@@ -14,6 +14,7 @@ from holdfast.ground.errors import Conflict, InvalidInput, NotFound, RunTaken, U
 from holdfast.ground.metrics import REGISTRY
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.lease import ClaimTerms, claim
 from holdfast.memories.run.records.read import FollowOptions, look
 from holdfast.memories.run.records.run import Run
 from holdfast.memories.run.records.writer import RunOpening
@@ -320,6 +321,21 @@ class WorkerClaimContract(GivenAWorker):
         assert asyncio.run(work()) == 2
         with invalid("per_worker"):
             hf.runs.configure_queue("narrow", per_worker=0)
+
+    def test_a_claim_that_does_not_begin_is_free_again(
+        self, hf: Holdfast, here: Holdfast, made: Made, ledger: Ledger, clock: FrozenClock
+    ) -> None:
+        report = ledger.definition()
+        hf.runs.start("report", run_id="run_1")
+        found = claim(here.runs.context, ClaimTerms(known=(report.known,)))
+
+        drain(made(report))
+        assert (found and found.id, ledger.built) == ("run_1", [])
+        assert hf.runs.retrieve("run_1").status == "queued"
+        clock.tick(LONG)
+        drain(made(report))
+
+        assert hf.runs.retrieve("run_1").status == "completed"
 
     def test_a_run_that_was_cancelled_in_its_queue_is_not_taken(
         self, hf: Holdfast, made: Made, ledger: Ledger

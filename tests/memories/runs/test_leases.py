@@ -32,7 +32,7 @@ from holdfast.memories.run.records.record import (
     RunReport,
     TakeOver,
 )
-from holdfast.memories.run.records.write import begin, take
+from holdfast.memories.run.records.write import TAKEOVERS, begin, take
 from holdfast.memories.run.records.writer import RunOpening, RunWriter
 from holdfast.testing.fakes import FrozenClock
 
@@ -103,6 +103,19 @@ def test_a_run_is_taken_at_once_where_that_is_asked_for(kept: Holdfast) -> None:
     assert first.stale is not None
     assert (run.status, run.reason) == ("failed", "internal")
     assert types(kept) == ["run.started", "run.taken_over", "run.resumed", "run.failed"]
+
+
+def test_takeovers_are_counted_by_how_they_came_about(kept: Holdfast, clock: FrozenClock) -> None:
+    def counted() -> list[float]:
+        return [TAKEOVERS.value(how) for how in ("expired", "always")]
+
+    before = counted()
+    begin(kept.runs.context, start("gone"))
+    begin(kept.runs.context, start("force", "always"))
+    clock.tick(LONG)
+    begin(kept.runs.context, start("next"))
+
+    assert [now - then for now, then in zip(counted(), before, strict=True)] == [1, 1]
 
 
 def test_a_run_whose_lease_ran_out_is_taken_over(kept: Holdfast, clock: FrozenClock) -> None:
