@@ -78,6 +78,7 @@ from holdfast.memories.run.records.parts import RunPart
 from holdfast.memories.run.records.question import Answerer, Question, QuestionStatuses
 from holdfast.memories.run.records.read import EntryOrder, ListedEntry, ReadEntry
 from holdfast.memories.run.records.record import RunControl
+from holdfast.memories.run.records.retention import RunRoom
 from holdfast.memories.run.records.run import (
     NO_METADATA,
     Run,
@@ -1721,6 +1722,18 @@ class AsyncHoldfast:
         """
         answer = await self._cross(self._of.for_session, session_id)
         return AsyncHoldfast(answer, self._cross)
+
+    async def configure_runs(
+        self, *, versions: int | None = None, bytes: int | None = None, ended: int | None = None
+    ) -> RunRoom:
+        """Set how much the workspace keeps of its runs; return all limits.
+
+        Past *versions* or *bytes* of one run the oldest versions are folded into one. Past *ended*
+        the oldest records of runs that are over are evicted. None leaves a limit as it is.
+        """
+        return await self._cross(
+            self._of.configure_runs, versions=versions, bytes=bytes, ended=ended
+        )
 
     async def backup(self, path: str | Path, *, force: bool = False) -> BackupReport:
         """Write a snapshot of the whole database to one file; see `holdfast backup`."""

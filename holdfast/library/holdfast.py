@@ -262,6 +262,19 @@ class Holdfast:
             raise NotAuthenticated
         return self.acting(actor=Actor.session(session_id), session_id=session_id)
 
+    def configure_runs(
+        self, *, versions: int | None = None, bytes: int | None = None, ended: int | None = None
+    ) -> "memories.RunRoom":
+        """Set how much the workspace keeps of its runs; return all limits.
+
+        Past *versions* or *bytes* of one run the oldest versions are folded into one. Past *ended*
+        the oldest records of runs that are over are evicted. None leaves a limit as it is.
+        """
+        refuse_narrowed(self._context, "admin")
+        return memories.configure_runs(
+            self.runs.context, versions=versions, bytes=bytes, ended=ended
+        )
+
     def backup(self, path: str | Path, *, force: bool = False) -> "library.BackupReport":
         """Write a snapshot of the whole database to one file; see `holdfast backup`."""
         refuse_narrowed(self._context, "admin")

@@ -17,6 +17,8 @@ from holdfast.memories.run.memory import RunMemory as RunMemory
 from holdfast.memories.run.records.answer import sweep_questions as sweep_questions
 from holdfast.memories.run.records.lease import sweep_lost as sweep_lost
 from holdfast.memories.run.records.record import RunsContext as RunsContext
+from holdfast.memories.run.records.retention import RunRoom as RunRoom
+from holdfast.memories.run.records.retention import configure_runs as configure_runs
 from holdfast.memories.run.records.retention import forget_runs as forget_runs
 from holdfast.memories.run.records.retention import forget_user_runs as forget_user_runs
 from holdfast.memories.run.records.runs import Runs as Runs

@@ -884,6 +884,15 @@ create table holdfast.run_effects (
   foreign key (workspace, run_id) references holdfast.runs (workspace, id) on delete cascade
 );
 
+-- How much a workspace keeps of its runs; without a row it is the default.
+create table holdfast.run_limits (
+  workspace text collate "C" not null,
+  versions bigint not null check (versions >= 1),
+  bytes bigint not null check (bytes >= 0),
+  ended bigint not null check (ended >= 0),
+  primary key (workspace)
+);
+
 -- Threads: conversations with networks of agents over many runs.
 
 create table holdfast.threads (

@@ -816,6 +816,15 @@ create table run_effects (
   foreign key (workspace, run_id) references runs (workspace, id) on delete cascade
 ) strict;
 
+-- How much a workspace keeps of its runs; without a row it is the default.
+create table run_limits (
+  workspace text not null,
+  versions integer not null check (versions >= 1),
+  bytes integer not null check (bytes >= 0),
+  ended integer not null check (ended >= 0),
+  primary key (workspace)
+) strict, without rowid;
+
 -- Threads: conversations with networks of agents over many runs.
 
 create table threads (

@@ -271,6 +271,13 @@ class RemoteHoldfast:
 
     # The arguments below are those of the embedded handle's methods.
 
+    def configure_runs(
+        self, *, versions: int | None = None, bytes: int | None = None, ended: int | None = None
+    ) -> NoReturn:
+        """Raise Unsupported: configure the runs of a database on its machine."""
+        del versions, bytes, ended
+        raise _elsewhere("configure_runs")
+
     def backup(self, path: str | Path, *, force: bool = False) -> NoReturn:  # noqa: ARG002
         """Raise Unsupported: run a backup on the database's machine."""
         raise _elsewhere("backup")

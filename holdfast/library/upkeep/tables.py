@@ -67,6 +67,7 @@ TABLES = (
     CopiedTable("runs", ("workspace", "id")),
     CopiedTable("run_entries", ("workspace", "run_id", "key")),
     CopiedTable("run_events", ("workspace", "run_id", "seq")),
+    CopiedTable("run_limits", ("workspace",)),
     CopiedTable("run_parts", ("workspace", "run_id", "kind", "id")),
     CopiedTable("run_versions", ("workspace", "run_id", "number")),
     CopiedTable("run_version_rows", ("workspace", "run_id", "kind", "key", "number")),

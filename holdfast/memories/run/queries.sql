@@ -595,12 +595,16 @@ order by seq
 limit :rows
 
 -- lock_versions (sqlite) --
-select fence, status, lease_until, seq, versions, queue, thread_id
+select fence, status, lease_until, seq, versions, version_bytes, queue, thread_id, (
+    select min(v.number) from run_versions v where v.workspace = :workspace and v.run_id = :run
+  ) as oldest
 from runs
 where workspace = :workspace and id = :run
 
 -- lock_versions (postgres) --
-select fence, status, lease_until, seq, versions, queue, thread_id
+select fence, status, lease_until, seq, versions, version_bytes, queue, thread_id, (
+    select min(v.number) from run_versions v where v.workspace = :workspace and v.run_id = :run
+  ) as oldest
 from runs
 where workspace = :workspace and id = :run
 for update
@@ -662,7 +666,9 @@ where r.workspace = :workspace and r.run_id = :run and r.number <= :number
 order by r.place
 
 -- get_versions --
-select fence, status, lease_until, seq, versions, queue, thread_id
+select fence, status, lease_until, seq, versions, version_bytes, queue, thread_id, (
+    select min(v.number) from run_versions v where v.workspace = :workspace and v.run_id = :run
+  ) as oldest
 from runs
 where workspace = :workspace and id = :run
 
@@ -1002,6 +1008,60 @@ values (:workspace, :run, :key, :fence, :now, :outcome)
 
 -- drop_effects --
 delete from run_effects where workspace = :workspace and run_id = :run
+
+-- get_room --
+select versions, bytes, ended from run_limits where workspace = :workspace
+
+-- most_ended --
+select ended from run_limits where workspace = :workspace
+
+-- set_room --
+insert into run_limits (workspace, versions, bytes, ended)
+values (:workspace, :versions, :bytes, :ended)
+on conflict (workspace) do update
+set versions = excluded.versions, bytes = excluded.bytes, ended = excluded.ended
+
+-- drop_completed_turns --
+delete from run_turns
+where workspace = :workspace and run_id = :run and part in (
+  select r.key
+  from run_version_rows r
+  where r.workspace = :workspace and r.run_id = :run and r.kind = 'part' and r.body = :completed
+    and not exists (
+      select 1 from run_version_rows n
+      where n.workspace = r.workspace and n.run_id = r.run_id and n.kind = r.kind
+        and n.key = r.key and n.number > r.number
+    )
+)
+
+-- fold_rows --
+-- Rows that the version no longer shows: others of their keys are newer.
+delete from run_version_rows as r
+where r.workspace = :workspace and r.run_id = :run and r.number < :number
+  and exists (
+    select 1 from run_version_rows n
+    where n.workspace = r.workspace and n.run_id = r.run_id and n.kind = r.kind
+      and n.key = r.key and n.number > r.number and n.number <= :number
+  )
+
+-- fold_deleted --
+delete from run_version_rows
+where workspace = :workspace and run_id = :run and number <= :number and body is null
+
+-- fold_versions --
+delete from run_versions where workspace = :workspace and run_id = :run and number < :number
+
+-- recount_versions --
+update runs
+set version_bytes = (
+    select cast(coalesce(sum(r.bytes), 0) as bigint) from run_version_rows r
+    where r.workspace = :workspace and r.run_id = :run
+  ) + (
+    select cast(coalesce(sum(length(t.body)), 0) as bigint) from run_turns t
+    where t.workspace = :workspace and t.run_id = :run
+  )
+where workspace = :workspace and id = :run
+returning version_bytes
 
 -- newest_version --
 select number, at

@@ -1,6 +1,7 @@
 """Versions of runs: what a run knew, stored with its events in one transaction."""
 
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.question import Question
 from holdfast.memories.run.records.record import LeaseGrant, RunAcquisition, TakeOver
 from holdfast.memories.run.records.versions import (
@@ -352,3 +354,45 @@ def test_each_version_is_what_the_memory_was_when_it_was_stored(
     for number, entries in stored:
         found = hf.runs.at("run_1", number).memory.snapshot()
         assert {each.key: each for each in found} == {each.key: each for each in entries}
+
+
+def test_past_its_versions_a_run_has_the_oldest_folded_into_one(kept: Holdfast) -> None:
+    assert kept.configure_runs(versions=10).versions == 10
+    begun(kept)
+    events: list[RunEvent] = []
+    for number in range(1, 26):
+        rows = (entry("shared:a", b"%d" % number), entry(f"shared:b{number}", b"1"))
+        events += save(kept, *rows).events
+
+    numbers = [each.number for each in kept.runs.versions("run_1")]
+
+    assert numbers == list(range(25, numbers[-1] - 1, -1))
+    assert 1 < len(numbers) <= 10
+    assert len(state(kept)) == 26
+    for number in numbers:
+        found = state(kept, number)
+        assert found["entry", "shared:a"] == b"%d" % number
+        assert len(found) == number + 1
+    with pytest.raises(NotFound):
+        kept.runs.at("run_1", numbers[-1] - 1)
+    folded = [each for each in events if each.type == "version.folded"]
+    assert folded[-1].data == {"version": numbers[-1], "count": 2}
+    assert [each.seq for each in events] == list(range(2, 27 + len(folded)))
+    assert list(islice(kept.runs.follow("run_1", after=1), len(events))) == events
+    assert kept.verify().ok
+
+
+def test_past_its_bytes_messages_of_completed_parts_go_before_versions(kept: Holdfast) -> None:
+    kept.configure_runs(versions=20, bytes=2_000)
+    begun(kept)
+    done = StateRow("part", "read", b'{"state":"completed"}')
+    save(kept, done, turns=(KeptTurn("read", 1, b"x" * 1_900), KeptTurn("sum", 1, b"{}")))
+    save(kept, entry("shared:a", b"1" * 200))
+
+    assert [each.part for each in turns(kept)] == ["sum"]
+    assert len(kept.runs.versions("run_1")) == 2
+    for number in range(20):
+        save(kept, entry("shared:a", b"%d" % number * 200))
+
+    assert len(kept.runs.versions("run_1")) < 10
+    assert state(kept)["entry", "shared:a"] == b"19" * 200

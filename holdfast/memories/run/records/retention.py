@@ -1,4 +1,4 @@
-"""Forget what agents and people left in runs, and redact what a key held."""
+"""Bound what runs keep: fold old versions, forget agents and people, redact keys."""
 
 import re
 from collections import Counter
@@ -8,12 +8,15 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from holdfast.engines.base import Engine, Transaction, scalar
 from holdfast.ground.json_values import JSON
+from holdfast.ground.metrics import REGISTRY
+from holdfast.memories.run.entry import checked_version
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.record import RunRow, RunsContext
-from holdfast.memories.run.records.write import PACKAGE, drop, missing, statements
+from holdfast.memories.run.records.write import ENDED_MOST, PACKAGE, drop, missing, statements
 
 _text: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -25,6 +28,70 @@ REDACTED: Final = {"redacted": True}
 
 _TOOLS: Final = ("memory_", "value_")
 """The first letters of the names of tools that read and write entries and values."""
+
+
+_FOLDED: Final = REGISTRY.counter("run_folded_total", "Versions of runs folded into a newer one.")
+_COMPLETED: Final = b'{"state":"completed"}'
+
+
+class RunRoom(Struct, frozen=True, kw_only=True):
+    """How much a workspace keeps: versions and bytes of a run, records of runs that are over."""
+
+    versions: int = 1_000
+    bytes: int = 67_108_864
+    ended: int = ENDED_MOST
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """The oldest and the newest version of a run, at the time *at* (ms), and the bytes of all."""
+
+    run_id: str
+    at: int
+    oldest: int
+    newest: int
+    bytes: int
+
+
+def configure_runs(context: RunsContext, **given: int | None) -> RunRoom:
+    """Store how much the workspace keeps of its runs; return it. None leaves a limit as it is."""
+    for name, each in given.items():
+        if each is not None:
+            checked_version(name, each, least=1 if name == "versions" else 0)
+    changes = {name: each for name, each in given.items() if each is not None}
+
+    def work(tx: Transaction) -> RunRoom:
+        sql = statements(context)
+        room = replace(tx.first(RunRoom, sql.get_room) or RunRoom(), **changes)
+        tx.run(sql.set_room, **asdict(room))
+        return room
+
+    return context.engine.write(work)
+
+
+def fold(tx: Transaction, sql: SimpleNamespace, kept: Kept) -> tuple[RunEvent, ...]:
+    """Fold the oldest versions of a run into one if there are too many; return the event.
+
+    Where it is bytes that are too many, messages of completed parts are deleted first. The newest
+    state stays. Bytes are looked at in each twentieth of the versions, since folding reads all.
+    """
+    room, run = tx.first(RunRoom, sql.get_room) or RunRoom(), kept.run_id
+    step, count = max(1, room.versions // 20), kept.newest - kept.oldest + 1
+    heavy = kept.bytes > room.bytes and kept.newest % step == 0
+    if heavy and tx.run(sql.drop_completed_turns, run=run, completed=_COMPLETED):
+        heavy = tx.one(scalar, sql.recount_versions, run=run) > room.bytes
+    if count <= room.versions and not heavy:
+        return ()
+    most = room.versions - step if count > room.versions else count // 2
+    number = kept.newest - max(1, most) + 1
+    if number <= kept.oldest:
+        return ()
+    for statement in (sql.fold_rows, sql.fold_deleted, sql.fold_versions):
+        tx.run(statement, run=run, number=number)
+    tx.one(scalar, sql.recount_versions, run=run)
+    folded = number - kept.oldest
+    tx.after_commit(lambda: _FOLDED.add(by=folded))
+    data = {"version": number, "count": folded}
+    return (RunEvent(type="version.folded", seq=0, at=kept.at, run_id=run, data=data),)
 
 
 class Forgotten(Struct, frozen=True, kw_only=True):

@@ -9,17 +9,18 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, force_setattr, replace
 
-from holdfast.ground.clock import to_microseconds
+from holdfast.ground.clock import from_microseconds, to_microseconds
 from holdfast.ground.errors import Conflict, InvalidInput, LimitExceeded
 from holdfast.ground.json_values import JSON
 from holdfast.ground.validation import check_one_of, check_text, is_list
-from holdfast.memories.run.entry import RunLimits, checked_version
+from holdfast.memories.run.entry import RunEntry, RunLimits, checked_version
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import Ending
 from holdfast.memories.state import message
 from holdfast.memories.state.frozen import kept
 from holdfast.memories.state.message import from_text, to_milliseconds, to_text
 from holdfast.memories.state.result import NO_USAGE, Usage
+from holdfast.memories.state.serialize import FORMAT, VERSION
 from holdfast.memories.state.state import NetworkState
 
 RunKind = Literal[
@@ -370,6 +371,31 @@ class RunVersion(Struct, frozen=True, kw_only=True):
         return {**asdict(self), "at": to_text(self.at)}
 
 
+class VersionRow(Struct, frozen=True, kw_only=True):
+    """A version as it is stored."""
+
+    number: int
+    at: int
+    cause: str
+    part: str | None
+    agent: str | None
+    changed: str
+    bytes: int
+    fence: int
+    gaps: int
+
+    def record(self) -> RunVersion:
+        """Return the public record."""
+        facts: dict[str, Any] = {
+            **asdict(self),
+            "at": from_microseconds(self.at),
+            "changed": _names.decode(self.changed),
+        }
+        return RunVersion(**facts)
+
+
+_names: Final = msgspec.json.Decoder(tuple[str, ...])
+
 When: TypeAlias = Literal["before", "after"]
 """Whether a state is that before a part began, or after its last version."""
 
@@ -432,3 +458,50 @@ class RunState(Struct, frozen=True, kw_only=True):
         state = None if given["state"] is None else NetworkState.from_dict(given["state"])
         facts = {name: given[name] for name in ("number", "parts", "board")}
         return cls(memory=memory, state=state, pending=tuple(given["pending"]), **facts)
+
+
+def detached(
+    run_id: str,
+    number: int,
+    entries: Iterable[RunEntry],
+    facts: Mapping[tuple[Any, str], bytes],
+) -> RunState:
+    """Return the state of a run with *entries*, and with the other *facts* by kind and key."""
+    bodies: dict[str, dict[str, JSON]] = {}
+    for (kind, key), body in facts.items():
+        if kind != "entry":
+            bodies.setdefault(kind, {})[key] = msgspec.json.decode(body)
+    memory = RunMemory(run_id=run_id, limits=UNLIMITED)
+    memory.restore(entries)
+    parts, values = bodies.get("part", {}), bodies.get("value")
+    return RunState(
+        number=number,
+        memory=memory,
+        state=None if values is None else _network_state(values),
+        parts=parts,
+        board=list(bodies.get("board", {}).values()),
+        pending=tuple([id for id, body in parts.items() if _state_of(body) not in _OVER]),
+    )
+
+
+_OVER: Final = frozenset(("completed", "failed", "blocked", "cancelled"))
+
+
+def _state_of(body: JSON) -> object:
+    return body.get("state") if isinstance(body, dict) else None
+
+
+def _network_state(values: Mapping[str, JSON]) -> NetworkState:
+    """Return a state with *values*, each with its version and origin."""
+    cells = [
+        dict.fromkeys(_CELL) | _TIMES | {"key": key} | cast("dict[str, JSON]", body)
+        for key, body in values.items()
+    ]
+    revision = max([cast("int", cell["version"]) for cell in cells], default=0)
+    wire = {"values": cells, "revision": revision, "thread_id": None, "messages": [], "results": []}
+    return NetworkState.from_dict({"format": FORMAT, "version": VERSION, **wire})
+
+
+_CELL: Final = ("agent", "run_id", "tool", "call_id")
+_EPOCH: Final = to_text(from_microseconds(0))
+_TIMES: Final[dict[str, JSON]] = {"version": 1, "created_at": _EPOCH, "updated_at": _EPOCH}

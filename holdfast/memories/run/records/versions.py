@@ -2,31 +2,33 @@
 
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import asdict, replace
 
 from holdfast.engines.base import Reader, Transaction, scalar
-from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import InvalidInput, NotFound, StaleRun
-from holdfast.ground.json_values import JSON
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.pages import NEWEST, Page, digest, no_cursor, read_cursor, write_cursor
 from holdfast.ground.scope import checked_name
 from holdfast.ground.validation import check_limit
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.keys import Kind
-from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import RunEvent, facts_alone
 from holdfast.memories.run.records.question import Question, ask, open_ids, questions_of
 from holdfast.memories.run.records.record import EVENT_BYTES, MILLISECOND, RunsContext
-from holdfast.memories.run.records.run import UNLIMITED, RunState, RunVersion, VersionChoice
+from holdfast.memories.run.records.retention import Kept, fold
+from holdfast.memories.run.records.run import (
+    RunState,
+    RunVersion,
+    VersionChoice,
+    VersionRow,
+    detached,
+)
 from holdfast.memories.run.records.write import add_events, missing, published, statements
-from holdfast.memories.state.message import Message, to_text
-from holdfast.memories.state.serialize import FORMAT, VERSION
-from holdfast.memories.state.state import NetworkState
+from holdfast.memories.state.message import Message
 from holdfast.memories.state.transcript import messages_in
 
 _KEPT: Final = REGISTRY.counter("run_versions_total", "Versions of runs stored.", cause=())
@@ -131,6 +133,8 @@ class _Held(Struct, frozen=True, kw_only=True):
     lease_until: int | None
     seq: int
     versions: int
+    version_bytes: int
+    oldest: int | None
     queue: str | None
     thread_id: str | None
 
@@ -170,8 +174,30 @@ def saved(context: RunsContext, tx: Transaction, save: VersionSave) -> SavedVers
     tx.run(sql.keep_version, versions=number or held.versions, size=size, **facts)
     if save.status is not None:
         tx.run(sql.rest_run, run=save.run_id, status=save.status, now=context.now())
+    elif number is not None:
+        kept = Kept(
+            run_id=save.run_id,
+            at=save.at,
+            oldest=held.oldest or number,
+            newest=number,
+            bytes=held.version_bytes + size,
+        )
+        events += _fold(tx, sql, kept, held, events)
     tx.after_commit(lambda: _count(context, save, size, events))
     return SavedVersion(number=number, events=events)
+
+
+def _fold(
+    tx: Transaction, sql: SimpleNamespace, kept: Kept, held: _Held, events: tuple[RunEvent, ...]
+) -> tuple[RunEvent, ...]:
+    """Fold the oldest versions of *kept* if there are too many, and store the event of it."""
+    seq = events[-1].seq if events else held.seq
+    told = _numbered(fold(tx, sql, kept), seq, held)
+    if told:
+        add_events(tx, sql, kept.run_id, told)
+        facts = {"run": kept.run_id, "versions": kept.newest, "size": 0}
+        tx.run(sql.keep_version, seq=told[-1].seq, **facts)
+    return told
 
 
 def _owned(tx: Transaction, sql: SimpleNamespace, save: VersionSave) -> _Held:
@@ -435,15 +461,8 @@ class VersionRows:
 
         def work(tx: Transaction) -> bool:
             tx.first(_Held, sql.lock_versions, run=run_id)
-            gone = [
-                tx.run(statement, run=run_id)
-                for statement in (
-                    sql.drop_version_rows,
-                    sql.drop_versions,
-                    sql.drop_turns,
-                    sql.drop_effects,
-                )
-            ]
+            kinds = (sql.drop_version_rows, sql.drop_versions, sql.drop_turns, sql.drop_effects)
+            gone = [tx.run(statement, run=run_id) for statement in kinds]
             tx.run(sql.forget_versions, run=run_id)
             return any(gone)
 
@@ -468,28 +487,6 @@ class _PartState(Struct, frozen=True):
 _state: Final = msgspec.json.Decoder(_PartState)
 
 
-class _VersionRow(Struct, frozen=True, kw_only=True):
-    number: int
-    at: int
-    cause: str
-    part: str | None
-    agent: str | None
-    changed: str
-    bytes: int
-    fence: int
-    gaps: int
-
-    def record(self) -> RunVersion:
-        facts: dict[str, Any] = {
-            **asdict(self),
-            "at": from_microseconds(self.at),
-            "changed": _names.decode(self.changed),
-        }
-        return RunVersion(**facts)
-
-
-_names: Final = msgspec.json.Decoder(tuple[str, ...])
-
 LIST: Final = "versions"
 MOST_LISTED: Final = 1_000
 
@@ -510,7 +507,7 @@ def list_versions(
     if context.engine.first(_Held, sql.get_versions, run=run_id) is None:
         raise missing(run_id)
     found = context.engine.all(
-        _VersionRow, sql.list_versions, run=run_id, before=before, rows=rows + 1
+        VersionRow, sql.list_versions, run=run_id, before=before, rows=rows + 1
     )
     more = len(found) > rows
     return Page(
@@ -518,9 +515,6 @@ def list_versions(
         write_cursor(LIST, stamp, [found[rows - 1].number]) if more else None,
         more=lambda page: list_versions(context, run_id, limit, page),
     )
-
-
-_OVER: Final = frozenset(("completed", "failed", "blocked", "cancelled"))
 
 
 def run_at(context: RunsContext, run_id: str, choice: VersionChoice) -> RunState:
@@ -532,7 +526,8 @@ def run_at(context: RunsContext, run_id: str, choice: VersionChoice) -> RunState
         return number, state_at(reader, sql, run_id, number)
 
     number, state = context.engine.read(work)
-    return _detached(run_id, number, state)
+    entries = [entry_in(body) for (kind, _), body in state.items() if kind == "entry"]
+    return detached(run_id, number, entries, state)
 
 
 def version_at(reader: Reader, sql: SimpleNamespace, run_id: str, choice: VersionChoice) -> int:
@@ -589,44 +584,6 @@ class _VersionTold(Struct, frozen=True):
 
 
 _told: Final = msgspec.json.Decoder(_VersionTold)
-
-
-def _detached(run_id: str, number: int, state: State) -> RunState:
-    bodies: dict[str, dict[str, JSON]] = {}
-    for (kind, key), body in state.items():
-        if kind != "entry":
-            bodies.setdefault(kind, {})[key] = msgspec.json.decode(body)
-    memory = RunMemory(run_id=run_id, limits=UNLIMITED)
-    memory.restore([entry_in(body) for (kind, _), body in state.items() if kind == "entry"])
-    parts, values = bodies.get("part", {}), bodies.get("value")
-    return RunState(
-        number=number,
-        memory=memory,
-        state=None if values is None else _network_state(values),
-        parts=parts,
-        board=list(bodies.get("board", {}).values()),
-        pending=tuple([id for id, body in parts.items() if _state_of(body) not in _OVER]),
-    )
-
-
-def _state_of(body: JSON) -> object:
-    return body.get("state") if isinstance(body, dict) else None
-
-
-def _network_state(values: Mapping[str, JSON]) -> NetworkState:
-    """Return a state with *values*, each with its version and origin."""
-    cells = [
-        dict.fromkeys(_CELL) | _TIMES | {"key": key} | cast("dict[str, JSON]", body)
-        for key, body in values.items()
-    ]
-    revision = max([cast("int", cell["version"]) for cell in cells], default=0)
-    wire = {"values": cells, "revision": revision, "thread_id": None, "messages": [], "results": []}
-    return NetworkState.from_dict({"format": FORMAT, "version": VERSION, **wire})
-
-
-_CELL: Final = ("agent", "run_id", "tool", "call_id")
-_EPOCH: Final = to_text(from_microseconds(0))
-_TIMES: Final[dict[str, JSON]] = {"version": 1, "created_at": _EPOCH, "updated_at": _EPOCH}
 
 
 def messages_of(context: RunsContext, run_id: str, part: str) -> list[Message]:

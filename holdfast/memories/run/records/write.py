@@ -64,7 +64,7 @@ class _Size(Struct, frozen=True):
     value_bytes: int
 
 
-def begin(context: RunsContext, opening: RunAcquisition, *, cap: int = ENDED_MOST) -> LeaseGrant:
+def begin(context: RunsContext, opening: RunAcquisition, *, cap: int | None = None) -> LeaseGrant:
     """Acquire the run of *opening* and record it as running.
 
     A repeat by its holder does nothing. A run of the same id is started again, or taken over: its
@@ -186,7 +186,7 @@ def take(
     report: RunReport,
     *,
     relay: bool = False,
-    cap: int = ENDED_MOST,
+    cap: int | None = None,
 ) -> ReportReceipt:
     """Apply *report* to the record, and extend the lease.
 
@@ -479,9 +479,15 @@ def _held(run: RunRow | None, run_id: str, report: RunReport) -> RunRow:
 
 
 def make_room(
-    context: RunsContext, tx: Transaction, sql: SimpleNamespace, *, now: int, cap: int
+    context: RunsContext, tx: Transaction, sql: SimpleNamespace, *, now: int, cap: int | None
 ) -> None:
-    """Evict the oldest records of ended runs beyond *cap*, and add events of it."""
+    """Evict the oldest records of ended runs beyond *cap*, and add events of it.
+
+    Without *cap* it is that of the workspace.
+    """
+    if cap is None:
+        cap = tx.first(scalar, sql.most_ended)
+        cap = ENDED_MOST if cap is None else cap
     surplus = tx.all(scalar, sql.surplus_runs, now=now, cap=cap)
     for id in surplus:
         drop(tx, sql, id)
