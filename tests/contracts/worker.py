@@ -31,11 +31,12 @@ from holdfast.runtime import (
     Worker,
     Workflow,
     WorkflowRunner,
+    ask_human,
     definition,
     resume,
 )
 from holdfast.testing.fakes import FrozenClock
-from holdfast.testing.scripted import Asked, ScriptedModel
+from holdfast.testing.scripted import Asked, ScriptedModel, call
 
 LONG = 61
 """Seconds, more than a lease has."""
@@ -388,6 +389,31 @@ def waiting() -> tuple[Definition, asyncio.Event]:
     return slow, begun
 
 
+def harbour(kind: str) -> Definition | Network | Agent:
+    """Return a definition of *kind* that asks which berth is free, and needs two requests."""
+
+    def moor() -> str:
+        return "moored at " + ask_human("Which berth?")
+
+    def turn(asked: Asked) -> Any:
+        return "Done." if "moored at" in asked.text else call("moor")
+
+    agent = Agent("harbour", instructions="", tools=[moor], model=ScriptedModel(turn))
+    if kind == "agent":
+        return agent
+    if kind == "network":
+        return Network("harbour", [agent], router=lambda ctx: None if ctx.call_count else "harbour")
+
+    @definition("harbour")
+    def plan(start: RunStart) -> ParallelTaskExecutor:
+        start.context.model = ScriptedModel(turn)
+        step = Step(id="moor", instructions="Moor the ship.", tools=["moor"])
+        plan = TaskPlan(title="Harbour", tasks=[Task(id="a", title="A", steps=[step])])
+        return ParallelTaskExecutor(plan=plan, context=start.context, tools=[moor])
+
+    return plan
+
+
 class WorkerVersionContract(GivenAWorker):
     """A run that was begun by a version of its definition goes on with that, or one like it."""
 
@@ -666,6 +692,31 @@ class WorkerWaitContract(GivenAWorker, GivenAWaitingRun):
         run = hf.runs.retrieve("run_1")
         assert (run.status, run.definition, run.fence) == ("completed", "report", 2)
         assert types(hf, "run_1")[-3:] == ["run.queued", "run.resumed", "run.completed"]
+
+    @pytest.mark.parametrize("kind", ["plan", "network", "agent"])
+    def test_a_run_that_asks_waits_and_goes_on_in_another_worker(
+        self, hf: Holdfast, made: Made, kind: str
+    ) -> None:
+        hf.runs.start("harbour", "Moor it." if kind != "plan" else None, run_id="run_1")
+
+        drain(made(harbour(kind)))
+        run = hf.runs.retrieve("run_1")
+        assert (run.status, len(run.questions), run.queue) == ("waiting", 1, "default")
+        hf.runs.answer("run_1", "7")
+        drain(made(harbour(kind)))
+
+        run = hf.runs.retrieve("run_1")
+        assert (run.status, run.kind, run.definition) == ("completed", kind, "harbour")
+        assert types(hf, "run_1") == [
+            "run.queued",
+            "run.started",
+            "run.waiting",
+            "run.queued",
+            "run.resumed",
+            "run.completed",
+        ]
+        asked = [each for each in hf.runs.follow("run_1") if each.type == "model.requested"]
+        assert len(asked) == 2
 
     def test_an_answer_wakes_a_worker(
         self, hf: Holdfast, rest: Rest, made: Made, ledger: Ledger

@@ -13,8 +13,9 @@ import holdfast
 
 DEFINITIONS = """
 import asyncio
-from holdfast.runtime import Agent, definition
-from holdfast.testing.scripted import ScriptedModel
+from holdfast.runtime import Agent, ParallelTaskExecutor, Step, Task, TaskPlan
+from holdfast.runtime import ask_human, definition
+from holdfast.testing.scripted import ScriptedModel, call
 
 async def wait(asked):
     await asyncio.Event().wait()
@@ -28,6 +29,18 @@ def report(start):
 
 class Report:
     pass
+
+def moor() -> str:
+    return "moored at " + ask_human("Which berth?")
+
+@definition("harbour")
+def harbour(start):
+    start.context.model = ScriptedModel(
+        lambda asked: "Done." if "moored at" in asked.text else call("moor")
+    )
+    step = Step(id="moor", instructions="Moor the ship.", tools=["moor"])
+    plan = TaskPlan(title="Harbour", tasks=[Task(id="a", title="A", steps=[step])])
+    return ParallelTaskExecutor(plan=plan, context=start.context, tools=[moor])
 
 everything = [quick, slow]
 """
@@ -93,6 +106,21 @@ def test_a_worker_takes_what_is_queued_and_stops_when_told(run: Run, working: Wo
 
     assert "run.completed" in told
     assert working.stop() == 0
+
+
+def test_a_run_that_waits_is_answered_and_goes_on(run: Run, database: str, tmp_path: Path) -> None:
+    working = Working(tmp_path, "work", "made:harbour", "--db", database)
+    try:
+        queued = run("runs", "start", "harbour").json["id"]
+        with holdfast.open(database) as hf:
+            list(hf.runs.follow(queued, rest=True))
+        (asked,) = run("runs", "questions").data
+        run("runs", "answer", queued, asked["id"], "--text", "7")
+
+        assert "run.completed" in run("runs", "watch", queued).out.decode()
+        assert working.stop() == 0
+    finally:
+        working.end()
 
 
 def test_a_worker_that_stops_gives_back_what_it_does(
