@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from types import SimpleNamespace
@@ -521,3 +521,18 @@ def _seq_in(key: Key) -> int:
             return seq
         case _:
             raise no_cursor()
+
+
+def turns_until(
+    turns: Sequence[ThreadTurn], run_id: str, results: Collection[str] | None
+) -> list[ThreadTurn]:
+    """Return the turns of a run with *results*, and those of others before them.
+
+    *turns* are all of a thread, in order; without *results* all of the run's own are returned.
+    """
+    ours = [turn for turn in turns if turn.run_id == run_id]
+    own = {
+        turn.seq for turn in ours if turn.result is None or results is None or turn.id in results
+    }
+    end = max(own, default=ours[0].seq if ours else turns[-1].seq + 1 if turns else 0)
+    return [turn for turn in turns if turn.seq in own or (turn.run_id != run_id and turn.seq < end)]

@@ -57,7 +57,7 @@ from holdfast.memories.run.records.write import (
     stored_entry,
 )
 from holdfast.memories.state.result import InferenceResult
-from holdfast.memories.state.thread import QUERIES, ThreadTurn, ThreadTurnRow
+from holdfast.memories.state.thread import QUERIES, ThreadTurnRow, turns_until
 from holdfast.memories.state.thread_store import prepared, put_turns
 
 Rerun: TypeAlias = Literal["affected", "none"] | Sequence[str]
@@ -210,15 +210,30 @@ def _set(state: State, key: str, given: JSON, at: int) -> list[StateRow]:
     return rows
 
 
+def _first_call(state: State, again: Iterable[PartKey]) -> str | None:
+    """Return the first call of an agent of a network among *again*, as a part."""
+    calls = [part for part in again if call_number(part) >= 0]
+    if not calls or not any(kind == "result" for kind, _ in state):
+        return None
+    return min(calls, key=call_number)[1]
+
+
 def _later_calls(state: State, parts: Iterable[PartRow], again: Iterable[PartKey]) -> set[PartKey]:
     """Return the calls of agents of a network after the first one of *again*.
 
     Each of them has seen the results of those before it.
     """
-    first = min((index for part in again if (index := call_number(part)) >= 0), default=None)
-    if first is None or not any(kind == "result" for kind, _ in state):
+    if (call := _first_call(state, again)) is None:
         return set()
+    first = call_number(("agent", call))
     return {part for row in parts if call_number(part := (row.kind, row.id)) >= first}
+
+
+def _rewound(changes: Changes, state: State, before: State) -> Changes:
+    """Return *changes* made to what a network knew *before* its first call that is made again."""
+    differing = [key for key in {**state, **before} if state.get(key) != before.get(key)]
+    rows = [StateRow(*key, before.get(key)) for key in differing if key != _NUMBER]
+    return replace(changes, rows=(*rows, *changes.rows))
 
 
 def _changed_task(body: bytes, changes: dict[str, Any]) -> bytes:
@@ -283,44 +298,44 @@ def _cleared(state: State, again: Iterable[PartKey], changed: Sequence[str]) -> 
             gone.append(("entry", result))
         gone += [("part", fact_key(part)), ("state", f"node:{id}")]
         gone += [each for each in state if each[0] == "once" and each[1].startswith(f"{id}:")]
-        if (index := call_number(part)) >= 0:
-            gone += [each for each in state if each[0] == "result" and int(each[1]) == index]
     return [StateRow(*each, None) for each in dict.fromkeys(gone) if each in state]
-
-
-class _Begun(Struct):
-    plan_hash: str
-    parts: dict[str, str]
 
 
 def _begun_with(state: State, options: ForkOptions) -> list[StateRow]:
     """Return the facts of what the fork is begun with: other inputs, another hash."""
-    changed = [key for key in (*options.set, *options.delete) if key.startswith("input:")]
+    changed = [key for key in (*options.set, *options.delete) if _is_input(key)]
     body = state.get(_START)
     if not changed or body is None:
         return []
-    begun = msgspec.json.decode(body, type=_Begun)
-    if "inputs" not in begun.parts:
+    begun: dict[str, str] = msgspec.json.decode(body)["parts"]
+    if "inputs" not in begun:
         return []
     inputs: dict[str, JSON] = {
         key.partition(":")[2]: decode(entry_in(each).value_json)
         for (kind, key), each in state.items()
-        if kind == "entry" and key.startswith("input:")
+        if kind == "entry" and _is_input(key)
     }
-    if hashed(inputs) != begun.parts["inputs"]:
+    if hashed(inputs) != begun["inputs"]:
         raise InvalidInput(
             "set",
             "must name no input: those that the run was begun with are not its entries",
             given=changed[0],
             next="Begin another run with other inputs.",
         )
-    for key in changed:
-        inputs.pop(key.partition(":")[2], None)
-    inputs |= {
-        key.partition(":")[2]: each for key, each in options.set.items() if key.startswith("input:")
-    }
-    parts = begun.parts | {"inputs": hashed(inputs)}
+    inputs = _with_changes(inputs, options)
+    parts = begun | {"inputs": hashed(inputs)}
     return [StateRow(*_START, _encode({"plan_hash": hashed(parts), "parts": parts}))]
+
+
+def _with_changes(inputs: dict[str, Any], options: ForkOptions) -> dict[str, Any]:
+    """Return *inputs* with those that *options* set, and without those that they delete."""
+    given = {key.partition(":")[2]: options.set[key] for key in options.set if _is_input(key)}
+    deleted = {key.partition(":")[2] for key in options.delete if _is_input(key)}
+    return {name: each for name, each in inputs.items() if name not in deleted} | given
+
+
+def _is_input(key: str) -> bool:
+    return key.startswith("input:")
 
 
 def hashed(value: object) -> str:
@@ -376,6 +391,9 @@ def fork(context: RunsContext, run_id: str, options: ForkOptions) -> Run:
         touches = _touches(tx, sql, run_id)
         at = now // MILLISECOND
         changes = changes_of(original.state, original.parts, touches, options, at)
+        if (call := _first_call(original.state, changes.again)) is not None:
+            number = version_before(tx, sql, run_id, call)
+            changes = _rewound(changes, original.state, state_at(tx, sql, run_id, number))
         copy = _Copy(context, tx, original=original, changes=changes, new_id=new_id)
         copy.begin(options, thread_id, now)
         copy.history()
@@ -463,14 +481,7 @@ class _Copy:
         found: object = None if given is None else msgspec.json.decode(given)
         if not isinstance(found, dict):
             return given
-        inputs = cast("dict[str, Any]", found)
-        for key in options.delete:
-            inputs.pop(key.removeprefix("input:"), None)
-        inputs |= {
-            key.partition(":")[2]: each
-            for key, each in options.set.items()
-            if key.startswith("input:")
-        }
+        inputs = _with_changes(cast("dict[str, Any]", found), options)
         return _encode(inputs).decode()
 
     def history(self) -> None:
@@ -527,30 +538,19 @@ class _Copy:
         rows = self._tx.all(
             ThreadTurnRow, sql.list_turns, thread=thread, after=0, last=NEWEST, kind=""
         )
-        ours, turns = self._original.row.id, self._kept([row.record() for row in rows])
+        ours = self._original.row.id
+        turns = turns_until([row.record() for row in rows], ours, self._results())
         ready = [prepared(turn.of_fork(ours, self._new_id)) for turn in turns]
         if ready:
             put_turns(self._tx, sql, new_thread, ready, now=now)
 
-    def _kept(self, turns: Sequence[ThreadTurn]) -> list[ThreadTurn]:
-        """Return the run's own turns at the version, and those of others before them."""
-        ours = self._original.row.id
-        own = [turn.seq for turn in turns if turn.run_id == ours and self._is_known(turn)]
-        last = max(own, default=0)
-        first = min((turn.seq for turn in turns if turn.run_id == ours), default=NEWEST)
-        return [
-            turn
-            for turn in turns
-            if turn.seq in own or (turn.run_id != ours and turn.seq < max(first, last))
-        ]
-
-    def _is_known(self, turn: ThreadTurn) -> bool:
-        """Return whether the run had *turn*, one of its own, at the version."""
+    def _results(self) -> set[str] | None:
+        """Return the ids of the results that the fork has; None for all there are."""
         has_results = any(kind == "result" for kind, _ in self._original.state)
-        if turn.kind == "user" or (self._original.is_newest and not has_results):
-            return True
-        results = (body for (kind, _), body in self._state.items() if kind == "result")
-        return turn.id in {msgspec.json.decode(body).get("id") for body in results}
+        if self._original.is_newest and not has_results:
+            return None
+        bodies = (body for (kind, _), body in self._state.items() if kind == "result")
+        return {msgspec.json.decode(body)["id"] for body in bodies}
 
     def _own_results(self) -> list[StateRow]:
         """Return the results of a network as results of the fork."""
