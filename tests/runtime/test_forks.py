@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +13,29 @@ from teams import a_team, an_agent, asked_of
 
 import holdfast
 from holdfast import Holdfast
-from holdfast.ground.errors import CheckpointMismatch
+from holdfast.ground.errors import CheckpointMismatch, RunWaiting
+from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import (
+    Agent,
     AgentStepNode,
     Context,
     Edge,
+    EngineHistory,
     FunctionNode,
+    Network,
+    NetworkRun,
     ParallelTaskExecutor,
+    RouterContext,
     RunStart,
     Step,
     Task,
     TaskBoard,
     TaskPlan,
     TeamResult,
+    ToolContext,
     Workflow,
     WorkflowRunner,
+    ask_human,
     definition,
     resume,
 )
@@ -315,3 +324,92 @@ async def test_a_started_fork_is_taken_up_by_a_worker_with_its_changed_input(hf:
     assert (fork.status, fork.queue) == ("queued", "default")
     assert run.status == "completed"
     assert set(crew.asked) == {"look", "count", "write"}
+
+
+@pytest.mark.anyio
+async def test_a_fork_of_a_waiting_run_asks_its_question_again_as_its_own(hf: Holdfast) -> None:
+    def moor() -> str:
+        """Moor."""
+        return f"moored at {ask_human('Which berth?')}"
+
+    async def berths(id: str) -> list[str]:
+        asked: list[str] = []
+
+        def crew(request: Asked) -> Any:
+            text = str(getattr(request.messages[-1].parts[-1], "content", ""))
+            asked.append(text.split("\n", maxsplit=1)[0])
+            return [call("moor")] if text.startswith("Moor.") else "Done."
+
+        steps = [
+            Step(id="look", instructions="Look."),
+            Step(id="moor", instructions="Moor.", depends_on=["look"]),
+        ]
+        plan = TaskPlan(title="Harbour", tasks=[Task(id="dock", title="Dock", steps=steps)])
+        context = Context(hf=hf, run_id=id, model=ScriptedModel(crew))
+        with suppress(RunWaiting):
+            await ParallelTaskExecutor(plan=plan, context=context, tools=[moor]).run()
+        return asked
+
+    await berths("run_1")
+    states = {part.id: part.state for part in hf.runs.parts("run_1")}
+    fork = hf.runs.fork("run_1")
+    inherited = hf.runs.questions(run=fork.id).data
+
+    assert hf.runs.retrieve("run_1").status == "waiting"
+    assert states == {"look": "completed", "moor": "waiting", "dock": "waiting"}
+    assert inherited == []
+    assert {part.id: part.state for part in hf.runs.parts(fork.id)} == {
+        "look": "completed",
+        "moor": "pending",
+        "dock": "pending",
+    }
+    assert await berths(fork.id) == ["Moor."]
+    hf.runs.answer(fork.id, "7")
+    await berths(fork.id)
+    assert hf.runs.retrieve(fork.id).status == "completed"
+    assert hf.runs.retrieve("run_1").status == "waiting"
+
+
+@pytest.mark.anyio
+async def test_a_fork_of_a_network_calls_the_agents_after_its_version_in_a_thread_of_its_own(
+    hf: Holdfast,
+) -> None:
+    def note(ctx: ToolContext, word: str) -> str:
+        """Note a word."""
+        ctx.state.kv.set("word", word)
+        return word
+
+    async def desk(id: str, thread: str | None = None) -> tuple[list[str], NetworkRun]:
+        called: list[str] = []
+
+        def says(name: str) -> ScriptedModel:
+            def answer(_: Asked) -> Any:
+                called.append(name)
+                return [call("note", word="rain")] if called == ["ada"] else f"{name} is done."
+
+            return ScriptedModel(answer)
+
+        agents = [
+            Agent(name, instructions="", model=says(name), tools=[note])
+            for name in ("ada", "bob", "eve")
+        ]
+
+        def router(ctx: RouterContext) -> str | None:
+            return None if ctx.call_count == len(agents) else agents[ctx.call_count].name
+
+        network = Network("desk", agents, router=router, history=EngineHistory(hf))
+        return called, await network.run("Go.", run_id=id, state=NetworkState(thread_id=thread))
+
+    await desk("run_1")
+    before = [turn.id for turn in hf.threads.turns(hf.runs.retrieve("run_1").thread_id or "")]
+    fork = hf.runs.fork("run_1", before="bob", set={"word": "sun"})
+    read = hf.runs.fork("run_1", rerun=["eve.2"])
+    called, run = await desk(fork.id, fork.thread_id)
+
+    assert called == ["bob", "eve"]
+    assert run.state.kv.get("word") == "sun"
+    assert [each.agent for each in run.state.results] == ["ada", "bob", "eve"]
+    assert {each.run_id for each in run.state.results} == {fork.id}
+    assert (await desk(read.id, read.thread_id))[0] == ["eve"]
+    after = [turn.id for turn in hf.threads.turns(hf.runs.retrieve("run_1").thread_id or "")]
+    assert after == before
