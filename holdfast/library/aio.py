@@ -1573,14 +1573,15 @@ class AsyncThreads:
         return await self._cross(self._of.results, id)
 
     async def append(
-        self, id: str, turns: Iterable[GivenTurn], *, user: str | None = None
+        self, id: str, turns: Iterable[GivenTurn], *, user: str | None = None, fence: int = 0
     ) -> Appended:
         """Append *turns*, all or none, one after another; create the thread if needed.
 
         A new thread is *user*'s, and stays so. A turn that is stored already is skipped. Raise
         `ResultDiffers` if another one has its id, `ScopeDenied` if the thread is not *user*'s.
+        With the *fence* of their run raise `StaleRun` once that has another owner.
         """
-        return await self._cross(self._of.append, id, turns, user=user)
+        return await self._cross(self._of.append, id, turns, user=user, fence=fence)
 
     async def pop(
         self, id: str, kind: TurnKind = "foreign", *, user: str | None = None

@@ -8,10 +8,12 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from threading import Lock
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast import library
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
@@ -54,7 +56,8 @@ METHODS: Final = (
 class HistoryContext(Struct, frozen=True, kw_only=True):
     """The thread and run that a history is called for.
 
-    `thread_id` is None until there is one; `network` is None for an agent that runs alone.
+    `thread_id` is None until there is one; `network` is None for an agent that runs alone. `fence`
+    is the token of the run's owner in the same `hf`, 0 without one.
     """
 
     run_id: str
@@ -62,6 +65,7 @@ class HistoryContext(Struct, frozen=True, kw_only=True):
     input: str = ""
     state: NetworkState | None = None
     network: Any = None
+    fence: int = 0
 
 
 @runtime_checkable
@@ -253,15 +257,15 @@ class EngineHistory:
 
     async def append_user_message(self, ctx: HistoryContext, message: ThreadMessage) -> None:
         """Store the user's message; storing the same again changes nothing."""
-        turn = ThreadTurn.said(message, run_id=ctx.run_id)
-        await asyncio.to_thread(self.hf.threads.append, thread_of(ctx), [turn], user=self.user)
+        await self._append(ctx, [ThreadTurn.said(message, run_id=ctx.run_id)])
 
     async def append_results(self, ctx: HistoryContext, results: Sequence[InferenceResult]) -> None:
         """Store *results*, all or none; storing the same again changes nothing.
 
-        Raise ResultDiffers for another result under a stored id.
+        Raise ResultDiffers for another result under a stored id, StaleRun once the run has another
+        owner.
         """
-        await asyncio.to_thread(self.hf.threads.append, thread_of(ctx), results, user=self.user)
+        await self._append(ctx, results)
 
     async def get_run(self, ctx: HistoryContext) -> Run | None:
         """Return the record of the run, or None."""
@@ -269,13 +273,15 @@ class EngineHistory:
 
     async def start_run(self, ctx: HistoryContext, record: Run) -> None:
         """Store the record of a run that has begun; raise Conflict if it has ended before."""
-        del ctx
-        await asyncio.to_thread(self.hf.runs.put, record)
+        await asyncio.to_thread(self.hf.runs.put, replace(record, fence=ctx.fence))
 
     async def end_run(self, ctx: HistoryContext, summary: Run) -> None:
         """Store the record of a run that has ended."""
-        del ctx
-        await asyncio.to_thread(self.hf.runs.put, summary)
+        await asyncio.to_thread(self.hf.runs.put, replace(summary, fence=ctx.fence))
+
+    async def _append(self, ctx: HistoryContext, turns: Sequence[GivenTurn]) -> None:
+        append = partial(self.hf.threads.append, user=self.user, fence=ctx.fence)
+        await asyncio.to_thread(append, thread_of(ctx), turns)
 
     def _results(self, thread_id: str) -> list[InferenceResult]:
         try:

@@ -110,6 +110,11 @@ class OpenRecord:
         self._untap = events.tap(store)
 
     @property
+    def fence(self) -> int:
+        """The token of the lease."""
+        return self._writer.fence
+
+    @property
     def stale(self) -> StaleRun | None:
         """The error once another owner has the run."""
         return self._writer.stale

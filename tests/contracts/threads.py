@@ -18,8 +18,11 @@ from holdfast.ground.errors import (
     NotPermitted,
     ResultDiffers,
     ScopeDenied,
+    StaleRun,
 )
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.writer import RunOpening
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.references import digest_of
 from holdfast.memories.state.result import InferenceResult
@@ -27,6 +30,7 @@ from holdfast.memories.state.thread import ForeignTurn, ThreadTurn
 from holdfast.testing.contracts.history import AT, THREAD, began, ended, made, said
 from holdfast.testing.fakes import FrozenClock
 
+OPENING = RunOpening(kind="network", name="desk")
 BAD_IDS = ("", "a b", "a/b", "é", "a" * 129, "thread\0", None, 7)
 CALLS: dict[str, Callable[[Holdfast, Any], object]] = {
     "retrieve": lambda hf, id: hf.threads.retrieve(id),
@@ -281,6 +285,22 @@ class ThreadTurnsContract:
         assert [each.id for each in page] == ["r0", "r1"]
         assert [each.id for each in page.all()] == ["r0", "r1", "r2", "r3"]
         assert [each.id for each in hf.threads.results(THREAD)] == ["r0", "r1", "r2", "r3"]
+
+    @pytest.mark.surface("http", "error fields cross the wire")
+    def test_a_turn_of_a_former_owner_does_not_reach_the_thread(self, hf: Holdfast) -> None:
+        former = hf.runs.open_run(RunMemory(run_id="run_1"), OPENING)
+        owner = hf.runs.open_run(RunMemory(run_id="run_1"), replace(OPENING, take_over="always"))
+
+        with pytest.raises(StaleRun) as refused:
+            hf.threads.append(THREAD, [made(0)], fence=former.fence)
+        with pytest.raises(NotFound):
+            hf.threads.retrieve(THREAD)
+        stored = hf.threads.append(THREAD, [made(0)], fence=owner.fence)
+
+        assert (refused.value.token, refused.value.live_token) == (former.fence, owner.fence)
+        assert len(stored.stored) == 1
+        with pytest.raises(StaleRun):
+            hf.threads.append(THREAD, [said()], fence=owner.fence)
 
     def test_what_was_new_and_what_was_there_is_told(self, hf: Holdfast) -> None:
         hf.threads.append(THREAD, [made(0), made(1)])
@@ -690,6 +710,29 @@ class PutRunsContract:
 
         assert refused.value.reason == "ended"
         assert hf.runs.retrieve("run_1") == ended()
+
+    @pytest.mark.surface("http", "error fields cross the wire")
+    def test_a_record_of_a_former_owner_is_refused(self, hf: Holdfast) -> None:
+        former = hf.runs.open_run(RunMemory(run_id="run_1"), OPENING)
+        hf.runs.open_run(RunMemory(run_id="run_1"), replace(OPENING, take_over="always"))
+
+        with pytest.raises(StaleRun) as refused:
+            hf.runs.put(replace(ended(), fence=former.fence))
+
+        assert refused.value.reason == "superseded"
+        assert hf.runs.retrieve("run_1").status == "running"
+
+    def test_an_end_beside_a_live_owner_is_stored_with_its_only_event(self, hf: Holdfast) -> None:
+        owner = hf.runs.open_run(RunMemory(run_id="run_1"), OPENING)
+        hf.runs.put(ended())
+        at_once = [each.type for each in hf.runs.follow("run_1")]
+
+        owner.end("failed", reason="internal")
+
+        assert at_once == ["run.started", "run.completed"]
+        assert [each.type for each in hf.runs.follow("run_1")] == at_once
+        record = hf.runs.retrieve("run_1")
+        assert (record.status, record.reason) == ("completed", ended().reason)
 
     def test_a_run_makes_its_thread(self, hf: Holdfast, clock: FrozenClock) -> None:
         hf.runs.put(began())

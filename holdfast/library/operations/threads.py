@@ -14,6 +14,7 @@ from holdfast.library.operations.base import (
     WireForm,
     field_form,
 )
+from holdfast.memories.state import message as checks
 from holdfast.memories.state.serialize import exported, imported
 from holdfast.memories.state.thread import (
     MOST_LISTED,
@@ -39,6 +40,7 @@ TURN: Final = WireForm(ThreadTurn.export, ThreadTurn.from_dict)
 
 _ID: Final = {"id": Param(encode=partial(checked_id, "thread_id"))}
 _USER: Final = Param(encode=checked_user)
+_FENCE: Final = Param(encode=partial(checks.whole, "fence"))
 _PAGED: Final = {"limit": Param(encode=partial(check_limit, most=MOST_LISTED, default=PER_PAGE))}
 
 
@@ -49,11 +51,13 @@ class PostThreadTurns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Turns of a thread.
 
     Each is `{"kind": "user", "message": …}`, `{"kind": "result", "result": …}` or
-    `{"kind": "foreign", "value": …, "source": …}`. A new thread is *user*'s.
+    `{"kind": "foreign", "value": …, "source": …}`. A new thread is *user*'s. *fence* is that of
+    the turns' run: once it has another owner they are refused.
     """
 
     turns: list[Any]
     user: str | None = None
+    fence: int = 0
 
 
 class PostPop(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -126,7 +130,7 @@ THREADS: Final = OperationTable(
             method="POST",
             scope="write",
             params=PostThreadTurns,
-            special={**_ID, "turns": Param(encode=_exported), "user": _USER},
+            special={**_ID, "turns": Param(encode=_exported), "user": _USER, "fence": _FENCE},
             limit=LIMIT,
             deep=True,
             retry="safe",

@@ -21,6 +21,13 @@ insert into thread_turns (seq, workspace, thread_id, id, kind, run_id, agent, at
 values (:seq, :workspace, :thread, :id, :kind, :run_id, :agent, :at, :checksum, :size_bytes, :body)
 on conflict (workspace, thread_id, id) do nothing
 
+-- fence_of_run (sqlite) --
+select fence from runs where workspace = :workspace and id = :run
+
+-- fence_of_run (postgres) --
+-- Locked until the commit: a takeover waits for it, or this one for the takeover.
+select fence from runs where workspace = :workspace and id = :run for share
+
 -- held_turns (sqlite) --
 select t.id, t.seq, t.checksum
 from json_each(:ids) j cross join thread_turns t

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.engines.base import Engine, Transaction, scalar
-from holdfast.ground.errors import InvalidInput, LimitExceeded, ResultDiffers
+from holdfast.ground.errors import InvalidInput, LimitExceeded, ResultDiffers, StaleRun
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.text import sha256_hex
 from holdfast.ground.validation import is_list
@@ -172,13 +172,16 @@ def append(
     turns: Iterable[GivenTurn],
     *,
     user: str | None = None,
+    fence: int = 0,
 ) -> Appended:
     """Append *turns*, all or none, to the thread, created as *user*'s if needed.
 
     A turn that is stored already is skipped. Raise `ResultDiffers` if another one has its id,
-    `ScopeDenied` if the thread is not *user*'s.
+    `ScopeDenied` if the thread is not *user*'s, `StaleRun` if *fence* is given and is not that of
+    the turns' runs.
     """
     thread, owner = checked_id("thread_id", thread_id), checked_user(user)
+    checks.whole("fence", fence)
     ready = [prepared(turn) for turn in turns_of(turns)]
 
     def work(tx: Transaction) -> Appended:
@@ -188,6 +191,9 @@ def append(
         else:
             held = tx.one(scalar, sql.hold_thread_of_user, thread=thread, user=owner, now=now)
             refuse_other_user(thread, held, owner)
+        if fence:
+            # After the row of the thread, as acquisitions do: so none waits for the other in turn.
+            _refuse_stale(tx, sql, {turn.run_id for turn in ready}, fence)
         numbers, stored = put_turns(tx, sql, thread, ready, now=now)
         known = set[int]() if stored == len(ready) else _known(tx, sql, thread, numbers, ready)
         new = [turn for at, turn in enumerate(ready) if at not in known]
@@ -222,6 +228,16 @@ def put_turns(
     if stored:
         tx.send(sql.count_turns, thread=thread, stored=stored, now=now)
     return numbers, stored
+
+
+def _refuse_stale(
+    tx: Transaction, sql: SimpleNamespace, runs: Iterable[str | None], fence: int
+) -> None:
+    """Raise StaleRun unless *fence* is that of all *runs*."""
+    for run in runs:
+        live = tx.first(scalar, sql.fence_of_run, run=run or "")
+        if live != fence:
+            raise StaleRun("superseded", token=fence, live_token=live)
 
 
 def pop(

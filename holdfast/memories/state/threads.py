@@ -64,14 +64,17 @@ class Threads:
         self._caller.demand("read")
         return results_of(self._caller, id)
 
-    def append(self, id: str, turns: Iterable[GivenTurn], *, user: str | None = None) -> Appended:
+    def append(
+        self, id: str, turns: Iterable[GivenTurn], *, user: str | None = None, fence: int = 0
+    ) -> Appended:
         """Append *turns*, all or none, one after another; create the thread if needed.
 
         A new thread is *user*'s, and stays so. A turn that is stored already is skipped. Raise
         `ResultDiffers` if another one has its id, `ScopeDenied` if the thread is not *user*'s.
+        With the *fence* of their run raise `StaleRun` once that has another owner.
         """
         self._caller.demand("write")
-        return thread_store.append(self._caller, id, turns, user=user)
+        return thread_store.append(self._caller, id, turns, user=user, fence=fence)
 
     def pop(
         self, id: str, kind: TurnKind = "foreign", *, user: str | None = None

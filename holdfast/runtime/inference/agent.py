@@ -340,6 +340,7 @@ class Alone:
             input=message,
             clock=_clock,
             network=self.handle,
+            owner=self.owner,
         )
 
     async def made(self) -> InferenceResult:
@@ -432,7 +433,7 @@ class Alone:
             return result
         await self._keep(call)
         await self._finish(self.ending)
-        return result
+        return self._without_answer() if self.ending.reason == "taken_over" else result
 
     async def _keep(self, call: AgentCall) -> None:
         if call.result is not None:

@@ -115,14 +115,21 @@ class HistoryFailed(Exception):
 
     @property
     def ending(self) -> RunEnd:
-        """The end of a run by this failure."""
+        """The end of a run by this failure, or by a takeover that it has found."""
+        if isinstance(self.__cause__, StaleRun):
+            return taken_over(self.__cause__)
         return RunEnd("history", self.method, self.__cause__)
+
+
+def taken_over(error: StaleRun) -> RunEnd:
+    """Return the end of a run that another owner has, with *error*."""
+    return RunEnd("taken_over", "another process has taken it over", error)
 
 
 class Remembering:
     """Loads a run's thread from its *history* and stores the run in it.
 
-    Without a history it does nothing.
+    Without a history it does nothing. With an *owner* what it stores carries the run's fence.
     """
 
     def __init__(
@@ -134,8 +141,9 @@ class Remembering:
         input: UserMessage,
         clock: Clock,
         network: Any = None,
+        owner: "RunOwner | None" = None,
     ) -> None:
-        self.history = history
+        self.history, self._owner = history, owner
         self._run_id, self._state, self._input, self._network = run_id, state, input, network
         self._clock = clock
 
@@ -218,6 +226,7 @@ class Remembering:
             input=self._input.content,
             state=self._state,
             network=self._network,
+            fence=self._owner.fence_of(self.history) if self._owner else 0,
         )
         try:
             with contained():
@@ -269,7 +278,7 @@ class RunOwner:
     def ending(self) -> RunEnd:
         """Return the end of the run once it was interrupted."""
         if self.stale is not None:
-            return RunEnd("taken_over", "another process has taken it over", self.stale)
+            return taken_over(self.stale)
         return RunEnd("cancelled", self._why)
 
     @property
@@ -290,6 +299,10 @@ class RunOwner:
         if not self._record.keeps:
             return None
         return RecordedVersions(EngineCheckpoints(self._hf), self._record)
+
+    def fence_of(self, history: object) -> int:
+        """Return the token of the lease if *history* stores in the same `hf`, else 0."""
+        return self._record.fence if self._record and hf_of(None, history) is self._hf else 0
 
     async def acquire(
         self, opening: RunOpening, telling: Telling, place: Checkpoints | None = None
@@ -361,9 +374,10 @@ class RunOwner:
             await leased.give_back(ending.status)
         held = self._record
         left = RunFinish(status=ending.status, reason=ending.reason, detail=ending.detail)
-        if held is not None and (self.stale is not None or held.is_given_back_by(left)):
+        stale = self.stale is not None or ending.reason == "taken_over"
+        if held is not None and (stale or held.is_given_back_by(left)):
             event = await held.end(left)
-            self.stored = event if self.stale is None else None
+            self.stored = None if stale else event
             return ending
         # What is kept in *hf* itself adds to the record that the owner has ended.
         own = [each for each in keepers if self._record and hf_of(None, each.history) is self._hf]

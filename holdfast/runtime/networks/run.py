@@ -368,6 +368,7 @@ class NetworkExecution(InferenceRun):
             input=self._message,
             clock=self.clock,
             network=self.handle,
+            owner=self.owner,
         )
 
     async def remembering_of(self, agent: AgentSpec) -> Remembering:

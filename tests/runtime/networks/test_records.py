@@ -237,6 +237,31 @@ async def test_an_agent_that_was_taken_over_stops_and_writes_nothing(hf: Holdfas
     assert (hf.runs.retrieve("run_1").status, hf.runs.retrieve("run_1").fence) == ("running", 2)
 
 
+@pytest.mark.parametrize("kind", ["agent", "network"])
+async def test_a_result_of_a_run_that_was_taken_over_unnoticed_does_not_reach_its_thread(
+    hf: Holdfast, kind: str
+) -> None:
+    def steal(ctx: ToolContext) -> str:
+        opening = RunOpening(kind="network", name="other", take_over="always")
+        hf.runs.open_run(RunMemory(run_id=ctx.run_id), opening)
+        return "stolen"
+
+    ada = agent("ada", [call("steal"), "Done."], tools=[steal], history=EngineHistory(hf))
+    given: dict[str, Any] = {"run_id": "run_1", "thread_id": "t"}
+
+    if kind == "agent":
+        result = await ada.run("Go.", raises=False, **given)
+        assert result.stop_reason == "taken_over"
+    else:
+        with pytest.raises(RunFailed) as raised:
+            await network(ada, hf=hf).run("Go.", **given)
+        assert raised.value.stop_reason == "taken_over"
+
+    assert [each.kind for each in hf.threads.turns("t")] == ["user"]
+    record = hf.runs.retrieve("run_1")
+    assert (record.status, record.name, record.fence) == ("running", "other", 2)
+
+
 async def test_a_run_that_is_cancelled_while_it_is_acquired_gives_its_lease_back(
     hf: Holdfast,
 ) -> None:

@@ -434,12 +434,12 @@ def look(context: RunsContext, run_id: str, options: FollowOptions) -> RunProgre
     # A full read may have more after it.
     last = max(after, run.seq if len(events) < AT_ONCE else events[-1].seq)
     whole = list(_with_gaps(events, after, last, run))
-    rests = run.ended or (options.rest and run.status in {"waiting", "lost"})
+    rests = options.rest and run.status in {"waiting", "lost"} and run.rests_at(now)
     return RunProgress(
         events=[each for each in whole if _is_wanted(each, options.types)],
         after=last,
         status=run.status_at(now),
-        over=rests and run.rests_at(now) and last >= run.seq,
+        over=(run.ended or rests) and last >= run.seq,
     )
 
 

@@ -226,12 +226,8 @@ class RunRow(Struct, frozen=True, kw_only=True):
         return self.status in {"running", "lost"}
 
     def rests_at(self, now: int) -> bool:
-        """Return whether nothing follows at *now* before another owner takes the run.
-
-        The owner of a run that is over may still report its last events.
-        """
-        owned = self.lease_until is not None and self.lease_until >= now
-        return self.status != "queued" and not owned
+        """Return whether nothing follows at *now* before another owner takes the run."""
+        return self.lease_until is None or self.lease_until < now
 
     def has_due_at(self, now: int) -> bool:
         """Return whether the time of an open question of it is over at *now*."""

@@ -214,7 +214,9 @@ def take(
             "now": now,
         }
         if report.ended:
-            tx.run(sql.end_run, **facts, **_end_of(events[-1]), ended_at=now - now % MILLISECOND)
+            tx.run(
+                sql.end_run, **facts, **_end_of(taken.end(now)), ended_at=now - now % MILLISECOND
+            )
             make_room(context, tx, sql, now=now, cap=cap)
         else:
             tx.run(sql.set_run, **facts, until=now + LEASE)
@@ -244,8 +246,9 @@ def _end_of(event: RunEvent) -> dict[str, object]:
 def put(context: RunsContext, given: Run) -> Run:
     """Write a run's record and return it; writing the same record again does nothing.
 
-    Its thread is created if needed. Raise `Conflict` for a run that ended with another record. An
-    end without an owner is stored with its event; an owner reports the event itself.
+    Its thread is created if needed. Raise `Conflict` for a run that ended with another record,
+    `StaleRun` for a record with the fence of a former owner. An end is stored with its event; an
+    owner that ends the run later adds no other.
     """
     facts, now = asdict(stored_facts(given)), context.now()
 
@@ -259,25 +262,21 @@ def put(context: RunsContext, given: Run) -> Run:
             add_events(tx, sql, given.id, end)
             return given
         held = tx.one(RunRow, sql.lock_run, run=given.id)
+        if given.fence not in (0, held.fence):
+            raise StaleRun("superseded", token=given.fence, live_token=held.fence)
         record = given
         if held.ended:
             record = merged(held.record(now), given)
             row = {"run": given.id, **_columns(record), **asdict(stored_facts(record))}
         end = ()
-        if given.ended and _is_open(held):
-            asks = held.status == "waiting"
-            withdrawn = withdraw(tx, sql, given.id, now) if asks else ()
+        if given.ended and not held.ended:
+            withdrawn = withdraw(tx, sql, given.id, now)
             end = numbered(held, (*withdrawn, _end_event(given, 0)))
         tx.send(sql.change_run, **row, seq=held.seq + len(end))
         add_events(tx, sql, given.id, end)
         return record
 
     return context.engine.write(work)
-
-
-def _is_open(held: RunRow) -> bool:
-    """Return whether *held* goes on, and has no owner that reports its end."""
-    return not held.ended and held.lease_until is None
 
 
 def _columns(run: Run) -> dict[str, object]:
@@ -433,26 +432,26 @@ class _Taking:
     def events(self, now: int) -> tuple[RunEvent, ...]:
         """Write the events, numbered after those of the run, and return them."""
         seq, numbered = self._run.seq, list[RunEvent]()
-        told = (*self._report.events, *self._missing_end(now))
-        if self._report.ended is not None:
-            withdrawn = withdraw(self._tx, self._sql, self._run.id, now)
-            told = (*told[:-1], *withdrawn, told[-1])
-        for event in told:
+        told = list(self._report.events)
+        if self._report.ended:
+            last = self.end(now)
+            told = [event for event in told if event is not last]
+            told += [*withdraw(self._tx, self._sql, self._run.id, now), last]
+        # The event of an end is the last one.
+        for event in () if self._run.ended else told:
             seq = max(seq + 1, event.seq)
-            type = event.type
-            if type in ENDS and self._run.ended:
-                type = f"run.{self._run.status}"
-            numbered.append(replace(event, seq=seq, type=type, run_id=self._run.id))
+            numbered.append(replace(event, seq=seq, run_id=self._run.id))
         add_events(self._tx, self._sql, self._run.id, numbered)
         return tuple(numbered)
 
-    def _missing_end(self, now: int) -> tuple[RunEvent, ...]:
-        """Return the event of the end, if the report has none."""
+    def end(self, now: int) -> RunEvent:
+        """Return the event of the end, that of the report if it has one."""
         report = self._report
-        if report.ended is None or (report.events and report.events[-1].type in ENDS):
-            return ()
-        type = f"run.{report.ended}"
-        return (RunEvent(type=type, seq=0, at=now // MILLISECOND, run_id=self._run.id),)
+        if report.events and report.events[-1].type in ENDS:
+            return report.events[-1]
+        return RunEvent(
+            type=f"run.{report.ended}", seq=0, at=now // MILLISECOND, run_id=self._run.id
+        )
 
 
 def stored_entry(entry: ReportedEntry) -> dict[str, object]:
