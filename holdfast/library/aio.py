@@ -100,8 +100,7 @@ from holdfast.memories.state.thread import (
     ThreadTurn,
     TurnKind,
 )
-from holdfast.memories.state.thread_store import GivenTurn
-from holdfast.memories.state.threads import Threads
+from holdfast.memories.state.threads import GivenTurn, Threads
 from holdfast.memories.stores.agents import Agents, Environments
 from holdfast.memories.stores.credentials import Keys
 from holdfast.memories.stores.edits import Edit

@@ -24,9 +24,9 @@ from holdfast.memories.run.records.retention import forget_user_runs as forget_u
 from holdfast.memories.run.records.runs import Runs as Runs
 from holdfast.memories.run.records.writer import Attachments as Attachments
 from holdfast.memories.state.thread import ThreadsContext as ThreadsContext
-from holdfast.memories.state.thread_store import forget_results as forget_results
-from holdfast.memories.state.thread_store import forget_user_threads as forget_user_threads
 from holdfast.memories.state.threads import Threads as Threads
+from holdfast.memories.state.threads import forget_results as forget_results
+from holdfast.memories.state.threads import forget_user_threads as forget_user_threads
 from holdfast.memories.stores.agents import Agents as Agents
 from holdfast.memories.stores.agents import Environments as Environments
 from holdfast.memories.stores.credentials import Keys as Keys

@@ -33,8 +33,7 @@ from holdfast.memories.state.thread import (
     ThreadTurn,
     checked_id,
 )
-from holdfast.memories.state.thread_store import GivenTurn, checksum_of_turn, turns_of
-from holdfast.memories.state.threads import Threads
+from holdfast.memories.state.threads import GivenTurn, Threads, checksum_of_turn, turns_of
 
 T = TypeVar("T")
 

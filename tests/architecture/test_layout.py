@@ -133,7 +133,7 @@ LOCAL_IMPORTS = {
     # is used; an engine, an interface or an extra is optional.
     "holdfast/doors/cli/main.py": 1,
     "holdfast/doors/cli/server.py": 1,
-    "holdfast/memories/longterm/vectors/registry.py": 2,
+    "holdfast/memories/longterm/vectors/registry.py": 1,
 }
 
 ROOT = Path(__file__).parents[2]

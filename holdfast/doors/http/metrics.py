@@ -26,7 +26,7 @@ _PARTS = (
     "holdfast.memories.run.memory",
     "holdfast.memories.run.records.answer",
     "holdfast.memories.run.records.versions",
-    "holdfast.memories.state.thread_store",
+    "holdfast.memories.state.threads",
     "holdfast.tools.base",
 )
 """Modules that declare metrics, or import all that do: a sample exists before its first use."""

@@ -26,12 +26,19 @@ from holdfast.engines.base import (
     wrapped,
 )
 from holdfast.engines.migrate import AppliedMigration, Migration, known, migrate
-from holdfast.engines.postgres import vacuum
 from holdfast.engines.postgres.faults import chained, fault_of, refused_at_connect
 from holdfast.engines.postgres.feed import CHANNEL
 from holdfast.engines.postgres.protocol import Lost
 from holdfast.engines.postgres.retry import STARTED, Attempts
-from holdfast.engines.postgres.server import PostgresServer, PostgresTarget, ServerFacts, resolve
+from holdfast.engines.postgres.server import (
+    PostgresServer,
+    PostgresTarget,
+    ServerFacts,
+    resolve,
+    scrub,
+    scrub_full,
+    scrub_later,
+)
 from holdfast.engines.postgres.session import APP_ROLE, become_app, grant, preamble
 from holdfast.engines.postgres.transaction import Owner
 from holdfast.engines.queries import only
@@ -364,15 +371,15 @@ class PostgresEngine:
 
         The server recycles its log itself.
         """
-        return vacuum.scrub(self._server, timeout)
+        return scrub(self._server, timeout)
 
     def scrub_later(self) -> None:
         """Scrub in a thread, at most once a minute."""
-        vacuum.scrub_later(self._server)
+        scrub_later(self._server)
 
     def scrub_full(self) -> Scrubbed:
         """Scrub and rewrite the tables; `pending` names what only the server can clear."""
-        return vacuum.scrub_full(self._server)
+        return scrub_full(self._server)
 
     def status(self) -> EngineStatus:
         """Return the engine's status."""

@@ -27,8 +27,7 @@ from holdfast.memories.state.thread import (
     checked_kind,
     checked_user,
 )
-from holdfast.memories.state.thread_store import turns_of
-from holdfast.memories.state.threads import Threads
+from holdfast.memories.state.threads import Threads, turns_of
 
 LIMIT: Final = 32 * MIB
 

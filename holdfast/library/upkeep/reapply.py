@@ -30,7 +30,7 @@ from holdfast.memories.longterm.context import CollectionContext, Shared
 from holdfast.memories.longterm.forget import Grave, clear_again, forget_items_again, forget_user
 from holdfast.memories.longterm.records import user_hash
 from holdfast.memories.state.thread import ThreadsContext
-from holdfast.memories.state.thread_store import (
+from holdfast.memories.state.threads import (
     delete_thread_again,
     delete_turn_again,
     thread_hash,

@@ -19,7 +19,7 @@ from holdfast.library.upkeep.verify_durable import (
 from holdfast.memories.state.message import members
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread import ThreadMessage, ThreadTurn
-from holdfast.memories.state.thread_store import checksum_of_turn, thread_hash
+from holdfast.memories.state.threads import checksum_of_turn, thread_hash
 
 
 class _Run(Struct, frozen=True, kw_only=True):

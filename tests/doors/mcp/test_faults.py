@@ -17,9 +17,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from holdfast.doors.mcp.host_tool import HostTool
 from holdfast.doors.mcp.owners import HostMemories, Owners
-from holdfast.doors.mcp.prompts import HostPrompts
 from holdfast.doors.mcp.resources import HostResources
-from holdfast.doors.mcp.server import CALLS_MOST, REQUESTS, Host, host_of
+from holdfast.doors.mcp.server import CALLS_MOST, REQUESTS, Host, HostPrompts, host_of
 from holdfast.doors.mcp.tools import HINTS
 from holdfast.ground.errors import EngineFault
 from holdfast.library.holdfast import Holdfast

@@ -14,8 +14,12 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.background.worker import JobThread
 from holdfast.memories.longterm.vectors.base import VectorProvider, WithRows
 from holdfast.memories.longterm.vectors.chroma import ChromaVectors
-from holdfast.memories.longterm.vectors.extensions import PgVectors, SqliteVec, schema_of_extension
-from holdfast.memories.longterm.vectors.registry import Following
+from holdfast.memories.longterm.vectors.registry import (
+    Following,
+    PgVectors,
+    SqliteVec,
+    schema_of_extension,
+)
 from holdfast.memories.longterm.vectors.table import Matrices, TableVectors
 from holdfast.testing.contracts.vectors import SIZE, A, B, VectorsContract, some
 from holdfast.testing.postgres import TEMPLATE, PostgresServer

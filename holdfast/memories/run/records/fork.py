@@ -58,7 +58,7 @@ from holdfast.memories.run.records.write import (
 )
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread import QUERIES, ThreadTurnRow, turns_until
-from holdfast.memories.state.thread_store import prepared, put_turns
+from holdfast.memories.state.threads import prepared, put_turns
 
 Rerun: TypeAlias = Literal["affected", "none"] | Sequence[str]
 """Which parts of a fork are pending again: the affected ones, none, or these."""
