@@ -18,9 +18,9 @@ from msgspec.structs import asdict, fields
 import holdfast
 from holdfast.doors.cli.app import COMMANDS, build
 from holdfast.doors.http.app import make_app
+from holdfast.doors.http.app import routes as every_route
 from holdfast.doors.http.params import LIMITS
 from holdfast.doors.http.request import MIB
-from holdfast.doors.http.routes import routes as every_route
 from holdfast.doors.http.server import GRACE, KEEP_ALIVE, START_MOST
 from holdfast.doors.http.state import IN_FLIGHT_MOST, LIVE_MOST
 from holdfast.engines.base import KEPT

@@ -1,4 +1,4 @@
-"""The ASGI app that serves one handle.
+"""The ASGI app that serves one handle, and its table of routes.
 
 A request is checked in this order: host and origin, route, credential, the credential's rights,
 requests in flight, size and time of the body, and only then its content.
@@ -7,7 +7,9 @@ requests in flight, size and time of the body, and only then its content.
 import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, nullcontext, suppress
+from itertools import chain
 from time import perf_counter
+from typing import Final
 
 from holdfast.doors import http
 from holdfast.doors.http.auth import (
@@ -17,8 +19,17 @@ from holdfast.doors.http.auth import (
     demand_right,
     demand_strictness,
 )
-from holdfast.doors.http.call import Call
+from holdfast.doors.http.call import Call, table_routes
 from holdfast.doors.http.metrics import UNKNOWN
+from holdfast.doors.http.own import (
+    admin,
+    durable,
+    longterm,
+    networks,
+    runs,
+    stores,
+    streams,
+)
 from holdfast.doors.http.params import (
     LIMITS,
     Bodies,
@@ -46,7 +57,6 @@ from holdfast.doors.http.response import (
     log_fault,
     status_and_type,
 )
-from holdfast.doors.http.routes import routes
 from holdfast.doors.http.state import ServerState
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import (
@@ -59,6 +69,12 @@ from holdfast.ground.events import Event
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import LOCAL
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.operations import durable as durable_operations
+from holdfast.library.operations import longterm as longterm_operations
+from holdfast.library.operations import runs as run_operations
+from holdfast.library.operations import sessions as session_operations
+from holdfast.library.operations import stores as store_operations
+from holdfast.library.operations import threads
 from holdfast.memories.durable.records import give_code
 from holdfast.memories.durable.transaction import REFUSED
 
@@ -382,3 +398,42 @@ async def _disconnected(receive: Receive) -> None:
     """Return when the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
+    """Return every route; a *strict* server knows no PATCH of the contract's."""
+    every = chain(_OPERATIONS, *(part.ROUTES for part in _HANDWRITTEN))
+    return tuple(
+        each for each in every if not (strict and each.contract and each.method == "PATCH")
+    )
+
+
+_HANDWRITTEN: Final = (stores, durable, longterm, networks, runs, streams, admin)
+_OF_STORES: Final = (
+    store_operations.MEMORY_STORES,
+    store_operations.MEMORIES,
+    store_operations.VERSIONS,
+    session_operations.SESSIONS,
+    session_operations.AGENTS,
+    session_operations.ENVIRONMENTS,
+    session_operations.KEYS,
+)
+_OPERATIONS: Final = (
+    *(
+        route
+        for table in _OF_STORES
+        for route in table_routes(
+            table, handlers=stores.HANDLERS, acts=stores.ACTS, further=stores.QUERIES
+        )
+    ),
+    *table_routes(durable_operations.WORKSPACE, acts=admin.ACTS),
+    *table_routes(durable_operations.ENTRIES, durable.opened, durable.HANDLERS, acts=durable.ACTS),
+    *table_routes(durable_operations.MEMORY, durable.opened),
+    *table_routes(durable_operations.RUN, durable.opened, acts=durable.ACTS),
+    *table_routes(longterm_operations.DATA, longterm.opened_data, scope=longterm.SCOPE),
+    *table_routes(
+        longterm_operations.MEMORY, longterm.opened, scope=longterm.SCOPE, acts=longterm.ACTS
+    ),
+    *table_routes(threads.THREADS),
+    *table_routes(run_operations.RECORDS, acts=runs.ACTS),
+)

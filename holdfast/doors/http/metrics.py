@@ -22,7 +22,7 @@ _PREFIX = "holdfast_"
 _PARTS = (
     "holdfast.memories.durable.memory",
     "holdfast.memories.longterm.memory",
-    "holdfast.memories.longterm.background.mine_jobs",
+    "holdfast.memories.longterm.background.schedule",
     "holdfast.memories.run.memory",
     "holdfast.memories.run.records.answer",
     "holdfast.memories.run.records.versions",

@@ -1,7 +1,7 @@
 """Declare an operation of the library once, for its route and its remote method.
 
 An `Operation` is a public method of a façade, and its request. From the tables of this folder come
-the routes of a server with their handlers and OpenAPI description (`doors/http/routes`), and the
+the routes of a server with their handlers and OpenAPI description (`doors/http/app`), and the
 methods of a remote memory (`library/remote/calls`), which have the signatures of the façade.
 
 1. **The façade's signature is the list of parameters.** A parameter is a segment if its wire name

@@ -335,12 +335,10 @@ class Alone:
         self._result: InferenceResult | None = None
         self._remembering = Remembering(
             history,
-            run_id=id,
+            owner=self.owner,
             state=self.run.state,
             input=message,
-            clock=_clock,
             network=self.handle,
-            owner=self.owner,
         )
 
     async def made(self) -> InferenceResult:

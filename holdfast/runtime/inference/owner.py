@@ -129,23 +129,20 @@ def taken_over(error: StaleRun) -> RunEnd:
 class Remembering:
     """Loads a run's thread from its *history* and stores the run in it.
 
-    Without a history it does nothing. With an *owner* what it stores carries the run's fence.
+    Without a history it does nothing. What it stores carries the fence of the run's *owner*.
     """
 
     def __init__(
         self,
         history: History | None,
         *,
-        run_id: str,
+        owner: "RunOwner",
         state: NetworkState,
         input: UserMessage,
-        clock: Clock,
         network: Any = None,
-        owner: "RunOwner | None" = None,
     ) -> None:
         self.history, self._owner = history, owner
-        self._run_id, self._state, self._input, self._network = run_id, state, input, network
-        self._clock = clock
+        self._state, self._input, self._network = state, input, network
 
     async def open(self, thread_id: str | None, *, again: bool = False) -> Run | None:
         """Join the thread, and load its results into an empty state.
@@ -172,7 +169,7 @@ class Remembering:
     async def begin(self, started_at: datetime, kind: RunKind, name: str) -> None:
         """Store that the run has begun, and the user's message."""
         record = Run(
-            id=self._run_id,
+            id=self._owner.run_id,
             kind=kind,
             name=name,
             agent=name if kind == "agent" else None,
@@ -212,21 +209,21 @@ class Remembering:
 
     def _message(self) -> ThreadMessage:
         return ThreadMessage(
-            id=self._input.id or message_id(self._run_id),
+            id=self._input.id or message_id(self._owner.run_id),
             content=self._input.content,
-            at=self._input.at or self._clock.now(),
+            at=self._input.at or self._owner.clock.now(),
         )
 
     async def _ask(self, method: str, *given: object) -> Any:
         if self.history is None:
             return None
         ctx = HistoryContext(
-            run_id=self._run_id,
+            run_id=self._owner.run_id,
             thread_id=self._state.thread_id,
             input=self._input.content,
             state=self._state,
             network=self._network,
-            fence=self._owner.fence_of(self.history) if self._owner else 0,
+            fence=self._owner.fence_of(self.history),
         )
         try:
             with contained():
@@ -254,7 +251,7 @@ class RunOwner:
 
     def __init__(self, hf: "library.Holdfast | None", run_id: str, clock: Clock) -> None:
         self.interrupting, self.steering = Interrupting(), Steering()
-        self._hf, self._run_id, self._clock = hf, run_id, clock
+        self._hf, self.run_id, self.clock = hf, run_id, clock
         self._why = ""
         self._place: Checkpoints | None = None
         self._opening = RunOpening(kind="agent", name="")
@@ -314,7 +311,7 @@ class RunOwner:
         self._opening, self._place = opening, place
         if place is not None:
             request = LeaseRequest(
-                run_id=self._run_id,
+                run_id=self.run_id,
                 name=opening.name,
                 holder=self.ownership.holder,
                 place=this_process(),
@@ -322,7 +319,7 @@ class RunOwner:
             )
             self.ownership.leased = await lease_of(place, request, self.lose)
         if self._hf is not None:
-            memory = RunMemory(run_id=self._run_id, clock=self._clock)
+            memory = RunMemory(run_id=self.run_id, clock=self.clock)
             self._record = await open_record(
                 self._hf, memory, telling.events, opening, control=self
             )
@@ -343,8 +340,8 @@ class RunOwner:
         try:
             told = await run.versions.rest(asked)
             if self._record is not None and not told:
-                now = to_microseconds(self._clock.now()) // 1_000
-                save = waiting_save(self._run_id, now, asked)
+                now = to_microseconds(self.clock.now()) // 1_000
+                save = waiting_save(self.run_id, now, asked)
                 told = await asyncio.to_thread(self._record.rest, save)
         finally:
             await run.versions.close()

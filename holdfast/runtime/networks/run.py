@@ -363,12 +363,10 @@ class NetworkExecution(InferenceRun):
     def _remembering(self, history: History | None) -> Remembering:
         return Remembering(
             history,
-            run_id=self.id,
+            owner=self.owner,
             state=self.state,
             input=self._message,
-            clock=self.clock,
             network=self.handle,
-            owner=self.owner,
         )
 
     async def remembering_of(self, agent: AgentSpec) -> Remembering:

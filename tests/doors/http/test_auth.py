@@ -6,10 +6,9 @@ import pytest
 from doors.http.asking import Asker
 
 import holdfast
-from holdfast.doors.http.app import App, make_app
+from holdfast.doors.http.app import App, make_app, routes
 from holdfast.doors.http.auth import host_policy
 from holdfast.doors.http.request import HttpRoute
-from holdfast.doors.http.routes import routes
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast

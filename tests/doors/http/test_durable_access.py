@@ -3,8 +3,8 @@
 import pytest
 from doors.http.asking import Asker, Said
 
+from holdfast.doors.http.app import routes
 from holdfast.doors.http.request import HttpRoute
-from holdfast.doors.http.routes import routes
 from holdfast.ground.metrics import REGISTRY
 from holdfast.library.holdfast import Holdfast
 

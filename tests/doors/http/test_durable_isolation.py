@@ -11,8 +11,8 @@ from memories.durable.beneath import everything
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.doors.http.app import routes
 from holdfast.doors.http.request import HttpRoute
-from holdfast.doors.http.routes import routes
 from holdfast.library.holdfast import Holdfast
 
 CONTENT, KEY = "Zw3xSecretContent", "Kq9fSecretKey"

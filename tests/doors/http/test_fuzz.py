@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 import holdfast
-from holdfast.doors.http.app import make_app
+from holdfast.doors.http.app import make_app, routes
 from holdfast.doors.http.request import HttpRoute
-from holdfast.doors.http.routes import routes
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 
 SEGMENTS = ["s", "m", "v", "id", "rid", "tid", "agent", "key", "run_id", "seq"]

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from doors.http.asking import Asker, Said
 
-from holdfast.doors.http.app import make_app
+from holdfast.doors.http.app import make_app, routes
 from holdfast.doors.http.request import HttpRoute
-from holdfast.doors.http.routes import routes
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.records import Turn
 

@@ -5,8 +5,7 @@ import pytest
 from doors.http.asking import Asker
 
 from holdfast import tools
-from holdfast.doors.http.app import App
-from holdfast.doors.http.routes import routes
+from holdfast.doors.http.app import App, routes
 from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.library.holdfast import Holdfast
 

@@ -10,9 +10,8 @@ import pytest
 from contracts.runs import Held
 from doors.http.asking import Asker
 
-from holdfast.doors.http.app import App, make_app
+from holdfast.doors.http.app import App, make_app, routes
 from holdfast.doors.http.request import HttpRoute
-from holdfast.doors.http.routes import routes
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.records import Turn
 from holdfast.memories.run.memory import RunMemory

@@ -1,7 +1,7 @@
 import pytest
 
+from holdfast.doors.http.app import routes
 from holdfast.doors.http.request import RouteTable
-from holdfast.doors.http.routes import routes
 from holdfast.ground.errors import NotFound
 
 # path: (read, write, admin), each the methods that need it

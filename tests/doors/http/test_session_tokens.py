@@ -1,8 +1,8 @@
 import pytest
 from doors.http.asking import Asker
 
+from holdfast.doors.http.app import routes
 from holdfast.doors.http.request import HttpRoute
-from holdfast.doors.http.routes import routes
 from holdfast.library.holdfast import Holdfast
 
 ROUTES = [each for each in routes(strict=False) if each.needs != "nothing"]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from doors.http.asking import Asker
 
+from holdfast.doors.http.app import routes
 from holdfast.doors.http.request import HttpRoute
-from holdfast.doors.http.routes import routes
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.contracts.history import THREAD, ended, made, said
 
