@@ -86,7 +86,8 @@ class RunVersionsContract(GivenVersions):
         )
         assert (two.number, two.cause, two.changed) == (2, "question", ("shared:b", "part:sum"))
         assert one.bytes > 0
-        assert hf.runs.retrieve("run_1").id == "run_1"
+        assert hf.runs.retrieve("run_1").versions == 2
+        assert hf.runs.list().data[0].versions == 2
 
     @pytest.mark.surface("http", "query parameters cross the wire")
     def test_the_list_comes_in_pages(self, hf: Holdfast, store: Store) -> None:

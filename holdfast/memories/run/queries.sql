@@ -3,7 +3,8 @@
 -- get_run (sqlite) --
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version,
+  batch, seq, entries, bytes, versions, started_at, seen_at, ended_at, forked_run,
+  forked_version,
   (select json_group_object(c.state, c.n) from (
     select p.state, count(*) as n from run_parts p
     where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
@@ -19,7 +20,8 @@ where workspace = :workspace and id = :run
 -- get_run (postgres) --
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version,
+  batch, seq, entries, bytes, versions, started_at, seen_at, ended_at, forked_run,
+  forked_version,
   (select cast(json_object_agg(c.state, c.n) as text) from (
     select p.state, count(*) as n from run_parts p
     where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
@@ -35,14 +37,16 @@ where workspace = :workspace and id = :run
 -- lock_run (sqlite) --
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version
+  batch, seq, entries, bytes, versions, started_at, seen_at, ended_at, forked_run,
+  forked_version
 from runs
 where workspace = :workspace and id = :run
 
 -- lock_run (postgres) --
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version
+  batch, seq, entries, bytes, versions, started_at, seen_at, ended_at, forked_run,
+  forked_version
 from runs
 where workspace = :workspace and id = :run
 for update
@@ -51,7 +55,8 @@ for update
 -- A run whose lease has run out is lost, whatever it said last. What is '' is no filter.
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version,
+  batch, seq, entries, bytes, versions, started_at, seen_at, ended_at, forked_run,
+  forked_version,
   (select json_group_object(c.state, c.n) from (
     select p.state, count(*) as n from run_parts p
     where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
@@ -75,7 +80,8 @@ limit :rows
 -- A run whose lease has run out is lost, whatever it said last. What is '' is no filter.
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version,
+  batch, seq, entries, bytes, versions, started_at, seen_at, ended_at, forked_run,
+  forked_version,
   (select cast(json_object_agg(c.state, c.n) as text) from (
     select p.state, count(*) as n from run_parts p
     where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
@@ -99,7 +105,8 @@ limit :rows
 -- A run whose lease has run out is lost, whatever it said last. What is '' is no filter.
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version,
+  batch, seq, entries, bytes, versions, started_at, seen_at, ended_at, forked_run,
+  forked_version,
   (select json_group_object(c.state, c.n) from (
     select p.state, count(*) as n from run_parts p
     where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
@@ -124,7 +131,8 @@ limit :rows
 -- A run whose lease has run out is lost, whatever it said last. What is '' is no filter.
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version,
+  batch, seq, entries, bytes, versions, started_at, seen_at, ended_at, forked_run,
+  forked_version,
   (select cast(json_object_agg(c.state, c.n) as text) from (
     select p.state, count(*) as n from run_parts p
     where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
@@ -149,7 +157,8 @@ limit :rows
 -- A run whose lease has run out is lost, whatever it said last. What is '' is no filter.
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version,
+  batch, seq, entries, bytes, versions, started_at, seen_at, ended_at, forked_run,
+  forked_version,
   (select json_group_object(c.state, c.n) from (
     select p.state, count(*) as n from run_parts p
     where p.workspace = runs.workspace and p.run_id = runs.id group by p.state
@@ -174,7 +183,8 @@ limit :rows
 -- A run whose lease has run out is lost, whatever it said last. What is '' is no filter.
 select id, kind, name, definition, agent, status, reason, detail, error, metadata, thread_id,
   parent_id, queue, priority, fence, holder, place, lease_until, cancel_wanted, usage, extras,
-  batch, seq, entries, bytes, started_at, seen_at, ended_at, forked_run, forked_version,
+  batch, seq, entries, bytes, versions, started_at, seen_at, ended_at, forked_run,
+  forked_version,
   (select cast(json_object_agg(c.state, c.n) as text) from (
     select p.state, count(*) as n from run_parts p
     where p.workspace = runs.workspace and p.run_id = runs.id group by p.state

@@ -77,6 +77,7 @@ def test_a_run_of_another_process_is_shown(ask: Asker) -> None:
         "parts": {},
         "entries": 0,
         "bytes": 0,
+        "versions": 0,
         "questions": [],
     }
     said["seen_at"] = seen_at

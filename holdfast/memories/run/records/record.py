@@ -194,6 +194,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
     seq: int
     entries: int
     bytes: int
+    versions: int
     started_at: int
     seen_at: int
     ended_at: int | None
@@ -266,6 +267,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
             parts=NO_PARTS if self.parts is None else _counts.decode(self.parts),
             entries=self.entries,
             bytes=self.bytes,
+            versions=self.versions,
             questions=tuple(id for id, _ in self._open()),
             extras=NO_EXTRAS if self.extras is None else _json.decode(self.extras),
         )

@@ -56,8 +56,9 @@ class Run(Struct, frozen=True, kw_only=True):
 
     `place` is the process that has it, `fence` the number of times that it was acquired, `seen_at`
     its last sign of life. `forked_from` is the run, and its version, of which it is a fork. `parts`
-    counts its parts by state; `entries` and `bytes` are the size of its memory; `questions` are the
-    ids of its open questions. `extras` has more JSON members that the run stores.
+    counts its parts by state; `entries` and `bytes` are the size of its memory, `versions` is the
+    number of its newest version; `questions` are the ids of its open questions. `extras` has more
+    JSON members that the run stores.
     """
 
     id: str
@@ -84,6 +85,7 @@ class Run(Struct, frozen=True, kw_only=True):
     parts: dict[str, int] = NO_PARTS
     entries: int = 0
     bytes: int = 0
+    versions: int = 0
     questions: tuple[str, ...] = ()
     extras: dict[str, JSON] = message.NO_EXTRAS
 
@@ -101,7 +103,7 @@ class Run(Struct, frozen=True, kw_only=True):
         for name in ("reason", "detail", "queue", "place"):
             message.text_or_none(name, getattr(self, name))
         message.whole_or_none("priority", self.priority)
-        for name in ("fence", "entries", "bytes"):
+        for name in ("fence", "entries", "bytes", "versions"):
             message.whole(name, getattr(self, name))
         force_setattr(self, "questions", tuple(self.questions))
         for each in self.questions:
@@ -158,7 +160,8 @@ class Run(Struct, frozen=True, kw_only=True):
 _FIELDS: Final = frozenset(Run.__struct_fields__) - {"extras"}
 
 _STORED: Final = (
-    *("seen_at", "forked_from", "place", "fence", "parts", "entries", "bytes", "questions"),
+    *("seen_at", "forked_from", "place", "fence", "parts", "entries", "bytes"),
+    *("versions", "questions"),
 )
 """Fields that the storage fills in, whatever a record says."""
 
