@@ -4,8 +4,10 @@ import asyncio
 import multiprocessing
 import os
 import signal
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from runtime.plans.dying import dying_plan
@@ -14,13 +16,16 @@ from runtime.plans.workers import Workers
 import holdfast
 from holdfast.ground.clock import SystemClock
 from holdfast.runtime import (
+    Agent,
     Definition,
+    Network,
     ParallelTaskExecutor,
     RunStart,
     Worker,
     definition,
 )
 from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.scripted import Asked, ScriptedModel, call
 from holdfast.testing.serving import new_workspace
 
 FORKED = multiprocessing.get_context("forkserver")
@@ -69,6 +74,52 @@ def work_until(target: str, where: str) -> None:
         asyncio.run(worked(Worker(hf, kelp(workers)), hf, "run_1"))
 
 
+REQUESTS = ["ada 0", "sound ada", "ada 1", "bob 0", "sound bob", "bob 1"]
+"""What a network of two agents does: their requests, and the tool that each calls."""
+
+
+def crew(begin: Callable[[str], object]) -> Network:
+    """Return the network `crew`; *begin* gets each request and each call of a tool."""
+
+    def agent(name: str) -> Agent:
+        def sound() -> str:
+            begin(f"sound {name}")
+            return "sounded by " + name
+
+        def turn(asked: Asked) -> Any:
+            said = f"sounded by {name}" in asked.text
+            begin(f"{name} {int(said)}")
+            return f"{name} is done." if said else call("sound")
+
+        return Agent(name, instructions="", tools=[sound], model=ScriptedModel(turn))
+
+    names = ["ada", "bob"]
+    return Network(
+        "crew",
+        [agent(name) for name in names],
+        router=lambda ctx: names[ctx.call_count] if ctx.call_count < len(names) else None,
+    )
+
+
+def lone(begin: Callable[[str], object]) -> Agent:
+    """Return the agent `crew`, which does what the first one of the crew does."""
+    return crew(begin).agents["ada"].replace(name="crew")
+
+
+def crew_until(target: str, where: str, kind: str) -> None:
+    """Work on `run_2` of *kind*, and kill this process when *where* is begun."""
+
+    def die(what: str) -> None:
+        if what == where:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    workspace, _, database = target.partition("@")
+    with holdfast.open(database, workspace=workspace) as hf:
+        hf.runs.start("crew", "Sound.", run_id="run_2")
+        made = crew(die) if kind == "network" else lone(die)
+        asyncio.run(worked(Worker(hf, made), hf, "run_2"))
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Give a workspace and its database, with `run_1` in its queue."""
@@ -112,3 +163,28 @@ def test_a_worker_that_is_killed_is_followed_by_another(target: str, where: str)
         "run.resumed",
         "run.completed",
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [*(("network", each) for each in REQUESTS), *(("agent", each) for each in REQUESTS[:3])],
+)
+def test_networks_and_agents_go_on_from_their_last_kept_message(
+    target: str, kind: str, where: str
+) -> None:
+    process = FORKED.Process(target=crew_until, args=(target, where, kind))
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    begun: list[str] = []
+    workspace, _, database = target.partition("@")
+    later = FrozenClock(SystemClock().now() + LONG)
+
+    with holdfast.open(database, workspace=workspace, clock=later) as hf:
+        made = crew(begun.append) if kind == "network" else lone(begun.append)
+        asyncio.run(worked(Worker(hf, made), hf, "run_2"))
+        run = hf.runs.retrieve("run_2")
+
+    assert (run.status, run.kind, run.fence) == ("completed", kind, 2)
+    does = REQUESTS if kind == "network" else REQUESTS[:3]
+    assert begun == does[does.index(where) :]
