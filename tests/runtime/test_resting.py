@@ -265,3 +265,18 @@ async def test_an_agent_alone_rests_and_returns_its_result(hf: Holdfast) -> None
 
     assert (result.text, len(model.asked)) == ("moored", 2)
     assert hf.runs.retrieve("run_1").status == "completed"
+
+
+async def test_of_a_network_and_an_agent_facts_alone_are_stored_if_that_is_wanted(
+    hf: Holdfast,
+) -> None:
+    ada = Agent("ada", instructions="Be brief.", model=ScriptedModel(["Secret.", "Secret."]))
+    desk = Network("desk", [ada], router=lambda ctx: None if ctx.call_count else "ada")
+
+    await desk.run("Go.", run_id="run_1", hf=hf, record="facts")
+    await ada.run("Go.", run_id="run_2", hf=hf, record="facts")
+
+    for run_id in ("run_1", "run_2"):
+        told = list(hf.runs.follow(run_id))
+        assert told[-1].type == "run.completed"
+        assert "Secret." not in repr(told)

@@ -56,6 +56,7 @@ from holdfast.runtime.inference.run_types import (
 from holdfast.runtime.mcp import close, connect, kept
 from holdfast.runtime.metrics import EVENT_ERRORS
 from holdfast.runtime.run_events import OnEvent, Sink, followed, leave
+from holdfast.runtime.run_record import Recorded
 from holdfast.runtime.tools import ToolContext, equipped, tool_context
 
 
@@ -134,8 +135,8 @@ class AgentRunArguments(TypedDict, total=False):
     characters is read in parts. With the *run_id* of a run that its thread holds nothing is run
     again. With *hf* the run is one of `hf.runs`; a history that stores in one brings it. What it
     knows is kept at *checkpoint*, else with *hf*, and a run that was cut off goes on; *take_over*
-    says when it is taken from another owner. A failed run raises RunFailed, unless *raises* is
-    False.
+    says when it is taken from another owner. With *record* "facts" no texts, inputs and contents
+    of its events are stored. A failed run raises RunFailed, unless *raises* is False.
     """
 
     model: AnyModel | None
@@ -151,6 +152,7 @@ class AgentRunArguments(TypedDict, total=False):
     hf: "library.Holdfast | None"
     checkpoint: Checkpoints | None
     take_over: TakeOver
+    record: Recorded
     raises: bool
 
 
@@ -170,6 +172,7 @@ class AgentRunOptions(Struct, frozen=True, kw_only=True):
     hf: Any = None
     checkpoint: Any = None
     take_over: TakeOver = "expired"
+    record: Recorded = "content"
     raises: bool = True
 
 
@@ -366,7 +369,9 @@ class Alone:
                 return done[-1]
             self._telling.thread_id = run.state.thread_id
             options = self._options
-            await self.owner.acquire(self._opening(), self._telling, options.checkpoint)
+            await self.owner.acquire(
+                self._opening(), self._telling, options.checkpoint, options.record
+            )
             await self._remembering.begin(self._started_at, "agent", self._agent.name)
         except (HookFailed, HistoryFailed) as error:
             return await self._never_begun(error)

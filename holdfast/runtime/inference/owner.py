@@ -8,11 +8,12 @@ from contextlib import suppress
 from datetime import datetime
 from threading import Lock
 from types import TracebackType
-from typing import Any
+from typing import Any, get_args
 
 from holdfast import library
 from holdfast.ground.clock import Clock, to_microseconds
 from holdfast.ground.errors import InvalidInput, StaleRun
+from holdfast.ground.validation import check_one_of
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.record import this_process
@@ -39,6 +40,7 @@ from holdfast.runtime.run_events import RunFinish
 from holdfast.runtime.run_record import (
     EngineCheckpoints,
     OpenRecord,
+    Recorded,
     RecordedVersions,
     open_record,
     waiting_save,
@@ -302,12 +304,17 @@ class RunOwner:
         return self._record.fence if self._record and hf_of(None, history) is self._hf else 0
 
     async def acquire(
-        self, opening: RunOpening, telling: Telling, place: Checkpoints | None = None
+        self,
+        opening: RunOpening,
+        telling: Telling,
+        place: Checkpoints | None = None,
+        recorded: Recorded = "content",
     ) -> None:
-        """Own the run, if there is an *hf*, and store its events from now on.
+        """Own the run, if there is an *hf*, and store its events as *recorded* from now on.
 
         It is owned at *place*, too. Raise RunTaken if another owner has it.
         """
+        check_one_of("record", recorded, get_args(Recorded), "must be content or facts")
         self._opening, self._place = opening, place
         if place is not None:
             request = LeaseRequest(
@@ -321,7 +328,12 @@ class RunOwner:
         if self._hf is not None:
             memory = RunMemory(run_id=self.run_id, clock=self.clock)
             self._record = await open_record(
-                self._hf, memory, telling.events, opening, control=self
+                self._hf,
+                memory,
+                telling.events,
+                opening,
+                control=self,
+                recorded=recorded,
             )
 
     async def begin(self, telling: Telling) -> None:

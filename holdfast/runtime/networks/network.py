@@ -36,6 +36,7 @@ from holdfast.runtime.networks.run import (
     NetworkSpec,
 )
 from holdfast.runtime.run_events import OnEvent, Sink, followed
+from holdfast.runtime.run_record import Recorded
 
 _going: set[asyncio.Task[NetworkRun]] = set()
 
@@ -49,7 +50,8 @@ class NetworkRunArguments(TypedDict, total=False):
     begun before, what its thread holds of it is not run again. With *hf* the run is one of
     `hf.runs`; a history that stores in one brings it. What it knows is kept at *checkpoint*, else
     with *hf*, and a run that was cut off goes on from there; *take_over* says when it is taken from
-    another owner. A failed run raises RunFailed, unless *raises* is False.
+    another owner. With *record* "facts" no texts, inputs and contents of its events are stored. A
+    failed run raises RunFailed, unless *raises* is False.
     """
 
     state: NetworkState | str | dict[str, Any] | None
@@ -66,6 +68,7 @@ class NetworkRunArguments(TypedDict, total=False):
     hf: "library.Holdfast | None"
     checkpoint: Checkpoints | None
     take_over: TakeOver
+    record: Recorded
     raises: bool
 
 

@@ -49,7 +49,7 @@ from holdfast.runtime.metrics import (
 )
 from holdfast.runtime.networks.route import AgentOrName, AgentQueue, AgentRoster
 from holdfast.runtime.run_events import OnEvent, Sink
-from holdfast.runtime.run_record import record_name
+from holdfast.runtime.run_record import Recorded, record_name
 
 MAX_TURNS = 25
 """Default limit of agent calls in one run."""
@@ -72,6 +72,7 @@ class NetworkOptions(Struct, frozen=True, kw_only=True):
     hf: Any = None
     checkpoint: Any = None
     take_over: TakeOver = "expired"
+    record: Recorded = "content"
     raises: bool = True
 
 
@@ -396,7 +397,8 @@ class NetworkExecution(InferenceRun):
             holder=self.owner.ownership.holder,
             continues=self.options.checkpoint is not None,
         )
-        await self.owner.acquire(opening, self.events, self.options.checkpoint)
+        options = self.options
+        await self.owner.acquire(opening, self.events, options.checkpoint, options.record)
 
     async def resume(self) -> None:
         """Go on from the newest version, if there is one: its values, results and queue."""
