@@ -404,9 +404,11 @@ async def test_a_fork_of_a_network_calls_the_agents_after_its_version_in_a_threa
     before = [turn.id for turn in hf.threads.turns(hf.runs.retrieve("run_1").thread_id or "")]
     fork = hf.runs.fork("run_1", before="bob", set={"word": "sun"})
     read = hf.runs.fork("run_1", rerun=["eve.2"])
+    first = hf.runs.fork("run_1", before="ada")
     called, run = await desk(fork.id, fork.thread_id)
 
     assert called == ["bob", "eve"]
+    assert hf.runs.compare(first.id, "run_1").values["word"].change == "only_b"
     assert run.state.kv.get("word") == "sun"
     assert [each.agent for each in run.state.results] == ["ada", "bob", "eve"]
     assert {each.run_id for each in run.state.results} == {fork.id}

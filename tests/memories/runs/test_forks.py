@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.ground.errors import NotFound
+from holdfast.ground.json_values import hashed
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.keys import kind_of
 from holdfast.memories.run.records.event import RunEvent
-from holdfast.memories.run.records.fork import hashed
 from holdfast.memories.run.records.parts import PartGraph, PartRow, Touch
 from holdfast.memories.run.records.question import Question
 from holdfast.memories.run.records.record import RunAcquisition, RunReport
@@ -400,3 +400,17 @@ def test_what_is_within_a_part_with_a_given_result_does_not_run_again(kept: Hold
     fork = kept.runs.fork("run_1", set={"input:ships": 2, "task:t": 7})
 
     assert values(kept, fork.id) == {"step:a": 1, "task:t": 7, "input:ships": 2}
+
+
+def test_a_fork_at_the_newest_version_has_what_unfinished_parts_have_written(
+    kept: Holdfast,
+) -> None:
+    life = Life(kept)
+    life.done("a")
+    life.keep(entry("shared:x", 1), cause=None, turns=(KeptTurn("b", 1, b'{"m":1}'),))
+
+    assert values(kept, kept.runs.fork("run_1").id) == {"step:a": 1, "shared:x": 1}
+    changed = kept.runs.fork("run_1", set={"shared:x": 2})
+    assert values(kept, changed.id) == {"step:a": 1, "shared:x": 2}
+    assert values(kept, kept.runs.fork("run_1", version=0).id) == {}
+    assert ("entry", "shared:x") not in state(kept, changed.id, 1)

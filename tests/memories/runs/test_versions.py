@@ -165,14 +165,15 @@ def test_what_only_a_version_holds_needs_a_cause(kept: Holdfast) -> None:
         save(kept, cause=None, status="waiting")
 
 
-def test_rows_without_a_cause_belong_to_the_newest_version(kept: Holdfast) -> None:
+def test_rows_without_a_cause_belong_to_the_next_version(kept: Holdfast) -> None:
     begun(kept)
     save(kept, entry("shared:a"))
 
     assert save(kept, StateRow("once", "read:call_1:k", b"1"), cause=None) == SavedVersion()
     save(kept, StateRow("once", "read:call_1:k", b"2"), cause=None)
 
-    assert state(kept, 1)["once", "read:call_1:k"] == b"2"
+    assert state(kept)["once", "read:call_1:k"] == b"2"
+    assert ("once", "read:call_1:k") not in state(kept, 1)
     assert save(kept).number == 2
 
 
@@ -396,3 +397,14 @@ def test_past_its_bytes_messages_of_completed_parts_go_before_versions(kept: Hol
 
     assert len(kept.runs.versions("run_1")) < 10
     assert state(kept)["entry", "shared:a"] == b"19" * 200
+
+
+def test_what_a_part_writes_before_its_end_is_of_the_next_version(kept: Holdfast) -> None:
+    begun(kept)
+    save(kept, entry("shared:a", b"1"))
+    save(kept, entry("shared:a", b"2"), cause=None, turns=(KeptTurn("read", 1, b"{}"),))
+
+    assert state(kept, 1) == {("entry", "shared:a"): b"1"}
+    assert state(kept) == {("entry", "shared:a"): b"2"}
+    save(kept, entry("shared:b", b"3"))
+    assert state(kept, 2) == {("entry", "shared:a"): b"2", ("entry", "shared:b"): b"3"}

@@ -5,7 +5,6 @@ version, and the parts that depend on a change are pending again. The original s
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any, Final, Literal, TypeAlias, cast
 
@@ -16,7 +15,7 @@ from msgspec.structs import asdict, replace
 from holdfast.engines.base import Reader, Transaction, scalar
 from holdfast.ground.errors import Conflict, InvalidInput, LimitExceeded, NotFound
 from holdfast.ground.ids import Ids
-from holdfast.ground.json_values import JSON, decode, encode
+from holdfast.ground.json_values import JSON, decode, encode, hashed
 from holdfast.ground.validation import check_whole
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import VALUE_DEPTH, RunEntry, RunLimits
@@ -338,11 +337,6 @@ def _is_input(key: str) -> bool:
     return key.startswith("input:")
 
 
-def hashed(value: object) -> str:
-    """Return the SHA-256 of *value* as canonical JSON: members sorted, no white space."""
-    return sha256(_encode(value)).hexdigest()
-
-
 class _TouchRow(Struct, frozen=True):
     type: str
     part: str | None
@@ -422,7 +416,7 @@ def _original(
         row=row,
         version=version,
         is_newest=version == newest,
-        state=state_at(tx, sql, run_id, version),
+        state=state_at(tx, sql, run_id, None if version == newest else version),
         parts=tx.all(PartRow, sql.list_parts, run=run_id),
     )
 
@@ -487,8 +481,10 @@ class _Copy:
     def history(self) -> None:
         """Copy versions, messages and parts up to the version."""
         sql, ids = self._sql, {"run": self._original.row.id, "fork": self._new_id}
-        for statement in (sql.fork_versions, sql.fork_version_rows):
-            self._tx.run(statement, **ids, version=self._original.version)
+        version, is_newest = self._original.version, self._original.is_newest
+        self._tx.run(sql.fork_versions, **ids, version=version)
+        # What unfinished parts have written since the newest version is of the next one.
+        self._tx.run(sql.fork_version_rows, **ids, version=version + is_newest)
         self._tx.run(sql.fork_texts, **ids)
         said = self._tx.all(scalar, sql.parts_with_turns, run=ids["run"])
         open_ = set(self._tx.all(scalar, sql.parts_that_ask, run=ids["run"]))

@@ -79,7 +79,7 @@ class KeptTurn(Struct, frozen=True):
 class VersionSave(Struct, frozen=True, kw_only=True):
     """What one transaction stores of a run; `at` is in ms since 1970.
 
-    Without a `cause` there is no new version, and `rows` belong to the newest one. With a `status`
+    Without a `cause` there is no new version, and `rows` belong to the next one. With a `status`
     the run leaves this process: its lease is given back. Its events are numbered after the event
     `seq`; unless it is `told`, the owner stores the event of the version itself. `fence` is the
     token of the lease, 0 without one. With `after` nothing is stored unless that is the number of
@@ -159,7 +159,8 @@ def saved(context: RunsContext, tx: Transaction, save: VersionSave) -> SavedVers
     if number is not None:
         _add_version(tx, sql, save, number, size)
         told = (version_event(save, number),) if save.told else ()
-    _set_rows(tx, sql, save, number or held.versions)
+    # What a part has written before it ends is of the next version, whatever that is stored for.
+    _set_rows(tx, sql, save, held.versions + 1)
     _set_turns(tx, sql, save)
     asked = ask(tx, sql, save.run_id, save.questions)
     told += tuple(map(facts_alone, asked)) if save.facts else asked
