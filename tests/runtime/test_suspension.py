@@ -1,21 +1,30 @@
 """Parts that ask people: suspended, answered, and gone on with."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import get_ident
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 from pydantic import BaseModel
 from pydantic_ai import ApprovalRequired, CallDeferred, RunContext
 from pydantic_ai import Tool as ModelTool
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import ApprovalRequiredToolset, FunctionToolset
-from runtime.calling.asked import agent, among, error_of, model_of
+from runtime.calling.asked import agent, among, came_back, error_of, model_of
 from runtime.test_part_log import Shelf
 from stepping import NUMBER, Stepping
+from teams import a_team, an_agent, answers, claimable, create, idle, leading
 
 from holdfast import tools as our
-from holdfast.ground.errors import AlreadyAnswered, InvalidInput, NotFound
+from holdfast.ground.errors import (
+    AlreadyAnswered,
+    InvalidInput,
+    NotFound,
+    NotPermitted,
+    RunWaiting,
+)
 from holdfast.memories.run.records.question import Question
 from holdfast.memories.state.message import TextMessage
 from holdfast.memories.state.state import NetworkState
@@ -23,7 +32,11 @@ from holdfast.runtime import (
     Agent,
     AgentHooks,
     Context,
+    Step,
+    Task,
+    TaskPlan,
     TaskUpdate,
+    TeamExecutor,
     ToolCallUpdate,
     ToolResultUpdate,
     ask_human,
@@ -33,7 +46,7 @@ from holdfast.runtime import (
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.testing import call
 from holdfast.testing.fakes import FrozenClock
-from holdfast.testing.scripted import Turn
+from holdfast.testing.scripted import Asked, Turn
 
 pytestmark = pytest.mark.anyio
 
@@ -761,3 +774,107 @@ async def test_other_exceptions_beyond_exception_stay_those_of_the_tool() -> Non
 
     assert await waiting.go() == "completed"
     assert waiting.given[0]["error"]["type"] == "SystemExit"
+
+
+async def test_a_step_with_mode_ask_is_done_by_a_person_without_a_model() -> None:
+    step = {"mode": "ask", "output_schema": NUMBER, "who": ["user:ada"]}
+    waiting = Waiting([], step=step, instructions="Which berth?", model=None)
+
+    assert await waiting.go() == "waiting"
+    (question,) = waiting.context.questions
+    assert (question.text, question.schema, question.who) == (
+        "Which berth?",
+        NUMBER,
+        ("user:ada",),
+    )
+    with pytest.raises(NotPermitted):
+        waiting.context.answer(7)
+
+
+async def test_the_answer_of_a_person_is_the_result_of_its_step() -> None:
+    waiting = Waiting([], step={"mode": "ask", "output_schema": NUMBER}, model=None)
+    await waiting.go()
+    waiting.context.answer(7)
+
+    assert await waiting.go() == "completed"
+    assert waiting.context.memory.get_value("step:count") == 7
+
+
+@pytest.mark.parametrize(("default", "state"), [(UNSET, "failed"), (3, "completed")])
+async def test_a_step_with_mode_ask_ends_at_its_timeout(default: Any, state: str) -> None:
+    clock = FrozenClock()
+    step = {"mode": "ask", "output_schema": NUMBER, "timeout": 60, "default": default}
+    context = Context(run_id="run_1", clock=clock)
+    waiting = Waiting([], context=context, step=step, model=None)
+    await waiting.go()
+    clock.tick(61)
+
+    assert await waiting.go() == state
+
+
+def test_a_step_with_mode_ask_is_the_same_in_json() -> None:
+    step = Step(id="berth", instructions="Which?", mode="ask", default=None, who=["user:ada"])
+
+    assert Step.from_json(step.to_json()) == step
+    plain = Step(id="berth", instructions="Which?")
+    assert Step.from_json(plain.to_json()) == plain
+    assert '"default"' not in plain.to_json()
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"), [({"default": 1}, "mode"), ({"who": "ada", "mode": "ask"}, "who")]
+)
+def test_who_and_default_are_checked_with_the_plan(fields: dict[str, Any], code: str) -> None:
+    step = Step(id="berth", instructions="Which?", **fields)
+    plan = TaskPlan(title="Moor", tasks=[Task(id="moor", title="Moor", steps=[step])])
+
+    assert [each.code for each in plan.problems()] == [code]
+
+
+PLAN = [create("Survey", required_skills=["survey"]), create("Paint")]
+
+
+async def test_a_member_of_a_team_asks_and_the_others_work_on() -> None:
+    made: list[str] = []
+
+    def survey() -> str:
+        made.append("survey")
+        return str(ask_human("Is it sound?"))
+
+    def surveys(asked: Asked) -> object:
+        if free := claimable(asked):
+            return call("claim_task", task_id=free[0]["id"])
+        told = dict(answers(asked))
+        if "claim_task" in told:
+            return call("survey")
+        if "survey" in told:
+            return call("complete_task", task_id=told_task(asked), result=told["survey"])
+        return "Done for now."
+
+    def told_task(asked: Asked) -> str:
+        claims = [each for each in came_back(asked.messages) if each.tool_name == "claim_task"]
+        found: Any = claims[-1].content
+        return str(found["task"]["id"])
+
+    team = a_team(
+        an_agent("ada", leading(PLAN, idle)),
+        an_agent("bob", surveys, tools=[survey], skills=["survey"]),
+        an_agent("cyd"),
+    )
+
+    await team_perform(team)
+    assert team.get_result().status == "waiting"
+    assert [each.agent for each in team.context.questions] == ["bob"]
+    assert [each.title for each in team.get_result().done] == ["Paint"]
+    team.context.answer("sound")
+    await team_perform(team)
+
+    result = team.get_result()
+    assert result.status == "completed"
+    assert {each.title: each.result for each in result.done}["Survey"] == "sound"
+    assert made == ["survey", "survey"]
+
+
+async def team_perform(team: TeamExecutor) -> None:
+    with suppress(RunWaiting):
+        await team.run()

@@ -5,12 +5,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
+from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_schema import BadSchema
 from holdfast.ground.validation import listed
+from holdfast.memories.run.records.question import checked_who
 from holdfast.runtime.agent import AnyModel, name_of
 from holdfast.runtime.events import StepError
 from holdfast.runtime.inference.agent import Agent
@@ -45,8 +47,11 @@ def cycles(needs: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
 State = Literal["pending", "running", "waiting", "completed", "failed", "blocked", "cancelled"]
 """State of a step or a task; the last four are final."""
 
-Mode = Literal["discover", "process", "aggregate"]
-"""How a step uses a list: find it, work on each of its items, or combine them."""
+Mode = Literal["discover", "process", "aggregate", "ask"]
+"""How a step uses a list: find it, work on each of its items, or combine them.
+
+A step with mode `ask` is done by a person: its instructions are the question.
+"""
 
 
 @dataclass(kw_only=True)
@@ -103,6 +108,8 @@ class Step(Progress):
 
     *output_schema* is a JSON Schema, or a type that pydantic has a schema for. *agent* and *model*
     go before those of the task, which go before those of the executor. In JSON they are names.
+    With mode `ask` no model is requested: *who* may answer, within *timeout* seconds; then
+    *default* is the result, and without one the step fails.
 
     >>> Step(id="find", instructions="List the sources.").state
     'pending'
@@ -124,6 +131,8 @@ class Step(Progress):
     retries: int = 0
     agent: Agent | str | None = None
     model: AnyModel | None = None
+    default: Any = UNSET
+    who: Sequence[str] = field(default_factory=list[str])
 
     def to_json(self) -> str:
         """Return the author's fields as JSON."""
@@ -302,6 +311,13 @@ def _modes(step: Step, where: str) -> Iterator[PlanProblem]:
     if step.mode == "process" and not step.depends_on:
         message = "a process step needs a dependency to take its items from"
         yield PlanProblem(where, "mode", message)
+    if step.mode != "ask" and (step.default is not UNSET or step.who):
+        name = "who" if step.default is UNSET else "default"
+        yield PlanProblem(f"{where}.{name}", "mode", "is only for a step with mode ask")
+    try:
+        checked_who(step.who)
+    except InvalidInput as error:
+        yield PlanProblem(f"{where}.who", "who", error.reason)
     if step.mode != "process":
         for name in ("per_item_instructions", "per_item_schema"):
             if getattr(step, name) is not None:

@@ -31,7 +31,7 @@ class PlanProblem(Struct, frozen=True):
         return f"{self.where}: {self.message}"
 
 
-NAMES: Final = frozenset({"depends_on", "tools"})
+NAMES: Final = frozenset({"depends_on", "tools", "who"})
 """Fields that are lists of names; a text is the list of that name."""
 
 
@@ -44,7 +44,7 @@ def plain(shape: object) -> object:
         return {
             each.name: _plain_field(each.name, getattr(shape, each.name))
             for each in fields(shape)
-            if each.init
+            if each.init and getattr(shape, each.name) is not UNSET
         }
     if isinstance(shape, list | tuple):
         return [plain(each) for each in cast("Sequence[object]", shape)]

@@ -36,6 +36,7 @@ from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference import request
 from holdfast.runtime.inference.agent import Agent, indexed
 from holdfast.runtime.inference.agent_loop import AgentLoop
+from holdfast.runtime.part_log import PartLog
 from holdfast.runtime.plans.plan import Resources, Step, Task
 from holdfast.runtime.plans.wire import plain
 from holdfast.runtime.run_events import OnEvent, observer_of
@@ -55,7 +56,14 @@ from holdfast.runtime.steps.contract import (
 from holdfast.runtime.steps.policy import StepPolicy, check_names
 from holdfast.runtime.steps.record import StepRecord
 from holdfast.runtime.steps.tools import Toolbox
-from holdfast.runtime.suspension import AnswerTimeout, PartWaits, current_part
+from holdfast.runtime.suspension import (
+    AnswerTimeout,
+    PartCall,
+    PartWaits,
+    ask_human,
+    asking,
+    current_part,
+)
 from holdfast.runtime.version_writer import OnMismatch, checked_mismatch
 from holdfast.tools.run import run as memory_tools
 from holdfast.tools.run import run_hint
@@ -141,7 +149,7 @@ class StepExecutor:
         self._record = msgspec.structs.replace(
             self._record,
             agent=None if self.agent is None else self.agent.name,
-            model=model_name(self._model),
+            model=model_name(self._model) or None,
         )
 
     def _assigned(self) -> tuple[Agent, AnyModel]:
@@ -161,8 +169,8 @@ class StepExecutor:
             *(self.agent and self.agent.model, self.model, self.context.model),
         )
         agent = own or of_task or self.agent or Agent(step.id, instructions="")
-        if (model := next(filter(None, models), None)) is not None:
-            return agent, model
+        if (model := next(filter(None, models), None)) is not None or step.mode == "ask":
+            return agent, model or ""
         raise NoModel(
             f"The step {step.id} has no model.",
             agent=agent.name,
@@ -241,7 +249,8 @@ class StepExecutor:
         with span_of(self._record) as span, working(self.step.id):
             self.context.spans[self.step.id] = span.get_span_context()
             try:
-                await self._store(await self._tried(inbox))
+                asks = self.step.mode == "ask"
+                await self._store(await (self._answer(kept) if asks else self._tried(inbox)))
             except PartWaits:
                 await self._record.wait(kept.open)
             except Stopped as stopped:
@@ -293,6 +302,27 @@ class StepExecutor:
             "input_tokens": sum(each.input_tokens for each in usages),
             "output_tokens": sum(each.output_tokens for each in usages),
         }
+
+    async def _answer(self, kept: PartLog) -> Any:
+        """Return a person's answer as the result, of a step that no model works on."""
+        step, schema = self.step, None if self._wanted is None else self._wanted.schema
+        await self._record.begin()
+
+        async def ask() -> Any:
+            return ask_human(
+                step.instructions,
+                schema,
+                timeout=step.timeout,
+                default=step.default,
+                who=step.who,
+            )
+
+        try:
+            return await asking(PartCall(kept, "ask"), ask)
+        except AnswerTimeout as error:
+            raise Stopped("answer_timeout", str(error)) from error
+        except Suspended as suspended:
+            raise PartWaits from suspended
 
     async def _tried(self, inbox: Inbox) -> Any:
         """Return the first result of a try; raise Stopped when the last try has none."""

@@ -22,7 +22,7 @@ from holdfast.memories.run.records.event import Reason
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.message import Message
 from holdfast.runtime.agent import AnyModel
-from holdfast.runtime.concurrency import class_of, described
+from holdfast.runtime.concurrency import Suspended, class_of, described
 from holdfast.runtime.context import Context
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.agent_loop import AgentLoop, LoopScope, capabilities, instruments
@@ -32,7 +32,7 @@ from holdfast.runtime.part_log import PartLog
 from holdfast.runtime.steps.contract import CHARACTERS, Stopped, characters
 from holdfast.runtime.steps.policy import with_contract
 from holdfast.runtime.steps.tools import StepEvents, Toolbox
-from holdfast.runtime.suspension import PartWaits
+from holdfast.runtime.suspension import PartWaits, current_part
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.bus import Mailbox
 from holdfast.runtime.team.prompts import TeamPlan, member_text, turn_text
@@ -395,7 +395,11 @@ class TurnScheduler:
         with span_of("holdfast.team.turn") as span, working(member.part):
             span.set_attribute("holdfast.run_id", self._context.run_id)
             span.set_attribute("gen_ai.agent.name", member.name)
-            taken = await self._said(member, seen, occasion)
+            token = current_part.set(self._context.logs.of(member.part, member.name))
+            try:
+                taken = await self._said(member, seen, occasion)
+            finally:
+                current_part.reset(token)
             _measure(span, taken)
             return taken
 
@@ -408,6 +412,8 @@ class TurnScheduler:
                 plan=self._plan,
                 profile=self._context.profile,
             )
+        except Suspended:
+            return Taken(waits=True)
         except Exception as error:  # noqa: BLE001 - instructions may be a function of the user's
             return Taken(failure=error)
         prompt = turn_text(member.mailbox.show(), seen.held, seen.claimable, occasion)
