@@ -28,7 +28,7 @@ from holdfast.memories.run.records.versions import StateRow
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, named
 from holdfast.runtime.checkpoints import Checkpoints
-from holdfast.runtime.concurrency import LENT, awaited, contained, refuse_at_work
+from holdfast.runtime.concurrency import LENT, Suspended, awaited, contained, refuse_at_work
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import (
     ExecutionEvent,
@@ -52,6 +52,7 @@ from holdfast.runtime.plans.schema import OutputSchema, ResultSchema, plain_json
 from holdfast.runtime.plans.wire import PlanProblem, plain
 from holdfast.runtime.run_events import OnEvent, observer_of
 from holdfast.runtime.steps.executor import StepExecutor
+from holdfast.runtime.suspension import AnswerTimeout, PartCall, asking
 from holdfast.runtime.version_writer import NODE, OnMismatch, checked_mismatch
 
 
@@ -335,7 +336,9 @@ class WorkflowRunner:
 
     async def perform(self) -> None:
         """Do the work and emit its events."""
+        done = self.outputs if self._in_state("waiting") else {}
         self._reset()
+        self.outputs |= done
         try:
             await self.context.emit(parts_ready("node", self.workflow.needs()))
             await walk(self.workflow.needs(), perform=self._one, blocked=self._blocked)
@@ -393,8 +396,10 @@ class WorkflowRunner:
 
     async def _one(self, id: str) -> bool | None:
         versions = self.context.versions
-        if (known := versions.restored.get("state", NODE + id)) is not None:
-            self.outputs[id] = self._restored(id, known)
+        known = versions.restored.get("state", NODE + id)
+        # It may have been complete before another one waited.
+        if id in self.outputs or known is not None:
+            self.outputs[id] = self.outputs[id] if known is None else self._restored(id, known)
             self.states[id] = "completed"
             await self.context.tell(_update("step_restored", id))
             return True
@@ -452,14 +457,31 @@ class WorkflowRunner:
         if id in self._agents:
             return await self._agents[id].process(inputs, self.context)
         await self.context.tell(_update("step_started", id))
-        with contained():
-            outputs = await self._nodes[id].process(inputs, self.context)
+        outputs = await self._outputs(id, inputs)
         if not isinstance(outputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - a user's
             reason = f"must be a dict of outputs by name, is {type(outputs).__name__}"
             raise InvalidInput(f"outputs.{id}", reason)
         for name, value in outputs.items():
             encode(value, root="", depth=VALUE_DEPTH, field=f"outputs.{id}.{name}")
         return dict(outputs)
+
+    async def _outputs(self, id: str, inputs: dict[str, Any]) -> Values:
+        """Return the outputs of a node, which may ask people."""
+        logs = self.context.logs
+
+        async def work() -> Values:
+            return await self._nodes[id].process(inputs, self.context)
+
+        try:
+            with contained():
+                outputs = await asking(PartCall(logs.of(id), "node"), work)
+        except Suspended as suspended:
+            raise RunWaiting(self.context.run_id, logs.questions) from suspended
+        except AnswerTimeout as late:
+            error = StepError("answer_timeout", str(late))
+            raise StepFailed(id, error, run=self.context) from late
+        logs.end(id)
+        return outputs
 
     def _led(self, edge: Edge) -> Any:
         """Return the value that *edge* passes on.

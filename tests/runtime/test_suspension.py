@@ -32,6 +32,10 @@ from holdfast.runtime import (
     Agent,
     AgentHooks,
     Context,
+    Edge,
+    FunctionNode,
+    Network,
+    RouterContext,
     Step,
     Task,
     TaskPlan,
@@ -39,6 +43,8 @@ from holdfast.runtime import (
     TeamExecutor,
     ToolCallUpdate,
     ToolResultUpdate,
+    Workflow,
+    WorkflowRunner,
     ask_human,
     once,
     tool,
@@ -878,3 +884,42 @@ async def test_a_member_of_a_team_asks_and_the_others_work_on() -> None:
 async def team_perform(team: TeamExecutor) -> None:
     with suppress(RunWaiting):
         await team.run()
+
+
+async def test_a_node_of_a_workflow_asks_and_the_others_run_once() -> None:
+    made: list[str] = []
+
+    def survey(_: dict[str, Any], __: Context) -> dict[str, Any]:
+        made.append("survey")
+        return {"state": "sound"}
+
+    def moor(inputs: dict[str, Any], _: Context) -> dict[str, Any]:
+        return {"berth": [inputs["state"], ask_human("Which berth?")]}
+
+    runner = WorkflowRunner(
+        Workflow(
+            [FunctionNode("survey", survey), FunctionNode("moor", moor)],
+            [Edge("survey", "state", "moor", "state")],
+        ),
+        Context(),
+    )
+
+    with pytest.raises(RunWaiting):
+        await runner.run()
+    assert runner.context.questions[0].part == "moor"
+    runner.context.answer("7")
+
+    assert (await runner.run())["moor"] == {"berth": ["sound", "7"]}
+    assert made == ["survey"]
+
+
+async def test_a_router_asks_and_its_run_waits() -> None:
+    def route(ctx: RouterContext) -> Any:
+        return None if ctx.call_count else ask_human("Who is to answer?", options=["ada"])
+
+    ada = agent(["Done."])
+    net = Network("desk", agents=[ada], router=route)
+
+    run = await net.run("Go.")
+
+    assert (run.status, model_of(ada).asked) == ("waiting", [])

@@ -11,6 +11,7 @@ from holdfast.ground.errors import HoldfastError, NoAgentEnabled, NoRouter
 from holdfast.memories.run.records.event import REASONS, Reason
 from holdfast.memories.run.records.run import Run
 from holdfast.memories.run.records.versions import StateRow
+from holdfast.runtime.concurrency import Suspended
 from holdfast.runtime.inference.agent import Agent, keep, run_end
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.owner import HistoryFailed, Interrupted
@@ -64,7 +65,7 @@ async def _ended(run: NetworkExecution, given: AnyRouter | None) -> None:
         await _finish(run, over.ending)
     except HistoryFailed as error:
         await _finish(run, error.ending)
-    except CallWaits:
+    except (CallWaits, Suspended):
         run.waits = True
         run.queue.close()
         await leave(run.id, ("it rests", lambda: run.owner.rest(run, run.events)))

@@ -34,6 +34,7 @@ from holdfast.runtime.networks.route import (
     route_of,
 )
 from holdfast.runtime.networks.run import NetworkExecution, NetworkRun, Over, cancelled, timed_out
+from holdfast.runtime.suspension import AnswerTimeout, PartCall, asking
 
 
 class RouterContext(Struct, frozen=True, kw_only=True):
@@ -216,6 +217,8 @@ async def routed(run: NetworkExecution, router: AnyRouter) -> Route:
         raise cancelled(run) from None
     except BadRoute as error:
         raise Over(RunEnd("router", error.detail, error.__cause__)) from error
+    except AnswerTimeout as error:
+        raise Over(RunEnd("answer_timeout", "the router", error)) from error
     except Exception as error:
         if isinstance(error, TimeoutError) and limit.expired():
             raise timed_out(run, error) from error
@@ -235,8 +238,15 @@ async def enabled(run: NetworkExecution) -> AgentRoster:
 
 async def _answer(run: NetworkExecution, router: AnyRouter, ctx: RouterContext) -> object:
     if not isinstance(router, RoutingAgent):
-        with contained():
+        part = run.logs.of(f"router.{run.calls}")
+
+        async def decide() -> object:
             return await awaited(router(ctx))
+
+        with contained():
+            found = await asking(PartCall(part, "router"), decide)
+        run.logs.end(part.part)
+        return found
     decision = Decision(ctx.agents)
     token = deciding.set(decision)
     try:
