@@ -229,7 +229,7 @@ def _later_calls(state: State, parts: Iterable[PartRow], again: Iterable[PartKey
 
 
 def _rewound(changes: Changes, state: State, before: State) -> Changes:
-    """Return *changes* made to what a network knew *before* its first call that is made again."""
+    """Return *changes* of what a network knew *before* the call made again."""
     differing = [key for key in {**state, **before} if state.get(key) != before.get(key)]
     rows = [StateRow(*key, before.get(key)) for key in differing if key != _NUMBER]
     return replace(changes, rows=(*rows, *changes.rows))
@@ -327,7 +327,7 @@ def _begun_with(state: State, options: ForkOptions) -> list[StateRow]:
 
 
 def _with_changes(inputs: dict[str, Any], options: ForkOptions) -> dict[str, Any]:
-    """Return *inputs* with those that *options* set, and without those that they delete."""
+    """Return *inputs* as *options* change them."""
     given = {key.partition(":")[2]: options.set[key] for key in options.set if _is_input(key)}
     deleted = {key.partition(":")[2] for key in options.delete if _is_input(key)}
     return {name: each for name, each in inputs.items() if name not in deleted} | given
