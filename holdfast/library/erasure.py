@@ -58,7 +58,7 @@ def outside_durable(
 def outside_longterm(
     engine: Engine, workspace: str, user: str
 ) -> Callable[[Transaction], dict[str, int]]:
-    """Return the work that deletes threads of *user* with all they hold, and answers in runs."""
+    """Return the work that deletes threads and answers of *user*."""
 
     def forget(tx: Transaction) -> dict[str, int]:
         gone = memories.forget_user_threads(engine, tx, workspace=workspace, user=user)

@@ -49,7 +49,7 @@ _lock: Final = Lock()
 
 
 def own(run_id: str, fence: int, clock: Clock) -> Callable[[], None]:
-    """Register that this process owns *run_id*, with the token *fence*; return the end of it."""
+    """Register that this process owns *run_id* under *fence*; return its end."""
     owner = _Owner(fence, clock)
     with _lock:
         _owned.setdefault(run_id, []).append(owner)

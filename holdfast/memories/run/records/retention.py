@@ -35,15 +35,15 @@ _COMPLETED: Final = b'{"state":"completed"}'
 
 
 class RunRoom(Struct, frozen=True, kw_only=True):
-    """How much a workspace keeps: versions and bytes of a run, records of runs that are over."""
+    """How much a workspace keeps: versions and bytes of a run, ended runs."""
 
     versions: int = 1_000
     bytes: int = 67_108_864
     ended: int = ENDED_MOST
 
 
-class Kept(Struct, frozen=True, kw_only=True):
-    """The oldest and the newest version of a run, at the time *at* (ms), and the bytes of all."""
+class VersionSpan(Struct, frozen=True, kw_only=True):
+    """The oldest and the newest version of a run at *at* (ms), and all bytes."""
 
     run_id: str
     at: int
@@ -53,7 +53,7 @@ class Kept(Struct, frozen=True, kw_only=True):
 
 
 def configure_runs(context: RunsContext, **given: int | None) -> RunRoom:
-    """Store how much the workspace keeps of its runs; return it. None leaves a limit as it is."""
+    """Store limits of the workspace's runs and return all; None leaves one as is."""
     for name, each in given.items():
         if each is not None:
             checked_version(name, each, least=1 if name == "versions" else 0)
@@ -68,8 +68,8 @@ def configure_runs(context: RunsContext, **given: int | None) -> RunRoom:
     return context.engine.write(work)
 
 
-def fold(tx: Transaction, sql: SimpleNamespace, kept: Kept) -> tuple[RunEvent, ...]:
-    """Fold the oldest versions of a run into one if there are too many; return the event.
+def fold(tx: Transaction, sql: SimpleNamespace, kept: VersionSpan) -> tuple[RunEvent, ...]:
+    """Fold the oldest versions into one if there are too many; return the event.
 
     Where it is bytes that are too many, messages of completed parts are deleted first. The newest
     state stays. Bytes are looked at in each twentieth of the versions, since folding reads all.
@@ -106,7 +106,7 @@ class Forgotten(Struct, frozen=True, kw_only=True):
 
 
 def _forget_facts(tx: Transaction, sql: SimpleNamespace, who: Forgotten, **scope: str) -> None:
-    """Delete what *who* left in versions, messages, questions, effects and entries of runs.
+    """Delete what *who* left in versions, messages, questions and effects.
 
     A version counts its losses as gaps; what it deletes is absent from then on, and no older value
     takes its place.
@@ -129,7 +129,7 @@ def _forget_facts(tx: Transaction, sql: SimpleNamespace, who: Forgotten, **scope
 def forget_user_runs(
     engine: Engine, tx: Transaction, *, workspace: str, user: str
 ) -> dict[str, int]:
-    """Delete the answers and questions of *user* in all runs, and what names the person.
+    """Delete answers and questions of *user* in all runs, and what names them.
 
     Return the number of questions. The caller must scrub the engine.
     """
@@ -237,7 +237,7 @@ _object: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 def _redact_turns(tx: Transaction, sql: SimpleNamespace, run_id: str, key: str) -> set[str]:
-    """Remove the contents of the calls about *key* from messages; return the calls' ids."""
+    """Remove contents of calls about *key* from messages; return their ids."""
     turns = [
         (part, n, _object.decode(bytes(body)))
         for part, n, body in tx.rows(sql.turn_bodies, run=run_id)

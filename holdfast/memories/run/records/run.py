@@ -469,7 +469,7 @@ def detached(
     entries: Iterable[RunEntry],
     facts: Mapping[tuple[Any, str], bytes],
 ) -> RunState:
-    """Return the state of a run with *entries*, and with the other *facts* by kind and key."""
+    """Return the state of a run with *entries* and other *facts*."""
     bodies: dict[str, dict[str, JSON]] = {}
     for (kind, key), body in facts.items():
         if kind != "entry":

@@ -1,4 +1,4 @@
-"""Versions of a run: what it knew at a moment, stored as what changed since the one before."""
+"""Versions of a run: what it knew at a moment, stored as changes."""
 
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from holdfast.memories.run.keys import Kind
 from holdfast.memories.run.records.event import RunEvent, facts_alone
 from holdfast.memories.run.records.question import Question, ask, open_ids, questions_of
 from holdfast.memories.run.records.record import EVENT_BYTES, MILLISECOND, RunsContext
-from holdfast.memories.run.records.retention import Kept, fold
+from holdfast.memories.run.records.retention import VersionSpan, fold
 from holdfast.memories.run.records.run import (
     RunState,
     RunVersion,
@@ -115,7 +115,7 @@ class VersionSave(Struct, frozen=True, kw_only=True):
 
 
 class SavedVersion(Struct, frozen=True, kw_only=True):
-    """The number of a stored version, None where there is none, and its events as stored.
+    """The number of a stored version, if there is one, and its stored events.
 
     Nothing was `stored` where another version is the newest one.
     """
@@ -176,7 +176,7 @@ def saved(context: RunsContext, tx: Transaction, save: VersionSave) -> SavedVers
     if save.status is not None:
         tx.run(sql.rest_run, run=save.run_id, status=save.status, now=context.now())
     elif number is not None:
-        kept = Kept(
+        kept = VersionSpan(
             run_id=save.run_id,
             at=save.at,
             oldest=held.oldest or number,
@@ -189,9 +189,13 @@ def saved(context: RunsContext, tx: Transaction, save: VersionSave) -> SavedVers
 
 
 def _fold(
-    tx: Transaction, sql: SimpleNamespace, kept: Kept, held: _Held, events: tuple[RunEvent, ...]
+    tx: Transaction,
+    sql: SimpleNamespace,
+    kept: VersionSpan,
+    held: _Held,
+    events: tuple[RunEvent, ...],
 ) -> tuple[RunEvent, ...]:
-    """Fold the oldest versions of *kept* if there are too many, and store the event of it."""
+    """Fold the oldest versions of *kept* if there are too many; return the event."""
     seq = events[-1].seq if events else held.seq
     told = _numbered(fold(tx, sql, kept), seq, held)
     if told:
@@ -380,7 +384,7 @@ def entry_in(body: bytes) -> RunEntry:
 
 
 class KeptState(Struct, frozen=True, kw_only=True):
-    """The newest version of a run, stored `at` ms since 1970, with all that it builds on.
+    """The newest version of a run with all that it builds on, `at` in ms.
 
     `turns` are the messages of the parts that are not completed, `questions` all of the run.
     """
@@ -399,7 +403,7 @@ class VersionRows:
         self._caller = context
 
     def load(self, run_id: str) -> KeptState | None:
-        """Return what the run *run_id* knew last; None if there is no version and no message."""
+        """Return what the run *run_id* knew last; None if nothing is kept."""
         checked_name("run_id", run_id)
         sql = statements(self._caller)
 
@@ -427,7 +431,7 @@ class VersionRows:
         return save_version(self._caller, save)
 
     def replace(self, save: VersionSave) -> SavedVersion:
-        """Store *save* so that its rows are all that the run knows, and its turns all messages.
+        """Store *save*, so that its rows and turns are all that the run has.
 
         Only what differs is stored. Messages of completed parts stay. A run that has no record gets
         one, unless *save* has a fence.
@@ -456,7 +460,7 @@ class VersionRows:
         return self._caller.engine.write(work)
 
     def delete(self, run_id: str) -> bool:
-        """Delete the versions and messages of the run *run_id*; return whether there were any."""
+        """Delete versions and messages of the run; return whether there were any."""
         checked_name("run_id", run_id)
         sql = statements(self._caller)
 
@@ -554,7 +558,7 @@ def version_at(reader: Reader, sql: SimpleNamespace, run_id: str, choice: Versio
 
 
 def version_before(reader: Reader, sql: SimpleNamespace, run_id: str, part: str) -> int:
-    """Return the number of the version before *part* began, 0 for that before the first one.
+    """Return the number of the version before *part* began, 0 for none.
 
     Where the events of that time are no longer stored, it is the version before its own first one.
     Raise `NotFound` for a part that has not begun.
