@@ -1422,7 +1422,7 @@ class AsyncRuns:
         limit: int | None = 20,
         page: str | None = None,
     ) -> AsyncPage[Question]:
-        """Return the questions that pass all filters, the last asked first.
+        """Return the questions that pass all filters, newest first.
 
         *status* is one or several, None for all; *who* is a name by which they name who may
         answer, such as `user:anna`.

@@ -242,7 +242,7 @@ def questions(
         str | None, typer.Option("--run", metavar="R", help="Only those of this run.")
     ] = None,
 ) -> None:
-    """List the open questions of runs, those that were asked last first."""
+    """List the open questions of runs, newest first."""
     found = call.hf.runs.questions(run=run, limit=PAGE)
     listed = call.walk("Listing questions", found.all())
     call.answer.many([QUESTION_FORM.encode(each) for each in listed], QUESTIONS)

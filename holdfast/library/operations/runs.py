@@ -185,7 +185,7 @@ DELETE: Final = Operation(
 LIST_QUESTIONS: Final = _get(
     "runs.questions",
     QUESTIONS,
-    "List questions of runs, the last asked first.",
+    "List questions of runs, newest first.",
     QUESTION_FORM,
     special={
         "status": Param(type=Iterable[str], encode=_question_statuses),

@@ -226,7 +226,7 @@ def sweep_questions(engine: Engine, clock: Clock) -> None:
 def list_questions(
     context: RunsContext, among: QuestionFilter, limit: int | None, page: str | None
 ) -> Page[Question]:
-    """Return a page of the questions that pass *among*, the last asked first."""
+    """Return a page of the questions that pass *among*, newest first."""
     settle_seen(context, among.run or "")
     rows, now = check_limit(limit, most=MOST_LISTED), context.clock.now()
     stamp = digest(context.workspace, *astuple(among))

@@ -1,6 +1,6 @@
 """Questions of runs to people: who may answer, and how they are settled.
 
-A question is a row of its run. It is asked in the transaction in which the run comes to rest, and
+A question is a row of its run. It is stored in the transaction in which the run comes to rest, and
 every change of it locks the row of the run first, so that of two answers one wins.
 """
 
@@ -44,7 +44,7 @@ from holdfast.memories.state.frozen import kept
 from holdfast.memories.state.message import from_text, to_milliseconds, to_text
 
 QuestionKind = Literal["approval", "question", "external"]
-"""What is asked for: approval of a call of a tool, an answer, or the result of work elsewhere."""
+"""What is wanted: approval of a call of a tool, an answer, or the result of work elsewhere."""
 
 QuestionStatus = Literal["open", "answered", "expired", "withdrawn"]
 """Status of a question; `withdrawn`: its run was cancelled or has ended."""
@@ -98,7 +98,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
     `key` makes it the same question when its part asks it again. `who` may answer it: `user:NAME`,
     `key:NAME`, `scope:admin`; if empty, all that may write. `default` is the answer once it has
-    expired; without one (UNSET) the part that asked fails. `schema` is what the answer must fit;
+    expired; without one (UNSET) its part fails. `schema` is what the answer must fit;
     that of an `approval` is for the arguments of the call.
     """
 
@@ -239,7 +239,7 @@ def checked_question_statuses(given: object) -> tuple[str, ...]:
 
 
 def expiry(asked_at: datetime, timeout: float | None) -> datetime | None:
-    """Return when a question expires that is asked at *asked_at*; None for never.
+    """Return when a question of *asked_at* expires; None for never.
 
     *timeout* is in seconds; raise `InvalidInput` unless it is above 0, and ten years at most.
     """
@@ -403,12 +403,12 @@ def event_of(question: Question, type: str, at: datetime | None) -> RunEvent:
 
 
 def open_ids(reader: Reader, sql: SimpleNamespace, run_id: str) -> tuple[str, ...]:
-    """Return the ids of the open questions of the run, in the order they were asked."""
+    """Return the ids of the open questions of the run, the oldest first."""
     return tuple(reader.all(scalar, sql.open_questions, run=run_id))
 
 
 def questions_of(reader: Reader, sql: SimpleNamespace, run_id: str) -> list[Question]:
-    """Return every question of the run with its answer, in the order they were asked."""
+    """Return every question of the run with its answer, the oldest first."""
     return [each.record() for each in reader.all(QuestionRow, sql.questions_of_run, run=run_id)]
 
 

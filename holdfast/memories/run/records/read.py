@@ -533,9 +533,9 @@ def gauges(engine: Engine, now: int) -> dict[str, float]:
     *now* is in microseconds since 1970.
     """
     sql = engine.queries(PACKAGE)
-    asked = dict.fromkeys(STATUSES, 0)
-    asked |= {each.status: each.number for each in engine.all(_StatusCount, sql.question_counts)}
-    questions = {f'questions{{status="{status}"}}': each for status, each in asked.items()}
+    counts = dict.fromkeys(STATUSES, 0)
+    counts |= {each.status: each.number for each in engine.all(_StatusCount, sql.question_counts)}
+    questions = {f'questions{{status="{status}"}}': each for status, each in counts.items()}
     queued = {QUEUE: 0} | {each.queue: each.runs for each in queue_depths(engine, now)}
     depths = {f'queue_depth{{queue="{name}"}}': number for name, number in queued.items()}
     return {**asdict(engine.one(_RunsSize, sql.held, now=now)), **questions, **depths}

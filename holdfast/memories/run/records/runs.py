@@ -409,7 +409,7 @@ class Runs:
         limit: int | None = 20,
         page: str | None = None,
     ) -> Page[Question]:
-        """Return the questions that pass all filters, the last asked first.
+        """Return the questions that pass all filters, newest first.
 
         *status* is one or several, None for all; *who* is a name by which they name who may
         answer, such as `user:anna`.

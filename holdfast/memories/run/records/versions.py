@@ -162,8 +162,8 @@ def saved(context: RunsContext, tx: Transaction, save: VersionSave) -> SavedVers
     # What a part has written before it ends is of the next version, whatever that is stored for.
     _set_rows(tx, sql, save, held.versions + 1)
     _set_turns(tx, sql, save)
-    asked = ask(tx, sql, save.run_id, save.questions)
-    told += tuple(map(facts_alone, asked)) if save.facts else asked
+    new = ask(tx, sql, save.run_id, save.questions)
+    told += tuple(map(facts_alone, new)) if save.facts else new
     if save.status == "waiting" and not open_ids(tx, sql, save.run_id):
         # The last answer came while other parts went on.
         save = replace(save, status="queued")
