@@ -97,7 +97,7 @@ LAPSES_AFTER: Final = DAY
 """Microseconds from a run's last write or heartbeat until it lapses."""
 
 
-class RunState(Struct, frozen=True, kw_only=True):
+class LaneState(Struct, frozen=True, kw_only=True):
     """State of a run: lane, its live token, last activity, outcome.
 
     `run_outcome` is None while the run has not ended. `seen_at` is in microseconds since 1970.
@@ -113,13 +113,13 @@ def pass_fence(context: AgentContext, reader: Reader) -> None:
     """Raise StaleRun if *context* is in a run that is no longer live."""
     if context.run is not None:
         standing = reader.first(
-            RunState, context.sql.fence, token=context.token, run_id=context.run_id
+            LaneState, context.sql.fence, token=context.token, run_id=context.run_id
         )
         refuse_stale(context, reader, standing, now=context.now())
 
 
 def refuse_stale(
-    context: AgentContext, reader: Reader, standing: RunState | None, *, now: int
+    context: AgentContext, reader: Reader, standing: LaneState | None, *, now: int
 ) -> None:
     """Raise StaleRun unless a run in the state *standing* may act.
 
@@ -134,7 +134,7 @@ def refuse_stale(
     raise StaleRun(reason, token=context.token, live_token=token)
 
 
-def _stale(standing: RunState | None, token: int, now: int) -> str | None:
+def _stale(standing: LaneState | None, token: int, now: int) -> str | None:
     if standing is None:
         # A token that was never issued, or so long ago that its row was deleted.
         return "superseded"

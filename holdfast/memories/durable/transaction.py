@@ -23,7 +23,7 @@ from holdfast.ground.metrics import REGISTRY, Counter, Increment, add_all
 from holdfast.memories.durable.context import (
     LAPSES_AFTER,
     AgentContext,
-    RunState,
+    LaneState,
     refuse_stale,
 )
 from holdfast.memories.durable.records import (
@@ -173,11 +173,11 @@ class AgentTotals(Struct, frozen=True):
         return _limits(*(getattr(self, name) for name in _LIMITS))
 
     @property
-    def standing(self) -> RunState | None:
+    def standing(self) -> LaneState | None:
         """The state of the context's run; None if there is no such run."""
         if self.lane is None:
             return None
-        return RunState(
+        return LaneState(
             lane=self.lane,
             live_token=self.live_token or 0,
             seen_at=self.seen_at or 0,

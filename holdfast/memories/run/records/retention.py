@@ -94,7 +94,7 @@ def fold(tx: Transaction, sql: SimpleNamespace, kept: VersionSpan) -> tuple[RunE
     return (RunEvent(type="version.folded", seq=0, at=kept.at, run_id=run, data=data),)
 
 
-class Forgotten(Struct, frozen=True, kw_only=True):
+class ForgottenName(Struct, frozen=True, kw_only=True):
     """Who is forgotten in the facts of runs: an agent, or a person.
 
     `named` is the agent. What contains `text` or `also`, names as JSON strings, is deleted too.
@@ -105,7 +105,7 @@ class Forgotten(Struct, frozen=True, kw_only=True):
     also: str
 
 
-def _forget_facts(tx: Transaction, sql: SimpleNamespace, who: Forgotten, **scope: str) -> None:
+def _forget_facts(tx: Transaction, sql: SimpleNamespace, who: ForgottenName, **scope: str) -> None:
     """Delete what *who* left in versions, messages, questions and effects.
 
     A version counts its losses as gaps; what it deletes is absent from then on, and no older value
@@ -144,7 +144,7 @@ def forget_user_runs(
         tx.run(sql.forget_question_events, run=run, text=_text(id).decode(), **scope)
     for mark in (name, actor):
         tx.run(sql.forget_events, named="", text=mark, **scope)
-    _forget_facts(tx, sql, Forgotten(named="", text=name, also=actor), **scope)
+    _forget_facts(tx, sql, ForgottenName(named="", text=name, also=actor), **scope)
     for run in {row[0] for row in found}:
         tx.run(sql.free_waiting, run=run, **scope)
     return {"run_questions": len(found)}
@@ -170,7 +170,7 @@ def forget_runs(engine: Engine, tx: Transaction, *, workspace: str, agent: str) 
     text = _within_json(agent)
     mark = f'"{text}"'
     tx.run(sql.forget_events, named=agent, text=mark, **scope)
-    _forget_facts(tx, sql, Forgotten(named=agent, text=mark, also=mark), **scope)
+    _forget_facts(tx, sql, ForgottenName(named=agent, text=mark, also=mark), **scope)
     tx.run(sql.forget_parts, named=agent, text=agent, **scope)
     renamed = 0
     for run in tx.all(_Naming, sql.runs_naming, text=text, **scope):

@@ -374,7 +374,7 @@ class RunVersion(Struct, frozen=True, kw_only=True):
         return {**asdict(self), "at": to_text(self.at)}
 
 
-class VersionRow(Struct, frozen=True, kw_only=True):
+class RunVersionRow(Struct, frozen=True, kw_only=True):
     """A version as it is stored."""
 
     number: int

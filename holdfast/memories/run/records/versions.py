@@ -23,8 +23,8 @@ from holdfast.memories.run.records.retention import VersionSpan, fold
 from holdfast.memories.run.records.run import (
     RunState,
     RunVersion,
+    RunVersionRow,
     VersionChoice,
-    VersionRow,
     detached,
 )
 from holdfast.memories.run.records.write import add_events, missing, published, statements
@@ -512,7 +512,7 @@ def list_versions(
     if context.engine.first(_Held, sql.get_versions, run=run_id) is None:
         raise missing(run_id)
     found = context.engine.all(
-        VersionRow, sql.list_versions, run=run_id, before=before, rows=rows + 1
+        RunVersionRow, sql.list_versions, run=run_id, before=before, rows=rows + 1
     )
     more = len(found) > rows
     return Page(
