@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from threading import Lock, RLock
 from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 from weakref import WeakSet
@@ -371,7 +372,12 @@ class Context:
 
         Raise InvalidInput for a value that does not fit, AlreadyAnswered after another answer.
         """
-        return self.logs.answer(value, question, note=note)
+        found = self.logs.answer(value, question, note=note)
+        if self.hf is not None:
+            # One that is not stored yet is known here alone.
+            with suppress(NotFound):
+                return self.hf.runs.answer(self.run_id, value, question=found.id, note=note)
+        return found
 
     def steer(self, text: str, *, step: str | None = None) -> list[str]:
         """Put *text* before the next request of *step*, or of all running steps.

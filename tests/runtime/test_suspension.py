@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from threading import get_ident
 from typing import Any
 
@@ -17,6 +18,7 @@ from runtime.test_part_log import Shelf
 from stepping import NUMBER, Stepping
 from teams import a_team, an_agent, answers, claimable, create, idle, leading
 
+import holdfast
 from holdfast import tools as our
 from holdfast.ground.errors import (
     AlreadyAnswered,
@@ -923,3 +925,19 @@ async def test_a_router_asks_and_its_run_waits() -> None:
     run = await net.run("Go.")
 
     assert (run.status, model_of(ada).asked) == ("waiting", [])
+
+
+async def test_an_answer_through_the_context_is_stored_with_the_question(tmp_path: Path) -> None:
+    with holdfast.open(tmp_path / "memory.db") as hf:
+        context = Context(run_id="run_1", hf=hf)
+        runner = WorkflowRunner(
+            Workflow([FunctionNode("moor", lambda _, __: {"berth": ask_human("Which berth?")})]),
+            context,
+        )
+        with pytest.raises(RunWaiting):
+            await runner.run()
+        question = context.answer("7", note="by the pier")
+        await runner.run()
+
+        stored = hf.runs.question(question.id)
+        assert (stored.status, stored.answer, stored.note) == ("answered", "7", "by the pier")
