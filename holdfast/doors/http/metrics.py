@@ -25,6 +25,7 @@ _PARTS = (
     "holdfast.memories.longterm.background.schedule",
     "holdfast.memories.run.memory",
     "holdfast.memories.run.records.answer",
+    "holdfast.memories.run.records.effects",
     "holdfast.memories.run.records.versions",
     "holdfast.memories.state.threads",
     "holdfast.tools.base",

@@ -48,11 +48,19 @@ from holdfast.memories.run.entry import (
 from holdfast.memories.run.listeners import EntryListener, EventListener, Listeners
 
 _READS: Final = REGISTRY.counter("run_reads_total", "Entries that models read.")
-_REFUSED: Final = REGISTRY.counter(
+REFUSED: Final = REGISTRY.counter(
     "run_refused_total",
     "Writes refused.",
-    reason=("invalid_input", "limit_exceeded", "precondition_failed"),
+    reason=(
+        "invalid_input",
+        "limit_exceeded",
+        "precondition_failed",
+        "superseded",
+        "ended",
+        "taken",
+    ),
 )
+"""Refused writes of entries, and of runs that another owner has or that are over."""
 
 
 VALUE_CHARS: Final = 4_000
@@ -291,7 +299,7 @@ class RunMemory:
             given = checked_entries(entries)
             self._kept.put_back(given, replace=replace)
         except HoldfastError as refusal:
-            _REFUSED.add(_reason(refusal))
+            REFUSED.add(_reason(refusal))
             raise
         return len(given)
 
@@ -384,7 +392,7 @@ class RunMemory:
 
         Without a valid key no event is published.
         """
-        _REFUSED.add(_reason(refusal))
+        REFUSED.add(_reason(refusal))
         about_key = isinstance(refusal, InvalidInput) and refusal.field == "key"
         if isinstance(key, str) and not about_key and self._listeners.events_heard:
             self._kept.note(lambda at: self._listeners.refused(key, refusal, at))

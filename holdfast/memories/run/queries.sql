@@ -1180,6 +1180,14 @@ limit :rows
 -- set_status --
 update runs set status = :status, seq = :seq where workspace = :workspace and id = :run
 
+-- status_counts --
+-- A run whose lease has run out is lost, whatever it said last.
+select case when status = 'running' and lease_until < :now then 'lost' else status end as status,
+  count(*) as number
+from runs
+where :workspace in (workspace, '*')
+group by 1
+
 -- question_counts --
 select status, count(*) as number
 from run_questions

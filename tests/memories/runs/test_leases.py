@@ -14,16 +14,19 @@ import pytest
 from contracts.runs import Held
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import holdfast
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.sqlite import SQLiteEngine
-from holdfast.ground.clock import SystemClock
+from holdfast.ground.clock import SystemClock, to_microseconds
 from holdfast.ground.errors import Conflict, RunTaken, StaleRun
+from holdfast.ground.metrics import REGISTRY
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import ENDS, RunEvent
 from holdfast.memories.run.records.lease import renew, sweep_lost
+from holdfast.memories.run.records.read import gauges
 from holdfast.memories.run.records.record import (
     HeldRun,
     LeaseGrant,
@@ -430,3 +433,57 @@ def test_a_process_that_was_stopped_past_its_lease_changes_nothing(sqlite_file: 
     process.join(PATIENCE)
     assert rows(sqlite_file) == before
     assert before[0][0][2:5] == ("task", "research", None)
+
+
+def rise(before: dict[str, float]) -> dict[str, float]:
+    after = REGISTRY.flat()
+    changes = {name: after[name] - before.get(name, 0) for name in after}
+    return {name: each for name, each in changes.items() if each and name.startswith("run_")}
+
+
+def test_leases_ends_and_refused_writes_are_counted(kept: Holdfast) -> None:
+    before = REGISTRY.flat()
+    former = acquired(kept)
+    with pytest.raises(RunTaken):
+        acquired(kept)
+    owner = acquired(kept, "always")
+    with pytest.raises(StaleRun):
+        kept.runs.put(replace(kept.runs.retrieve("run_1"), fence=former.fence))
+    owner.end("failed", reason="timeout")
+
+    counted = rise(before)
+    assert counted['run_leases_total{outcome="acquired"}'] == 2
+    assert counted['run_leases_total{outcome="refused"}'] == 1
+    assert counted['run_leases_total{outcome="released"}'] == 1
+    assert counted['run_refused_total{reason="taken"}'] == 1
+    assert counted['run_refused_total{reason="superseded"}'] >= 1
+    assert counted['run_ended_total{kind="task",status="failed",reason="timeout"}'] == 1
+
+
+def test_runs_are_counted_by_status_and_a_lapsed_one_as_lost(
+    kept: Holdfast, clock: FrozenClock
+) -> None:
+    acquired(kept).end("completed")
+    kept.runs.open_run(RunMemory(run_id="run_2"), opening())
+    engine = kept.runs.context.engine
+
+    live = gauges(engine, to_microseconds(clock.now()))
+    later = gauges(engine, to_microseconds(clock.now() + timedelta(seconds=LONG)))
+
+    assert (live['status{status="completed"}'], live['status{status="running"}']) == (1, 1)
+    assert (later['status{status="lost"}'], later['status{status="running"}']) == (1, 0)
+
+
+def test_events_that_make_room_for_newer_ones_are_counted(kept: Holdfast) -> None:
+    context = kept.runs.context
+    begin(context, start("ada"))
+    events = [
+        RunEvent(type="log", seq=0, at=1, run_id="run_1", data={"content": "x" * 1_000_000})
+        for _ in range(18)
+    ]
+    before = REGISTRY.flat()
+
+    for number, each in enumerate(events, start=1):
+        take(context, "run_1", RunReport(holder="ada", number=number, fence=1, events=(each,)))
+
+    assert rise(before)["run_events_dropped_total"] == 2

@@ -51,6 +51,7 @@ from holdfast.memories.run.records.write import (
     PACKAGE,
     TAKEOVERS,
     add_events,
+    count_end,
     missing,
     numbered,
     published,
@@ -144,6 +145,7 @@ def _cancelled(
     ended_at = now - now % MILLISECOND
     tx.run(sql.cancel_run, run=run.id, detail=reason, seq=events[-1].seq, ended_at=ended_at)
     tx.after_commit(lambda: published(context, events))
+    count_end(tx, run.kind, events[-1])
     return events[-1]
 
 

@@ -44,6 +44,7 @@ from holdfast.memories.run.records.record import (
     storable,
 )
 from holdfast.memories.run.records.versions import SavedVersion, VersionSave
+from holdfast.memories.run.records.write import DROPPED
 
 WAITING_MOST: Final = 10_000
 """Events that wait to be reported; beyond, the oldest are dropped, and a reader gets a gap."""
@@ -157,6 +158,7 @@ class Mirror:
         with self._lock:
             if len(self._events) == WAITING_MOST:
                 self._events.popleft()
+                DROPPED.add()
             self._events.append(stored)
         self._ring()
 

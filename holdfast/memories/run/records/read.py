@@ -45,6 +45,7 @@ from holdfast.memories.run.records.lease import QUEUE, lose_seen, queue_depths
 from holdfast.memories.run.records.parts import PartRow, RunPart
 from holdfast.memories.run.records.question import STATUSES
 from holdfast.memories.run.records.record import MILLISECOND, RunRow, RunsContext, Value
+from holdfast.memories.run.records.run import STATUSES as RUN_STATUSES
 from holdfast.memories.run.records.run import Run, RunFilter, RunStatus
 from holdfast.memories.run.records.write import PACKAGE, missing, statements
 
@@ -533,9 +534,16 @@ def gauges(engine: Engine, now: int) -> dict[str, float]:
     *now* is in microseconds since 1970.
     """
     sql = engine.queries(PACKAGE)
-    counts = dict.fromkeys(STATUSES, 0)
-    counts |= {each.status: each.number for each in engine.all(_StatusCount, sql.question_counts)}
-    questions = {f'questions{{status="{status}"}}': each for status, each in counts.items()}
+    counts = {
+        f'{name}{{status="{status}"}}': 0
+        for name, known in (("questions", STATUSES), ("status", RUN_STATUSES))
+        for status in known
+    }
+    for name, found in (
+        ("questions", engine.all(_StatusCount, sql.question_counts)),
+        ("status", engine.all(_StatusCount, sql.status_counts, now=now)),
+    ):
+        counts |= {f'{name}{{status="{each.status}"}}': each.number for each in found}
     queued = {QUEUE: 0} | {each.queue: each.runs for each in queue_depths(engine, now)}
     depths = {f'queue_depth{{queue="{name}"}}': number for name, number in queued.items()}
-    return {**asdict(engine.one(_RunsSize, sql.held, now=now)), **questions, **depths}
+    return {**asdict(engine.one(_RunsSize, sql.held, now=now)), **counts, **depths}

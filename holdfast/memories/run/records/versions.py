@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import asdict, replace
 
 from holdfast.engines.base import Reader, Transaction, scalar
-from holdfast.ground.errors import InvalidInput, NotFound, StaleRun
+from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.pages import NEWEST, Page, digest, no_cursor, read_cursor, write_cursor
 from holdfast.ground.scope import checked_name
@@ -27,7 +27,7 @@ from holdfast.memories.run.records.run import (
     VersionChoice,
     detached,
 )
-from holdfast.memories.run.records.write import add_events, missing, published, statements
+from holdfast.memories.run.records.write import add_events, missing, published, refused, statements
 from holdfast.memories.state.message import Message
 from holdfast.memories.state.transcript import messages_in
 
@@ -211,9 +211,9 @@ def _owned(tx: Transaction, sql: SimpleNamespace, save: VersionSave) -> _Held:
     if held is None:
         raise missing(save.run_id)
     if save.fence not in (0, held.fence):
-        raise StaleRun("superseded", token=save.fence, live_token=held.fence)
+        raise refused("superseded", save.fence, held.fence)
     if save.fence and held.lease_until is None and held.status != "lost":
-        raise StaleRun("ended", token=save.fence, live_token=None)
+        raise refused("ended", save.fence, None)
     return held
 
 

@@ -5,7 +5,7 @@ A repeated report is applied once, because its sender does not know whether the 
 
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,7 @@ from holdfast.ground.clock import from_microseconds, to_microseconds
 from holdfast.ground.errors import Conflict, NotFound, RunTaken, StaleRun
 from holdfast.ground.events import Event
 from holdfast.ground.metrics import REGISTRY
+from holdfast.memories.run.memory import REFUSED
 from holdfast.memories.run.records.event import ENDS, RunEvent, notice_of_event
 from holdfast.memories.run.records.parts import add_parts
 from holdfast.memories.run.records.question import withdraw
@@ -40,6 +41,17 @@ TAKEOVERS: Final = REGISTRY.counter(
     "run_takeovers_total",
     "Runs taken from another owner: lost, by force, or freed by a worker.",
     how=("expired", "always", "worker"),
+)
+_LEASES: Final = REGISTRY.counter(
+    "run_leases_total",
+    "Leases of runs.",
+    outcome=("acquired", "refused", "released"),
+)
+_ENDED: Final = REGISTRY.counter(
+    "run_ended_total", "Runs that are over.", kind=(), status=(), reason=()
+)
+DROPPED: Final = REGISTRY.counter(
+    "run_events_dropped_total", "Events of runs that are not stored, for want of room."
 )
 
 
@@ -100,6 +112,7 @@ def begin(context: RunsContext, opening: RunAcquisition, *, cap: int | None = No
         add_events(tx, sql, opening.run_id, opened)
         make_room(context, tx, sql, now=now, cap=cap)
         tx.after_commit(lambda: published(context, opened))
+        tx.after_commit(lambda: _LEASES.add("acquired"))
         if opened[0].type == "run.taken_over":
             tx.after_commit(lambda: TAKEOVERS.add(_how(there, now)))
         return LeaseGrant(fence=fence, seq=opened[-1].seq, opened=opened)
@@ -130,6 +143,8 @@ def refuse_taken(run: RunRow, opening: RunAcquisition, now: int) -> None:
     if opening.take_over == "always" or not run.live_at(now):
         return
     until = run.lease_until
+    _LEASES.add("refused")
+    REFUSED.add("taken")
     raise RunTaken(
         run.id,
         holder=run.holder or "",
@@ -218,6 +233,9 @@ def take(
                 sql.end_run, **facts, **_end_of(taken.end(now)), ended_at=now - now % MILLISECOND
             )
             make_room(context, tx, sql, now=now, cap=cap)
+            tx.after_commit(lambda: _LEASES.add("released"))
+            if not run.ended:
+                count_end(tx, run.kind, events[-1])
         else:
             tx.run(sql.set_run, **facts, until=now + LEASE)
         if relay:
@@ -259,24 +277,44 @@ def put(context: RunsContext, given: Run) -> Run:
         end = (_end_event(given, 0),) if given.ended else ()
         row = {"run": given.id, **_columns(given), **facts}
         if tx.run(sql.put_run, **row, seq=len(end)):
-            add_events(tx, sql, given.id, end)
+            _add_end(tx, sql, given, end)
             return given
         held = tx.one(RunRow, sql.lock_run, run=given.id)
         if given.fence not in (0, held.fence):
-            raise StaleRun("superseded", token=given.fence, live_token=held.fence)
+            raise refused("superseded", given.fence, held.fence)
         record = given
         if held.ended:
             record = merged(held.record(now), given)
             row = {"run": given.id, **_columns(record), **asdict(stored_facts(record))}
         end = ()
         if given.ended and not held.ended:
-            withdrawn = withdraw(tx, sql, given.id, now)
+            asks = held.status == "waiting" or held.lease_until is not None
+            withdrawn = withdraw(tx, sql, given.id, now) if asks else ()
             end = numbered(held, (*withdrawn, _end_event(given, 0)))
         tx.send(sql.change_run, **row, seq=held.seq + len(end))
-        add_events(tx, sql, given.id, end)
+        _add_end(tx, sql, given, end)
         return record
 
     return context.engine.write(work)
+
+
+def _add_end(tx: Transaction, sql: SimpleNamespace, run: Run, events: Sequence[RunEvent]) -> None:
+    """Write *events*, the last of which tells the end of *run*, if there are any."""
+    add_events(tx, sql, run.id, events)
+    if events:
+        count_end(tx, run.kind, events[-1])
+
+
+def count_end(tx: Transaction, kind: str, end: RunEvent) -> None:
+    """Count the *end* of a run of *kind* once it is stored."""
+    status, reason = end.type.removeprefix("run."), end.data.get("reason") or ""
+    tx.after_commit(lambda: _ENDED.add(kind, status, reason))
+
+
+def refused(reason: Literal["superseded", "ended"], token: int, live_token: int | None) -> StaleRun:
+    """Return the error for a write of a run that is not its writer's, and count it."""
+    REFUSED.add(reason)
+    return StaleRun(reason, token=token, live_token=live_token)
 
 
 def _columns(run: Run) -> dict[str, object]:
@@ -344,9 +382,14 @@ def add_events(
     tx.run_many(sql.add_event, rows)
     add_parts(tx, sql, run_id, events)
     if events[-1].seq > EVENTS_KEPT:
-        tx.run(sql.trim_events, run=run_id, seq=events[-1].seq - EVENTS_KEPT)
+        _count_dropped(tx, tx.run(sql.trim_events, run=run_id, seq=events[-1].seq - EVENTS_KEPT))
     if written > EVENT_BYTES_KEPT:
-        tx.run(sql.trim_event_bytes, run=run_id, written=written - EVENT_BYTES_KEPT)
+        over = written - EVENT_BYTES_KEPT
+        _count_dropped(tx, tx.run(sql.trim_event_bytes, run=run_id, written=over))
+
+
+def _count_dropped(tx: Transaction, events: int) -> None:
+    tx.after_commit(lambda: DROPPED.add(by=events))
 
 
 def numbered(run: RunRow, events: Iterable[RunEvent]) -> tuple[RunEvent, ...]:
@@ -471,9 +514,9 @@ def _held(run: RunRow | None, run_id: str, report: RunReport) -> RunRow:
     if run is None:
         raise missing(run_id)
     if run.holder != report.holder or report.fence not in (0, run.fence):
-        raise StaleRun("superseded", token=report.fence, live_token=run.fence)
+        raise refused("superseded", report.fence, run.fence)
     if run.ended and run.lease_until is None and report.number > run.batch:
-        raise StaleRun("ended", token=report.fence, live_token=None)
+        raise refused("ended", report.fence, None)
     return run
 
 
