@@ -170,6 +170,11 @@ class PartLog:
         self._stale = self._stale or self._written > 0
         self._clear()
 
+    async def fail(self) -> None:
+        """Begin anew in a later stay: the part has failed, and may be tried again."""
+        self.reset()
+        await self._store(())
+
     def _clear(self) -> None:
         self.messages, self.replies, self.point, self.unheard = [], 0, 0, False
         self.answers, self.pages, self.questions = {}, {}, {}
@@ -280,7 +285,8 @@ class PartLog:
         for body in bodies:
             turns.append(KeptTurn(self.part, self._written, msgspec.json.encode(body), self.agent))
             self._written += 1
-        await self.run.keep(turns)
+        if turns:
+            await self.run.keep(turns)
 
 
 class StoredAnswer(Struct, frozen=True, kw_only=True):

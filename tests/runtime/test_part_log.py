@@ -17,7 +17,15 @@ from holdfast.ground.errors import RunCancelled, StepFailed
 from holdfast.memories.run.records.question import Question
 from holdfast.memories.run.records.versions import KeptTurn, StateRow
 from holdfast.memories.state.state import NetworkState
-from holdfast.runtime import Agent, AgentHooks, Context, ToolCallUpdate, ToolResultUpdate, tool
+from holdfast.runtime import (
+    Agent,
+    AgentHooks,
+    Context,
+    ToolCallUpdate,
+    ToolContext,
+    ToolResultUpdate,
+    tool,
+)
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.part_log import KeptAnswer, PartLog, PartLogs
 from holdfast.testing import ScriptedModel, call
@@ -377,3 +385,30 @@ async def test_what_another_release_wrote_is_left_out_and_what_follows_is_stored
 
     calls = [part for each in again.responses for part in each.parts]
     assert [each.tool_name for each in calls if isinstance(each, ToolCallPart)] == ["anchor"]
+
+
+async def test_a_step_that_failed_begins_anew_when_it_is_tried_again() -> None:
+    shelf, calls = Shelf(), Calls()
+    fields: dict[str, Any] = {"tools": [calls.sound], "max_iterations": 1}
+    with pytest.raises(StepFailed):
+        await Stepping([call("sound")], context=shelf.context(), **fields).executor.run()
+
+    again = Stepping(["Three."], context=shelf.context(), **fields)
+
+    assert await again.executor.run() == "Three."
+    assert came_back(again.model.asked[0].messages) == []
+
+
+async def test_a_call_has_the_same_idempotency_key_when_it_is_made_again() -> None:
+    shelf, calls = Shelf(), Calls()
+    keys: list[str] = []
+
+    async def anchor(ctx: ToolContext) -> str:
+        keys.append(ctx.idempotency_key)
+        return await calls.anchor()
+
+    await (await cut_off(shelf, [call("anchor", call_id="a"), "Three."], calls, tools=[anchor]))[
+        1
+    ].executor.run()
+
+    assert keys == ["run_1:count:a", "run_1:count:a"]

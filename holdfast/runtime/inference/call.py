@@ -469,6 +469,8 @@ class AgentCall:
         try:
             await self._timed(limit)
             self.result = await self._finished()
+            if not self.waits and self.ending.status == "failed":
+                await self._kept.fail()
         finally:
             current_part.reset(token)
             if not self.waits:

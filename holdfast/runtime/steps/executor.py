@@ -255,6 +255,7 @@ class StepExecutor:
                 await self._record.wait(kept.open)
             except Stopped as stopped:
                 self.error = stopped.error
+                await kept.fail()
                 await self._record.fail(self.error, iterations=self.iterations, usage=self._spent)
             except Exception as error:
                 # A bug, ours or in the user's code: emitted like any failure, and raised.
