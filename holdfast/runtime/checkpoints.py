@@ -286,7 +286,7 @@ def _changed(content: bytes) -> CheckpointChange:
 
 
 def _values(body: _Body | _Change) -> dict[str, Any]:
-    """Return the members of *body*, with our values; raise Unreadable for another form."""
+    """Return the members of *body* with our values; raise Unreadable for others."""
     try:
         questions = tuple(map(Question.from_dict, body.questions))
     except InvalidInput as error:

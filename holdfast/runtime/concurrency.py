@@ -1,4 +1,4 @@
-"""Semaphores, claims on parts of runs, orphaned tasks, and exceptions of user code."""
+"""Semaphores, claims on parts, orphaned tasks, and exceptions of user code."""
 
 import asyncio
 from collections import deque
@@ -67,7 +67,7 @@ class Claimant(Protocol):
     """Work that has parts of a run for itself while it goes on."""
 
     @property
-    def context(self) -> "ClaimedRun":
+    def context(self) -> "RunWithClaims":
         """The run it is in."""
         ...
 
@@ -77,7 +77,7 @@ class Claimant(Protocol):
         ...
 
 
-class ClaimedRun(Protocol):
+class RunWithClaims(Protocol):
     """A run with its claims."""
 
     run_id: str

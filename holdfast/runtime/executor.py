@@ -379,7 +379,7 @@ class _Stay:
         context.go_on()
 
     def _place(self, given: Checkpoints | None) -> Checkpoints | None:
-        """Return where versions are kept: at the place *given*, else in the record of the run."""
+        """Return where versions are kept: at the place *given*, else in the run's record."""
         record, hf = self._context.events.record, self._context.root.hf
         if not isinstance(record, OpenRecord) or hf is None:
             return given
@@ -434,7 +434,7 @@ class _Stay:
         return None
 
     async def _rest(self) -> None:
-        """Keep what the run knows with its questions, and emit that it waits as its last event."""
+        """Keep what the run knows with its questions; emit that it waits, as the last."""
         events, versions = self._context.events, self._context.versions
         asked = questions_of(self._context)
         is_last, record = events.close(), events.record

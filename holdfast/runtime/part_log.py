@@ -378,7 +378,7 @@ class PartLogs:
         return found
 
     def settle(self, questions: Iterable[Question]) -> None:
-        """Take the answers in *questions*, as they are stored, for those that are open here."""
+        """Take the answers in stored *questions* for those that are open here."""
         for question in questions:
             for log in self._logs.values():
                 known = log.questions.get(question.id)

@@ -314,7 +314,7 @@ class RunEvents:
             to.deliver_soon()
 
     def number(self, facts: EventFacts, *, to: Audience | None) -> RunEvent:
-        """Pass on an event that is stored with what it tells, after all before it; return it."""
+        """Pass on an event that is stored with its fact, after all before; return it."""
         with self._lock:
             emission = replace(self._numbered_as(facts, None, to), stored=True)
             self._numbered.append(emission)

@@ -1,4 +1,4 @@
-"""Record a run in `hf.runs` while it is executed: its lease, events, end, checkpoint.
+"""Record a run in `hf.runs` while it is executed: lease, events, versions, end.
 
 Executors, networks and agents open the record before anything runs, and end it as their last act.
 """
@@ -125,7 +125,7 @@ class OpenRecord:
         return self._writer.keeps
 
     def keep(self, save: VersionSave, event: RunEvent | None) -> None:
-        """Store *save* after all events before that which tells it, *event*; call it on a thread.
+        """Store *save* after all events before its *event*; call it on a thread.
 
         Raise StaleRun once another owner has the run.
         """

@@ -109,8 +109,8 @@ class VersionScope(Struct, frozen=True, kw_only=True):
     fence: Callable[[object], int]
 
 
-class Pending:
-    """What the next version stores: names of what is complete, facts, messages, questions."""
+class PendingVersion:
+    """What the next version stores: names, facts, messages, questions."""
 
     def __init__(self) -> None:
         self.tasks: list[str] = []
@@ -122,7 +122,7 @@ class Pending:
 
     @property
     def cause(self) -> tuple[str | None, str | None, str | None]:
-        """The cause, the part and the agent of the version, the latter if there is one alone."""
+        """The cause of the version, and its part and agent, if it has one alone."""
         if not self.causes:
             return None, None, None
         cause, *who = self.causes[-1]
@@ -158,7 +158,7 @@ class VersionWriter:
         self._steps: dict[str, None] = {}
         self._rows: dict[tuple[StateKind, str], StateRow] = {}
         self._turns: dict[tuple[str, int], KeptTurn] = {}
-        self._pending, self._log = Pending(), None
+        self._pending, self._log = PendingVersion(), None
         self._whole_bytes = self._changed_bytes = 0
         self._requested = self._begun = self._done = 0
         self._saving: asyncio.Task[None] | None = None
@@ -173,7 +173,7 @@ class VersionWriter:
         return self._place is not None
 
     async def open(self, place: Checkpoints | None, memory: RunMemory | None = None) -> None:
-        """Keep versions at *place* from now on, those of *memory* too; load the newest one.
+        """Keep versions at *place*, those of *memory* too; load the newest one.
 
         An executor that begins while another is at work in the run shares what is open.
         """
@@ -197,7 +197,7 @@ class VersionWriter:
         return differing(self._found.parts, parts)
 
     async def start(self, parts: Mapping[str, str], *, again: bool = False) -> None:
-        """Restore what was loaded, unless the run is started *again*; keep *parts* with it."""
+        """Restore what was loaded, unless it starts *again*; keep *parts* with it."""
         if self._stays > 1 or self._place is None:
             return
         if self._found is not None and not again:
@@ -278,7 +278,7 @@ class VersionWriter:
         agent: str | None = None,
         rows: Iterable[StateRow] = (),
     ) -> None:
-        """Keep *rows*, and all that changed, as a version for *cause*; return when it is stored.
+        """Store *rows* and all that changed as a version for *cause*, and return.
 
         It returns as well when the save has failed. When cancelled meanwhile it ends the save
         first: it is not known what of it is stored.
@@ -326,7 +326,7 @@ class VersionWriter:
             await self.keep("end")
 
     async def close(self) -> None:
-        """Return when no save is under way, even when cancelled meanwhile; then keep no more."""
+        """Return when no save is under way, even when cancelled; keep no more."""
         if self._stays > 1:
             self._stays -= 1
             return
@@ -429,7 +429,7 @@ class VersionWriter:
         for source in self._sources:
             self._add(source())
         # Names first, entries after: each name that is complete has its entry.
-        pending, self._pending = self._pending, Pending()
+        pending, self._pending = self._pending, PendingVersion()
         cause, part, agent = pending.cause
         if cause is not None:
             self._number += 1
@@ -480,7 +480,7 @@ class VersionWriter:
 
 
 class KeptReplies:
-    """The replies of a model in *part*, which has no loop of an agent: kept, and given again."""
+    """The replies of a model in *part*, outside of a loop: kept, and given again."""
 
     def __init__(self, versions: VersionWriter, part: str) -> None:
         self._versions, self._part, self._next = versions, part, 0

@@ -310,7 +310,7 @@ class RunOwner:
         place: Checkpoints | None = None,
         recorded: Recorded = "content",
     ) -> None:
-        """Own the run, if there is an *hf*, and store its events as *recorded* from now on.
+        """Own the run in *hf*, if there is one, and store its events as *recorded*.
 
         It is owned at *place*, too. Raise RunTaken if another owner has it.
         """
@@ -347,7 +347,7 @@ class RunOwner:
         return None
 
     async def rest(self, run: InferenceRun, telling: Telling) -> None:
-        """Keep what *run* knows with its questions, free its lease, and emit that it waits."""
+        """Keep *run* with its questions, free its lease, and emit that it waits."""
         asked, told = run.logs.questions, tuple[RunEvent, ...]()
         try:
             told = await run.versions.rest(asked)

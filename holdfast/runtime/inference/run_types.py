@@ -217,7 +217,7 @@ def _nothing_lost(_: StaleRun) -> None:
 
 
 class ChangedValues:
-    """The keys of values of *state* that changed since they were kept; all that are there first."""
+    """The keys of *state* that changed since they were kept; all of them first."""
 
     def __init__(self, state: NetworkState) -> None:
         self._state, self._keys = state, dict.fromkeys(state.kv)
@@ -301,7 +301,7 @@ class InferenceRun:
         return self.ownership.fence_of(place)
 
     async def go_on(self, place: Checkpoints | None) -> None:
-        """Keep versions at *place* from now on, and go on from the newest one, if there is one.
+        """Keep versions at *place* from now on, and go on from the newest one.
 
         Its values and results are those that it had.
         """

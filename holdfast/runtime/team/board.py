@@ -442,7 +442,7 @@ class TaskBoard:
             return made
 
     def restore(self, tasks: Iterable[BoardTask]) -> None:
-        """Put *tasks* back as they were, in place of those of the same ids; nothing is emitted."""
+        """Put *tasks* back as they were, by their ids; nothing is emitted."""
         with self._lock:
             self._tasks = self._tasks | {task.id: task for task in tasks}
 

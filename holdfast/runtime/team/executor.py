@@ -46,7 +46,7 @@ from holdfast.tools.run import run as memory_tools
 
 
 class TeamProgress:
-    """What versions hold of a team: its board, its messages, its *members* between turns.
+    """What versions hold of a team: board, messages, *members* between turns.
 
     `begun` is the number of turns that were begun, `repaired` whether a deadlock was to be.
     """

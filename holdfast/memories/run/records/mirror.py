@@ -175,7 +175,7 @@ class Mirror:
         self._ring()
 
     def keep(self, save: VersionSave, *, rests: bool = False) -> SavedVersion:
-        """Store *save*, after all events up to its `seq`; with *rests*, nothing follows it.
+        """Store *save*, after all events up to its `seq`; if it *rests*, as the last.
 
         Raise what the recorder raises, StaleRun for a former owner.
         """

@@ -182,7 +182,7 @@ class RunWriter:
         self._publish(event)
 
     def keep(self, save: VersionSave) -> SavedVersion:
-        """Store *save* after the events up to its `seq`; its own are numbered from there on.
+        """Store *save* with its events, after those up to its `seq`.
 
         It waits until that is stored, so call it on a thread.
         """
