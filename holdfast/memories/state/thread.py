@@ -15,7 +15,7 @@ from msgspec.structs import asdict, force_setattr, replace
 from holdfast.engines.base import Engine, Reader, scalar
 from holdfast.ground import json_values
 from holdfast.ground.clock import Clock, from_microseconds, to_microseconds
-from holdfast.ground.errors import InvalidInput, NotFound, ScopeDenied
+from holdfast.ground.errors import InvalidInput, NotFound, ScopeDenied, UnknownFormat
 from holdfast.ground.ids import base62
 from holdfast.ground.pages import Key, Page, digest, no_cursor, read_cursor, write_cursor
 from holdfast.ground.scope import checked_name
@@ -366,7 +366,9 @@ class ThreadTurnRow(Struct, frozen=True, kw_only=True):
     body: str
 
     def record(self) -> ThreadTurn:
-        """Return the turn."""
+        """Return the turn; raise `UnknownFormat` for a body nested too deeply to be a turn's."""
+        if json_values.is_nested_over(self.body):
+            raise UnknownFormat("turn", format=self.kind, version=None, known="less nested JSON")
         if self.kind == "foreign":
             turn = _foreign_body(self.body)
             return ThreadTurn(
@@ -378,7 +380,6 @@ class ThreadTurnRow(Struct, frozen=True, kw_only=True):
                 value=turn.value,
                 source=turn.source,
             )
-        # It was checked when it was written, nesting included.
         body = msgspec.json.decode(self.body)
         if self.kind == "result":
             result = InferenceResult.from_dict(body, verify=False)

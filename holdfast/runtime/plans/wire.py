@@ -11,6 +11,7 @@ from pydantic_ai.models import Model
 
 from holdfast.ground.errors import InvalidPlan
 from holdfast.ground.json_schema import BadSchema
+from holdfast.ground.json_values import DEEPEST, is_nested_over
 from holdfast.runtime.agent import AnyModel
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.plans.schema import schema_of
@@ -77,9 +78,11 @@ def written(shape: object) -> str:
 
 def read(kind: type[T], text: str | bytes, where: str) -> T:
     """Return the *kind* in *text*; raise InvalidPlan for unknown or invalid members."""
+    if is_nested_over(text):
+        raise InvalidPlan([PlanProblem(where, "json", f"is nested over {DEEPEST} deep")])
     try:
         raw = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+    except (msgspec.DecodeError, UnicodeError) as error:
         raise InvalidPlan([PlanProblem(where, "json", f"is not JSON: {error}")]) from error
     return shaped(kind, raw, where)
 

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from threading import Barrier, Event, Thread
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from holdfast import InferenceResult, NetworkState, StateChange, StateLimits, View, messages
-from holdfast.errors import InvalidInput, LimitExceeded
+from holdfast.errors import InvalidInput, LimitExceeded, UnknownFormat
 from holdfast.memories.state.references import restored, seen_of
+from holdfast.memories.state.thread import ThreadTurnRow, TurnKind
 from holdfast.messages import Message, ToolCallMessage, ToolResultMessage
 from holdfast.testing import strategies as some
 from holdfast.testing.fakes import FrozenClock
@@ -580,3 +581,11 @@ def test_what_was_sent_is_restored_whatever_was_left_out_added_or_moved(
     seen = seen_of(base, sent, prompt=0)
 
     assert restored(seen, base, lambda name: seen.texts[name]) == sent
+
+
+@pytest.mark.parametrize("kind", get_args(TurnKind))
+def test_a_stored_turn_that_is_nested_too_deeply_is_of_an_unknown_format(kind: TurnKind) -> None:
+    body = '{"value": ' + "[" * 300 + "]" * 300 + "}"
+
+    with pytest.raises(UnknownFormat):
+        ThreadTurnRow(seq=1, kind=kind, id="turn_1", run_id=None, body=body).record()

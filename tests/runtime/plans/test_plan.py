@@ -482,3 +482,12 @@ def test_without_words_of_their_own_items_have_the_steps() -> None:
     one = item_step(process, 1, 0)
 
     assert (one.instructions, one.output_schema) == ("Do 1.", "{}")
+
+
+def test_a_plan_that_is_nested_too_deeply_is_refused_before_it_is_decoded() -> None:
+    deep = "[" * 300 + "]" * 300
+
+    with pytest.raises(InvalidPlan) as refused:
+        TaskPlan.from_json(f'{{"title": "T", "tasks": {deep}}}')
+
+    assert "is nested over 200 deep" in str(refused.value)
