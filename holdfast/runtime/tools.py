@@ -74,10 +74,11 @@ def tool_context(
     run_id: str,
     network: Any = None,
     context: Context | None = None,
-    part: str | None = None,
 ) -> ToolContext:
     """Return the context of the tool call *ctx*, with *state* on its behalf."""
     call_id, name = ctx.tool_call_id or "", ctx.tool_name or ""
+    # An agent of pydantic-ai itself has no part of a run.
+    loop: Any = getattr(ctx.deps, "scope", None)
     return ToolContext(
         agent=agent,
         state=state.on_behalf(agent=agent.name, run_id=run_id, tool=name, call_id=call_id),
@@ -88,7 +89,7 @@ def tool_context(
         network=network,
         context=context,
         memory=context.memory if context else None,
-        part=part,
+        part=None if loop is None else loop.kept.part,
     )
 
 

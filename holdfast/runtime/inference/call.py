@@ -408,8 +408,7 @@ def built(agent: AgentSpec, *, reads_values: bool = False) -> ModelAgent[Any, An
 def _context_of(ctx: RunContext[AgentLoop]) -> ToolContext:
     call = _policy(ctx)
     run = call.run
-    part = ctx.deps.scope.kept.part
-    return tool_context(ctx, call.agent, run.state, run_id=run.id, network=run.handle, part=part)
+    return tool_context(ctx, call.agent, run.state, run_id=run.id, network=run.handle)
 
 
 def _policy(ctx: RunContext[AgentLoop]) -> CallPolicy:

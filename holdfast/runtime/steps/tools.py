@@ -186,7 +186,6 @@ class Toolbox:
             self._state,
             run_id=context.run_id,
             context=context,
-            part=ctx.deps.scope.kept.part,
         )
 
     def unlisted(self, names: Iterable[str]) -> set[str]:
