@@ -26,7 +26,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import ENDS, RunEvent
 from holdfast.memories.run.records.lease import renew, sweep_lost
-from holdfast.memories.run.records.read import gauges
+from holdfast.memories.run.records.read import LOOKS_EVERY, gauges
 from holdfast.memories.run.records.record import (
     HeldRun,
     LeaseGrant,
@@ -36,7 +36,7 @@ from holdfast.memories.run.records.record import (
     TakeOver,
 )
 from holdfast.memories.run.records.write import TAKEOVERS, begin, take
-from holdfast.memories.run.records.writer import RunOpening, RunWriter
+from holdfast.memories.run.records.writer import InEngine, RunOpening, RunWriter
 from holdfast.testing.fakes import FrozenClock
 
 LONG = 61
@@ -487,3 +487,9 @@ def test_events_that_make_room_for_newer_ones_are_counted(kept: Holdfast) -> Non
         take(context, "run_1", RunReport(holder="ada", number=number, fence=1, events=(each,)))
 
     assert rise(before)["run_events_dropped_total"] == 2
+
+
+def test_an_event_is_reported_and_read_in_half_a_second_at_most() -> None:
+    until_it_is_reported, until_it_is_read = InEngine.pause, LOOKS_EVERY
+
+    assert until_it_is_reported + until_it_is_read < 0.5
