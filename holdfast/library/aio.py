@@ -69,16 +69,16 @@ from holdfast.memories.longterm.records import (
     What,
 )
 from holdfast.memories.run.entry import OneOrMany
+from holdfast.memories.run.history.compare import Comparison
+from holdfast.memories.run.history.fork import Rerun
+from holdfast.memories.run.history.retention import RunRoom
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.compare import Comparison
 from holdfast.memories.run.records.event import RunEvent
-from holdfast.memories.run.records.fork import Rerun
 from holdfast.memories.run.records.lease import PRIORITY
 from holdfast.memories.run.records.parts import RunPart
 from holdfast.memories.run.records.question import Answerer, Question, QuestionStatuses
 from holdfast.memories.run.records.read import EntryOrder, ListedEntry, ReadEntry
 from holdfast.memories.run.records.record import RunControl
-from holdfast.memories.run.records.retention import RunRoom
 from holdfast.memories.run.records.run import (
     NO_METADATA,
     Run,

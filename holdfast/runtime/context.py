@@ -22,22 +22,22 @@ from holdfast.ground.text import encoded
 from holdfast.ground.validation import check_one_of, listed
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import EVERYTHING, EntryFilter, RunEntry, filter_of
+from holdfast.memories.run.history.versions import StateRow
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.question import Question
 from holdfast.memories.run.records.record import TakeOver
-from holdfast.memories.run.records.versions import StateRow
 from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.concurrency import Claims, Slots
 from holdfast.runtime.events import EventFacts, ExecutionEvent, Spending, event_facts
 from holdfast.runtime.mcp import Remote
 from holdfast.runtime.metrics import TOKENS
-from holdfast.runtime.part_log import OnQuestion, PartLogs
 from holdfast.runtime.plans.leases import RunOwnership
-from holdfast.runtime.run_events import Audience, RunEvents, audience
-from holdfast.runtime.run_record import Recorded
-from holdfast.runtime.version_writer import VersionScope, VersionWriter
+from holdfast.runtime.runs.part_log import OnQuestion, PartLogs
+from holdfast.runtime.runs.run_events import Audience, RunEvents, audience
+from holdfast.runtime.runs.run_record import Recorded
+from holdfast.runtime.runs.version_writer import VersionScope, VersionWriter
 
 
 class Cancelling:

@@ -35,7 +35,6 @@ from holdfast.memories.run.records.question import Question
 from holdfast.memories.run.records.record import this_process
 from holdfast.memories.run.records.writer import RunOpening
 from holdfast.runtime import concurrency
-from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.concurrency import claimed
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import (
@@ -45,7 +44,8 @@ from holdfast.runtime.events import (
     RunUpdate,
 )
 from holdfast.runtime.plans.leases import LeaseRequest, lease_of
-from holdfast.runtime.run_events import (
+from holdfast.runtime.runs.checkpoints import Checkpoints
+from holdfast.runtime.runs.run_events import (
     Audience,
     EventFeed,
     EventStore,
@@ -57,7 +57,7 @@ from holdfast.runtime.run_events import (
     unforeseen,
     updates,
 )
-from holdfast.runtime.run_record import (
+from holdfast.runtime.runs.run_record import (
     EngineCheckpoints,
     OpenRecord,
     RecordedVersions,
@@ -67,7 +67,7 @@ from holdfast.runtime.run_record import (
     record_name,
     waiting_save,
 )
-from holdfast.runtime.version_writer import OnMismatch
+from holdfast.runtime.runs.version_writer import OnMismatch
 
 State: TypeAlias = Literal["waiting", "completed", "failed", "cancelled"]
 Stopped: TypeAlias = RunCancelled | StaleRun | None

@@ -16,7 +16,6 @@ from holdfast.memories.run import keys
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, Instructions, check_name
-from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.concurrency import awaited, claimed, refuse_at_work
 from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import ExecutionEvent, StepError
@@ -27,12 +26,13 @@ from holdfast.runtime.plans.plan import ID_LENGTH, Step, Task, TaskPlan, with_sc
 from holdfast.runtime.plans.planner import TaskPlanner
 from holdfast.runtime.plans.schedule import supply, taken
 from holdfast.runtime.plans.schema import OutputSchema, schema_of
-from holdfast.runtime.run_events import OnEvent, observer_of
+from holdfast.runtime.runs.checkpoints import Checkpoints
+from holdfast.runtime.runs.run_events import OnEvent, observer_of
+from holdfast.runtime.runs.version_writer import OnMismatch
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.team.executor import TeamExecutor
 from holdfast.runtime.team.prompts import Strategy
 from holdfast.runtime.team.result import team_reason
-from holdfast.runtime.version_writer import OnMismatch
 from holdfast.tools.base import Schema
 
 Design: TypeAlias = list[dict[str, Any]]

@@ -29,15 +29,15 @@ from pydantic_ai.usage import RunUsage
 
 from holdfast.ground.errors import ToolNameTaken
 from holdfast.ground.json_values import hashed
+from holdfast.memories.run.history.effects import effects_of
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.effects import effects_of
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyTool, AnyToolset, name_of, named, plain_function
 from holdfast.runtime.context import Context
 from holdfast.runtime.inference.pages import OURS
 from holdfast.runtime.inference.validation import JsonArguments, Validator
 from holdfast.runtime.mcp import BySchema, takes_anything
-from holdfast.runtime.part_log import PartLog
+from holdfast.runtime.runs.part_log import PartLog
 from holdfast.tools.base import Schema, Tool
 
 

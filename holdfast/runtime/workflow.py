@@ -22,12 +22,11 @@ from holdfast.ground.json_values import encode, hashed
 from holdfast.ground.validation import listed
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import TITLE_CHARS, VALUE_DEPTH
+from holdfast.memories.run.history.versions import StateRow
 from holdfast.memories.run.listeners import working_part
 from holdfast.memories.run.records.event import RunEvent
-from holdfast.memories.run.records.versions import StateRow
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, named
-from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.concurrency import LENT, Suspended, awaited, contained, refuse_at_work
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import (
@@ -50,10 +49,11 @@ from holdfast.runtime.plans.plan import (
 from holdfast.runtime.plans.schedule import Blocked, walk
 from holdfast.runtime.plans.schema import OutputSchema, ResultSchema, plain_json
 from holdfast.runtime.plans.wire import PlanProblem, plain
-from holdfast.runtime.run_events import OnEvent, observer_of
+from holdfast.runtime.runs.checkpoints import Checkpoints
+from holdfast.runtime.runs.run_events import OnEvent, observer_of
+from holdfast.runtime.runs.suspension import AnswerTimeout, PartCall, asking
+from holdfast.runtime.runs.version_writer import NODE, OnMismatch, checked_mismatch
 from holdfast.runtime.steps.executor import StepExecutor
-from holdfast.runtime.suspension import AnswerTimeout, PartCall, asking
-from holdfast.runtime.version_writer import NODE, OnMismatch, checked_mismatch
 
 
 @dataclass(frozen=True)

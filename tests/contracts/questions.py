@@ -20,9 +20,9 @@ from holdfast.ground.errors import (
     NotPermitted,
 )
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.history.versions import VersionSave, save_version
 from holdfast.memories.run.records.question import Question
 from holdfast.memories.run.records.record import RunAcquisition, RunsContext
-from holdfast.memories.run.records.versions import VersionSave, save_version
 from holdfast.memories.run.records.write import begin
 from holdfast.testing.fakes import FrozenClock
 

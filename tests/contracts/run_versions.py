@@ -11,14 +11,14 @@ from contracts.stores import invalid
 from holdfast.ground.errors import NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
-from holdfast.memories.run.records.run import RunVersion
-from holdfast.memories.run.records.versions import (
+from holdfast.memories.run.history.versions import (
     KeptTurn,
     StateRow,
     VersionRows,
     VersionSave,
     entry_row,
 )
+from holdfast.memories.run.records.run import RunVersion
 
 Store = Callable[..., int]
 

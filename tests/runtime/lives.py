@@ -30,7 +30,7 @@ from holdfast.runtime import (
     Workflow,
     WorkflowRunner,
 )
-from holdfast.runtime.checkpoints import Checkpoints
+from holdfast.runtime.runs.checkpoints import Checkpoints
 from holdfast.testing.scripted import Asked, ScriptedModel, call
 
 Execute = Callable[[Any, "Life"], Any]

@@ -15,7 +15,7 @@ from holdfast.runtime import Context, LogUpdate, events, executor
 from holdfast.runtime.concurrency import Slots
 from holdfast.runtime.events import KINDS, ExecutionEvent, Spending, StepError, StepResult
 from holdfast.runtime.executor import ExecutionOutcome
-from holdfast.runtime.run_events import BOUND
+from holdfast.runtime.runs.run_events import BOUND
 from holdfast.testing import call
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.scripted import Asked

@@ -14,8 +14,8 @@ from runtime.calling.asked import agent, among, came_back, model_of
 from stepping import NUMBER, Stepping
 
 from holdfast.ground.errors import RunCancelled, StepFailed
+from holdfast.memories.run.history.versions import KeptTurn, StateRow
 from holdfast.memories.run.records.question import Question
-from holdfast.memories.run.records.versions import KeptTurn, StateRow
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import (
     Agent,
@@ -27,7 +27,7 @@ from holdfast.runtime import (
     tool,
 )
 from holdfast.runtime.inference.call import AgentCall
-from holdfast.runtime.part_log import KeptAnswer, PartLog, PartLogs
+from holdfast.runtime.runs.part_log import KeptAnswer, PartLog, PartLogs
 from holdfast.testing import ScriptedModel, call
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.scripted import Turn

@@ -26,7 +26,7 @@ from holdfast.runtime import (
     WorkflowRunner,
     ask_human,
 )
-from holdfast.runtime.checkpoints import Checkpoints
+from holdfast.runtime.runs.checkpoints import Checkpoints
 from holdfast.testing.scripted import Asked, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio

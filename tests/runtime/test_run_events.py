@@ -43,7 +43,7 @@ from holdfast.runtime import (
     executor,
 )
 from holdfast.runtime.executor import ExecutionOutcome
-from holdfast.runtime.run_events import Observer, audience
+from holdfast.runtime.runs.run_events import Observer, audience
 from holdfast.testing import ScriptedModel, call
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.scripted import Asked, thought

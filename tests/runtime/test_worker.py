@@ -30,7 +30,7 @@ from holdfast.testing.serving import new_workspace
 
 FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload(
-    ["holdfast.testing.scripted", "holdfast.runtime.worker", "holdfast.library.open"]
+    ["holdfast.testing.scripted", "holdfast.runtime.runs.worker", "holdfast.library.open"]
 )
 STEPS = ["list", "e0", "e1", "sum", "b1"]
 LONG = timedelta(seconds=61)

@@ -25,8 +25,8 @@ _PARTS = (
     "holdfast.memories.longterm.background.schedule",
     "holdfast.memories.run.memory",
     "holdfast.memories.run.records.answer",
-    "holdfast.memories.run.records.effects",
-    "holdfast.memories.run.records.versions",
+    "holdfast.memories.run.history.effects",
+    "holdfast.memories.run.history.versions",
     "holdfast.memories.state.threads",
     "holdfast.tools.base",
 )

@@ -20,8 +20,9 @@ from holdfast.library.operations.base import (
 )
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import checked_version
+from holdfast.memories.run.history.compare import Comparison, comparison_from_wire
+from holdfast.memories.run.history.versions import MOST_LISTED as VERSIONS_LISTED
 from holdfast.memories.run.model_view import checked_path
-from holdfast.memories.run.records.compare import Comparison, comparison_from_wire
 from holdfast.memories.run.records.lease import PRIORITY
 from holdfast.memories.run.records.parts import RunPart, part_from_wire
 from holdfast.memories.run.records.question import ADMIN as ADMIN
@@ -44,7 +45,6 @@ from holdfast.memories.run.records.run import (
     run_to_wire,
 )
 from holdfast.memories.run.records.runs import CANCELLED, Runs
-from holdfast.memories.run.records.versions import MOST_LISTED as VERSIONS_LISTED
 from holdfast.memories.state.message import Message, messages_of
 
 RUNS: Final = "/api/runs"

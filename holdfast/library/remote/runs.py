@@ -36,6 +36,7 @@ from holdfast.library.remote.calls import (
 from holdfast.library.remote.client import WireClient, route
 from holdfast.library.remote.streams import PAUSE, PAUSE_MOST, frames
 from holdfast.memories.run.entry import EVERYTHING, filter_of
+from holdfast.memories.run.history.versions import SavedVersion, VersionSave
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.model_view import PAGE_MOST, EntryPageRequest
 from holdfast.memories.run.records.answer import meant, no_question
@@ -64,7 +65,6 @@ from holdfast.memories.run.records.record import (
 )
 from holdfast.memories.run.records.run import NO_METADATA, Run
 from holdfast.memories.run.records.runs import CANCELLED, Runs, demand_words
-from holdfast.memories.run.records.versions import SavedVersion, VersionSave
 from holdfast.memories.run.records.writer import (
     Attached,
     Attachments,

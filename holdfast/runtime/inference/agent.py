@@ -29,7 +29,6 @@ from holdfast.memories.state.result import NO_USAGE, InferenceResult, result_id
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import checked_id_or_none
 from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage, user_message
-from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.concurrency import awaited, run_sync
 from holdfast.runtime.context import Context
 from holdfast.runtime.inference.call import AgentCall
@@ -55,8 +54,9 @@ from holdfast.runtime.inference.run_types import (
 )
 from holdfast.runtime.mcp import close, connect, kept
 from holdfast.runtime.metrics import EVENT_ERRORS
-from holdfast.runtime.run_events import OnEvent, Sink, followed, leave
-from holdfast.runtime.run_record import Recorded
+from holdfast.runtime.runs.checkpoints import Checkpoints
+from holdfast.runtime.runs.run_events import OnEvent, Sink, followed, leave
+from holdfast.runtime.runs.run_record import Recorded
 from holdfast.runtime.tools import ToolContext, equipped, tool_context
 
 

@@ -61,8 +61,8 @@ from holdfast.runtime.inference.request import (
 )
 from holdfast.runtime.inference.run_types import usage_of
 from holdfast.runtime.inference.validation import repair
-from holdfast.runtime.part_log import PartLog
-from holdfast.runtime.suspension import AnswerTimeout, PartWaits
+from holdfast.runtime.runs.part_log import PartLog
+from holdfast.runtime.runs.suspension import AnswerTimeout, PartWaits
 from holdfast.tools.base import Schema
 
 NO_LIMITS: Final = UsageLimits(request_limit=None)

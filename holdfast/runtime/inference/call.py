@@ -84,8 +84,8 @@ from holdfast.runtime.inference.run_types import (
 from holdfast.runtime.inference.validation import NotJSON
 from holdfast.runtime.inference.values import VALUE_TOOLS, values_section
 from holdfast.runtime.mcp import connect, is_remote, kept, seen_to
-from holdfast.runtime.part_log import KeptAnswer, PartLog
-from holdfast.runtime.suspension import (
+from holdfast.runtime.runs.part_log import KeptAnswer, PartLog
+from holdfast.runtime.runs.suspension import (
     WAITS,
     AnswerTimeout,
     Consent,

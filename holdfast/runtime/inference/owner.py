@@ -23,7 +23,6 @@ from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import ThreadMessage, message_id
 from holdfast.runtime.agent import UserMessage
-from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.concurrency import contained
 from holdfast.runtime.context import Steering
 from holdfast.runtime.history import (
@@ -36,8 +35,9 @@ from holdfast.runtime.history import (
 )
 from holdfast.runtime.inference.run_types import InferenceRun, RunEnd, Telling
 from holdfast.runtime.plans.leases import LeaseRequest, RunOwnership, lease_of
-from holdfast.runtime.run_events import RunFinish
-from holdfast.runtime.run_record import (
+from holdfast.runtime.runs.checkpoints import Checkpoints
+from holdfast.runtime.runs.run_events import RunFinish
+from holdfast.runtime.runs.run_record import (
     EngineCheckpoints,
     OpenRecord,
     Recorded,

@@ -42,7 +42,7 @@ from holdfast.runtime.agent import AgentSpec, AgentStart
 from holdfast.runtime.concurrency import awaited, contained
 from holdfast.runtime.inference.messages import HistoryTurn, to_model, turns_of
 from holdfast.runtime.inference.run_types import InferenceRun
-from holdfast.runtime.suspension import AnswerTimeout, PartCall, asking, current_part
+from holdfast.runtime.runs.suspension import AnswerTimeout, PartCall, asking, current_part
 
 GO_ON = "Continue."
 """The last message of a request that would end with an agent's; it is not stored."""

@@ -15,20 +15,20 @@ from holdfast.ground.clock import Clock, to_microseconds
 from holdfast.ground.errors import NoModel, RunFailed, StaleRun
 from holdfast.ground.text import whole
 from holdfast.ground.validation import check_whole
+from holdfast.memories.run.history.versions import StateRow
 from holdfast.memories.run.records.event import REASONS, Ending, Reason, RunEvent
-from holdfast.memories.run.records.versions import StateRow
 from holdfast.memories.state.cells import StateChange
 from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.result import InferenceResult, Usage
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyModel
-from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.concurrency import class_of
 from holdfast.runtime.events import EventFacts, event_facts
 from holdfast.runtime.inference.pages import LIMIT, ResultPages
-from holdfast.runtime.part_log import OnQuestion, PartLogs
 from holdfast.runtime.plans.leases import RunOwnership
-from holdfast.runtime.run_events import (
+from holdfast.runtime.runs.checkpoints import Checkpoints
+from holdfast.runtime.runs.part_log import OnQuestion, PartLogs
+from holdfast.runtime.runs.run_events import (
     Audience,
     OnEvent,
     RunEvents,
@@ -38,7 +38,7 @@ from holdfast.runtime.run_events import (
     observer_of,
     unforeseen,
 )
-from holdfast.runtime.version_writer import VersionScope, VersionWriter
+from holdfast.runtime.runs.version_writer import VersionScope, VersionWriter
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from typing import cast
 import msgspec
 
 from holdfast.ground.errors import HoldfastError, NoAgentEnabled, NoRouter
+from holdfast.memories.run.history.versions import StateRow
 from holdfast.memories.run.records.event import REASONS, Reason
 from holdfast.memories.run.records.run import Run
-from holdfast.memories.run.records.versions import StateRow
 from holdfast.runtime.concurrency import Suspended
 from holdfast.runtime.inference.agent import Agent, keep, run_end
 from holdfast.runtime.inference.call import AgentCall
@@ -37,8 +37,8 @@ from holdfast.runtime.networks.run import (
     finished,
     timed_out,
 )
-from holdfast.runtime.run_events import leave
-from holdfast.runtime.run_record import record_name
+from holdfast.runtime.runs.run_events import leave
+from holdfast.runtime.runs.run_record import record_name
 
 IDLE_MOST = 16
 """Limit of consecutive decisions for disabled agents only."""

@@ -17,7 +17,6 @@ from holdfast.memories.state.history import View
 from holdfast.memories.state.message import checked_name
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AnyModel, UserMessage, user_message
-from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.concurrency import run_sync
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent
@@ -35,8 +34,9 @@ from holdfast.runtime.networks.run import (
     NetworkRun,
     NetworkSpec,
 )
-from holdfast.runtime.run_events import OnEvent, Sink, followed
-from holdfast.runtime.run_record import Recorded
+from holdfast.runtime.runs.checkpoints import Checkpoints
+from holdfast.runtime.runs.run_events import OnEvent, Sink, followed
+from holdfast.runtime.runs.run_record import Recorded
 
 _going: set[asyncio.Task[NetworkRun]] = set()
 

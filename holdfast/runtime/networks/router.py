@@ -34,7 +34,7 @@ from holdfast.runtime.networks.route import (
     route_of,
 )
 from holdfast.runtime.networks.run import NetworkExecution, NetworkRun, Over, cancelled, timed_out
-from holdfast.runtime.suspension import AnswerTimeout, PartCall, asking
+from holdfast.runtime.runs.suspension import AnswerTimeout, PartCall, asking
 
 
 class RouterContext(Struct, frozen=True, kw_only=True):

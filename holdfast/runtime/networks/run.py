@@ -16,9 +16,9 @@ from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput, RunFailed
 from holdfast.ground.ids import Ids
 from holdfast.ground.validation import is_number
+from holdfast.memories.run.history.versions import StateRow
 from holdfast.memories.run.records.record import TakeOver
 from holdfast.memories.run.records.run import RunStatus
-from holdfast.memories.run.records.versions import StateRow
 from holdfast.memories.run.records.writer import RunOpening
 from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.message import to_milliseconds, to_text
@@ -48,8 +48,8 @@ from holdfast.runtime.metrics import (
     TOOL_ERRORS,
 )
 from holdfast.runtime.networks.route import AgentOrName, AgentQueue, AgentRoster
-from holdfast.runtime.run_events import OnEvent, Sink
-from holdfast.runtime.run_record import Recorded, record_name
+from holdfast.runtime.runs.run_events import OnEvent, Sink
+from holdfast.runtime.runs.run_record import Recorded, record_name
 
 MAX_TURNS = 25
 """Default limit of agent calls in one run."""

@@ -19,7 +19,6 @@ from holdfast.memories.run import keys
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, named
-from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, LogUpdate, StepError, parts_ready
 from holdfast.runtime.executor import ExecutionOutcome
@@ -28,10 +27,11 @@ from holdfast.runtime.plans.plan import Resources, State, Task, TaskPlan, proble
 from holdfast.runtime.plans.schedule import Blocked, supply, taken, walk
 from holdfast.runtime.plans.wire import model_name, plain
 from holdfast.runtime.plans.work import TaskWork
-from holdfast.runtime.run_events import OnEvent, observer_of
+from holdfast.runtime.runs.checkpoints import Checkpoints
+from holdfast.runtime.runs.run_events import OnEvent, observer_of
+from holdfast.runtime.runs.version_writer import OnMismatch, checked_mismatch
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.tools import offered
-from holdfast.runtime.version_writer import OnMismatch, checked_mismatch
 
 
 class TaskExecutor:

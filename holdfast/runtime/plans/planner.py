@@ -38,11 +38,10 @@ from holdfast.ground.errors import InvalidInput, InvalidPlan, PlanningFailed
 from holdfast.ground.json_schema import BadSchema
 from holdfast.ground.json_values import JSON, hashed
 from holdfast.ground.validation import listed
+from holdfast.memories.run.history.versions import StateRow
 from holdfast.memories.run.records.event import Reason, RunEvent
-from holdfast.memories.run.records.versions import StateRow
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, model_name, named
-from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.concurrency import awaited, class_of, contained, described
 from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import EventFacts, ExecutionEvent, PlanningUpdate, TaskUpdate
@@ -52,9 +51,10 @@ from holdfast.runtime.inference.validation import repair
 from holdfast.runtime.plans.plan import ID_LENGTH, Step, Task, TaskPlan, with_schema
 from holdfast.runtime.plans.schema import OutputSchema, schema_of
 from holdfast.runtime.plans.wire import NEW_PLAN, NEW_TASK, PlanProblem, shaped
-from holdfast.runtime.run_events import OnEvent, observer_of
+from holdfast.runtime.runs.checkpoints import Checkpoints
+from holdfast.runtime.runs.run_events import OnEvent, observer_of
+from holdfast.runtime.runs.version_writer import KeptReplies, OnMismatch, checked_mismatch
 from holdfast.runtime.tools import offered
-from holdfast.runtime.version_writer import KeptReplies, OnMismatch, checked_mismatch
 from holdfast.tools.base import object_schema
 
 STEP_FIELDS: Final = (

@@ -28,7 +28,6 @@ from holdfast.memories.run.listeners import working
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, model_name
-from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.concurrency import Suspended, class_of, described
 from holdfast.runtime.context import Context, Inbox
 from holdfast.runtime.events import ExecutionEvent, StepError
@@ -36,10 +35,20 @@ from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference import request
 from holdfast.runtime.inference.agent import Agent, indexed
 from holdfast.runtime.inference.agent_loop import AgentLoop
-from holdfast.runtime.part_log import PartLog
 from holdfast.runtime.plans.plan import Resources, Step, Task
 from holdfast.runtime.plans.wire import plain
-from holdfast.runtime.run_events import OnEvent, observer_of
+from holdfast.runtime.runs.checkpoints import Checkpoints
+from holdfast.runtime.runs.part_log import PartLog
+from holdfast.runtime.runs.run_events import OnEvent, observer_of
+from holdfast.runtime.runs.suspension import (
+    AnswerTimeout,
+    PartCall,
+    PartWaits,
+    ask_human,
+    asking,
+    current_part,
+)
+from holdfast.runtime.runs.version_writer import OnMismatch, checked_mismatch
 from holdfast.runtime.steps.contract import (
     RETRIED,
     Acceptance,
@@ -56,15 +65,6 @@ from holdfast.runtime.steps.contract import (
 from holdfast.runtime.steps.policy import StepPolicy, check_names
 from holdfast.runtime.steps.record import StepRecord
 from holdfast.runtime.steps.tools import Toolbox
-from holdfast.runtime.suspension import (
-    AnswerTimeout,
-    PartCall,
-    PartWaits,
-    ask_human,
-    asking,
-    current_part,
-)
-from holdfast.runtime.version_writer import OnMismatch, checked_mismatch
 from holdfast.tools.run import run as memory_tools
 from holdfast.tools.run import run_hint
 

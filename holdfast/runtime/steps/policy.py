@@ -22,8 +22,8 @@ from holdfast.runtime.inference.agent_loop import AgentLoop, LoopScope, capabili
 from holdfast.runtime.inference.messages import to_model
 from holdfast.runtime.inference.pages import ResultPages
 from holdfast.runtime.inference.request import Sent
-from holdfast.runtime.part_log import PartLog
-from holdfast.runtime.run_events import audience
+from holdfast.runtime.runs.part_log import PartLog
+from holdfast.runtime.runs.run_events import audience
 from holdfast.runtime.steps.contract import (
     CONCLUDE,
     CONCLUDE_IN_TEXT,

@@ -64,8 +64,8 @@ from holdfast.runtime.inference.pages import (
 from holdfast.runtime.inference.request import Delta
 from holdfast.runtime.inference.validation import DEPTH, NotJSON, Partial
 from holdfast.runtime.mcp import PROBLEMS, kept, reach, seen_to
-from holdfast.runtime.part_log import KeptAnswer, PartLog
-from holdfast.runtime.suspension import WAITS, AnswerTimeout, Consent, Denied, PartCall, asking
+from holdfast.runtime.runs.part_log import KeptAnswer, PartLog
+from holdfast.runtime.runs.suspension import WAITS, AnswerTimeout, Consent, Denied, PartCall, asking
 from holdfast.runtime.tools import (
     CutOff,
     ToolContext,

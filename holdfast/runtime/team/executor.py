@@ -12,17 +12,18 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter
 from holdfast.ground.errors import AgentNameTaken, InvalidInput, NotPermitted
 from holdfast.ground.json_values import hashed
 from holdfast.ground.validation import check_one_of, check_whole, listed
+from holdfast.memories.run.history.versions import StateRow
 from holdfast.memories.run.records.event import RunEvent
-from holdfast.memories.run.records.versions import StateRow
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
-from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import ExecutionEvent, TeamUpdate, parts_ready
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.pages import LIMIT, check_limit
-from holdfast.runtime.run_events import OnEvent, observer_of
+from holdfast.runtime.runs.checkpoints import Checkpoints
+from holdfast.runtime.runs.run_events import OnEvent, observer_of
+from holdfast.runtime.runs.version_writer import OnMismatch, RestoredState, checked_mismatch
 from holdfast.runtime.steps.executor import MEMORY_BUDGET
 from holdfast.runtime.steps.tools import Toolbox
 from holdfast.runtime.team.board import TaskBoard
@@ -41,7 +42,6 @@ from holdfast.runtime.team.result import (
 from holdfast.runtime.team.task import BoardTask
 from holdfast.runtime.team.tools import Seat, member_toolbox, seat_tools
 from holdfast.runtime.team.turn import Member, TurnScheduler
-from holdfast.runtime.version_writer import OnMismatch, RestoredState, checked_mismatch
 from holdfast.tools.run import run as memory_tools
 
 

@@ -10,7 +10,7 @@ from holdfast.memories.run import keys
 from holdfast.memories.run.records.event import Reason
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, LogUpdate, TeamMoment, TeamUpdate
-from holdfast.runtime.run_events import audience
+from holdfast.runtime.runs.run_events import audience
 from holdfast.runtime.team.board import TaskBoard, Tasks, undone
 from holdfast.runtime.team.bus import Off
 from holdfast.runtime.team.task import HELD, BoardTask, lacking

@@ -28,11 +28,11 @@ from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.agent_loop import AgentLoop, LoopScope, capabilities, instruments
 from holdfast.runtime.inference.request import HookFailed, Sent, is_enabled, system_text
 from holdfast.runtime.metrics import TEAM_TURNS
-from holdfast.runtime.part_log import PartLog
+from holdfast.runtime.runs.part_log import PartLog
+from holdfast.runtime.runs.suspension import PartWaits, current_part
 from holdfast.runtime.steps.contract import CHARACTERS, Stopped, characters
 from holdfast.runtime.steps.policy import with_contract
 from holdfast.runtime.steps.tools import StepEvents, Toolbox
-from holdfast.runtime.suspension import PartWaits, current_part
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.bus import Mailbox
 from holdfast.runtime.team.prompts import TeamPlan, member_text, turn_text

@@ -8,9 +8,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.history.versions import KeptTurn, StateRow
 from holdfast.memories.run.records.question import Question
-from holdfast.memories.run.records.versions import KeptTurn, StateRow
-from holdfast.runtime.checkpoints import (
+from holdfast.runtime.runs.checkpoints import (
     Checkpoint,
     CheckpointChange,
     Checkpoints,

@@ -13,7 +13,7 @@ from holdfast.doors.http.app import App, make_app
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.runtime import Agent, EngineHistory, Network, RouterContext
-from holdfast.runtime.definitions import load
+from holdfast.runtime.runs.definitions import load
 from holdfast.testing.scripted import ScriptedModel
 
 

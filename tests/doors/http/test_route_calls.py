@@ -14,9 +14,9 @@ from holdfast.doors.http.app import App, make_app, routes
 from holdfast.doors.http.request import HttpRoute
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.records import Turn
+from holdfast.memories.run.history.versions import VersionSave, save_version
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.question import Question
-from holdfast.memories.run.records.versions import VersionSave, save_version
 from holdfast.runtime import Agent, Network, RouterContext
 from holdfast.testing.contracts.history import THREAD, made, said
 from holdfast.testing.scripted import ScriptedModel

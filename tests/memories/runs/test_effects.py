@@ -10,8 +10,8 @@ from holdfast.ground.errors import Conflict, StaleRun
 from holdfast.ground.events import Event
 from holdfast.ground.metrics import REGISTRY
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.history.effects import effects_of
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.effects import effects_of
 from holdfast.memories.run.records.writer import RunOpening, RunWriter
 from holdfast.tools import durable
 

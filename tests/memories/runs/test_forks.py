@@ -12,12 +12,7 @@ from holdfast.ground.errors import NotFound
 from holdfast.ground.json_values import hashed
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
-from holdfast.memories.run.keys import kind_of
-from holdfast.memories.run.records.event import RunEvent
-from holdfast.memories.run.records.parts import PartGraph, PartRow, Touch
-from holdfast.memories.run.records.question import Question
-from holdfast.memories.run.records.record import RunAcquisition, RunReport
-from holdfast.memories.run.records.versions import (
+from holdfast.memories.run.history.versions import (
     KeptTurn,
     State,
     StateRow,
@@ -28,6 +23,11 @@ from holdfast.memories.run.records.versions import (
     state_at,
     turns_of,
 )
+from holdfast.memories.run.keys import kind_of
+from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.parts import PartGraph, PartRow, Touch
+from holdfast.memories.run.records.question import Question
+from holdfast.memories.run.records.record import RunAcquisition, RunReport
 from holdfast.memories.run.records.write import begin, statements, take
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread import ThreadTurn, message_id

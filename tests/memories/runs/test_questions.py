@@ -15,6 +15,7 @@ from holdfast.errors import Conflict, InvalidInput, LimitExceeded, NotPermitted
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.history.versions import VersionSave, save_version
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.answer import sweep_questions
 from holdfast.memories.run.records.event import RunEvent
@@ -30,7 +31,6 @@ from holdfast.memories.run.records.question import (
     withdraw,
 )
 from holdfast.memories.run.records.record import RunAcquisition
-from holdfast.memories.run.records.versions import VersionSave, save_version
 from holdfast.memories.run.records.write import begin, statements
 from holdfast.memories.run.records.writer import RunOpening
 from holdfast.testing.fakes import FrozenClock

@@ -21,6 +21,7 @@ from holdfast.ground.errors import (
 from holdfast.ground.events import Event
 from holdfast.ground.metrics import REGISTRY
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.history.versions import KeptTurn, StateRow, VersionSave
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import Ending, RunEvent, of_memory
@@ -33,7 +34,6 @@ from holdfast.memories.run.records.record import (
     RunAcquisition,
     RunReport,
 )
-from holdfast.memories.run.records.versions import KeptTurn, StateRow, VersionSave
 from holdfast.memories.run.records.write import begin, take
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import Server

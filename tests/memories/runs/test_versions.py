@@ -12,11 +12,7 @@ from holdfast.ground.errors import InvalidInput, NotFound, StaleRun
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
-from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.event import RunEvent
-from holdfast.memories.run.records.question import Question
-from holdfast.memories.run.records.record import LeaseGrant, RunAcquisition, TakeOver
-from holdfast.memories.run.records.versions import (
+from holdfast.memories.run.history.versions import (
     CHANGED_MOST,
     KeptTurn,
     SavedVersion,
@@ -29,6 +25,10 @@ from holdfast.memories.run.records.versions import (
     state_at,
     turns_of,
 )
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.question import Question
+from holdfast.memories.run.records.record import LeaseGrant, RunAcquisition, TakeOver
 from holdfast.memories.run.records.write import begin, statements
 
 KEYS = tuple(f"shared:{name}" for name in "abcde")

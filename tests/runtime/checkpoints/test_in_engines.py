@@ -8,7 +8,7 @@ import pytest
 import holdfast
 from holdfast.errors import CheckpointUnreadable, Unsupported
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.run.records.versions import StateRow, VersionSave, state_at
+from holdfast.memories.run.history.versions import StateRow, VersionSave, state_at
 from holdfast.memories.run.records.write import statements
 from holdfast.runtime import EngineCheckpoints
 from holdfast.testing.contracts.checkpoints import LoggedCheckpointsContract, change, checkpoint

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import CheckpointUnreadable
-from holdfast.runtime.checkpoints import Checkpoint, FileCheckpoints
+from holdfast.runtime.runs.checkpoints import Checkpoint, FileCheckpoints
 from holdfast.testing.contracts.checkpoints import LoggedCheckpointsContract, change, checkpoint
 
 

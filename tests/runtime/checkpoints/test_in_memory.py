@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.runtime.checkpoints import MemoryCheckpoints
+from holdfast.runtime.runs.checkpoints import MemoryCheckpoints
 from holdfast.testing.contracts.checkpoints import LoggedCheckpointsContract
 
 

@@ -15,15 +15,15 @@ import holdfast
 from holdfast.errors import RunTaken, StaleRun
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.records.record import TakeOver
-from holdfast.runtime.checkpoints import (
+from holdfast.runtime.plans.executor import ParallelTaskExecutor
+from holdfast.runtime.plans.leases import CheckpointLease, LeaseRequest, lease_of
+from holdfast.runtime.runs.checkpoints import (
     Checkpoint,
     CheckpointChange,
     FileCheckpoints,
     MemoryCheckpoints,
 )
-from holdfast.runtime.plans.executor import ParallelTaskExecutor
-from holdfast.runtime.plans.leases import CheckpointLease, LeaseRequest, lease_of
-from holdfast.runtime.run_record import EngineCheckpoints
+from holdfast.runtime.runs.run_record import EngineCheckpoints
 from holdfast.testing.contracts.checkpoints import change, checkpoint
 from holdfast.testing.fakes import FrozenClock
 

@@ -11,7 +11,7 @@ from runtime.plans.workers import Workers, plan, step, task
 import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.runtime import EngineCheckpoints, FileCheckpoints, ParallelTaskExecutor, TaskPlan
-from holdfast.runtime.checkpoints import Checkpoints
+from holdfast.runtime.runs.checkpoints import Checkpoints
 
 
 def dying_plan() -> TaskPlan:

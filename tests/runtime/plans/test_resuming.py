@@ -30,7 +30,6 @@ from holdfast.runtime import (
     TaskExecutor,
     TaskPlan,
 )
-from holdfast.runtime.checkpoints import CheckpointChange, CheckpointLog
 from holdfast.runtime.events import (
     ExecutionEvent,
     LogUpdate,
@@ -39,6 +38,7 @@ from holdfast.runtime.events import (
     StepResult,
     TaskUpdate,
 )
+from holdfast.runtime.runs.checkpoints import CheckpointChange, CheckpointLog
 from holdfast.testing.scripted import ScriptedModel
 from holdfast.testing.serving import new_workspace
 

@@ -29,6 +29,7 @@ from holdfast.ground.errors import (
     StaleRun,
 )
 from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.history.versions import SavedVersion, VersionSave
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import Ending, RunEvent
@@ -43,7 +44,6 @@ from holdfast.memories.run.records.record import (
     kept_value,
     storable,
 )
-from holdfast.memories.run.records.versions import SavedVersion, VersionSave
 from holdfast.memories.run.records.write import DROPPED
 
 WAITING_MOST: Final = 10_000

@@ -13,18 +13,25 @@ from holdfast.ground.scope import checked_name
 from holdfast.ground.text import encoded
 from holdfast.ground.validation import check_text, check_whole, listed
 from holdfast.memories.run.entry import OneOrMany, filter_of
-from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records import write
-from holdfast.memories.run.records.answer import answer, list_questions, question_of, settle_seen
-from holdfast.memories.run.records.compare import Comparison, compare
-from holdfast.memories.run.records.event import RunEvent
-from holdfast.memories.run.records.fork import (
+from holdfast.memories.run.history.compare import Comparison, compare
+from holdfast.memories.run.history.fork import (
     ForkOptions,
     Rerun,
     checked_fork,
     checked_rerun,
     fork,
 )
+from holdfast.memories.run.history.retention import KEY_MOST, redact
+from holdfast.memories.run.history.versions import (
+    VersionRows,
+    list_versions,
+    messages_of,
+    run_at,
+)
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records import write
+from holdfast.memories.run.records.answer import answer, list_questions, question_of, settle_seen
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.lease import (
     PRIORITY,
     RunSubmission,
@@ -65,7 +72,6 @@ from holdfast.memories.run.records.record import (
     held_by,
     this_process,
 )
-from holdfast.memories.run.records.retention import KEY_MOST, redact
 from holdfast.memories.run.records.run import (
     NO_METADATA,
     PART_MOST,
@@ -77,12 +83,6 @@ from holdfast.memories.run.records.run import (
     Statuses,
     VersionChoice,
     When,
-)
-from holdfast.memories.run.records.versions import (
-    VersionRows,
-    list_versions,
-    messages_of,
-    run_at,
 )
 from holdfast.memories.run.records.writer import (
     Attached,

@@ -12,9 +12,10 @@ from holdfast.ground.errors import InvalidInput, StaleRun, Unsupported
 from holdfast.ground.events import EventBus
 from holdfast.ground.json_values import JSON
 from holdfast.ground.scope import checked_name
+from holdfast.memories.run.history.effects import own
+from holdfast.memories.run.history.versions import SavedVersion, VersionSave, save_version
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.effects import own
 from holdfast.memories.run.records.event import (
     LIVE,
     NO_DATA,
@@ -52,7 +53,6 @@ from holdfast.memories.run.records.run import (
     checked_ending,
     checked_metadata,
 )
-from holdfast.memories.run.records.versions import SavedVersion, VersionSave, save_version
 from holdfast.memories.run.records.write import begin, take
 
 

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from holdfast.engines.base import Reader, scalar
 from holdfast.ground.errors import NotFound
+from holdfast.memories.run.history.versions import entry_in, state_at
 from holdfast.memories.run.records.parts import PartRow
 from holdfast.memories.run.records.record import RunRow, RunsContext, kept_value
-from holdfast.memories.run.records.versions import entry_in, state_at
 from holdfast.memories.run.records.write import missing, statements
 from holdfast.memories.state.result import Usage
 

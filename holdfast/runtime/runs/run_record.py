@@ -16,13 +16,7 @@ from msgspec.structs import replace
 from holdfast import library
 from holdfast.ground.errors import CheckpointUnreadable, StaleRun
 from holdfast.ground.json_values import hashed
-from holdfast.memories.run.listeners import RunMemoryEvent
-from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.event import Ending, RunEvent, facts_alone
-from holdfast.memories.run.records.question import Question
-from holdfast.memories.run.records.record import MILLISECOND, NAME_MOST, RunControl
-from holdfast.memories.run.records.run import KINDS, RunKind
-from holdfast.memories.run.records.versions import (
+from holdfast.memories.run.history.versions import (
     KeptState,
     StateKind,
     StateRow,
@@ -31,11 +25,17 @@ from holdfast.memories.run.records.versions import (
     entry_in,
     entry_row,
 )
+from holdfast.memories.run.listeners import RunMemoryEvent
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.event import Ending, RunEvent, facts_alone
+from holdfast.memories.run.records.question import Question
+from holdfast.memories.run.records.record import MILLISECOND, NAME_MOST, RunControl
+from holdfast.memories.run.records.run import KINDS, RunKind
 from holdfast.memories.run.records.writer import RunOpening, RunWriter
-from holdfast.runtime.checkpoints import Checkpoint, CheckpointChange
 from holdfast.runtime.events import EventFacts, MemoryUpdate
 from holdfast.runtime.plans.leases import CheckpointLease, EngineLeases, LeaseRequest
-from holdfast.runtime.run_events import RunEvents, RunFinish, audience
+from holdfast.runtime.runs.checkpoints import Checkpoint, CheckpointChange
+from holdfast.runtime.runs.run_events import RunEvents, RunFinish, audience
 
 Recorded: TypeAlias = Literal["content", "facts"]
 """What is stored of a run's events: all of it, or no texts, inputs and contents."""

@@ -30,8 +30,8 @@ from holdfast.memories.run.records.question import (
 )
 from holdfast.runtime.concurrency import Suspended
 from holdfast.runtime.inference.validation import json_form
-from holdfast.runtime.part_log import PartLog
 from holdfast.runtime.plans.schema import OutputSchema, ResultSchema
+from holdfast.runtime.runs.part_log import PartLog
 from holdfast.tools.base import asker
 
 T = TypeVar("T")

@@ -19,6 +19,17 @@ from holdfast.ground.json_values import JSON, decode, encode, hashed
 from holdfast.ground.validation import check_whole
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import VALUE_DEPTH, RunEntry, RunLimits
+from holdfast.memories.run.history.versions import (
+    NEWEST,
+    State,
+    StateRow,
+    VersionSave,
+    entry_in,
+    entry_row,
+    saved,
+    state_at,
+    version_before,
+)
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.parts import (
     PartGraph,
@@ -37,17 +48,6 @@ from holdfast.memories.run.records.record import (
     kept_value,
 )
 from holdfast.memories.run.records.run import Run, checked_run_id, checked_run_name_or_none
-from holdfast.memories.run.records.versions import (
-    NEWEST,
-    State,
-    StateRow,
-    VersionSave,
-    entry_in,
-    entry_row,
-    saved,
-    state_at,
-    version_before,
-)
 from holdfast.memories.run.records.write import (
     add_events,
     missing,

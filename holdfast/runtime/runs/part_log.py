@@ -33,6 +33,7 @@ from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import JSON
 from holdfast.ground.scope import LOCAL
+from holdfast.memories.run.history.versions import KeptTurn, StateRow
 from holdfast.memories.run.records.question import (
     Answer,
     Question,
@@ -40,7 +41,6 @@ from holdfast.memories.run.records.question import (
     answerer_of,
     checked_answer,
 )
-from holdfast.memories.run.records.versions import KeptTurn, StateRow
 from holdfast.runtime.concurrency import awaited, contained
 
 log = logging.getLogger(__name__)

@@ -19,19 +19,19 @@ from holdfast.ground.errors import StaleRun
 from holdfast.ground.json_values import hashed
 from holdfast.ground.validation import check_one_of
 from holdfast.memories.run import keys
+from holdfast.memories.run.history.versions import KeptTurn, StateKind, StateRow, version_event
 from holdfast.memories.run.memory import EntryChanges, RunMemory
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.question import Question
-from holdfast.memories.run.records.versions import KeptTurn, StateKind, StateRow, version_event
-from holdfast.runtime.checkpoints import (
+from holdfast.runtime.events import EventFacts, ExecutionEvent, LogUpdate
+from holdfast.runtime.runs.checkpoints import (
     Checkpoint,
     CheckpointChange,
     CheckpointLog,
     Checkpoints,
     LoggedCheckpoints,
 )
-from holdfast.runtime.events import EventFacts, ExecutionEvent, LogUpdate
-from holdfast.runtime.run_record import BEGUN, RecordedVersions, begun_row, save_of
+from holdfast.runtime.runs.run_record import BEGUN, RecordedVersions, begun_row, save_of
 
 log = logging.getLogger(__name__)
 

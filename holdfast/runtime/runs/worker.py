@@ -32,9 +32,9 @@ from holdfast.memories.run.records.run import Run
 from holdfast.memories.run.records.writer import RunOpening
 from holdfast.runtime.concurrency import GATE, RequestGate, contained
 from holdfast.runtime.context import Context
-from holdfast.runtime.definitions import Definitions, RunStart, definitions_of, execute
-from holdfast.runtime.run_events import unforeseen
-from holdfast.runtime.run_record import CLAIM, RunClaim
+from holdfast.runtime.runs.definitions import Definitions, RunStart, definitions_of, execute
+from holdfast.runtime.runs.run_events import unforeseen
+from holdfast.runtime.runs.run_record import CLAIM, RunClaim
 
 CONCURRENCY: Final = 4
 """Runs that a worker has at once."""

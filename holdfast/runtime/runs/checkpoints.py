@@ -22,10 +22,10 @@ from holdfast.ground.errors import CheckpointUnreadable, InvalidInput
 from holdfast.ground.json_values import DEEPEST, is_nested_over
 from holdfast.ground.permissions import create_folders, sync_folder
 from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.history.versions import KeptTurn, StateKind, StateRow
 from holdfast.memories.run.keys import Kind
 from holdfast.memories.run.records.event import Ending
 from holdfast.memories.run.records.question import Question
-from holdfast.memories.run.records.versions import KeptTurn, StateKind, StateRow
 from holdfast.runtime.plans.leases import (
     LEASES,
     CheckpointLease,

@@ -15,11 +15,11 @@ from holdfast.ground.pages import NEWEST, Page, digest, no_cursor, read_cursor, 
 from holdfast.ground.scope import checked_name
 from holdfast.ground.validation import check_limit
 from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.history.retention import VersionSpan, fold
 from holdfast.memories.run.keys import Kind
 from holdfast.memories.run.records.event import RunEvent, facts_alone
 from holdfast.memories.run.records.question import Question, ask, open_ids, questions_of
 from holdfast.memories.run.records.record import EVENT_BYTES, MILLISECOND, RunsContext
-from holdfast.memories.run.records.retention import VersionSpan, fold
 from holdfast.memories.run.records.run import (
     RunState,
     RunVersion,

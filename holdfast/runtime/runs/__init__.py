@@ -1,0 +1,1 @@
+"""Runs of executors: their events, record, versions, questions and workers."""
