@@ -138,14 +138,6 @@ WRITES: ContextVar[Wrap | None] = ContextVar("writes", default=None)
 """What replaces the work of each write of this context."""
 
 
-def wrapped(
-    work: Callable[[Transaction], T], queries: Callable[[str], SimpleNamespace]
-) -> Callable[[Transaction], T]:
-    """Return *work*, or what replaces it in this context."""
-    wrap = WRITES.get()
-    return work if wrap is None else wrap(work, queries)
-
-
 class Feed(Protocol):
     """Iterator over the changes after a position, oldest first.
 

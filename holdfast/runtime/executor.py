@@ -436,14 +436,14 @@ class _Stay:
     async def _rest(self) -> None:
         """Keep what the run knows with its questions; emit that it waits, as the last."""
         events, versions = self._context.events, self._context.versions
-        asked = questions_of(self._context)
+        questions = questions_of(self._context)
         is_last, record = events.close(), events.record
 
         async def keep() -> None:
             try:
-                self._rested = await versions.rest(asked) if is_last else ()
+                self._rested = await versions.rest(questions) if is_last else ()
                 if isinstance(record, OpenRecord) and is_last and not self._rested:
-                    save = waiting_save(self._context.run_id, self._context.now(), asked)
+                    save = waiting_save(self._context.run_id, self._context.now(), questions)
                     self._rested = await asyncio.to_thread(record.rest, save)
             finally:
                 await versions.close()

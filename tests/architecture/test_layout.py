@@ -59,6 +59,15 @@ FACADE = "the methods of one public object"
 PORT = "the methods of the port, and counters"
 MANY_PARAMETERS = {
     "holdfast/runtime/context.py:Context.__init__": OPTIONS,
+    "holdfast/doors/cli/runs.py:answer": OPTIONS,
+    "holdfast/doors/cli/runs.py:fork": OPTIONS,
+    "holdfast/library/aio.py:AsyncRuns.fork": OPTIONS,
+    "holdfast/library/aio.py:AsyncRuns.start": OPTIONS,
+    "holdfast/library/remote/runs.py:_start": OPTIONS,
+    "holdfast/memories/run/records/runs.py:Runs.fork": OPTIONS,
+    "holdfast/memories/run/records/runs.py:Runs.start": OPTIONS,
+    "holdfast/runtime/runs/suspension.py:ask_human": OPTIONS,
+    "holdfast/runtime/workflow.py:WorkflowRunner.__init__": OPTIONS,
     "holdfast/doors/cli/mount.py:mount": OPTIONS,
     "holdfast/doors/cli/durable.py:limits": OPTIONS,
     "holdfast/doors/cli/durable.py:list_all": OPTIONS,
@@ -115,6 +124,11 @@ MANY_PARAMETERS = {
 MANY_METHODS = {
     "holdfast/runtime/context.py:Context": "the state of one run",
     "holdfast/runtime/team/board.py:TaskBoard": FACADE,
+    "holdfast/runtime/team/bus.py:MessageBus": FACADE,
+    "holdfast/runtime/team/turn.py:Member": "the state of one member",
+    "holdfast/runtime/runs/part_log.py:PartLog": "the state of one part",
+    "holdfast/memories/run/records/runs.py:Runs": FACADE,
+    "holdfast/library/aio.py:AsyncRuns": FACADE,
     "holdfast/engines/postgres/engine.py:PostgresEngine": PORT,
     "holdfast/engines/sqlite/engine.py:SQLiteEngine": PORT,
     "holdfast/library/holdfast.py:Holdfast": FACADE,

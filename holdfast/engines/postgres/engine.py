@@ -14,6 +14,7 @@ from psycopg import errors
 
 from holdfast.engines import queries
 from holdfast.engines.base import (
+    WRITES,
     ChangeFeed,
     Dialect,
     EngineStatus,
@@ -23,7 +24,6 @@ from holdfast.engines.base import (
     Scrubbed,
     Transaction,
     check_outside,
-    wrapped,
 )
 from holdfast.engines.migrate import AppliedMigration, Migration, known, migrate
 from holdfast.engines.postgres.faults import chained, fault_of, refused_at_connect
@@ -344,7 +344,9 @@ class PostgresEngine:
 
         Roll back and raise if *work* raises.
         """
-        return self._attempts.write(wrapped(work, self.queries), _deadline(timeout))
+        if (wrap := WRITES.get()) is not None:
+            work = wrap(work, self.queries)
+        return self._attempts.write(work, _deadline(timeout))
 
     def submit(
         self, work: Callable[[Transaction], T], *, timeout: float | None = None

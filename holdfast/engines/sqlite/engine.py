@@ -17,6 +17,7 @@ import apsw
 
 from holdfast.engines import queries
 from holdfast.engines.base import (
+    WRITES,
     ChangeFeed,
     Dialect,
     EngineStatus,
@@ -26,7 +27,6 @@ from holdfast.engines.base import (
     Scrubbed,
     Transaction,
     check_outside,
-    wrapped,
 )
 from holdfast.engines.sqlite.connection import Connection, Params
 from holdfast.engines.sqlite.database import Database, file_system, open_database, resolve
@@ -407,7 +407,9 @@ class SQLiteEngine:
         """
         gate = threading.Lock()
         gate.acquire()
-        slot = Slot(wrapped(work, self.queries), self._owner, timeout, gate.release)
+        if (wrap := WRITES.get()) is not None:
+            work = wrap(work, self.queries)
+        slot = Slot(work, self._owner, timeout, gate.release)
         queue = self.core.writer.queue
         try:
             self.core.put(slot, waits=True)

@@ -1,4 +1,4 @@
-"""Long-term memory: facts and turns of one user, recalled later; its export and import."""
+"""Long-term memory: facts and turns of one user, recalled, exported, imported."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice

@@ -140,7 +140,7 @@ class Omitted(Struct, frozen=True, kw_only=True):
 
 
 class WindowMessage(Struct, frozen=True, gc=False):
-    """A message, the id of the result it came from (None for the opening), and its bytes."""
+    """A message, the id of its result (None for the opening), and its bytes."""
 
     message: Message
     result_id: str | None
@@ -300,7 +300,7 @@ def _pinned(said: Sequence[WindowMessage]) -> Iterator[int]:
 
 
 def _units(said: Sequence[WindowMessage], pinned: Collection[int], start: int) -> list[list[int]]:
-    """Return the places from *start* on but the *pinned*, grouped by calls and results.
+    """Return the places from *start* on, without *pinned*, by calls and results.
 
     A message between a call and its result goes with both, else it would leave a gap.
     """
@@ -496,7 +496,7 @@ def formatted(
 def _viewed(
     result: InferenceResult, messages: list[Message], view: View, *, other: bool
 ) -> list[WindowMessage]:
-    """Return the *messages* of *result* through *view*; *other* if another agent reads them."""
+    """Return *messages* of *result* through *view*; *other*: another agent reads."""
     if view.turns == "inputs":
         messages = [each for each in messages if each.role == "user"]
     shown = selected(messages, view)
@@ -532,7 +532,7 @@ def _formed(result: InferenceResult, *, asks: bool) -> list[Message]:
 
 
 def _asks(result: InferenceResult, previous: InferenceResult | None) -> bool:
-    """Return whether *result* has an input that is not that of *previous* in the same run."""
+    """Return whether the input of *result* is not that of *previous* in one run."""
     if previous is None or result.run_id is None or previous.run_id != result.run_id:
         return bool(result.input)
     return bool(result.input) and previous.input != result.input

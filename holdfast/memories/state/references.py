@@ -189,7 +189,7 @@ def _differences(
 
 
 def _same_ends(base: Sequence[Message], sent: Sequence[Message]) -> tuple[int, int]:
-    """Return how many messages both begin with, and how many of the others both end with."""
+    """Return how many messages both begin with, and how many more both end with."""
     # A window leaves out what is in the middle, however long that is.
     least = min(len(base), len(sent))
     head = next((at for at in range(least) if base[at] is not sent[at]), least)

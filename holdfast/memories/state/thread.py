@@ -366,7 +366,7 @@ class ThreadTurnRow(Struct, frozen=True, kw_only=True):
     body: str
 
     def record(self) -> ThreadTurn:
-        """Return the turn; raise `UnknownFormat` for a body nested too deeply to be a turn's."""
+        """Return the turn; raise `UnknownFormat` for a body nested too deeply."""
         if json_values.is_nested_over(self.body):
             raise UnknownFormat("turn", format=self.kind, version=None, known="less nested JSON")
         if self.kind == "foreign":

@@ -348,12 +348,12 @@ class RunOwner:
 
     async def rest(self, run: InferenceRun, telling: Telling) -> None:
         """Keep *run* with its questions, free its lease, and emit that it waits."""
-        asked, told = run.logs.questions, tuple[RunEvent, ...]()
+        questions, told = run.logs.questions, tuple[RunEvent, ...]()
         try:
-            told = await run.versions.rest(asked)
+            told = await run.versions.rest(questions)
             if self._record is not None and not told:
                 now = to_microseconds(self.clock.now()) // 1_000
-                save = waiting_save(self.run_id, now, asked)
+                save = waiting_save(self.run_id, now, questions)
                 told = await asyncio.to_thread(self._record.rest, save)
         finally:
             await run.versions.close()
@@ -363,7 +363,7 @@ class RunOwner:
         for event in told:
             await telling.relay(event)
         if not told:
-            await telling.tell("run.waiting", {"questions": [each.id for each in asked]})
+            await telling.tell("run.waiting", {"questions": [each.id for each in questions]})
 
     async def end(
         self,

@@ -21,7 +21,7 @@ from holdfast.ground.errors import (
 from holdfast.ground.events import Event
 from holdfast.ground.metrics import REGISTRY
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.run.history.versions import KeptTurn, StateRow, VersionSave
+from holdfast.memories.run.history.versions import KeptTurn, SavedVersion, StateRow, VersionSave
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import Ending, RunEvent, of_memory
@@ -248,7 +248,7 @@ PATIENCE = 60.0
 class Keeper:
     """Keeps what is reported, once it is `open`; raises what it is to `fail` with, one a time."""
 
-    pause, scope = 0.0, ""
+    pause, keeps, scope = 0.0, False, ""
 
     def __init__(self, *fail: HoldfastError) -> None:
         self.open, self.fail = threading.Event(), list(fail)
@@ -270,6 +270,10 @@ class Keeper:
         if self.fail:
             raise self.fail.pop(0)
         return ReportReceipt(seq=1)
+
+    def keep(self, save: VersionSave) -> SavedVersion:
+        """Refuse a version: it keeps none."""
+        raise AssertionError(save)
 
     def renew(self, held: Sequence[HeldRun], *, extend: bool = True) -> dict[str, str | None]:
         """Note a renewal."""

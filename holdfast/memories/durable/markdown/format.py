@@ -76,7 +76,7 @@ class MarkdownEntry(Struct, frozen=True, kw_only=True):
     """
 
     path: str
-    asked: CheckedEntry
+    checked: CheckedEntry
     agent: str | None
     created: int | None
     updated: int | None
@@ -171,7 +171,7 @@ def read_file(path: str, text: str) -> MarkdownEntry:
     }
     return MarkdownEntry(
         path=path,
-        asked=checked_entry(key, EntryFields(content=content, **given)),
+        checked=checked_entry(key, EntryFields(content=content, **given)),
         agent=_optional(front.get("agent", ""), "agent"),
         created=_instant("created", front),
         updated=_instant("updated", front),

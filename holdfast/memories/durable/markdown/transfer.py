@@ -136,7 +136,7 @@ def _is_of(marker: Marker, path: str, text: str | None) -> bool:
         file = read_file(path, text)
     except HoldfastError:
         return False
-    entry = file.asked
+    entry = file.checked
     ours = file.agent in (None, marker.agent)
     return ours and file.seq is not None and is_path_of(path, entry.category, entry.key)
 
@@ -153,7 +153,7 @@ class Intake:
 
     def __init__(self, unit: AgentTransaction, files: Sequence[MarkdownEntry]) -> None:
         self._unit, self._files = unit, files
-        self._entries = [file.asked for file in files]
+        self._entries = [file.checked for file in files]
         self._own = {each.key for each in self._entries if each.category != WORKSPACE}
         self._writing: list[int] = []
         self.created: list[int] = []
@@ -222,7 +222,7 @@ class Intake:
     def _sort_out(self) -> None:
         for number, file in enumerate(self._files):
             before = self._before(number)
-            if before is not None and before.holds(file.asked):
+            if before is not None and before.holds(file.checked):
                 self.unchanged.append(number)
                 continue
             try:
@@ -235,7 +235,7 @@ class Intake:
     def _refuse(self, file: MarkdownEntry) -> None:
         """Raise InvalidInput if *file* is too long, or an expired daily entry."""
         unit = self._unit
-        entry = file.asked
+        entry = file.checked
         refuse_long(entry, most=unit.limits.content_bytes)
         hours = unit.limits.daily_hours
         over = self._now_at_most(file.updated) + hours * HOUR < unit.now
@@ -289,7 +289,7 @@ class Intake:
 
 def is_shared(file: MarkdownEntry) -> bool:
     """Return whether the entry belongs to the workspace."""
-    return file.asked.category == WORKSPACE
+    return file.checked.category == WORKSPACE
 
 
 def rejected(path: str, error: HoldfastError) -> RejectedFile:
@@ -450,7 +450,7 @@ def _read(
     for each in parsed:
         if (many := often[_spot(each)]) > 1:
             reason = f"is in {many} files, so none of them is used"
-            error = InvalidInput("key", reason, given=each.asked.key)
+            error = InvalidInput("key", reason, given=each.checked.key)
             refused.append(rejected(each.path, error))
     alone = tuple(each for each in parsed if often[_spot(each)] == 1)
     return _ParsedFiles(files=alone, rejected=tuple(refused), ignored=ignored)
@@ -458,7 +458,7 @@ def _read(
 
 def _refuse_foreign(context: AgentContext, file: MarkdownEntry, how: How) -> None:
     """Raise RunRequired for a run's entry, ScopeDenied for another agent's."""
-    if file.asked.category == CONVERSATION:
+    if file.checked.category == CONVERSATION:
         raise RunRequired
     if file.agent not in (None, context.agent) and not how.rebind:
         agent = shortened(file.agent)
@@ -467,13 +467,13 @@ def _refuse_foreign(context: AgentContext, file: MarkdownEntry, how: How) -> Non
 
 def _spot(file: MarkdownEntry) -> tuple[bool, str]:
     """Return whether the entry is the workspace's, and its key."""
-    return is_shared(file), file.asked.key
+    return is_shared(file), file.checked.key
 
 
 def _opened(context: AgentContext, tx: Transaction, read: _ParsedFiles) -> AgentTransaction:
     unit = AgentTransaction(context, tx)
     unit.open(
-        sorted({each.asked.key for each in read.files}),
+        sorted({each.checked.key for each in read.files}),
         shared=any(map(is_shared, read.files)),
         mutations=len(read.files),
     )
@@ -519,7 +519,7 @@ def _rebuild_report(unit: AgentTransaction, read: _ParsedFiles, answer: _Answer)
 
 
 def _keys(read: _ParsedFiles, numbers: Iterable[int]) -> tuple[str, ...]:
-    return tuple(read.files[number].asked.key for number in sorted(numbers))
+    return tuple(read.files[number].checked.key for number in sorted(numbers))
 
 
 def _publish(unit: AgentTransaction, report: ImportReport, how: How) -> None:

@@ -23,7 +23,7 @@ from holdfast.memories.longterm.background.worker import bounded
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.rows import numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction
-from holdfast.memories.longterm.vectors.base import WithRows, asked
+from holdfast.memories.longterm.vectors.base import WithRows, provider_call
 from holdfast.memories.longterm.vectors.compare import (
     Compared,
     EmbeddingState,
@@ -152,7 +152,7 @@ def embed(context: CollectionContext, by: Compared, standing: EmbeddingState, jo
 def missing(context: CollectionContext, by: Compared, standing: EmbeddingState) -> Sequence[int]:
     """Return the numbers of the rows without a vector."""
     sql, place = context.job_sql, {"collection": standing.number}
-    there = set(asked(lambda: list(by.vectors.ids(standing.id))))
+    there = set(provider_call(lambda: list(by.vectors.ids(standing.id))))
 
     def work(reader: Reader) -> list[_Row]:
         rows = reader.all(_Row, sql.live_items, **place)
@@ -173,7 +173,7 @@ def _embed_batch(
     made = list(zip(rows.ids, vectors, strict=True))
     if made and not isinstance(by.vectors, WithRows):
         size = len(vectors[0])
-        asked(lambda: by.vectors.upsert(standing.id, size, made))
+        provider_call(lambda: by.vectors.upsert(standing.id, size, made))
 
     def work(tx: Transaction) -> None:
         unit = CollectionTransaction(context, tx, make=False)
@@ -245,6 +245,6 @@ def _said(turn: _Turn) -> str:
 
 def _drop(context: CollectionContext, by: Compared, collection: str) -> None:
     try:
-        asked(lambda: by.vectors.drop(collection))
+        provider_call(lambda: by.vectors.drop(collection))
     except EmbeddingFailed as failed:
         degraded(context, failed.reason)

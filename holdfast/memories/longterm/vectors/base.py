@@ -77,7 +77,7 @@ class TellsAll(Protocol):
         ...
 
 
-def asked(what: Callable[[], T]) -> T:
+def provider_call(what: Callable[[], T]) -> T:
     """Call *what*, which queries a provider; raise `EmbeddingFailed` if it fails."""
     try:
         return what()

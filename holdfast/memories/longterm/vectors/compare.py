@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from holdfast.memories.longterm.background.worker import bounded
 from holdfast.memories.longterm.context import CollectionContext, publish
-from holdfast.memories.longterm.vectors.base import TellsAll, VectorProvider, asked
+from holdfast.memories.longterm.vectors.base import TellsAll, VectorProvider, provider_call
 from holdfast.memories.longterm.vectors.embedder import (
     Embedder,
     EmbeddingFailed,
@@ -138,8 +138,10 @@ def near(by: Compared, standing: EmbeddingState, vector: Sequence[float]) -> Map
     """
     rows, vectors = standing.items + standing.turns, by.vectors
     if isinstance(vectors, TellsAll) and rows <= MOST_COMPARED:
-        return asked(lambda: vectors.cosines(standing.id, vector))
-    return dict(asked(lambda: vectors.nearest(standing.id, vector, min(rows, MOST_COMPARED))))
+        return provider_call(lambda: vectors.cosines(standing.id, vector))
+    return dict(
+        provider_call(lambda: vectors.nearest(standing.id, vector, min(rows, MOST_COMPARED)))
+    )
 
 
 def fits(by: Compared, standing: EmbeddingState) -> bool:

@@ -26,7 +26,13 @@ from holdfast.ground.errors import InvalidInput, MissingExtra
 from holdfast.ground.permissions import create_file, create_folder, create_folders
 from holdfast.ground.validation import check_one_of
 from holdfast.memories.longterm.cache_budget import ByteBudget
-from holdfast.memories.longterm.vectors.base import Near, Rows, VectorProvider, asked, in_order
+from holdfast.memories.longterm.vectors.base import (
+    Near,
+    Rows,
+    VectorProvider,
+    in_order,
+    provider_call,
+)
 from holdfast.memories.longterm.vectors.embedder import EmbeddingFailed
 from holdfast.memories.longterm.vectors.table import QUERIES, Matrices, TableVectors, rounded
 
@@ -356,7 +362,7 @@ class Following(Struct):
         if left > 0:
             return left
         try:
-            asked(self._let_go)
+            provider_call(self._let_go)
         except EmbeddingFailed as failed:
             wait, self._wait = self._wait, min(2 * self._wait, _LONGEST_WAIT)
             self._due = monotonic() + wait

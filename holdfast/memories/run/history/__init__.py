@@ -1,1 +1,1 @@
-"""The history of a run: its versions, forks of them, what is kept and what happens once."""
+"""The history of a run: versions, forks, limits, effects that happen once."""
