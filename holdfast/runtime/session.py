@@ -30,7 +30,7 @@ from holdfast.runtime.agent import AgentHooks, AgentStart, AnyModel, UserMessage
 from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.events import SessionEvent, SessionEventType
 from holdfast.runtime.history import Discreet, EngineHistory, History
-from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.inference.agent import Agent, AgentRunOptions, run_alone, stream_alone
 
 # A conversation without memory is worth more than none. So only a mistake in the arguments stops
 # one here.
@@ -280,7 +280,7 @@ class Session:
         async with self._turn:
             options = await self._begin(text)
             try:
-                result = await agent.run(self._message(text), **options)
+                result = await run_alone(agent, self._message(text), options)
             finally:
                 self._keep(options)
             await self._recalling.take(text, result.text, thread_id=self.thread_id)
@@ -295,7 +295,7 @@ class Session:
         async with self._turn:
             options = await self._begin(text)
             try:
-                async with aclosing(agent.stream(self._message(text), **options)) as events:
+                async with aclosing(stream_alone(agent, self._message(text), options)) as events:
                     async for event in events:
                         if event.type == "run.completed":
                             # Before the last event, after which the reader may have left.
@@ -363,22 +363,23 @@ class Session:
             return start
         return {"history": start.history, **answer} if isinstance(answer, dict) else answer
 
-    async def _begin(self, text: str) -> dict[str, Any]:
+    async def _begin(self, text: str) -> AgentRunOptions:
         self._block = await self._recalling.block(text)
-        return {
-            "model": self.model,
-            "state": NetworkState(clock=self.clock),
-            "thread_id": self.thread_id,
-            "run_id": _ids.new("run", to_microseconds(self.clock.now())),
-        }
+        return AgentRunOptions(
+            model=self.model,
+            state=NetworkState(clock=self.clock),
+            thread_id=self.thread_id,
+            run_id=_ids.new("run", to_microseconds(self.clock.now())),
+            kind="session",
+        )
 
     def _message(self, text: str) -> UserMessage:
         return UserMessage(text, system_prompt=self._durably.system_text or None)
 
-    def _keep(self, options: dict[str, Any]) -> None:
+    def _keep(self, options: AgentRunOptions) -> None:
         """Set `last` to the result of the turn, also of one cut short, if there is one."""
-        state: NetworkState = options["state"]
-        made = [each for each in state.results if each.run_id == options["run_id"]]
+        state: NetworkState = options.state
+        made = [each for each in state.results if each.run_id == options.run_id]
         self.last = made[-1] if made else self.last
 
     async def _take(self, text: str) -> None:

@@ -22,7 +22,7 @@ from holdfast.ground.errors import (
 from holdfast.ground.ids import Ids
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.record import TakeOver
-from holdfast.memories.run.records.run import Run
+from holdfast.memories.run.records.run import Run, RunKind
 from holdfast.memories.run.records.writer import RunOpening
 from holdfast.memories.state.history import View
 from holdfast.memories.state.result import NO_USAGE, InferenceResult, result_id
@@ -157,7 +157,7 @@ class AgentRunArguments(TypedDict, total=False):
 
 
 class AgentRunOptions(Struct, frozen=True, kw_only=True):
-    """The same options with their defaults."""
+    """The same options with their defaults; *kind* is that of the run's record."""
 
     model: AnyModel | None = None
     network: Any = None
@@ -174,6 +174,7 @@ class AgentRunOptions(Struct, frozen=True, kw_only=True):
     take_over: TakeOver = "expired"
     record: Recorded = "content"
     raises: bool = True
+    kind: RunKind = "agent"
 
 
 @dataclass(frozen=True, eq=False)
@@ -372,7 +373,7 @@ class Alone:
             await self.owner.acquire(
                 self._opening(), self._telling, options.checkpoint, options.record
             )
-            await self._remembering.begin(self._started_at, "agent", self._agent.name)
+            await self._remembering.begin(self._started_at, options.kind, self._agent.name)
         except (HookFailed, HistoryFailed) as error:
             return await self._never_begun(error)
         self._begun = True
@@ -389,7 +390,7 @@ class Alone:
     def _opening(self) -> RunOpening:
         name, state = self._agent.name, self.run.state
         return RunOpening(
-            kind="agent",
+            kind=self._options.kind,
             name=name,
             agent=name,
             thread_id=state.thread_id,
@@ -469,7 +470,7 @@ class Alone:
         run, calls = self.run, len(self.run.results)
         return Run(
             id=run.id,
-            kind="agent",
+            kind=self._options.kind,
             name=self._agent.name,
             agent=self._agent.name,
             thread_id=run.state.thread_id,

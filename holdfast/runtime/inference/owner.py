@@ -174,7 +174,7 @@ class Remembering:
             id=self._owner.run_id,
             kind=kind,
             name=name,
-            agent=name if kind == "agent" else None,
+            agent=None if kind == "network" else name,
             thread_id=self._state.thread_id,
             started_at=started_at,
         )

@@ -139,7 +139,7 @@ def test_what_is_no_marker_is_none(text: str) -> None:
 def test_a_file_read_back_is_the_entry(entry: DurableEntry) -> None:
     said = read_file("any.md", to_text(entry))
 
-    asked = said.asked
+    asked = said.checked
     assert (asked.key, asked.content, asked.category, asked.tags) == (
         entry.key,
         entry.content,
@@ -157,7 +157,7 @@ def test_an_editor_that_ends_files_with_a_line_feed_changes_nothing(entry: Durab
     edited = text if text.endswith("\n") else f"{text}\n"
 
     if not entry.content.endswith("\n"):
-        assert read_file("any.md", edited).asked.content == entry.content
+        assert read_file("any.md", edited).checked.content == entry.content
 
 
 @given(entries(), st.text())
@@ -245,21 +245,21 @@ def test_bare_text_is_taken_as_it_is() -> None:
         front("key: customer: ada", "category:core", "tags: [billing, eu ,a b]", "agent: agent_7"),
     )
 
-    assert said.asked.key == "customer: ada"
-    assert said.asked.category == "core"
-    assert said.asked.tags == ("a b", "billing", "eu")
+    assert said.checked.key == "customer: ada"
+    assert said.checked.category == "core"
+    assert said.checked.tags == ("a b", "billing", "eu")
     assert said.agent == "agent_7"
 
 
 @pytest.mark.parametrize("tags", ["", "null", "[]", "[ ]"])
 def test_no_tags_are_told_in_many_ways(tags: str) -> None:
-    assert read_file("x.md", front("key: k", "category: c", f"tags: {tags}")).asked.tags == ()
+    assert read_file("x.md", front("key: k", "category: c", f"tags: {tags}")).checked.tags == ()
 
 
 def test_a_quoted_tag_may_hold_a_comma() -> None:
     said = read_file("x.md", front("key: k", "category: c", 'tags: ["a, b", c]'))
 
-    assert said.asked.tags == ("a, b", "c")
+    assert said.checked.tags == ("a, b", "c")
 
 
 def test_what_is_left_out_is_none() -> None:
@@ -277,20 +277,20 @@ def test_unknown_fields_are_counted() -> None:
 def test_a_field_that_only_looks_like_ours_stands_in_the_content() -> None:
     body = "---\nkey: other\n---\n"
 
-    assert read_file("x.md", front("key: k", "category: c", body=body)).asked.content == body[:-1]
+    assert read_file("x.md", front("key: k", "category: c", body=body)).checked.content == body[:-1]
 
 
 @pytest.mark.parametrize(
     ("body", "content"), [("x", "x"), ("x\n", "x"), ("x\n\n", "x\n"), ("\nx\r\n", "\nx\r")]
 )
 def test_one_line_feed_at_the_end_is_not_the_contents(body: str, content: str) -> None:
-    assert read_file("x.md", front("key: k", "category: c", body=body)).asked.content == content
+    assert read_file("x.md", front("key: k", "category: c", body=body)).checked.content == content
 
 
 def test_a_file_whose_line_ends_were_converted_is_converted_back() -> None:
     text = front("key: k", "category: c", body="one\ntwo\n").replace("\n", "\r\n")
 
-    assert read_file("x.md", f"\ufeff{text}").asked.content == "one\ntwo"
+    assert read_file("x.md", f"\ufeff{text}").checked.content == "one\ntwo"
 
 
 @pytest.mark.parametrize(
