@@ -27,6 +27,7 @@ _TITLES = {
     "growth": "As agents grow in number",
     "postgres": "On PostgreSQL",
     "runtime": "As agents work",
+    "runs": "As runs are kept",
     "mount": "As a directory",
     "http": "As a server",
     "mcp": "For hosts of the Model Context Protocol",

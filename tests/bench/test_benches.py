@@ -26,6 +26,7 @@ BENCHES = [
     "longterm",
     "embedded",
     "runtime",
+    "runs",
     pytest.param("mount", marks=pytest.mark.fuse),
     "http",
     "mcp",

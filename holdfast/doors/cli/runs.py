@@ -280,7 +280,7 @@ def answer(
     call.answer.one(QUESTION_FORM.encode(answered))
 
 
-@command(runs_app, "start")
+@command(runs_app, "start", creates=True)
 def start(
     call: CommandContext,
     definition: Annotated[
@@ -298,7 +298,7 @@ def start(
     call.answer.one(FORM.encode(call.hf.runs.start(definition, given)))
 
 
-@command(work_app, "work")
+@command(work_app, "work", creates=True)
 def work(
     call: CommandContext,
     definitions: Annotated[

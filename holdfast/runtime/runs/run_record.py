@@ -129,8 +129,11 @@ class OpenRecord:
 
         Raise StaleRun once another owner has the run.
         """
-        seq = self._writer.seq if event is None else event.seq - 1
-        self._writer.keep(replace(save, seq=seq, facts=self._facts))
+        if event is None:
+            save = replace(save, seq=self._writer.seq)
+        else:
+            save = replace(save, seq=event.seq - 1, at=event.at)
+        self._writer.keep(replace(save, facts=self._facts))
 
     def rest(self, save: VersionSave) -> tuple[RunEvent, ...]:
         """Store *save*, with which the run leaves this process; return its events.

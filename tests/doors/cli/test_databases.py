@@ -19,6 +19,7 @@ CREATES = {
     "durable limits": "agent_7 --cap 7",
     "ltm remember": "ada tabs",
     "ltm import": "ada",
+    "runs start": "report",
 }
 """Command lines that write what needs nothing else to exist."""
 
@@ -72,7 +73,6 @@ READS = {
     "runs watch": "run_x",
     "runs questions": "",
     "runs answer": "run_x --approve",
-    "runs start": "report",
     "runs cancel": "run_x",
     "runs steer": "run_x on",
     "runs delete": "run_x",
@@ -98,7 +98,7 @@ ELSEWHERE = {
     "serve": "creates; tested where it runs",
     "mcp": "creates; tested where it runs",
     "mount": "creates; tested where it runs",
-    "work": "lasts; tested where it runs",
+    "work": "creates; tested where it runs",
     "unmount": "takes no database",
     "restore": "creates from a backup",
     "eval locomo": "takes a file of its own",
