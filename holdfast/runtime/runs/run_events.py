@@ -32,7 +32,7 @@ OnEvent: TypeAlias = Callable[[RunEvent], object | Awaitable[object]]
 """Called with each event of a run; plain or awaitable."""
 Tap: TypeAlias = Callable[[RunEvent], object]
 """Receives each event of a run at once, on the thread that emits it."""
-Told: TypeAlias = tuple[RunEvent, ExecutionEvent | None]
+Delivery: TypeAlias = tuple[RunEvent, ExecutionEvent | None]
 """An event, and what `execute()` yields for it, if anything."""
 
 
@@ -46,7 +46,7 @@ class EventFeed:
     def __init__(self, bound: int = BOUND) -> None:
         self._loop = asyncio.get_running_loop()
         self._space = asyncio.Semaphore(bound)
-        self._events: deque[tuple[Told, bool]] = deque()
+        self._events: deque[tuple[Delivery, bool]] = deque()
         self._news = asyncio.Event()
         self._closed = False
 
@@ -63,11 +63,11 @@ class EventFeed:
             return False
         return True
 
-    def put(self, told: Told, *, reserved: bool) -> None:
-        """Queue *told*, from any thread; drop it once the feed is closed."""
+    def put(self, delivery: Delivery, *, reserved: bool) -> None:
+        """Queue *delivery*, from any thread; drop it once the feed is closed."""
         if self._closed:
             return
-        self._events.append((told, reserved))
+        self._events.append((delivery, reserved))
         try:
             here = asyncio.get_running_loop() is self._loop
         except RuntimeError:
@@ -79,15 +79,15 @@ class EventFeed:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._news.set)
 
-    async def read(self, work: "asyncio.Future[Any]") -> AsyncGenerator[Told]:
+    async def read(self, work: "asyncio.Future[Any]") -> AsyncGenerator[Delivery]:
         """Yield the events until *work* is over and the queue is empty."""
         work.add_done_callback(lambda _: self._news.set())
         while True:
             while self._events:
-                told, reserved = self._events.popleft()
+                delivery, reserved = self._events.popleft()
                 if reserved:
                     self._space.release()
-                yield told
+                yield delivery
             if work.done() and not self._events:
                 return
             self._news.clear()
@@ -159,12 +159,12 @@ class Audience:
         """Wait for the reader, if there is one; return whether space was reserved."""
         return await self.feed.reserve() if self.feed is not None else False
 
-    def put(self, told: Told, *, reserved: bool) -> None:
-        """Queue *told* for all, from any thread."""
+    def put(self, delivery: Delivery, *, reserved: bool) -> None:
+        """Queue *delivery* for all, from any thread."""
         for each in self.observers:
-            each.put(told[0])
+            each.put(delivery[0])
         if self.feed is not None:
-            self.feed.put(told, reserved=reserved)
+            self.feed.put(delivery, reserved=reserved)
 
     async def deliver(self) -> None:
         """Hand over to the observers what waits for them."""
@@ -233,7 +233,7 @@ class RunFinish(Struct, frozen=True, kw_only=True):
 class EventStore(Protocol):
     """Stores the events of a run as their tap, and its end.
 
-    `opened` are the events that are stored since it was opened, until they are told.
+    `opened` are the events that are stored since it was opened, until they are emitted.
     """
 
     opened: tuple[RunEvent, ...]
@@ -293,8 +293,8 @@ class RunEvents:
         """Pass on *event*, which is numbered and stored already, to *to*."""
         self.begin_at(event.seq + 1)
         event = replace(event, thread_id=self.thread_id, network=self.network)
-        told = None if update is None else update.of(event)
-        await self.finish(Emission(event, told, to, stored=True))
+        yielded = None if update is None else update.of(event)
+        await self.finish(Emission(event, yielded, to, stored=True))
 
     async def emit(
         self, facts: EventFacts, update: ExecutionEvent | None = None, *, to: Audience | None
@@ -389,8 +389,8 @@ class RunEvents:
             call_id=facts.call_id,
             data=facts.data,
         )
-        told = None if update is None else update.of(event)
-        return Emission(event, told, to, reserved)
+        yielded = None if update is None else update.of(event)
+        return Emission(event, yielded, to, reserved)
 
     def begin(self) -> None:
         """Begin a stay of the run in this process."""

@@ -89,7 +89,7 @@ CLAIM: Final[ContextVar[RunClaim | None]] = ContextVar("CLAIM", default=None)
 class OpenRecord:
     """The open record of a run: its *writer* stores what *events* emits, until `end`.
 
-    `opened` are the events that opening it has stored, such as `run.started`, until they are told.
+    `opened` are the events that opening it has stored, such as `run.started`, until it emits them.
     """
 
     def __init__(
@@ -320,7 +320,7 @@ class EngineCheckpoints:
     def begin(self, checkpoint: Checkpoint) -> "EngineLog":
         """Store *checkpoint* as `save` does; return the log of its changes."""
         rows = (_begun_row(checkpoint.plan_hash, checkpoint.parts), *_rows_of(checkpoint))
-        saved = self._rows.replace(replace(_save_of(checkpoint, rows), told=False))
+        saved = self._rows.replace(replace(_save_of(checkpoint, rows), emitted=False))
         return EngineLog(self._rows, saved.number or 0)
 
     def delete(self, run_id: str) -> None:
@@ -336,7 +336,7 @@ class EngineLog:
 
     def append(self, change: CheckpointChange) -> bool:
         """Store *change*; return False if another version was stored meanwhile."""
-        saved = self._rows.append(replace(save_of(change), after=self._number, told=False))
+        saved = self._rows.append(replace(save_of(change), after=self._number, emitted=False))
         self._number = saved.number or self._number
         return saved.stored
 

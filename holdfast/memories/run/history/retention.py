@@ -291,8 +291,10 @@ def _names(given: JSON, wanted: set[str]) -> bool:
 
 def _calls_in_events(tx: Transaction, sql: SimpleNamespace, run_id: str, key: str) -> set[str]:
     """Return the ids of the calls about *key* that events tell."""
-    told = [(call, msgspec.json.decode(data)) for call, data in tx.rows(sql.tool_calls, run=run_id)]
-    return {call for call, data in told if is_about(key, data.get("name"), data.get("input"))}
+    calls = [
+        (call, msgspec.json.decode(data)) for call, data in tx.rows(sql.tool_calls, run=run_id)
+    ]
+    return {call for call, data in calls if is_about(key, data.get("name"), data.get("input"))}
 
 
 def _redact_calls(tx: Transaction, sql: SimpleNamespace, run_id: str, calls: Iterable[str]) -> None:

@@ -81,9 +81,9 @@ class VersionSave(Struct, frozen=True, kw_only=True):
 
     Without a `cause` there is no new version, and `rows` belong to the next one. With a `status`
     the run leaves this process: its lease is given back. Its events are numbered after the event
-    `seq`; unless it is `told`, the owner stores the event of the version itself. `fence` is the
-    token of the lease, 0 without one. With `after` nothing is stored unless that is the number of
-    the newest version. With `facts` its events are stored without texts.
+    `seq`; the owner stores that of the version itself where it is not `emitted` here. `fence` is
+    the token of the lease, 0 without one. With `after` nothing is stored unless that is the number
+    of the newest version. With `facts` its events are stored without texts.
     """
 
     run_id: str
@@ -98,7 +98,7 @@ class VersionSave(Struct, frozen=True, kw_only=True):
     status: Literal["waiting", "queued"] | None = None
     seq: int = 0
     after: int | None = None
-    told: bool = True
+    emitted: bool = True
     facts: bool = False
 
     def __post_init__(self) -> None:
@@ -155,21 +155,21 @@ def saved(context: RunsContext, tx: Transaction, save: VersionSave) -> SavedVers
         return SavedVersion(stored=False)
     size = _bytes_of(save)
     number = None if save.cause is None else held.versions + 1
-    told: tuple[RunEvent, ...] = ()
+    emitted: tuple[RunEvent, ...] = ()
     if number is not None:
         _add_version(tx, sql, save, number, size)
-        told = (version_event(save, number),) if save.told else ()
+        emitted = (version_event(save, number),) if save.emitted else ()
     # What a part has written before it ends is of the next version, whatever that is stored for.
     _set_rows(tx, sql, save, held.versions + 1)
     _set_turns(tx, sql, save)
     new = ask(tx, sql, save.run_id, save.questions)
-    told += tuple(map(facts_alone, new)) if save.facts else new
+    emitted += tuple(map(facts_alone, new)) if save.facts else new
     if save.status == "waiting" and not open_ids(tx, sql, save.run_id):
         # The last answer came while other parts went on.
         save = replace(save, status="queued")
     if save.status is not None:
-        told += (_left(tx, sql, save, held),)
-    events = _numbered(told, max(held.seq, save.seq), held)
+        emitted += (_left(tx, sql, save, held),)
+    events = _numbered(emitted, max(held.seq, save.seq), held)
     add_events(tx, sql, save.run_id, events)
     facts = {"run": save.run_id, "seq": events[-1].seq if events else held.seq}
     tx.run(sql.keep_version, versions=number or held.versions, size=size, **facts)
@@ -197,12 +197,12 @@ def _fold(
 ) -> tuple[RunEvent, ...]:
     """Fold the oldest versions of *kept* if there are too many; return the event."""
     seq = events[-1].seq if events else held.seq
-    told = _numbered(fold(tx, sql, kept), seq, held)
-    if told:
-        add_events(tx, sql, kept.run_id, told)
+    emitted = _numbered(fold(tx, sql, kept), seq, held)
+    if emitted:
+        add_events(tx, sql, kept.run_id, emitted)
         facts = {"run": kept.run_id, "versions": kept.newest, "size": 0}
-        tx.run(sql.keep_version, seq=told[-1].seq, **facts)
-    return told
+        tx.run(sql.keep_version, seq=emitted[-1].seq, **facts)
+    return emitted
 
 
 def _owned(tx: Transaction, sql: SimpleNamespace, save: VersionSave) -> _Held:
@@ -304,11 +304,11 @@ def _left(tx: Transaction, sql: SimpleNamespace, save: VersionSave, held: _Held)
     return RunEvent(type=type, seq=0, at=save.at, run_id=save.run_id, data=data)
 
 
-def _numbered(told: Iterable[RunEvent], seq: int, held: _Held) -> tuple[RunEvent, ...]:
-    """Return *told* as the events of the run after the event *seq*."""
+def _numbered(emitted: Iterable[RunEvent], seq: int, held: _Held) -> tuple[RunEvent, ...]:
+    """Return *emitted* as the events of the run after the event *seq*."""
     return tuple(
         replace(each, seq=seq + place, thread_id=held.thread_id)
-        for place, each in enumerate(told, start=1)
+        for place, each in enumerate(emitted, start=1)
     )
 
 
@@ -575,7 +575,7 @@ def version_before(reader: Reader, sql: SimpleNamespace, run_id: str, part: str)
 
 
 class _Began(Struct, frozen=True, kw_only=True):
-    """When a part began: the version told last before, and the oldest stored event."""
+    """When a part began: the version emitted last before, and the oldest stored event."""
 
     seq: int
     version: str | None

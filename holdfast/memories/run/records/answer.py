@@ -149,18 +149,18 @@ def _settle(
 ) -> None:
     """Store how questions of *run* were settled; queue the run after the last one."""
     sql, at = statements(context), from_microseconds(now)
-    told: list[RunEvent] = []
+    emitted: list[RunEvent] = []
     for each in settled:
         tx.run(sql.settle_question, **settlement(each, now))
-        told.append(event_of(each, f"question.{each.status}", at))
+        emitted.append(event_of(each, f"question.{each.status}", at))
         tx.after_commit(partial(_count, each))
     status = run.status
     if status == "waiting" and not open_ids(tx, sql, run.id):
         status, data = "queued", {"queue": run.queue}
-        told.append(
+        emitted.append(
             RunEvent(type="run.queued", seq=0, at=now // MILLISECOND, run_id=run.id, data=data)
         )
-    events = numbered(run, told)
+    events = numbered(run, emitted)
     add_events(tx, sql, run.id, events)
     tx.run(sql.set_status, run=run.id, status=status, seq=events[-1].seq)
     tx.after_commit(partial(published, context, events))

@@ -281,8 +281,8 @@ def add_parts(
 
     What is running waits once the run waits, and is cancelled by the end of the run.
     """
-    if told := [event for event in events if event.type.partition(".")[0] in _RULES]:
-        _store(tx, sql, run_id, told)
+    if emitted := [event for event in events if event.type.partition(".")[0] in _RULES]:
+        _store(tx, sql, run_id, emitted)
     last = events[-1]
     if last.type in ENDS:
         tx.run(sql.end_parts, run=run_id, now=last.at * MILLISECOND)

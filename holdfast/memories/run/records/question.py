@@ -360,19 +360,19 @@ def ask(
     is stored already is left as it is, without an event, unless it was open and is settled now.
     Raise `LimitExceeded` if the run has too many open questions then.
     """
-    told: list[RunEvent] = []
+    emitted: list[RunEvent] = []
     for each in questions:
         if each.run_id != run_id:
             raise InvalidInput("run_id", "must be that of the run", given=each.run_id)
         if tx.run(sql.add_question, **_columns(each)):
-            told.append(event_of(each, "question.asked", each.asked_at))
+            emitted.append(event_of(each, "question.asked", each.asked_at))
             if each.status != "open":
-                told.append(event_of(each, f"question.{each.status}", each.answered_at))
+                emitted.append(event_of(each, f"question.{each.status}", each.answered_at))
         elif each.status != "open":
             at = to_microseconds(each.answered_at or each.asked_at)
             if tx.run(sql.settle_question, **settlement(each, at)):
-                told.append(event_of(each, f"question.{each.status}", each.answered_at))
-    if told and (found := len(open_ids(tx, sql, run_id))) > OPEN_MOST:
+                emitted.append(event_of(each, f"question.{each.status}", each.answered_at))
+    if emitted and (found := len(open_ids(tx, sql, run_id))) > OPEN_MOST:
         raise LimitExceeded(
             "open questions",
             allowed=OPEN_MOST,
@@ -380,7 +380,7 @@ def ask(
             what=run_id,
             next="Let the run ask less at once.",
         )
-    return tuple(told)
+    return tuple(emitted)
 
 
 def event_of(question: Question, type: str, at: datetime | None) -> RunEvent:
@@ -548,13 +548,13 @@ def withdraw(tx: Transaction, sql: SimpleNamespace, run_id: str, now: int) -> tu
     microseconds since 1970.
     """
     at = from_microseconds(now)
-    told: list[RunEvent] = []
+    emitted: list[RunEvent] = []
     for each in questions_of(tx, sql, run_id):
         if each.status == "open":
             tx.run(sql.settle_question, **settlement(replace(each, status="withdrawn"), now))
-            told.append(event_of(each, "question.withdrawn", at))
+            emitted.append(event_of(each, "question.withdrawn", at))
             tx.after_commit(lambda: ANSWERS.add("withdrawn"))
-    return tuple(told)
+    return tuple(emitted)
 
 
 def settlement(question: Question, now: int) -> dict[str, object]:

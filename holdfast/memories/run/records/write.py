@@ -172,14 +172,14 @@ def _opened(
     facts: dict[str, Any] = {"kind": opening.kind, "name": opening.name}
     is_new = former is None or (former.fence == 0 and former.forked_run is None)
     if former is None or is_new or former.ended:
-        told = [("run.started", facts | {"inputs": list(opening.inputs)})]
+        emitted = [("run.started", facts | {"inputs": list(opening.inputs)})]
     elif former.status in RESTING:
-        told = [("run.resumed", facts)]
+        emitted = [("run.resumed", facts)]
     else:
         taken = {"from": former.place, "fence": former.fence + 1}
-        told = [("run.taken_over", taken), ("run.resumed", facts)]
+        emitted = [("run.taken_over", taken), ("run.resumed", facts)]
         if former.holder is None:
-            del told[0]
+            del emitted[0]
     return tuple(
         RunEvent(
             type=type,
@@ -191,7 +191,7 @@ def _opened(
             agent=opening.agent,
             data=data,
         )
-        for place, (type, data) in enumerate(told, start=1)
+        for place, (type, data) in enumerate(emitted, start=1)
     )
 
 
@@ -475,13 +475,13 @@ class _Taking:
     def events(self, now: int) -> tuple[RunEvent, ...]:
         """Write the events, numbered after those of the run, and return them."""
         seq, numbered = self._run.seq, list[RunEvent]()
-        told = list(self._report.events)
+        emitted = list(self._report.events)
         if self._report.ended:
             last = self.end(now)
-            told = [event for event in told if event is not last]
-            told += [*withdraw(self._tx, self._sql, self._run.id, now), last]
+            emitted = [event for event in emitted if event is not last]
+            emitted += [*withdraw(self._tx, self._sql, self._run.id, now), last]
         # The event of an end is the last one.
-        for event in () if self._run.ended else told:
+        for event in () if self._run.ended else emitted:
             seq = max(seq + 1, event.seq)
             numbered.append(replace(event, seq=seq, run_id=self._run.id))
         add_events(self._tx, self._sql, self._run.id, numbered)
