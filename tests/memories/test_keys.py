@@ -162,6 +162,7 @@ class TestFindingAKey:
             agent="agent_7",
             user="ada",
             session_id=None,
+            name="k",
         )
 
     @pytest.mark.parametrize("secret", ["", "hf_", "hf_" + "0" * 43, "hfs_" + "0" * 43, "\ud800"])

@@ -86,15 +86,6 @@ async def test_a_turn_knows_the_turns_before_it(hf: Holdfast) -> None:
     assert session.last == result
 
 
-async def test_a_turn_is_a_run_of_a_session(hf: Holdfast) -> None:
-    async with opened(support(["Hello."]), hf) as session:
-        await session.send("Hi?")
-
-    (run,) = hf.runs.list()
-    assert (run.kind, run.status, run.agent) == ("session", "completed", "support")
-    assert run.thread_id == session.id
-
-
 async def test_a_conversation_goes_on_under_its_id_in_another_session(hf: Holdfast) -> None:
     agent = support(["Hello.", "You said hi."])
 

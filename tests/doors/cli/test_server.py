@@ -251,4 +251,4 @@ def test_what_is_no_network_is_refused_before_anything_is_served(
     )
 
     assert ended.returncode == 1
-    assert "networks" in ended.stderr
+    assert "definitions" in ended.stderr

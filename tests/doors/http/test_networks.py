@@ -230,7 +230,7 @@ def test_a_run_is_followed_from_where_one_was_and_cancelled(ask: Asker, app: App
         making = asyncio.create_task(
             ask.awaited("POST", "/api/networks/slow/runs", {"input": "Hi?", "run_id": "run_1"})
         )
-        await begun(app, 3)
+        await begun(app, 4)
         following = asyncio.create_task(ask.awaited("GET", "/api/runs/run_1/events?after=1"))
         again = await ask.awaited(
             "POST", "/api/networks/slow/runs", {"input": "Hi?", "run_id": "run_1"}
@@ -245,12 +245,13 @@ def test_a_run_is_followed_from_where_one_was_and_cancelled(ask: Asker, app: App
     assert (cancelled.status, made.json()["stop_detail"]) == (202, "enough")
     assert [each[1] for each in told] == [
         "router.decided",
+        "version.kept",
         "agent.started",
         "agent.finished",
         "run.cancelled",
         "ended",
     ]
-    assert [each[0] for each in told] == ["2", "3", "4", "5", ""]
+    assert [each[0] for each in told] == ["2", "3", "4", "5", "6", ""]
 
 
 def test_runs_end_with_the_server_and_that_is_kept(ask: Asker, app: App, hf: Holdfast) -> None:

@@ -83,7 +83,7 @@ async def test_turns_of_a_session_are_runs(hf: Holdfast) -> None:
         await session.send("Hi?")
 
     (record,) = hf.runs.list(thread="thread_1")
-    assert (record.kind, record.status) == ("agent", "completed")
+    assert (record.kind, record.agent, record.status) == ("session", "ada", "completed")
 
 
 async def test_what_is_stored_of_a_run_is_what_was_told_without_deltas(hf: Holdfast) -> None:
