@@ -340,13 +340,16 @@ _log: Final = logging.getLogger(__name__)
 _FIRST_WAIT: Final = 1.0
 _LONGEST_WAIT: Final = 600.0
 """Seconds between two tries to delete vectors: doubled after each failure."""
+_DROPS_AGAIN: Final = (1.0, 4.0, 16.0)
+"""Seconds after which a dropped collection is dropped again. Chroma was seen to write rows that it
+had begun to write before for more than a second on a busy machine."""
 
 
 class Following(Struct):
     """Deletes vectors of removed rows from an external provider.
 
-    `ids` None stands for the whole collection, which is deleted again a second later: a provider
-    may still be writing what it had begun. No such vector is recalled meanwhile.
+    `ids` None stands for the whole collection, which is deleted again after `_DROPS_AGAIN`: a
+    provider may still be writing what it had begun. No such vector is recalled meanwhile.
     """
 
     vectors: VectorProvider
@@ -354,7 +357,7 @@ class Following(Struct):
     ids: tuple[str, ...] | None
     _wait: float = _FIRST_WAIT
     _due: float = 0.0
-    _again: bool = True
+    _dropped_again: int = 0
 
     def tend(self) -> float | None:
         """Delete the vectors; return the seconds until the next try, None after the last."""
@@ -372,9 +375,10 @@ class Following(Struct):
                 failed.reason,
             )
             return wait
-        if self.ids is None and self._again:
-            self._again, self._due = False, monotonic() + _FIRST_WAIT
-            return _FIRST_WAIT
+        if self.ids is None and self._dropped_again < len(_DROPS_AGAIN):
+            wait = _DROPS_AGAIN[self._dropped_again]
+            self._dropped_again, self._due = self._dropped_again + 1, monotonic() + wait
+            return wait
         return None
 
     def _let_go(self) -> None:

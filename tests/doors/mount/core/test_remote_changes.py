@@ -236,6 +236,7 @@ def test_the_kernel_forgets_a_directory_that_a_memory_replaced(mount: Driven) ->
 
 def test_while_nothing_is_heard_what_is_known_is_read(mount: Driven) -> None:
     mount.given("/a.md", "x\n")
+    mount.settle()
     mount.cat("/notes/a.md")
     source = mount.sources["notes"]
     source.away()
