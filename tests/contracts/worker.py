@@ -13,11 +13,18 @@ from contracts.stores import invalid
 from holdfast.ground.errors import Conflict, InvalidInput, NotFound, RunTaken, Unsupported
 from holdfast.ground.metrics import REGISTRY
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.history.versions import VersionSave
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.lease import ClaimTerms, claim
+from holdfast.memories.run.records.lease import (
+    ClaimTerms,
+    claim,
+    free_lost,
+    renew,
+    sweep_lost,
+)
 from holdfast.memories.run.records.read import FollowOptions, look
 from holdfast.memories.run.records.run import Run
-from holdfast.memories.run.records.writer import RunOpening
+from holdfast.memories.run.records.writer import RunOpening, RunWriter
 from holdfast.runtime import (
     Agent,
     Definition,
@@ -106,6 +113,12 @@ def types(hf: Holdfast, run_id: str) -> list[str]:
     else:
         events = look(hf.runs.context, run_id, FollowOptions()).events
     return [each.type for each in events if each.type.startswith("run.")]
+
+
+def killed(writer: RunWriter) -> None:
+    """Let *writer* write nothing any more, as if its process had died."""
+    writer._mirror.over = True  # pyright: ignore[reportPrivateUsage] - its thread would go on
+    writer._close()  # pyright: ignore[reportPrivateUsage] - its process would have it no more
 
 
 class GivenAWorker:
@@ -635,7 +648,7 @@ class WorkerStopContract(GivenAWorker):
         here.runs.start("report", run_id="run_1")
         opening = RunOpening(kind="plan", name="report")
         writer = here.runs.open_run(RunMemory(run_id="run_1"), opening)
-        writer._mirror.over = True  # pyright: ignore[reportPrivateUsage] - as if its process died
+        killed(writer)
         clock.tick(LONG)
 
     def test_a_lost_run_is_freed_and_taken_by_another(
@@ -659,6 +672,83 @@ class WorkerStopContract(GivenAWorker):
         after = REGISTRY.flat()
         for name in ("run_lost_total", 'run_takeovers_total{how="worker"}'):
             assert after[name] == before[name] + 1
+
+    def life(self, here: Holdfast, made: Made, clock: FrozenClock, *, version: bool = False) -> str:
+        """Let `run_1` end its owner; return its status once workers have looked."""
+        opening = RunOpening(kind="plan", name="report")
+        writer = here.runs.open_run(RunMemory(run_id="run_1"), opening)
+        if version:
+            writer.keep(VersionSave(run_id="run_1", at=1, cause="step", fence=writer.fence))
+        killed(writer)
+        clock.tick(LONG)
+        free_lost(here.runs.context, made(Ledger().definition())._terms())  # pyright: ignore[reportPrivateUsage] - what a worker does at each turn
+        return here.runs.retrieve("run_1").status
+
+    def test_a_run_that_ends_its_worker_each_time_is_failed(
+        self, hf: Holdfast, here: Holdfast, made: Made, ledger: Ledger, clock: FrozenClock
+    ) -> None:
+        here.runs.start("report", run_id="run_1")
+
+        lives = [self.life(here, made, clock) for _ in range(5)]
+        drain(made(ledger.definition()))
+
+        run = hf.runs.retrieve("run_1")
+        assert lives == ["queued"] * 4 + ["failed"]
+        assert (ledger.built, run.status, run.reason) == ([], "failed", "stalled")
+        assert "lost 5 times in a row" in (run.detail or "")
+        assert types(hf, "run_1").count("run.lost") == 5
+        assert types(hf, "run_1")[-2:] == ["run.lost", "run.failed"]
+        assert types(hf, "run_1").count("run.failed") == 1
+        fork = here.runs.fork("run_1", run_id="run_2", start=True)
+        drain(made(ledger.definition()))
+        assert hf.runs.retrieve(fork.id).status == "completed"
+
+    def test_a_run_that_stores_a_version_in_between_goes_on(
+        self, here: Holdfast, made: Made, clock: FrozenClock
+    ) -> None:
+        here.runs.start("report", run_id="run_1")
+
+        lives = [self.life(here, made, clock, version=each == 3) for each in range(7)]
+
+        assert lives == ["queued"] * 7
+        assert self.life(here, made, clock) == "failed"
+
+    def test_a_run_whose_owner_comes_back_was_not_lost(
+        self, here: Holdfast, made: Made, clock: FrozenClock
+    ) -> None:
+        here.runs.start("report", run_id="run_1")
+        lives = [self.life(here, made, clock) for _ in range(3)]
+        writer = here.runs.open_run(RunMemory(run_id="run_1"), RunOpening(kind="plan", name="r"))
+        held = writer._mirror.held  # pyright: ignore[reportPrivateUsage] - what its thread renews
+        killed(writer)
+        assert held is not None
+        for _ in range(3):
+            clock.tick(LONG)
+            sweep_lost(here.engine, clock)
+            lives.append(here.runs.retrieve("run_1").status)
+            if lives[-1] == "lost":
+                renew(here.runs.context, [held])
+                lives.append(here.runs.retrieve("run_1").status)
+
+        assert lives == ["queued"] * 3 + ["lost", "running"] * 3
+
+    def test_a_run_that_ends_its_worker_before_it_begins_is_failed(
+        self, hf: Holdfast, here: Holdfast, made: Made, ledger: Ledger, clock: FrozenClock
+    ) -> None:
+        here.runs.start("report", run_id="run_1")
+        here.runs.start("report", run_id="run_2")
+        terms = made(ledger.definition())._terms()  # pyright: ignore[reportPrivateUsage] - as above
+        for _ in range(5):
+            claimed = claim(here.runs.context, terms)
+            assert claimed is not None
+            assert claimed.id == "run_1"
+            clock.tick(LONG)
+
+        drain(made(ledger.definition()))
+
+        run = hf.runs.retrieve("run_1")
+        assert (ledger.built, run.status, run.reason) == (["run_2"], "failed", "stalled")
+        assert types(hf, "run_1") == ["run.queued", "run.failed"]
 
     def test_a_lost_run_of_an_unknown_definition_stays_lost(
         self, hf: Holdfast, here: Holdfast, made: Made, clock: FrozenClock

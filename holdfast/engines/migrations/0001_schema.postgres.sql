@@ -708,6 +708,7 @@ create table holdfast.runs (
   bytes bigint not null,
   versions bigint not null default 0,       -- the number of the newest
   version_bytes bigint not null default 0,  -- of the rows of versions and of messages
+  losses integer not null default 0,        -- how often it was lost since its newest version
   started_at bigint not null,
   seen_at bigint not null,        -- the last sign of life
   ended_at bigint,

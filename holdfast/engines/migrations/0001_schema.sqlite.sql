@@ -640,6 +640,7 @@ create table runs (
   bytes integer not null,
   versions integer not null default 0,       -- the number of the newest
   version_bytes integer not null default 0,  -- of the rows of versions and of messages
+  losses integer not null default 0,         -- how often it was lost since its newest version
   started_at integer not null,
   seen_at integer not null,        -- the last sign of life
   ended_at integer,

@@ -255,13 +255,16 @@ set kind = excluded.kind, name = excluded.name,
   parent_id = coalesce(excluded.parent_id, runs.parent_id), fence = excluded.fence,
   holder = excluded.holder, place = excluded.place, lease_until = excluded.lease_until,
   cancel_wanted = null, usage = null, batch = 0, seq = excluded.seq, entries = 0, bytes = 0,
+  losses = case when runs.ended_at is null then runs.losses else 0 end,
   started_at = case when runs.ended_at is null then runs.started_at else excluded.started_at end,
   seen_at = excluded.seen_at, ended_at = null
 
 -- set_run --
+-- An owner that comes back was not lost.
 update runs
-set status = case when ended_at is null then 'running' else status end, batch = :batch, seq = :seq, entries = entries + :entries,
-  bytes = bytes + :bytes, seen_at = :now, lease_until = :until
+set losses = losses - case when status = 'lost' and losses > 0 then 1 else 0 end,
+  status = case when ended_at is null then 'running' else status end, batch = :batch, seq = :seq,
+  entries = entries + :entries, bytes = bytes + :bytes, seen_at = :now, lease_until = :until
 where workspace = :workspace and id = :run
 
 -- end_run --
@@ -277,6 +280,7 @@ where workspace = :workspace and id = :run
 -- renew_runs (sqlite) --
 update runs
 set lease_until = :until, seen_at = :now,
+  losses = losses - case when status = 'lost' and losses > 0 then 1 else 0 end,
   status = case when ended_at is null then 'running' else status end
 where workspace = :workspace and id in (select value from json_each(:ids))
   and holder in (select value from json_each(:holders)) and (lease_until is not null or status = 'lost')
@@ -285,6 +289,7 @@ returning id, holder, cancel_wanted
 -- renew_runs (postgres) --
 update runs
 set lease_until = :until, seen_at = :now,
+  losses = losses - case when status = 'lost' and losses > 0 then 1 else 0 end,
   status = case when ended_at is null then 'running' else status end
 where workspace = :workspace
   and id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
@@ -346,8 +351,10 @@ where :workspace in (workspace, '*') and queue is not null and definition = d.na
 -- claim_run (sqlite) --
 -- The first run by priority, then age. With the queue '' it is in that of its definition; without a
 -- queue no worker takes it, such as a fork that was not started. What is '' or [] is no condition.
+-- A queued run with a lease was claimed by a worker that did not begin it.
 update runs
 set holder = :holder, place = :place, lease_until = :until,
+  losses = losses + case when lease_until is null then 0 else 1 end,
   definition_version = coalesce(definition_version, (
     select json_extract(d.value, '$.version') from json_each(:known) as d
     where json_extract(d.value, '$.name') = runs.definition)),
@@ -370,7 +377,7 @@ where workspace = :workspace and id = (
   order by coalesce(r.priority, 5), r.started_at, r.id
   limit 1)
 returning id, kind, name, definition, definition_version, input, metadata, thread_id, queue, fence,
-  not_before, seen_at
+  not_before, seen_at, losses
 
 -- claim_run (postgres) --
 -- The first run by priority, then age. With the queue '' it is in that of its definition; without a
@@ -392,12 +399,14 @@ with found as materialized (
 )
 update runs
 set holder = :holder, place = :place, lease_until = :until,
+  losses = runs.losses + case when runs.lease_until is null then 0 else 1 end,
   definition_version = coalesce(runs.definition_version, found.version),
   queue = coalesce(nullif(runs.queue, ''), found.queue)
 from found
 where runs.workspace = :workspace and runs.id = found.id
 returning runs.id, runs.kind, runs.name, runs.definition, runs.definition_version, runs.input,
-  runs.metadata, runs.thread_id, runs.queue, runs.fence, runs.not_before, runs.seen_at
+  runs.metadata, runs.thread_id, runs.queue, runs.fence, runs.not_before, runs.seen_at,
+  runs.losses
 
 -- free_run (sqlite) --
 -- A lost run of a definition that is known may be taken up again.
@@ -452,10 +461,10 @@ order by 1
 -- want_cancel --
 update runs set cancel_wanted = :reason where workspace = :workspace and id = :run
 
--- cancel_run --
+-- end_ownerless --
 -- The token rises, so that a former owner writes nothing any more.
 update runs
-set status = 'cancelled', reason = 'cancelled', detail = :detail, fence = fence + 1, holder = null,
+set status = :status, reason = :reason, detail = :detail, fence = fence + 1, holder = null,
   lease_until = null, cancel_wanted = null, seq = :seq, ended_at = :ended_at
 where workspace = :workspace and id = :run
 
@@ -468,9 +477,9 @@ limit 1000
 
 -- lose_run --
 update runs
-set status = 'lost', lease_until = null, seq = seq + 1
+set status = 'lost', lease_until = null, seq = seq + 1, losses = losses + 1
 where workspace = :workspace and id = :run and status = 'running' and lease_until < :now
-returning seq, seen_at, place
+returning seq, seen_at, place, losses, definition, queue
 
 -- delete_run --
 delete from runs where workspace = :workspace and id = :run
@@ -655,7 +664,8 @@ set agent = excluded.agent, body = excluded.body
 
 -- keep_version --
 update runs
-set versions = :versions, version_bytes = version_bytes + :size, seq = :seq
+set losses = case when versions < :versions then 0 else losses end,
+  versions = :versions, version_bytes = version_bytes + :size, seq = :seq
 where workspace = :workspace and id = :run
 
 -- rest_run --

@@ -106,8 +106,10 @@ def test_a_former_owner_has_no_effects(kept: Holdfast) -> None:
     context = kept.runs.context
     context.engine.write(
         lambda tx: tx.run(
-            context.engine.queries("holdfast.memories.run").cancel_run,
+            context.engine.queries("holdfast.memories.run").end_ownerless,
             run="run_1",
+            status="cancelled",
+            reason="cancelled",
             detail="",
             seq=2,
             ended_at=1,

@@ -30,7 +30,7 @@ from holdfast.ground.json_values import JSON
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import EVERYBODY, Scope, checked_name
 from holdfast.ground.validation import check_whole
-from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.event import Ending, Reason, RunEvent
 from holdfast.memories.run.records.question import withdraw
 from holdfast.memories.run.records.record import (
     LEASE,
@@ -65,6 +65,9 @@ QUEUE_WAIT: Final = REGISTRY.histogram(
     (0.1, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 300.0, 3600.0, 86_400.0),
     queue=(),
 )
+LOSSES: Final = 5
+"""Times that a run is lost in a row, without a version in between, until it is failed."""
+
 INPUT_BYTES: Final = 4_194_304
 """Limit of the input of a queued run as JSON."""
 
@@ -123,27 +126,35 @@ def want_cancel(context: RunsContext, run_id: str, reason: str) -> None:
         if run.live_at(now):
             tx.run(sql.want_cancel, run=run_id, reason=reason)
             return
-        _cancelled(context, tx, run, reason, now)
+        _end(context, tx, run, _cancelled(reason, now))
 
     context.engine.write(work)
 
 
-def _cancelled(
-    context: RunsContext, tx: Transaction, run: RunRow, reason: str, now: int
-) -> RunEvent:
-    """Store the end of *run* as cancelled, and return its event."""
-    sql = statements(context)
-    end = RunEvent(
-        type="run.cancelled",
-        seq=0,
-        at=now // MILLISECOND,
-        run_id=run.id,
-        data={"reason": "cancelled", "detail": reason, "error": None, "usage": None},
-    )
+def _cancelled(detail: str, now: int) -> RunEvent:
+    return _ended("cancelled", "cancelled", detail, now)
+
+
+def _ended(status: Ending, reason: Reason, detail: str, now: int) -> RunEvent:
+    """Return the event of the end of a run that has no owner; it is not numbered."""
+    data: dict[str, Any] = {"reason": reason, "detail": detail, "error": None, "usage": None}
+    return RunEvent(type=f"run.{status}", seq=0, at=now // MILLISECOND, run_id="", data=data)
+
+
+def _end(context: RunsContext, tx: Transaction, run: RunRow, end: RunEvent) -> RunEvent:
+    """Store the *end* of *run*, which has no owner, and return its numbered event."""
+    sql, now = statements(context), end.at * MILLISECOND
     events = numbered(run, (*withdraw(tx, sql, run.id, now), end))
     add_events(tx, sql, run.id, events)
-    ended_at = now - now % MILLISECOND
-    tx.run(sql.cancel_run, run=run.id, detail=reason, seq=events[-1].seq, ended_at=ended_at)
+    tx.run(
+        sql.end_ownerless,
+        run=run.id,
+        status=end.type.removeprefix("run."),
+        reason=end.data["reason"],
+        detail=end.data["detail"],
+        seq=events[-1].seq,
+        ended_at=now,
+    )
     tx.after_commit(lambda: published(context, events))
     count_end(tx, run.kind, events[-1])
     return events[-1]
@@ -159,16 +170,22 @@ def over(run_id: str, status: str) -> Conflict:
 
 
 def lose(context: RunsContext, runs: Iterable[str]) -> None:
-    """Store that *runs* are lost, each with an event, unless they were renewed."""
+    """Store that *runs* are lost, each with an event, unless they were renewed.
+
+    One that a worker would take up for ever, because it ends each of them, is failed instead.
+    """
     now, ids = context.now(), list(runs)
 
     def work(tx: Transaction) -> None:
         sql = statements(context)
         for id in ids:
             lost = tx.first(_Lost, sql.lose_run, run=id, now=now)
-            if lost is not None:
-                tx.after_commit(partial(published, context, (_record(tx, sql, id, lost, now),)))
-                tx.after_commit(LOST.add)
+            if lost is None:
+                continue
+            tx.after_commit(partial(published, context, (_record(tx, sql, id, lost, now),)))
+            tx.after_commit(LOST.add)
+            if lost.is_stalled:
+                _end(context, tx, tx.one(RunRow, sql.lock_run, run=id), _stalled(lost.losses, now))
 
     context.engine.write(work)
 
@@ -177,6 +194,22 @@ class _Lost(Struct, frozen=True, kw_only=True):
     seq: int
     seen_at: int
     place: str | None
+    losses: int
+    definition: str | None
+    queue: str | None
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether workers would take it up for ever."""
+        return self.losses >= LOSSES and self.definition is not None and self.queue is not None
+
+
+def _stalled(losses: int, now: int) -> RunEvent:
+    detail = (
+        f"Its owner was lost {losses} times in a row, and no version was stored in between. "
+        "Fork the run to try again."
+    )
+    return _ended("failed", "stalled", detail, now)
 
 
 def _record(tx: Transaction, sql: SimpleNamespace, run: str, lost: _Lost, now: int) -> RunEvent:
@@ -371,6 +404,7 @@ class _Claimed(Struct, frozen=True, kw_only=True):
     fence: int
     not_before: int | None
     seen_at: int
+    losses: int
 
 
 class ClaimedRun(Struct, frozen=True, kw_only=True):
@@ -394,20 +428,28 @@ def claimable(engine: Engine, terms: ClaimTerms, now: int) -> list[str]:
 
 
 def claim(context: RunsContext, terms: ClaimTerms) -> ClaimedRun | None:
-    """Claim the first queued run of *terms*, by priority, then age; None without one."""
+    """Claim the first queued run of *terms*, by priority, then age; None without one.
+
+    One that ended each of its workers before it began is failed.
+    """
     now, holder = context.now(), secrets.token_hex(12)
     params = {**terms.params(), "run": terms.run, "now": now, "until": now + LEASE}
 
     def work(tx: Transaction) -> _Claimed | None:
-        sql = statements(context)
-        return tx.first(_Claimed, sql.claim_run, **params, holder=holder, place=this_process())
+        sql, owner = statements(context), {"holder": holder, "place": this_process()}
+        found = tx.first(_Claimed, sql.claim_run, **params, **owner)
+        while found is not None and found.losses >= LOSSES:
+            run = tx.one(RunRow, sql.lock_run, run=found.id)
+            _end(context, tx, run, _stalled(found.losses, now))
+            found = tx.first(_Claimed, sql.claim_run, **params, **owner)
+        return found
 
     found = context.engine.write(work)
     if found is None:
         return None
     QUEUE_WAIT.observe(max(0, now - max(found.seen_at, found.not_before or 0)) / 1e6, found.queue)
     facts: dict[str, Any] = asdict(found)
-    for name in ("definition_version", "fence", "not_before", "seen_at"):
+    for name in ("definition_version", "fence", "not_before", "seen_at", "losses"):
         del facts[name]
     facts["input"] = msgspec.json.decode(found.input or "null")
     facts["metadata"] = msgspec.json.decode(found.metadata)
@@ -455,7 +497,7 @@ def give_back(context: RunsContext, run_id: str, holder: str) -> RunEvent | None
         if run is None or run.holder != holder or run.ended:
             return None
         if run.cancel_wanted is not None:
-            return _cancelled(context, tx, run, run.cancel_wanted, now)
+            return _end(context, tx, run, _cancelled(run.cancel_wanted, now))
         tx.run(sql.requeue_run, run=run_id, seq=run.seq + 1, now=now)
         return _queued(context, tx, sql, run_id, seq=run.seq + 1, queue=run.queue)
 
