@@ -137,6 +137,7 @@ FOR_DOORS = {
     "longterm_shared",
     "run_attachments",
     "checkpoints",
+    "shown",
 }
 """Methods that serve engines and doors, which have no use for a coroutine."""
 

@@ -1,15 +1,18 @@
 """Operations of the records of runs: list, read, cancel and steer them."""
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.validation import check_limit, check_one_of, listed
+from holdfast.ground.json_values import is_nested_over
+from holdfast.ground.validation import check_bytes, check_limit, check_one_of, check_text, listed
 from holdfast.library.operations.base import (
     Operation,
     OperationTable,
@@ -22,6 +25,13 @@ from holdfast.memories.run import keys
 from holdfast.memories.run.entry import checked_version
 from holdfast.memories.run.history.compare import Comparison, comparison_from_wire
 from holdfast.memories.run.history.versions import MOST_LISTED as VERSIONS_LISTED
+from holdfast.memories.run.history.versions import (
+    KeptState,
+    KeptTurn,
+    StateKind,
+    StateRow,
+    VersionSave,
+)
 from holdfast.memories.run.model_view import checked_path
 from holdfast.memories.run.records.lease import PRIORITY
 from holdfast.memories.run.records.parts import RunPart, part_from_wire
@@ -38,6 +48,7 @@ from holdfast.memories.run.records.read import MOST_LISTED, read_in, run_from_wi
 from holdfast.memories.run.records.run import (
     KINDS,
     NO_METADATA,
+    PART_MOST,
     RunState,
     RunVersion,
     checked_run_id_or_none,
@@ -95,6 +106,140 @@ class ForkRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     start: bool = False
 
 
+class WireRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A changed fact of a run, its JSON as text; null where it was deleted."""
+
+    kind: StateKind
+    key: str
+    body: str | None
+
+
+class WireTurn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The message *n* of a part, its JSON as text."""
+
+    part: str
+    n: int
+    body: str
+    agent: str | None = None
+
+
+class PutVersion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A version of a run, with what is stored with it; `at` is in ms since 1970.
+
+    Without a `cause` its rows belong to the next version, and no version is stored.
+    """
+
+    fence: int = 0
+    at: int
+    cause: str | None = None
+    part: str | None = None
+    agent: str | None = None
+    rows: tuple[WireRow, ...] = ()
+    turns: tuple[WireTurn, ...] = ()
+    questions: tuple[dict[str, Any], ...] = ()
+    status: Literal["waiting", "queued"] | None = None
+    seq: int = 0
+    emitted: bool = True
+    facts: bool = False
+
+
+def save_to_wire(save: VersionSave) -> dict[str, Any]:
+    """Return *save* as the body of its request."""
+    body: dict[str, Any] = asdict(save)
+    for name in ("run_id", "after"):
+        del body[name]
+    return body | contents_to_wire(save.rows, save.turns, save.questions)
+
+
+def contents_to_wire(
+    rows: Iterable[StateRow], turns: Iterable[KeptTurn], questions: Iterable[Question]
+) -> dict[str, Any]:
+    """Return facts, messages and questions of a run as members of a JSON object."""
+    return {
+        "rows": [
+            {"kind": row.kind, "key": row.key, "body": row.body and row.body.decode()}
+            for row in rows
+        ],
+        "turns": [asdict(turn) | {"body": turn.body.decode()} for turn in turns],
+        "questions": [question_to_wire(each) for each in questions],
+    }
+
+
+def save_in(body: PutVersion, run_id: str, after: int | None) -> VersionSave:
+    """Return the save of a request's *body*; raise `InvalidInput`."""
+    for name in ("fence", "at", "seq"):
+        checked_version(name, getattr(body, name))
+    if body.cause is not None and not _CAUSE.fullmatch(body.cause):
+        raise InvalidInput("cause", "must be a word of a to z", given=body.cause)
+    for name in ("part", "agent"):
+        if (given := getattr(body, name)) is not None:
+            check_text(name, given, most=PART_MOST)
+    questions = tuple(map(Question.from_dict, body.questions))
+    for each in questions:
+        if each.run_id != run_id:
+            raise InvalidInput("run_id", "must be that of the path", given=each.run_id)
+    facts: dict[str, Any] = asdict(body) | {"run_id": run_id, "after": after}
+    facts["rows"] = tuple(_row_in(index, row) for index, row in enumerate(body.rows))
+    facts["turns"] = tuple(_turn_in(index, turn) for index, turn in enumerate(body.turns))
+    facts["questions"] = questions
+    return VersionSave(**facts)
+
+
+def _row_in(index: int, row: WireRow) -> StateRow:
+    key = check_bytes("key", row.key, most=KEY_BYTES)
+    return StateRow(row.kind, key, None if row.body is None else _json_in(index, row.body))
+
+
+def _turn_in(index: int, turn: WireTurn) -> KeptTurn:
+    check_text("part", turn.part, most=PART_MOST)
+    checked_version("n", turn.n)
+    if turn.agent is not None:
+        check_text("agent", turn.agent, most=PART_MOST)
+    return KeptTurn(turn.part, turn.n, _json_in(index, turn.body), turn.agent)
+
+
+def _json_in(index: int, text: str) -> bytes:
+    """Return *text*, which must be JSON, as bytes."""
+    body = text.encode()
+    try:
+        if not is_nested_over(body):
+            msgspec.json.decode(body)
+            return body
+    except msgspec.DecodeError:
+        pass
+    raise InvalidInput("body", "must be JSON, as text", index=index)
+
+
+def state_to_wire(kept: KeptState) -> dict[str, Any]:
+    """Return *kept* as the JSON object of the wire."""
+    rows = (StateRow(kind, key, body) for (kind, key), body in kept.state.items())
+    contents = contents_to_wire(rows, kept.turns, kept.questions)
+    return {"number": kept.number, "at": kept.at, **contents}
+
+
+def state_in(wire: dict[str, Any]) -> KeptState:
+    """Return the newest version of a run of the JSON object *wire*."""
+    rows = [msgspec.convert(each, WireRow) for each in wire["rows"]]
+    turns = [msgspec.convert(each, WireTurn) for each in wire["turns"]]
+    return KeptState(
+        number=wire["number"],
+        at=wire["at"],
+        state={(row.kind, row.key): (row.body or "").encode() for row in rows},
+        turns=tuple(
+            [KeptTurn(each.part, each.n, each.body.encode(), each.agent) for each in turns]
+        ),
+        questions=tuple(map(Question.from_dict, wire["questions"])),
+    )
+
+
+_CAUSE: Final = re.compile(r"[a-z_]{1,32}")
+KEY_BYTES: Final = 32_768
+"""Bytes of the key of a fact of a run."""
+
+VERSION_BYTES: Final = 33_554_432
+"""Bytes of the body of a version: it may have several entries of 4 MiB."""
+
+
 class StartRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to run, by the name of its definition, and how it is queued.
 
@@ -145,6 +290,14 @@ def _number(given: str) -> int | None:
     if not (given.isascii() and given.isdigit()) or len(given) > _DIGITS:
         raise InvalidInput("version", f"must be a whole number from 0, or {NEWEST}", given=given)
     return int(given)
+
+
+def version_number(given: str) -> int:
+    """Return the number of a version to store, from the path; raise `InvalidInput`."""
+    number = None if given == NEWEST else _number(given)
+    if not number:
+        raise InvalidInput("version", "must be a whole number from 1", given=given)
+    return number
 
 
 _DIGITS: Final = 15

@@ -1,7 +1,7 @@
 """Runs and threads on a server: report the runs of this process, and read all."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from functools import cached_property, partial
 from threading import Event as Wait
@@ -22,7 +22,8 @@ from holdfast.ground.errors import (
 from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import JSON
 from holdfast.ground.pages import Page
-from holdfast.library.operations.runs import RECORDS, RUN, RUNS
+from holdfast.ground.scope import checked_name
+from holdfast.library.operations.runs import RECORDS, RUN, RUNS, save_to_wire, state_in
 from holdfast.library.operations.threads import THREADS
 from holdfast.library.remote.calls import (
     MemoryRequests,
@@ -33,10 +34,17 @@ from holdfast.library.remote.calls import (
     remote_memory,
     requests_of,
 )
-from holdfast.library.remote.client import WireClient, route
+from holdfast.library.remote.client import PASSING, WireClient, route
 from holdfast.library.remote.streams import PAUSE, PAUSE_MOST, frames
 from holdfast.memories.run.entry import EVERYTHING, filter_of
-from holdfast.memories.run.history.versions import SavedVersion, VersionSave
+from holdfast.memories.run.history.versions import (
+    KeptState,
+    KeptTurn,
+    SavedVersion,
+    StateRow,
+    VersionRows,
+    VersionSave,
+)
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.model_view import PAGE_MOST, EntryPageRequest
 from holdfast.memories.run.records.answer import meant, no_question
@@ -94,22 +102,148 @@ _ids, _clock = Ids(), SystemClock()
 _ON_WIRE: Final = {"keys": "key", "sources": "source"}
 
 
+PIECE: Final = 8_388_608
+"""Bytes of facts and messages in one request; quoted as text they may take twice as many."""
+
+_OPENING: Final = frozenset(("run.started", "run.taken_over", "run.resumed"))
+
+TRIES: Final = 5
+"""Saves of a version before it is given up, when others write versions of the run too."""
+
+
+class VersionsOnServer(VersionRows):
+    """The newest versions of runs on a server. Its requests are idempotent."""
+
+    def __init__(self, client: WireClient) -> None:
+        self._client = client
+        self._newest: dict[str, int] = {}
+
+    def load(self, run_id: str) -> KeptState | None:
+        """Return what the run *run_id* knew last; None if nothing is kept."""
+        checked_name("run_id", run_id)
+        try:
+            answer = self._client.read(route(RUNS, run_id, "checkpoint"))
+        except NotFound:
+            return None
+        return decoded(state_in, answer)
+
+    def append(self, save: VersionSave) -> SavedVersion:
+        """Store *save* as the next version; raise StaleRun for a former owner."""
+        if save.after is not None:
+            return self._put(save, save.after)
+        for _ in range(TRIES):
+            after = self._newest.pop(save.run_id, None)
+            if after is None:
+                after = run_from_wire(self._client.read(route(RUNS, save.run_id))).versions
+            found = self._put(save, after)
+            if found.stored:
+                self._newest[save.run_id] = found.number or after
+                return found
+        raise Conflict(
+            f"Others store versions of the run {save.run_id}.",
+            reason="versions",
+            next="Let one process own it.",
+        )
+
+    def _put(self, save: VersionSave, after: int) -> SavedVersion:
+        """Store *save* after the version *after*, a large one in several requests."""
+        found = SavedVersion()
+        for piece in pieces(save):
+            path = route(RUNS, save.run_id, "versions", str(after + 1))
+            answer = self._client.write("PUT", path, save_to_wire(piece), again=True)
+            found = decoded(_saved, answer)
+            if not found.stored:
+                break
+        return found
+
+    def replace(self, save: VersionSave) -> SavedVersion:
+        """Store *save*, so that its rows and turns are all that the run has."""
+        checked_name("run_id", save.run_id)
+        path = route(RUNS, save.run_id, "checkpoint")
+        return decoded(_saved, self._client.write("PUT", path, save_to_wire(save), again=True))
+
+    def delete(self, run_id: str) -> bool:
+        """Delete versions and messages of the run; return whether there were any."""
+        checked_name("run_id", run_id)
+        self._newest.pop(run_id, None)
+        answer = self._client.write("DELETE", route(RUNS, run_id, "checkpoint"), again=True)
+        return bool(answer.get("deleted"))
+
+
+def pieces(save: VersionSave, most: int = PIECE) -> Iterator[VersionSave]:
+    """Yield *save* in parts of about *most* bytes; the last one is the version.
+
+    The facts of others belong to it: they are stored before it, in their order.
+    """
+    rows: list[StateRow] = []
+    turns: list[KeptTurn] = []
+    size = 0
+    for each in (*save.turns, *save.rows):
+        if size and size + len(each.body or b"") > most:
+            yield replace(
+                save,
+                cause=None,
+                status=None,
+                questions=(),
+                rows=tuple(rows),
+                turns=tuple(turns),
+            )
+            rows, turns, size = [], [], 0
+        size += len(each.body or b"")
+        if isinstance(each, KeptTurn):
+            turns.append(each)
+        else:
+            rows.append(each)
+    yield replace(save, rows=tuple(rows), turns=tuple(turns))
+
+
+def _saved(wire: Any) -> SavedVersion:
+    return msgspec.convert(wire, SavedVersion)
+
+
 class OnServer:
     """Recorder of runs on a server. Its requests are idempotent."""
 
     pause = APART
     scope = HERE
-    keeps = False
+    keeps = True
 
     def __init__(self, client: WireClient) -> None:
-        self._client = client
+        self._client, self._versions = client, VersionsOnServer(client)
+
+    def _lease(
+        self, run_id: str, action: str, body: Mapping[str, Any], *, again: bool = True
+    ) -> Any:
+        path = route(RUNS, run_id, "lease")
+        return self._client.write("POST", path, {"action": action, **body}, again=again)
 
     def begin(self, opening: RunAcquisition) -> LeaseGrant:
         """Acquire a run and start its record; repeating it changes nothing."""
+        if opening.claimed:
+            raise Unsupported("workers of runs over HTTP", next="Open the database itself.")
         body = asdict(opening)
         del body["claimed"]
-        answer = self._client.write("PUT", route(RUNS, body.pop("run_id")), body, again=True)
-        return decoded(partial(_granted, strict=False), answer)
+        run_id, granted = body.pop("run_id"), partial(_granted, strict=False)
+        try:
+            return decoded(granted, self._lease(run_id, "acquire", body, again=False))
+        except Unavailable as error:
+            if error.written is not None or error.reason not in PASSING:
+                raise
+        grant = decoded(granted, self._lease(run_id, "acquire", body))
+        return grant if grant.opened else replace(grant, opened=self._opened(run_id, grant.seq))
+
+    def _opened(self, run_id: str, seq: int) -> tuple[RunEvent, ...]:
+        """Return the events of an acquisition whose response was lost, up to the event *seq*."""
+        found: list[RunEvent] = []
+        with closing(_stream(self._client, run_id, FollowOptions(after=max(0, seq - 2)))) as events:
+            for event in events:
+                if event is None or event.seq > seq:
+                    break
+                if event.type in _OPENING:
+                    found.append(event)
+                if event.seq == seq:
+                    break
+        return tuple(found)
 
     def take(self, run_id: str, report: RunReport) -> ReportReceipt:
         """Add *report* to a run's record; repeating it changes nothing."""
@@ -120,22 +254,30 @@ class OnServer:
         return decoded(partial(msgspec.convert, type=ReportReceipt), answer)
 
     def keep(self, save: VersionSave) -> SavedVersion:
-        """Raise Unsupported: versions are stored with the database."""
-        del save
-        raise Unsupported("versions of runs over HTTP", next="Use a database's handle.")
+        """Store a version of a run; raise StaleRun for a former owner."""
+        return self._versions.append(save)
 
     def renew(self, held: Sequence[HeldRun], *, extend: bool = True) -> Mapping[str, str | None]:
-        """Extend the lease of each of *held*, by its last report without its content."""
-        del extend
+        """Extend the lease of each of *held*, one request each; see `RunRecorder.renew`."""
         signs: dict[str, str | None] = {}
         for each in held:
-            if each.number == 0:
-                signs[each.holder] = None
-                continue
-            report = RunReport(holder=each.holder, fence=each.fence, number=each.number)
+            body = {"holder": each.holder, "fence": each.fence, "extend": extend}
             with suppress(Conflict, NotFound):
-                signs[each.holder] = self.take(each.run_id, report).cancel
+                signs[each.holder] = self._lease(each.run_id, "renew", body)["cancel"]
         return signs
+
+    def give_back(self, held: HeldRun) -> RunEvent | None:
+        """Queue a run again, and return its event; None for a former owner."""
+        body = {"holder": held.holder, "fence": held.fence}
+        try:
+            event = self._lease(held.run_id, "release", body)["event"]
+        except StaleRun:
+            return None
+        return None if event is None else decoded(_event, event)
+
+
+def _event(wire: Any) -> RunEvent:
+    return msgspec.convert(wire, RunEvent)
 
 
 def _granted(wire: Any, *, strict: bool) -> LeaseGrant:
@@ -159,11 +301,14 @@ class _AttachedRuns(RemoteMemory):
         yield
 
     @cached_property
-    def checkpoints(self) -> NoReturn:
-        """Raises Unsupported: checkpoints are stored with the database."""
-        raise Unsupported(
-            "EngineCheckpoints over HTTP", next="Use FileCheckpoints, or a database's handle."
-        )
+    def checkpoints(self) -> VersionRows:
+        """The newest versions of runs, from which they can be resumed."""
+        return VersionsOnServer(self.requests.client)
+
+    @property
+    def shown(self) -> Shown:
+        """Where the owner of a run writes."""
+        return Shown(workspace=HERE, recorder=OnServer(self.requests.client), clock=SystemClock())
 
 
 def _attach(
@@ -179,7 +324,7 @@ def _attach(
     opening = RunOpening(
         kind="memory", name=name, agent=agent, metadata=metadata or {}, take_over="always"
     )
-    return attach(_attachments(self), memory, opening, _shown(self), control)
+    return attach(_attachments(self), memory, opening, self.shown, control)
 
 
 def _open_run(
@@ -190,13 +335,8 @@ def _open_run(
     control: RunControl | None = None,
     on_stale: Callable[[StaleRun], object] | None = None,
 ) -> RunWriter:
-    attachments, shown = _attachments(self), _shown(self)
+    attachments, shown = _attachments(self), self.shown
     return open_run(attachments, memory, opening, shown, control=control, on_stale=on_stale)
-
-
-def _shown(runs: Runs) -> Shown:
-    recorder = OnServer(requests_of(runs).client)
-    return Shown(workspace=HERE, recorder=recorder, clock=SystemClock())
 
 
 def _put(self: Runs, record: Run | Mapping[str, object]) -> Run:

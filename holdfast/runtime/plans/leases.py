@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.ground.clock import from_microseconds
+from holdfast.ground.clock import from_microseconds, to_microseconds
 from holdfast.ground.errors import HoldfastError, RunTaken, StaleRun
 from holdfast.memories.run.records.event import Ending
 from holdfast.memories.run.records.record import (
@@ -27,10 +27,9 @@ from holdfast.memories.run.records.record import (
     HeldRun,
     RunAcquisition,
     RunReport,
-    RunsContext,
     TakeOver,
 )
-from holdfast.memories.run.records.writer import InEngine
+from holdfast.memories.run.records.writer import Shown
 
 RENEWED_EVERY: Final = 15.0
 """Seconds between two renewals of a lease."""
@@ -135,10 +134,14 @@ def owned(last: LeaseState | None, fence: int) -> LeaseState:
 
 
 class EngineLeases:
-    """Leases on the runs of a database, kept in their records."""
+    """Leases on the runs of a database, kept in their records where *shown* says."""
 
-    def __init__(self, context: RunsContext) -> None:
-        self._context, self._owners = context, InEngine(context)
+    def __init__(self, shown: Shown) -> None:
+        self._clock, self._owners = shown.clock, shown.recorder
+
+    def now(self) -> int:
+        """Return the present instant in milliseconds since 1970."""
+        return to_microseconds(self._clock.now()) // MILLISECOND
 
     def acquire(self, request: LeaseRequest) -> CheckpointLease:
         """Take the run; raise RunTaken if another owner has it."""
@@ -148,7 +151,7 @@ class EngineLeases:
             name=request.name,
             kind="plan",
             place=request.place,
-            started_at=self._context.now() // MILLISECOND,
+            started_at=self.now(),
             take_over=request.take_over,
         )
         grant = self._owners.begin(start)

@@ -29,7 +29,7 @@ from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import Ending, RunEvent, facts_alone
 from holdfast.memories.run.records.question import Question
-from holdfast.memories.run.records.record import MILLISECOND, NAME_MOST, RunControl
+from holdfast.memories.run.records.record import NAME_MOST, RunControl
 from holdfast.memories.run.records.run import KINDS, RunKind
 from holdfast.memories.run.records.writer import RunOpening, RunWriter
 from holdfast.runtime.events import EventFacts, MemoryUpdate
@@ -273,13 +273,13 @@ def record_name(text: str, otherwise: str) -> str:
 class EngineCheckpoints:
     """Stores checkpoints in the workspace that *hf* is opened for.
 
-    *hf* is opened on a database; through a server it raises Unsupported.
+    *hf* is opened on a database, or through a server.
     """
 
     def __init__(self, hf: "library.Holdfast") -> None:
         self.hf = hf
         self._rows = hf.runs.checkpoints
-        self._leases = EngineLeases(hf.runs.context)
+        self._leases = EngineLeases(hf.runs.shown)
 
     def acquire(self, request: LeaseRequest) -> CheckpointLease:
         """Take the run in `hf.runs`; raise RunTaken if another owner has it."""
@@ -294,8 +294,8 @@ class EngineCheckpoints:
         if status is not None:
             self._leases.release(lease, status)
             return
-        now = self.hf.runs.context.now() // MILLISECOND
-        self._rows.append(replace(waiting_save(lease.run_id, now, ()), fence=lease.fence))
+        save = waiting_save(lease.run_id, self._leases.now(), ())
+        self._rows.append(replace(save, fence=lease.fence))
 
     def load(self, run_id: str) -> Checkpoint | None:
         """Return the newest version of *run_id*, or None."""

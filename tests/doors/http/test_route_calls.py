@@ -39,7 +39,9 @@ REFUSABLE = [each for each in ROUTES if each.needs != "nothing" and each.path !=
 
 LTM = "?enabled=true"
 EDIT = {"type": "save", "path": "/b.md", "content": "x"}
-REPORT: dict[str, object] = {"name": "r", "place": "rock:7", "started_at": 1_767_225_600_000}
+LEASE = {"action": "acquire", "holder": "h1", "name": "r", "place": "rock:7"}
+VERSION = {"at": 1, "cause": "step", "rows": [{"kind": "value", "key": "a", "body": "1"}]}
+RECORD = {"name": "r", "kind": "memory", "started_at": "2026-01-01T00:00:00Z"}
 CALLS: dict[str, tuple[str, object]] = {
     # Query and body of the requests that need one.
     "POST /v1/memory_stores": ("", {"name": "n"}),
@@ -102,7 +104,10 @@ CALLS: dict[str, tuple[str, object]] = {
     "POST /api/runs/{run}/steer": ("", {"text": "Faster."}),
     "POST /api/runs/{run}/fork": ("", {"set": {"shared:a": 1}}),
     "POST /api/questions/{question}/answer": ("", {"value": "7"}),
-    "PUT /api/runs/{run}": ("", {"holder": "h1", **REPORT}),
+    "PUT /api/runs/{run}": ("", RECORD),
+    "POST /api/runs/{run}/lease": ("", LEASE),
+    "PUT /api/runs/{run}/versions/{version}": ("", VERSION),
+    "PUT /api/runs/{run}/checkpoint": ("", VERSION),
     "POST /api/runs/{run}/events": ("", {"holder": "h1", "number": 1}),
 }
 OWN_IDS = {
@@ -117,7 +122,8 @@ OWN_IDS = {
     r".* /api/runs/{run}/entries/": {"key": "run entry"},
     r".* /api/runs/{run}/versions/": {"run": "reported run", "version": "version"},
     r"DELETE /api/runs/{run}$": {"run": "ended run"},
-    r"(PUT /api/runs/{run}|POST /api/runs/{run}/events)$": {"run": "reported run"},
+    r"(PUT /api/runs/{run}|POST /api/runs/{run}/(events|lease))$": {"run": "reported run"},
+    r".* /api/runs/{run}/checkpoint$": {"run": "reported run"},
 }
 
 
@@ -192,7 +198,7 @@ def recorded_runs(hf: Holdfast, ask: Asker, stack: ExitStack) -> dict[str, str]:
     running.set("shared:a", 1)
     stack.callback(hf.runs.attach(running, name="r", control=Held("s")), "completed")
     hf.runs.attach(ended, name="r")("completed")
-    ask("PUT", "/api/runs/run_5", {"holder": "h1", **REPORT})
+    ask.post("/api/runs/run_5/lease", LEASE)
     context, now = hf.runs.context, hf.runs.context.clock.now()
     question = Question(
         id="question_1", run_id="run_5", kind="question", key="k", text="Which?", asked_at=now

@@ -17,7 +17,14 @@ from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import serving
 
 RUN = "/api/runs/run_1"
-OPENING = {"holder": "h1", "name": "research", "place": "rock:7", "started_at": 1_767_225_600_000}
+OPENING = {
+    "action": "acquire",
+    "holder": "h1",
+    "name": "research",
+    "place": "rock:7",
+    "started_at": 1_767_225_600_000,
+    "take_over": "always",
+}
 AT = 1_767_225_600_123
 ENTRY = {
     "key": "shared:a",
@@ -39,7 +46,7 @@ WRITTEN = {
 
 @pytest.fixture
 def begun(ask: Asker) -> Asker:
-    assert ask("PUT", RUN, OPENING).status == 200
+    assert ask.post(f"{RUN}/lease", OPENING).status == 200
     return ask
 
 
@@ -48,7 +55,8 @@ def reported(ask: Asker, number: int = 1, **report: Any) -> Said:
 
 
 def test_a_run_of_another_process_is_shown(ask: Asker) -> None:
-    said = ask("PUT", RUN, {**OPENING, "agent": "ada", "metadata": {"a": "b"}}).json()
+    facts = {**OPENING, "agent": "ada", "metadata": {"a": "b"}}
+    said = ask.post(f"{RUN}/lease", facts).json()
 
     (opened,) = said.pop("opened")
     assert (said.pop("seq"), opened["seq"], opened["type"]) == (1, 1, "run.started")
@@ -127,7 +135,7 @@ def test_a_report_that_comes_twice_is_taken_once(begun: Asker) -> None:
 
 
 def test_who_was_superseded_is_refused(begun: Asker) -> None:
-    begun("PUT", RUN, {**OPENING, "holder": "h2"})
+    begun.post(f"{RUN}/lease", {**OPENING, "holder": "h2"})
 
     said = reported(begun, entries=[ENTRY])
     assert (said.status, said.error["reason"]) == (409, "superseded")

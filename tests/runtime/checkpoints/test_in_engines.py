@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.errors import CheckpointUnreadable, Unsupported
+from holdfast.errors import CheckpointUnreadable
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.history.versions import StateRow, VersionSave, state_at
 from holdfast.memories.run.records.write import statements
@@ -71,6 +71,7 @@ def test_a_change_stores_what_changed_alone() -> None:
         }
 
 
-def test_through_a_server_there_are_none(remote: Holdfast) -> None:
-    with pytest.raises(Unsupported):
-        EngineCheckpoints(remote)
+class TestThroughAServer(LoggedCheckpointsContract):
+    @pytest.fixture
+    def checkpoints(self, remote: Holdfast) -> EngineCheckpoints:
+        return EngineCheckpoints(remote)

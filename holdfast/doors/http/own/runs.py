@@ -1,7 +1,7 @@
 """Routes of the records of runs: their entries, and reports of other processes."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import field
 from msgspec.structs import asdict
@@ -10,8 +10,10 @@ from holdfast.doors.http.call import Act, Call
 from holdfast.doors.http.params import PAGE, WIDE, Body, one_of, read_json, several, text
 from holdfast.doors.http.request import HttpRoute, Visitor
 from holdfast.doors.http.response import Response, of_json
+from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
 from holdfast.ground.pages import Page
+from holdfast.ground.scope import checked_name
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.operations.runs import (
     ADMIN,
@@ -22,14 +24,25 @@ from holdfast.library.operations.runs import (
     LIST_QUESTIONS,
     READ_QUESTION,
     RUN,
+    VERSION_BYTES,
     Answerer,
+    PutVersion,
     Question,
+    save_in,
+    state_to_wire,
+    version_number,
 )
 from holdfast.library.operations.threads import LIMIT
-from holdfast.memories.run.entry import filter_of
+from holdfast.memories.run.entry import checked_version, filter_of
+from holdfast.memories.run.history.effects import replace_once, save_once
+from holdfast.memories.run.history.versions import SavedVersion, VersionRows
 from holdfast.memories.run.model_view import ORDERS
-from holdfast.memories.run.records.read import asked_for, entries_told
+from holdfast.memories.run.records.event import Ending
+from holdfast.memories.run.records.lease import release, renew
+from holdfast.memories.run.records.read import asked_for, entries_told, run_row
 from holdfast.memories.run.records.record import (
+    MILLISECOND,
+    HeldRun,
     RunAcquisition,
     RunReport,
     RunsContext,
@@ -37,7 +50,7 @@ from holdfast.memories.run.records.record import (
     checked_opening,
     checked_report,
 )
-from holdfast.memories.run.records.write import begin, take
+from holdfast.memories.run.records.write import begin, refused, take
 
 
 def cancel(call: Call, hf: Holdfast, given: dict[str, Any]) -> dict[str, str]:
@@ -118,15 +131,30 @@ def _context(hf: Holdfast, right: str) -> RunsContext:
     return context
 
 
-class PutRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run that begins, owned by `holder`; in place of it, a record without an owner.
+async def put(call: Call) -> Response:
+    """Write the record of a run without an owner, or change what is not its owner's."""
+    run_id, given = call["run"], read_json(call.raw, WIDE)
+    if given.get("id", run_id) != run_id:
+        raise InvalidInput("id", "must be that of the path", given=given["id"])
+    record = {**given, "id": run_id}
+    return of_json(FORM.encode(await call.write(lambda hf: hf.runs.put(record))))
 
-    `started_at` is in milliseconds since 1970 for a run with a holder, else RFC 3339. Further
-    members of a record without a holder are its extras.
+
+class LeaseRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `holder` does with the lease of a run.
+
+    To acquire it takes what the run is, for a run that begins; `started_at` is in milliseconds
+    since 1970. To renew and to release it takes the `fence` of the lease; without `extend` nothing
+    is renewed. With a `status` the release is the end of the run, else the run is queued.
     """
 
+    action: Literal["acquire", "renew", "release"]
     holder: str
-    name: str
+    fence: int = 0
+    take_over: TakeOver = "expired"
+    extend: bool = True
+    status: Ending | None = None
+    name: str = ""
     kind: str = "memory"
     definition: str | None = None
     agent: str | None = None
@@ -134,26 +162,98 @@ class PutRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     parent_id: str | None = None
     metadata: dict[str, str] = field(default_factory=dict[str, str])
     inputs: tuple[str, ...] = ()
-    place: str
-    started_at: int
-    take_over: TakeOver = "always"
+    place: str = ""
+    started_at: int | None = None
     continues: bool = False
 
 
-async def put(call: Call) -> Response:
-    """Record the start of a run of another process, or a record without an owner."""
-    run_id, given = call["run"], read_json(call.raw, WIDE)
-    if "holder" not in given:
-        if given.get("id", run_id) != run_id:
-            raise InvalidInput("id", "must be that of the path", given=given["id"])
-        record = {**given, "id": run_id}
-        return of_json(FORM.encode(await call.write(lambda hf: hf.runs.put(record))))
-    body = call.body(PutRun)
-    opening = checked_opening(RunAcquisition(run_id=run_id, **asdict(body)))
+async def lease(call: Call) -> Response:
+    """Acquire, renew or release the lease of a run."""
+    body = call.body(LeaseRun)
+    if body.action == "acquire":
+        return await _acquired(call, body)
+    held = HeldRun(
+        run_id=call["run"],
+        holder=checked_name("holder", body.holder),
+        fence=checked_version("fence", body.fence, least=1),
+        number=0,
+    )
+    if body.action == "renew":
+        return await _renewed(call, held, extend=body.extend)
+    event = await call.slow(lambda hf: release(_context(hf, "write"), held, body.status))
+    run = await call.quick(lambda hf: hf.runs.retrieve(held.run_id))
+    return of_json(FORM.encode(run) | {"event": None if event is None else event.to_dict()})
+
+
+async def _acquired(call: Call, body: LeaseRun) -> Response:
+    run_id, facts = call["run"], asdict(body)
+    for name in ("action", "fence", "extend", "status"):
+        del facts[name]
+    facts["name"], facts["place"] = body.name or run_id, body.place or body.holder
+    if body.started_at is None:
+        facts["started_at"] = to_microseconds(call.state.clock.now()) // MILLISECOND
+    opening = checked_opening(RunAcquisition(run_id=run_id, **facts))
     grant = await call.write(lambda hf: begin(_context(hf, "write"), opening))
     run = await call.quick(lambda hf: hf.runs.retrieve(run_id))
     opened = [each.to_dict() for each in grant.opened]
-    return of_json(FORM.encode(run) | {"seq": grant.seq, "opened": opened})
+    return of_json(FORM.encode(run) | {"fence": grant.fence, "seq": grant.seq, "opened": opened})
+
+
+async def _renewed(call: Call, held: HeldRun, *, extend: bool) -> Response:
+    def work(hf: Holdfast) -> Response:
+        context = _context(hf, "write")
+        run = run_row(context, held.run_id)
+        signs = renew(context, [held], extend=extend)
+        if held.holder not in signs or run.fence != held.fence:
+            raise refused("superseded", held.fence, run.fence)
+        return of_json({"id": held.run_id, "fence": held.fence, "cancel": signs[held.holder]})
+
+    return await call.slow(work)
+
+
+async def put_version(call: Call) -> Response:
+    """Store a version of a run under its number, with what belongs to it."""
+
+    def work(hf: Holdfast) -> Response:
+        number = version_number(call["version"])
+        save = save_in(call.body(PutVersion, WIDE), call["run"], number - 1)
+        return _saved(save_once(_context(hf, "write"), save))
+
+    return await call.slow(work)
+
+
+async def checkpoint(call: Call) -> Response:
+    """Retrieve the newest version of a run, with the messages of parts that go on."""
+
+    def work(hf: Holdfast) -> Response:
+        kept = VersionRows(_context(hf, "read")).load(call["run"])
+        if kept is None:
+            raise NotFound("checkpoint", call["run"], next="Begin the run from its start.")
+        return of_json({"id": call["run"], **state_to_wire(kept)})
+
+    return await call.slow(work)
+
+
+async def put_checkpoint(call: Call) -> Response:
+    """Store a version of a run that is all that it knows."""
+
+    def work(hf: Holdfast) -> Response:
+        save = save_in(call.body(PutVersion, WIDE), call["run"], None)
+        return _saved(replace_once(_context(hf, "write"), save))
+
+    return await call.slow(work)
+
+
+async def delete_checkpoint(call: Call) -> Response:
+    """Delete the versions and the messages of a run; its record stays."""
+    run_id = call["run"]
+    deleted = await call.write(lambda hf: VersionRows(_context(hf, "write")).delete(run_id))
+    return of_json({"id": run_id, "deleted": deleted})
+
+
+def _saved(found: SavedVersion) -> Response:
+    events = [each.to_dict() for each in found.events]
+    return of_json({"number": found.number, "stored": found.stored, "events": events})
 
 
 async def post(call: Call) -> Response:
@@ -186,9 +286,49 @@ ROUTES: Final = (
         RUN,
         "write",
         put,
-        "Show a run of another process, or write a run's record.",
+        "Write a run's record.",
         body="any",
         limit=LIMIT,
+    ),
+    HttpRoute(
+        "POST",
+        f"{RUN}/lease",
+        "write",
+        lease,
+        "Acquire, renew or release the lease of a run.",
+        body=LeaseRun,
+    ),
+    HttpRoute(
+        "PUT",
+        f"{RUN}/versions/{{version}}",
+        "write",
+        put_version,
+        "Store a version of a run, under the fence of its lease.",
+        body=PutVersion,
+        limit=VERSION_BYTES,
+    ),
+    HttpRoute(
+        "GET",
+        f"{RUN}/checkpoint",
+        "read",
+        checkpoint,
+        "Retrieve the newest version of a run, with what goes on from it.",
+    ),
+    HttpRoute(
+        "PUT",
+        f"{RUN}/checkpoint",
+        "write",
+        put_checkpoint,
+        "Store a version of a run in place of all that it knew.",
+        body=PutVersion,
+        limit=VERSION_BYTES,
+    ),
+    HttpRoute(
+        "DELETE",
+        f"{RUN}/checkpoint",
+        "write",
+        delete_checkpoint,
+        "Delete the versions and the messages of a run.",
     ),
     HttpRoute(
         "POST",

@@ -1,7 +1,8 @@
 """Effects of tool calls that happen once, however often a call is made again.
 
 The write of a call and a row with its result are one transaction. When the call is made again, as
-after a crash, the write returns the first result and changes nothing.
+after a crash, the write returns the first result and changes nothing. So it is with a version whose
+save comes twice, as over HTTP.
 """
 
 import sys
@@ -21,7 +22,23 @@ from holdfast.engines.base import WRITES, Transaction, scalar
 from holdfast.ground.clock import Clock, from_microseconds, to_microseconds
 from holdfast.ground.errors import Conflict, StaleRun
 from holdfast.ground.metrics import REGISTRY
-from holdfast.memories.run.records.write import PACKAGE
+from holdfast.ground.pages import NEWEST
+from holdfast.memories.run.history.versions import (
+    CHANGED_MOST,
+    SavedVersion,
+    VersionRows,
+    VersionSave,
+    bytes_of,
+    completed,
+    saved,
+    state_at,
+    turns_of,
+)
+from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.read import AT_ONCE, EventRow
+from holdfast.memories.run.records.record import MILLISECOND, RunRow, RunsContext
+from holdfast.memories.run.records.run import RunVersionRow
+from holdfast.memories.run.records.write import PACKAGE, statements
 
 T = TypeVar("T")
 
@@ -46,6 +63,9 @@ class _Owner(Struct, frozen=True, eq=False):
 
 _owned: Final[dict[str, list[_Owner]]] = {}
 _lock: Final = Lock()
+
+RESTS: Final = frozenset(("run.waiting", "run.queued"))
+"""The types of events with which a run leaves its process."""
 
 
 def own(run_id: str, fence: int, clock: Clock) -> Callable[[], None]:
@@ -217,3 +237,81 @@ def _made(name: str, values: list[Any]) -> object:
     if issubclass(kind, Struct):
         return kind(**dict(zip(kind.__struct_fields__, values, strict=True)))
     return kind(*values)
+
+
+def save_once(context: RunsContext, save: VersionSave) -> SavedVersion:
+    """Store *save* as `save_version` does; one that is stored already is not stored again."""
+
+    def work(tx: Transaction) -> SavedVersion:
+        sql = statements(context)
+        run = tx.first(RunRow, sql.lock_run, run=save.run_id)
+        if run is not None and save.cause is not None and save.after is not None:
+            number = save.after + 1
+            found = tx.first(
+                RunVersionRow, sql.list_versions, run=save.run_id, before=number + 1, rows=1
+            )
+            if found is not None and found.number == number and _is_of(found, save):
+                rows = tx.all(
+                    EventRow, sql.events_after, run=save.run_id, after=save.seq, rows=AT_ONCE
+                )
+                events = _stored_with(number, [row.event(run) for row in rows])
+                return SavedVersion(number=number, events=events)
+        return saved(context, tx, save)
+
+    return context.engine.write(work)
+
+
+def replace_once(context: RunsContext, save: VersionSave) -> SavedVersion:
+    """Store *save* as `VersionRows.replace` does; a repeat of the last save does nothing."""
+
+    def work(tx: Transaction) -> SavedVersion:
+        sql = statements(context)
+        found = tx.first(RunVersionRow, sql.list_versions, run=save.run_id, before=NEWEST, rows=1)
+        if found is not None and _is_at(found, save) and _is_whole(tx, sql, save):
+            return SavedVersion(number=found.number)
+        return VersionRows(context).replaced(tx, save)
+
+    return context.engine.write(work)
+
+
+def _is_at(found: RunVersionRow, save: VersionSave) -> bool:
+    """Return whether *found* was stored when, for what and by whom *save* is."""
+    facts = (found.at, found.cause, found.part, found.agent, found.fence)
+    return facts == (save.at * MILLISECOND, save.cause, save.part, save.agent, save.fence)
+
+
+def _is_of(found: RunVersionRow, save: VersionSave) -> bool:
+    """Return whether *found* is the version that *save* is stored as."""
+    names = tuple(save.changed)[:CHANGED_MOST]
+    same = found.record().changed == names and found.bytes == bytes_of(save)
+    return same and _is_at(found, save)
+
+
+def _is_whole(tx: Transaction, sql: SimpleNamespace, save: VersionSave) -> bool:
+    """Return whether the run has the facts and messages of *save*, and no others."""
+    given = {(row.kind, row.key): row.body for row in save.rows}
+    state = state_at(tx, sql, save.run_id)
+    over = completed(state)
+    there = [turn for turn in turns_of(tx, sql, save.run_id) if turn.part not in over]
+    turns = sorted(save.turns, key=lambda turn: (turn.part, turn.n))
+    return state == given and there == turns
+
+
+_WITH: Final = frozenset(("version.kept", "question.asked", "version.folded"))
+
+
+def _stored_with(number: int, events: Iterable[RunEvent]) -> tuple[RunEvent, ...]:
+    """Return those of *events* that were stored with the version *number*."""
+    found: list[RunEvent] = []
+    for event in events:
+        if event.type == "version.kept":
+            if found:
+                break
+            found = [event] if event.data.get("version") == number else []
+        elif found:
+            if event.type not in _WITH and event.type not in RESTS:
+                break
+            found.append(event)
+            if event.type in RESTS:
+                break
+    return tuple(found)

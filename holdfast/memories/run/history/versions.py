@@ -153,7 +153,7 @@ def saved(context: RunsContext, tx: Transaction, save: VersionSave) -> SavedVers
     held = _owned(tx, sql, save)
     if save.after is not None and held.versions != save.after:
         return SavedVersion(stored=False)
-    size = _bytes_of(save)
+    size = bytes_of(save)
     number = None if save.cause is None else held.versions + 1
     emitted: tuple[RunEvent, ...] = ()
     if number is not None:
@@ -217,7 +217,8 @@ def _owned(tx: Transaction, sql: SimpleNamespace, save: VersionSave) -> _Held:
     return held
 
 
-def _bytes_of(save: VersionSave) -> int:
+def bytes_of(save: VersionSave) -> int:
+    """Return the bytes of the rows and messages of *save*."""
     return sum(map(_size, save.rows)) + sum(len(turn.body) for turn in save.turns)
 
 
@@ -290,7 +291,7 @@ def version_event(save: VersionSave, number: int) -> RunEvent:
             "version": number,
             "cause": save.cause,
             "changed": _fitting(save.changed),
-            "bytes": _bytes_of(save),
+            "bytes": bytes_of(save),
         },
     )
 
@@ -436,28 +437,24 @@ class VersionRows:
         Only what differs is stored. Messages of completed parts stay. A run that has no record gets
         one, unless *save* has a fence.
         """
+        return self._caller.engine.write(lambda tx: self.replaced(tx, save))
+
+    def replaced(self, tx: Transaction, save: VersionSave) -> SavedVersion:
+        """Store *save* as `replace` does, in the transaction *tx*."""
         checked_name("run_id", save.run_id)
         sql = statements(self._caller)
-
-        def work(tx: Transaction) -> SavedVersion:
-            if not save.fence:
-                tx.run(sql.make_run, run=save.run_id, now=self._caller.now())
-            tx.first(_Held, sql.lock_versions, run=save.run_id)
-            given: State = {
-                (row.kind, row.key): row.body for row in save.rows if row.body is not None
-            }
-            before = state_at(tx, sql, save.run_id)
-            gone = [StateRow(*each, None) for each in before if each not in given]
-            new = [
-                StateRow(*each, body) for each, body in given.items() if before.get(each) != body
-            ]
-            over = completed(given)
-            for part in tx.all(scalar, sql.parts_with_turns, run=save.run_id):
-                if part not in over:
-                    tx.run(sql.clear_turns, run=save.run_id, part=part)
-            return saved(self._caller, tx, replace(save, rows=(*gone, *new)))
-
-        return self._caller.engine.write(work)
+        if not save.fence:
+            tx.run(sql.make_run, run=save.run_id, now=self._caller.now())
+        tx.first(_Held, sql.lock_versions, run=save.run_id)
+        given: State = {(row.kind, row.key): row.body for row in save.rows if row.body is not None}
+        before = state_at(tx, sql, save.run_id)
+        gone = [StateRow(*each, None) for each in before if each not in given]
+        new = [StateRow(*each, body) for each, body in given.items() if before.get(each) != body]
+        over = completed(given)
+        for part in tx.all(scalar, sql.parts_with_turns, run=save.run_id):
+            if part not in over:
+                tx.run(sql.clear_turns, run=save.run_id, part=part)
+        return saved(self._caller, tx, replace(save, rows=(*gone, *new)))
 
     def delete(self, run_id: str) -> bool:
         """Delete versions and messages of the run; return whether there were any."""

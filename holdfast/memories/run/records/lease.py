@@ -36,6 +36,7 @@ from holdfast.memories.run.records.record import (
     LEASE,
     MILLISECOND,
     HeldRun,
+    RunReport,
     RunRow,
     RunsContext,
     this_process,
@@ -55,7 +56,9 @@ from holdfast.memories.run.records.write import (
     missing,
     numbered,
     published,
+    refused,
     statements,
+    take,
 )
 
 LOST: Final = REGISTRY.counter("run_lost_total", "Runs whose owner let their lease run out.")
@@ -502,6 +505,24 @@ def give_back(context: RunsContext, run_id: str, holder: str) -> RunEvent | None
         return _queued(context, tx, sql, run_id, seq=run.seq + 1, queue=run.queue)
 
     return context.engine.write(work)
+
+
+def release(context: RunsContext, held: HeldRun, ending: Ending | None) -> RunEvent | None:
+    """End the run that *held* has as *ending*, or queue it again; return the queued event.
+
+    A repeat does nothing. Raise `StaleRun` for a former owner, `NotFound` without the run.
+    """
+    run = context.engine.first(RunRow, statements(context).get_run, run=held.run_id)
+    if run is None:
+        raise missing(held.run_id)
+    if run.fence != held.fence or (run.holder or held.holder) != held.holder:
+        raise refused("superseded", held.fence, run.fence)
+    if ending is None:
+        return give_back(context, held.run_id, held.holder)
+    if not run.ended:
+        report = RunReport(holder=held.holder, number=run.batch + 1, fence=held.fence, ended=ending)
+        take(context, held.run_id, report, relay=True)
+    return None
 
 
 class QueueDepth(Struct, frozen=True, kw_only=True):

@@ -93,6 +93,10 @@ class RunRecorder(Protocol):
         """
         ...
 
+    def give_back(self, held: HeldRun) -> RunEvent | None:
+        """Queue a run again, and return its event; None for a former owner."""
+        ...
+
 
 class OwnerSignals(Struct, frozen=True):
     """What the owner of a run is called with, on another thread.

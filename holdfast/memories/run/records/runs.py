@@ -194,7 +194,7 @@ class Runs:
             metadata=metadata or {},
             take_over="always",
         )
-        return attach(self._attachments, memory, opening, self._shown(), control)
+        return attach(self._attachments, memory, opening, self.shown, control)
 
     def open_run(
         self,
@@ -210,12 +210,13 @@ class Runs:
         *on_stale* is called, on another thread, once another owner has the run. Raise `RunTaken` if
         another owner has it now.
         """
-        shown = self._shown()
         return open_run(
-            self._attachments, memory, opening, shown, control=control, on_stale=on_stale
+            self._attachments, memory, opening, self.shown, control=control, on_stale=on_stale
         )
 
-    def _shown(self) -> Shown:
+    @property
+    def shown(self) -> Shown:
+        """Where the owner of a run writes."""
         context = self.context
         context.demand("write")
         return Shown(

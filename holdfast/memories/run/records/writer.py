@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.ground.clock import Clock, to_microseconds
-from holdfast.ground.errors import InvalidInput, StaleRun, Unsupported
+from holdfast.ground.errors import InvalidInput, StaleRun
 from holdfast.ground.events import EventBus
 from holdfast.ground.json_values import JSON
 from holdfast.ground.scope import checked_name
@@ -110,9 +110,9 @@ class InEngine:
         """Extend the leases of *held* in one statement; with *extend* False, only look."""
         return renew(self._caller, held, extend=extend)
 
-    def give_back(self, run_id: str, holder: str) -> RunEvent | None:
-        """Queue a run again that *holder* has, and return its event."""
-        return give_back(self._caller, run_id, holder)
+    def give_back(self, held: HeldRun) -> RunEvent | None:
+        """Queue a run again, and return its event; None for a former owner."""
+        return give_back(self._caller, held.run_id, held.holder)
 
 
 class RunOpening(Struct, frozen=True, kw_only=True):
@@ -234,12 +234,10 @@ class RunWriter:
         held, recorder = self._mirror.held, self._mirror.recorder
         if held is None:
             return None
-        if not isinstance(recorder, InEngine):
-            raise Unsupported("runs given back over HTTP", next="Open the database itself.")
         self._close()
         self._mirror.rest()
         self._finish(self._mirror)
-        return recorder.give_back(held.run_id, held.holder)
+        return recorder.give_back(held)
 
 
 class Attached:
