@@ -41,7 +41,7 @@ async def test_a_plan_of_six_tasks_killed_three_times_asks_for_each_once(
     assert (run.status, run.fence) == ("completed", 4)
 
 
-@pytest.mark.parametrize("kind", ["step", "planner", "workflow", "network", "agent"])
+@pytest.mark.parametrize("kind", ["workflow", "network", "agent"])
 async def test_killed_at_its_second_request_another_process_asks_nothing_again(
     kind: str, target: str, log: Path
 ) -> None:

@@ -12,6 +12,7 @@ from doors.http.asking import Asker, Said
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.read import FollowOptions, look
 from holdfast.memories.state.result import Usage
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import serving
@@ -346,3 +347,219 @@ def test_numbers_of_runs_are_told(begun: Asker) -> None:
     assert (told["holdfast_run_entries"], told["holdfast_run_bytes"]) == ("1", "26")
     assert told["holdfast_run_live"] == "1"
     assert 'holdfast_run_writes_total{kind="task_result"}' in told
+
+
+LEASE = f"{RUN}/lease"
+ACQUIRED = {"action": "acquire", "holder": "h1"}
+VERSION = {
+    "fence": 1,
+    "at": AT,
+    "cause": "step",
+    "part": "read",
+    "rows": [{"kind": "value", "key": "a", "body": '{"b":1.0}'}],
+}
+
+
+def keyed(ask: Asker, hf: Holdfast, **facts: Any) -> Asker:
+    """Return the requests of a new key with *facts*."""
+    return ask.as_(x_api_key=str(hf.keys.create("k", **facts).secret))
+
+
+def test_a_lease_is_acquired_once_renewed_and_released(ask: Asker, clock: FrozenClock) -> None:
+    taken = ask.post(LEASE, ACQUIRED).json()
+    again = ask.post(LEASE, ACQUIRED).json()
+    clock.tick(50)
+    renewed = ask.post(LEASE, {"action": "renew", "holder": "h1", "fence": 1}).json()
+    clock.tick(50)
+    refused = ask.post(LEASE, {**ACQUIRED, "holder": "h2"})
+    release = {"action": "release", "holder": "h1", "fence": 1}
+    released = [ask.post(LEASE, release).json() for _ in range(2)]
+    next = ask.post(LEASE, {**ACQUIRED, "holder": "h2"}).json()
+
+    assert [each["type"] for each in taken["opened"]] == ["run.started"]
+    assert (again["fence"], again["opened"]) == (1, [])
+    assert renewed == {"id": "run_1", "fence": 1, "cancel": None}
+    assert (refused.status, refused.facts["class"]) == (409, "RunTaken")
+    assert [each["status"] for each in released] == ["queued", "queued"]
+    assert [each["event"] and each["event"]["type"] for each in released] == ["run.queued", None]
+    assert (next["fence"], next["status"]) == (2, "running")
+
+
+def test_a_release_with_a_status_is_the_end_of_the_run(begun: Asker) -> None:
+    reported(begun, 3, events=[WRITTEN])
+    release = {"action": "release", "holder": "h1", "fence": 1, "status": "failed"}
+
+    ends = [begun.post(LEASE, release).json()["status"] for _ in range(2)]
+
+    assert ends == ["failed", "failed"]
+    assert [each["event"] for each in followed(begun)].count("run.failed") == 1
+
+
+@pytest.mark.parametrize("action", ["renew", "release"])
+def test_a_former_owner_neither_renews_nor_releases(begun: Asker, action: str) -> None:
+    begun.post(LEASE, {**OPENING, "holder": "h2"})
+
+    for holder, fence in (("h1", 1), ("h1", 2), ("h2", 1)):
+        said = begun.post(LEASE, {"action": action, "holder": holder, "fence": fence})
+        assert (said.status, said.facts["class"]) == (409, "StaleRun")
+    assert begun.get(RUN).json()["fence"] == 2
+
+
+def test_an_owner_learns_from_its_renewal_that_it_is_to_end(begun: Asker) -> None:
+    begun.post(f"{RUN}/cancel", {"reason": "enough"})
+    look = {"action": "renew", "holder": "h1", "fence": 1, "extend": False}
+
+    assert begun.post(LEASE, look).json()["cancel"] == "enough"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"action": "steal"}, "action"),
+        ({"holder": ""}, "holder"),
+        ({"take_over": "perhaps"}, "take_over"),
+        ({"action": "renew"}, "fence"),
+        ({"kind": "dance"}, "kind"),
+        ({"started_at": -1}, "started_at"),
+    ],
+)
+def test_what_no_lease_can_be_is_refused(ask: Asker, wrong: dict[str, Any], field: str) -> None:
+    said = ask.post(LEASE, {**ACQUIRED, **wrong})
+
+    assert (said.status, said.error["field"]) == (400, field)
+
+
+def test_who_may_not_write_acquires_nothing(ask: Asker, hf: Holdfast) -> None:
+    keyed(ask, hf, scope="admin")
+    session = hf.sessions.create(agent="a", environment_id="e", resources=[]).id
+    token = hf.sessions.create_token(session).token
+    refused = [
+        keyed(ask, hf, scope="read"),
+        keyed(ask, hf, scope="write", agent="ada"),
+        keyed(ask, hf, scope="write", user="anna"),
+        ask.as_(x_api_key=str(token)),
+    ]
+
+    for each in refused:
+        for method, path in (("POST", LEASE), ("PUT", f"{RUN}/versions/1")):
+            body = ACQUIRED if method == "POST" else VERSION
+            assert each(method, path, body).status in {401, 403}
+    assert keyed(ask, hf, scope="write").post(LEASE, ACQUIRED).status == 200
+
+
+def test_a_workspace_has_its_own_leases(ask: Asker, hf: Holdfast) -> None:
+    other = keyed(ask, hf.acting(workspace="other"), scope="write")
+    here = keyed(ask, hf, scope="write")
+
+    assert here.post(LEASE, ACQUIRED).json()["fence"] == 1
+    assert other("PUT", f"{RUN}/versions/1", VERSION).status == 404
+    assert other.post(LEASE, {**ACQUIRED, "holder": "h2"}).json()["fence"] == 1
+
+
+def test_a_version_that_comes_twice_is_stored_once(begun: Asker, hf: Holdfast) -> None:
+    said = [begun("PUT", f"{RUN}/versions/1", VERSION).json() for _ in range(2)]
+
+    assert said[0] == said[1]
+    assert (said[0]["number"], said[0]["stored"]) == (1, True)
+    assert [each["type"] for each in said[0]["events"]] == ["version.kept"]
+    assert [each.number for each in hf.runs.versions("run_1")] == [1]
+    assert [each["event"] for each in followed_so_far(hf)].count("version.kept") == 1
+
+
+def test_the_version_with_which_a_run_rests_may_come_twice(begun: Asker, hf: Holdfast) -> None:
+    asked = {
+        "id": "question_1",
+        "run_id": "run_1",
+        "kind": "question",
+        "key": "berth",
+        "text": "Which?",
+        "asked_at": "2026-01-01T00:00:00Z",
+    }
+    rests = {**VERSION, "cause": "question", "status": "waiting", "questions": [asked], "seq": 4}
+
+    said = [begun("PUT", f"{RUN}/versions/1", rests).json() for _ in range(2)]
+
+    assert said[0] == said[1]
+    types = [each["type"] for each in said[0]["events"]]
+    assert types == ["version.kept", "question.asked", "run.waiting"]
+    assert hf.runs.retrieve("run_1").status == "waiting"
+    assert len(hf.runs.questions().data) == 1
+
+
+def test_another_version_of_a_number_is_not_stored(begun: Asker, hf: Holdfast) -> None:
+    begun("PUT", f"{RUN}/versions/1", VERSION)
+
+    other = begun("PUT", f"{RUN}/versions/1", {**VERSION, "at": AT + 1}).json()
+    ahead = begun("PUT", f"{RUN}/versions/3", VERSION).json()
+
+    assert [(each["number"], each["stored"]) for each in (other, ahead)] == [(None, False)] * 2
+    assert len(hf.runs.versions("run_1").data) == 1
+
+
+def test_a_former_owner_stores_no_version(begun: Asker, hf: Holdfast) -> None:
+    begun.post(LEASE, {**OPENING, "holder": "h2"})
+
+    said = begun("PUT", f"{RUN}/versions/1", VERSION)
+
+    assert (said.status, said.facts["class"], said.error["reason"]) == (
+        409,
+        "StaleRun",
+        "superseded",
+    )
+    assert not hf.runs.versions("run_1").data
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"at": -1}, "at"),
+        ({"cause": "a\n"}, "cause"),
+        ({"cause": None, "status": "waiting"}, "cause"),
+        ({"rows": [{"kind": "value", "key": "a", "body": "{"}]}, "body"),
+        ({"rows": [{"kind": "value", "key": "a", "body": "[" * 300 + "]" * 300}]}, "body"),
+        ({"rows": [{"kind": "value", "key": "a\0", "body": "1"}]}, "key"),
+        ({"rows": [{"kind": "dance", "key": "a", "body": "1"}]}, "rows[0].kind"),
+        ({"turns": [{"part": "a", "n": -1, "body": "{}"}]}, "n"),
+        ({"questions": [{"id": "question_1"}]}, "run_id"),
+    ],
+)
+def test_what_no_version_can_be_is_refused(
+    begun: Asker, hf: Holdfast, wrong: dict[str, Any], field: str
+) -> None:
+    said = begun("PUT", f"{RUN}/versions/1", {**VERSION, **wrong})
+
+    assert (said.status, said.error["field"]) == (400, field)
+    assert begun("PUT", f"{RUN}/versions/newest", VERSION).status == 400
+    assert not hf.runs.versions("run_1").data
+
+
+def test_the_newest_version_is_read_with_what_goes_on_from_it(begun: Asker) -> None:
+    turn = {"part": "write", "n": 0, "body": '{"kind":"request"}', "agent": "ada"}
+    begun("PUT", f"{RUN}/versions/1", {**VERSION, "turns": [turn]})
+
+    assert begun.get(f"{RUN}/checkpoint").json() == {
+        "id": "run_1",
+        "number": 1,
+        "at": AT,
+        "rows": VERSION["rows"],
+        "turns": [turn],
+        "questions": [],
+    }
+    assert begun("DELETE", f"{RUN}/checkpoint").json() == {"id": "run_1", "deleted": True}
+    assert begun.get(f"{RUN}/checkpoint").status == 404
+
+
+def test_a_checkpoint_that_comes_twice_is_one_version(ask: Asker, hf: Holdfast) -> None:
+    whole = {**VERSION, "fence": 0}
+    said = [ask("PUT", f"{RUN}/checkpoint", whole).json() for _ in range(2)]
+    turn = {"part": "write", "n": 0, "body": "{}"}
+    other = ask("PUT", f"{RUN}/checkpoint", {**whole, "turns": [turn]}).json()
+
+    assert [each["number"] for each in (*said, other)] == [1, 1, 2]
+    assert len(hf.runs.versions("run_1").data) == 2
+
+
+def followed_so_far(hf: Holdfast) -> list[dict[str, Any]]:
+    """Return the events of the run that are stored now."""
+    found = look(hf.runs.context, "run_1", FollowOptions())
+    return [{"event": each.type} for each in found.events]

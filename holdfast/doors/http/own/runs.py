@@ -203,8 +203,8 @@ async def _renewed(call: Call, held: HeldRun, *, extend: bool) -> Response:
     def work(hf: Holdfast) -> Response:
         context = _context(hf, "write")
         run = run_row(context, held.run_id)
-        signs = renew(context, [held], extend=extend)
-        if held.holder not in signs or run.fence != held.fence:
+        signs = renew(context, [held], extend=extend) if run.fence == held.fence else {}
+        if held.holder not in signs:
             raise refused("superseded", held.fence, run.fence)
         return of_json({"id": held.run_id, "fence": held.fence, "cancel": signs[held.holder]})
 
@@ -315,6 +315,13 @@ ROUTES: Final = (
         "Retrieve the newest version of a run, with what goes on from it.",
     ),
     HttpRoute(
+        "DELETE",
+        f"{RUN}/checkpoint",
+        "write",
+        delete_checkpoint,
+        "Delete the versions and the messages of a run.",
+    ),
+    HttpRoute(
         "PUT",
         f"{RUN}/checkpoint",
         "write",
@@ -322,13 +329,6 @@ ROUTES: Final = (
         "Store a version of a run in place of all that it knew.",
         body=PutVersion,
         limit=VERSION_BYTES,
-    ),
-    HttpRoute(
-        "DELETE",
-        f"{RUN}/checkpoint",
-        "write",
-        delete_checkpoint,
-        "Delete the versions and the messages of a run.",
     ),
     HttpRoute(
         "POST",
