@@ -32,7 +32,9 @@ from holdfast.memories.run.history.versions import (
     StateRow,
     VersionSave,
 )
+from holdfast.memories.run.history.versions import SavedVersion as SavedVersion
 from holdfast.memories.run.model_view import checked_path
+from holdfast.memories.run.records.event import Ending as Ending
 from holdfast.memories.run.records.lease import PRIORITY
 from holdfast.memories.run.records.parts import RunPart, part_from_wire
 from holdfast.memories.run.records.question import ADMIN as ADMIN

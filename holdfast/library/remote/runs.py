@@ -48,7 +48,7 @@ from holdfast.memories.run.history.versions import (
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.model_view import PAGE_MOST, EntryPageRequest
 from holdfast.memories.run.records.answer import meant, no_question
-from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.event import Ending, RunEvent
 from holdfast.memories.run.records.lease import PRIORITY
 from holdfast.memories.run.records.question import Answerer, Question
 from holdfast.memories.run.records.read import (
@@ -266,14 +266,15 @@ class OnServer:
                 signs[each.holder] = self._lease(each.run_id, "renew", body)["cancel"]
         return signs
 
-    def give_back(self, held: HeldRun) -> RunEvent | None:
-        """Queue a run again, and return its event; None for a former owner."""
-        body = {"holder": held.holder, "fence": held.fence}
-        try:
-            event = self._lease(held.run_id, "release", body)["event"]
-        except StaleRun:
-            return None
+    def release(self, held: HeldRun, ending: Ending | None) -> RunEvent | None:
+        """End a run as *ending*, or queue it again and return that event."""
+        body = {"holder": held.holder, "fence": held.fence, "status": ending}
+        event = self._lease(held.run_id, "release", body)["event"]
         return None if event is None else decoded(_event, event)
+
+    def replace(self, save: VersionSave) -> SavedVersion:
+        """Store a version that is all that the run knows; a repeat does nothing."""
+        return self._versions.replace(save)
 
 
 def _event(wire: Any) -> RunEvent:

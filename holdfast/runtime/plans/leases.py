@@ -26,7 +26,6 @@ from holdfast.memories.run.records.record import (
     MILLISECOND,
     HeldRun,
     RunAcquisition,
-    RunReport,
     TakeOver,
 )
 from holdfast.memories.run.records.writer import Shown
@@ -164,14 +163,16 @@ class EngineLeases:
 
     def renew(self, lease: CheckpointLease) -> None:
         """Extend *lease*; raise StaleRun if another owner has the run."""
-        held = HeldRun(run_id=lease.run_id, holder=lease.holder, fence=lease.fence, number=0)
-        if lease.holder not in self._owners.renew([held]):
+        if lease.holder not in self._owners.renew([_held(lease)]):
             raise StaleRun("superseded", token=lease.fence, live_token=None)
 
     def release(self, lease: CheckpointLease, status: Ending) -> None:
         """Give *lease* back, and record that the run ended with *status*."""
-        report = RunReport(holder=lease.holder, number=1, fence=lease.fence, ended=status)
-        self._owners.take(lease.run_id, report)
+        self._owners.release(_held(lease), status)
+
+
+def _held(lease: CheckpointLease) -> HeldRun:
+    return HeldRun(run_id=lease.run_id, holder=lease.holder, fence=lease.fence, number=0)
 
 
 class LeaseFile:

@@ -83,7 +83,7 @@ OURS = {
     "/api/runs/{run}/versions": ("GET", "", ""),
     "/api/runs/{run}/versions/{version}": ("GET", "PUT", ""),
     "/api/runs/{run}/lease": ("", "POST", ""),
-    "/api/runs/{run}/checkpoint": ("GET", "PUT DELETE", ""),
+    "/api/runs/{run}/checkpoint": ("", "GET PUT DELETE", ""),
     "/api/runs/{run}/messages": ("GET", "", ""),
     "/api/runs/{run}/redact": ("", "", "POST"),
     "/api/runs/{run}/entries": ("GET", "", ""),

@@ -26,20 +26,18 @@ from holdfast.library.operations.runs import (
     RUN,
     VERSION_BYTES,
     Answerer,
+    Ending,
     PutVersion,
     Question,
+    SavedVersion,
     save_in,
     state_to_wire,
     version_number,
 )
 from holdfast.library.operations.threads import LIMIT
 from holdfast.memories.run.entry import checked_version, filter_of
-from holdfast.memories.run.history.effects import replace_once, save_once
-from holdfast.memories.run.history.versions import SavedVersion, VersionRows
 from holdfast.memories.run.model_view import ORDERS
-from holdfast.memories.run.records.event import Ending
-from holdfast.memories.run.records.lease import release, renew
-from holdfast.memories.run.records.read import asked_for, entries_told, run_row
+from holdfast.memories.run.records.read import asked_for, entries_told
 from holdfast.memories.run.records.record import (
     MILLISECOND,
     HeldRun,
@@ -180,7 +178,7 @@ async def lease(call: Call) -> Response:
     )
     if body.action == "renew":
         return await _renewed(call, held, extend=body.extend)
-    event = await call.slow(lambda hf: release(_context(hf, "write"), held, body.status))
+    event = await call.slow(lambda hf: hf.runs.shown.recorder.release(held, body.status))
     run = await call.quick(lambda hf: hf.runs.retrieve(held.run_id))
     return of_json(FORM.encode(run) | {"event": None if event is None else event.to_dict()})
 
@@ -201,9 +199,9 @@ async def _acquired(call: Call, body: LeaseRun) -> Response:
 
 async def _renewed(call: Call, held: HeldRun, *, extend: bool) -> Response:
     def work(hf: Holdfast) -> Response:
-        context = _context(hf, "write")
-        run = run_row(context, held.run_id)
-        signs = renew(context, [held], extend=extend) if run.fence == held.fence else {}
+        run = hf.runs.retrieve(held.run_id)
+        known = [held] if run.fence == held.fence else []
+        signs = hf.runs.shown.recorder.renew(known, extend=extend)
         if held.holder not in signs:
             raise refused("superseded", held.fence, run.fence)
         return of_json({"id": held.run_id, "fence": held.fence, "cancel": signs[held.holder]})
@@ -217,7 +215,7 @@ async def put_version(call: Call) -> Response:
     def work(hf: Holdfast) -> Response:
         number = version_number(call["version"])
         save = save_in(call.body(PutVersion, WIDE), call["run"], number - 1)
-        return _saved(save_once(_context(hf, "write"), save))
+        return _saved(hf.runs.shown.recorder.keep(save))
 
     return await call.slow(work)
 
@@ -226,7 +224,7 @@ async def checkpoint(call: Call) -> Response:
     """Retrieve the newest version of a run, with the messages of parts that go on."""
 
     def work(hf: Holdfast) -> Response:
-        kept = VersionRows(_context(hf, "read")).load(call["run"])
+        kept = hf.runs.checkpoints.load(call["run"])
         if kept is None:
             raise NotFound("checkpoint", call["run"], next="Begin the run from its start.")
         return of_json({"id": call["run"], **state_to_wire(kept)})
@@ -239,7 +237,7 @@ async def put_checkpoint(call: Call) -> Response:
 
     def work(hf: Holdfast) -> Response:
         save = save_in(call.body(PutVersion, WIDE), call["run"], None)
-        return _saved(replace_once(_context(hf, "write"), save))
+        return _saved(hf.runs.shown.recorder.replace(save))
 
     return await call.slow(work)
 
@@ -247,7 +245,7 @@ async def put_checkpoint(call: Call) -> Response:
 async def delete_checkpoint(call: Call) -> Response:
     """Delete the versions and the messages of a run; its record stays."""
     run_id = call["run"]
-    deleted = await call.write(lambda hf: VersionRows(_context(hf, "write")).delete(run_id))
+    deleted = await call.write(lambda hf: hf.runs.checkpoints.delete(run_id))
     return of_json({"id": run_id, "deleted": deleted})
 
 
@@ -310,7 +308,7 @@ ROUTES: Final = (
     HttpRoute(
         "GET",
         f"{RUN}/checkpoint",
-        "read",
+        "write",
         checkpoint,
         "Retrieve the newest version of a run, with what goes on from it.",
     ),

@@ -243,20 +243,17 @@ def save_once(context: RunsContext, save: VersionSave) -> SavedVersion:
     """Store *save* as `save_version` does; one that is stored already is not stored again."""
 
     def work(tx: Transaction) -> SavedVersion:
-        sql = statements(context)
+        if save.cause is None or save.after is None:
+            return saved(context, tx, save)
+        sql, number = statements(context), save.after + 1
         run = tx.first(RunRow, sql.lock_run, run=save.run_id)
-        if run is not None and save.cause is not None and save.after is not None:
-            number = save.after + 1
-            found = tx.first(
-                RunVersionRow, sql.list_versions, run=save.run_id, before=number + 1, rows=1
-            )
-            if found is not None and found.number == number and _is_of(found, save):
-                rows = tx.all(
-                    EventRow, sql.events_after, run=save.run_id, after=save.seq, rows=AT_ONCE
-                )
-                events = _stored_with(number, [row.event(run) for row in rows])
-                return SavedVersion(number=number, events=events)
-        return saved(context, tx, save)
+        there = {"run": save.run_id, "before": number + 1, "rows": 1}
+        found = tx.first(RunVersionRow, sql.list_versions, **there)
+        if run is None or found is None or found.number != number or not _is_of(found, save):
+            return saved(context, tx, save)
+        rows = tx.all(EventRow, sql.events_after, run=run.id, after=save.seq, rows=AT_ONCE)
+        events = _stored_with(number, [row.event(run) for row in rows])
+        return SavedVersion(number=number, events=events)
 
     return context.engine.write(work)
 

@@ -93,8 +93,15 @@ class RunRecorder(Protocol):
         """
         ...
 
-    def give_back(self, held: HeldRun) -> RunEvent | None:
-        """Queue a run again, and return its event; None for a former owner."""
+    def release(self, held: HeldRun, ending: Ending | None) -> RunEvent | None:
+        """End a run as *ending*, or queue it again and return that event.
+
+        Raise StaleRun for a former owner.
+        """
+        ...
+
+    def replace(self, save: VersionSave) -> SavedVersion:
+        """Store a version that is all that the run knows; a repeat does nothing."""
         ...
 
 

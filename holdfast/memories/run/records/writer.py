@@ -12,8 +12,8 @@ from holdfast.ground.errors import InvalidInput, StaleRun
 from holdfast.ground.events import EventBus
 from holdfast.ground.json_values import JSON
 from holdfast.ground.scope import checked_name
-from holdfast.memories.run.history.effects import own
-from holdfast.memories.run.history.versions import SavedVersion, VersionSave, save_version
+from holdfast.memories.run.history.effects import own, replace_once, save_once
+from holdfast.memories.run.history.versions import SavedVersion, VersionSave
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import (
@@ -24,7 +24,7 @@ from holdfast.memories.run.records.event import (
     notice_of_event,
     of_memory,
 )
-from holdfast.memories.run.records.lease import give_back, renew
+from holdfast.memories.run.records.lease import release, renew
 from holdfast.memories.run.records.mirror import (
     PAUSE,
     Mirror,
@@ -103,16 +103,20 @@ class InEngine:
         return take(self._caller, run_id, report)
 
     def keep(self, save: VersionSave) -> SavedVersion:
-        """Store a version of a run; raise StaleRun for a former owner."""
-        return save_version(self._caller, save)
+        """Store a version of a run once; raise StaleRun for a former owner."""
+        return save_once(self._caller, save)
 
     def renew(self, held: Sequence[HeldRun], *, extend: bool = True) -> Mapping[str, str | None]:
         """Extend the leases of *held* in one statement; with *extend* False, only look."""
         return renew(self._caller, held, extend=extend)
 
-    def give_back(self, held: HeldRun) -> RunEvent | None:
-        """Queue a run again, and return its event; None for a former owner."""
-        return give_back(self._caller, held.run_id, held.holder)
+    def release(self, held: HeldRun, ending: Ending | None) -> RunEvent | None:
+        """End a run as *ending*, or queue it again and return that event."""
+        return release(self._caller, held, ending)
+
+    def replace(self, save: VersionSave) -> SavedVersion:
+        """Store a version that is all that the run knows; a repeat does nothing."""
+        return replace_once(self._caller, save)
 
 
 class RunOpening(Struct, frozen=True, kw_only=True):
@@ -237,7 +241,10 @@ class RunWriter:
         self._close()
         self._mirror.rest()
         self._finish(self._mirror)
-        return recorder.give_back(held)
+        try:
+            return recorder.release(held, None)
+        except StaleRun:
+            return None
 
 
 class Attached:
