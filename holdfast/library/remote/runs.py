@@ -233,7 +233,7 @@ class OnServer:
         return grant if grant.opened else replace(grant, opened=self._opened(run_id, grant.seq))
 
     def _opened(self, run_id: str, seq: int) -> tuple[RunEvent, ...]:
-        """Return the events of an acquisition whose response was lost, up to the event *seq*."""
+        """Return the events of an acquisition, whose last one is *seq*."""
         found: list[RunEvent] = []
         with closing(_stream(self._client, run_id, FollowOptions(after=max(0, seq - 2)))) as events:
             for event in events:

@@ -240,7 +240,7 @@ def _made(name: str, values: list[Any]) -> object:
 
 
 def save_once(context: RunsContext, save: VersionSave) -> SavedVersion:
-    """Store *save* as `save_version` does; one that is stored already is not stored again."""
+    """Store *save* as `save_version` does; a repeat does nothing."""
 
     def work(tx: Transaction) -> SavedVersion:
         if save.cause is None or save.after is None:
@@ -259,7 +259,7 @@ def save_once(context: RunsContext, save: VersionSave) -> SavedVersion:
 
 
 def replace_once(context: RunsContext, save: VersionSave) -> SavedVersion:
-    """Store *save* as `VersionRows.replace` does; a repeat of the last save does nothing."""
+    """Store *save* as `VersionRows.replace` does; a repeat does nothing."""
 
     def work(tx: Transaction) -> SavedVersion:
         sql = statements(context)

@@ -508,7 +508,7 @@ def give_back(context: RunsContext, run_id: str, holder: str) -> RunEvent | None
 
 
 def release(context: RunsContext, held: HeldRun, ending: Ending | None) -> RunEvent | None:
-    """End the run that *held* has as *ending*, or queue it again; return the queued event.
+    """End a run as *ending*, or queue it again and return that event.
 
     A repeat does nothing. Raise `StaleRun` for a former owner, `NotFound` without the run.
     """
