@@ -275,6 +275,14 @@ class Keeper:
         """Refuse a version: it keeps none."""
         raise AssertionError(save)
 
+    def replace(self, save: VersionSave) -> SavedVersion:
+        """Refuse a version: it keeps none."""
+        raise AssertionError(save)
+
+    def release(self, held: HeldRun, ending: Ending | None) -> None:
+        """Refuse a release: its runs end by a report."""
+        raise AssertionError(held, ending)
+
     def renew(self, held: Sequence[HeldRun], *, extend: bool = True) -> dict[str, str | None]:
         """Note a renewal."""
         if extend:
