@@ -26,6 +26,7 @@ from holdfast.runtime.runs.checkpoints import (
 from holdfast.runtime.runs.run_record import EngineCheckpoints
 from holdfast.testing.contracts.checkpoints import change, checkpoint
 from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.serving import serving
 
 LONG = timedelta(seconds=61)
 
@@ -43,17 +44,20 @@ def hf(clock: FrozenClock) -> Iterator[Holdfast]:
         yield hf
 
 
-@pytest.fixture(params=["memory", "files", "engine"])
+@pytest.fixture(params=["memory", "files", "engine", "server"])
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FrozenClock, hf: Holdfast
-) -> AnyPlace:
+) -> Iterator[AnyPlace]:
     match request.param:
         case "memory":
-            return MemoryCheckpoints(clock=clock)
+            yield MemoryCheckpoints(clock=clock)
         case "files":
-            return FileCheckpoints(tmp_path / "kept", clock=clock)
+            yield FileCheckpoints(tmp_path / "kept", clock=clock)
+        case "engine":
+            yield EngineCheckpoints(hf)
         case _:
-            return EngineCheckpoints(hf)
+            with serving(hf, clock=clock) as url, holdfast.open(url) as remote:
+                yield EngineCheckpoints(remote)
 
 
 def wanted(holder: str, take_over: TakeOver = "expired") -> LeaseRequest:
