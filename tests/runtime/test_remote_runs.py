@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -103,22 +103,20 @@ class Between(socketserver.ThreadingTCPServer):
 class Wire(socketserver.BaseRequestHandler):
     """One connection of a client, passed on to the server."""
 
-    server: Between
-
     def handle(self) -> None:
-        caller, losing = self.request, False
+        caller, network, losing = self.request, cast("Between", self.server), False
         try:
-            with socket.create_connection(("127.0.0.1", self.server.upstream)) as server:
+            with socket.create_connection(("127.0.0.1", network.upstream)) as server:
                 while True:
                     for each in select.select([caller, server], [], [])[0]:
                         data = each.recv(65_536)
-                        if each is caller and self.server.loses and self.server.loses in data:
-                            losing, self.server.loses = True, b""
+                        if each is caller and network.loses and network.loses in data:
+                            losing, network.loses = True, b""
                         elif each is server and losing:
-                            self.server.lost += 1
-                            self.server.on_loss()
+                            network.lost += 1
+                            network.on_loss()
                             return
-                        if not data or self.server.is_away:
+                        if not data or network.is_away:
                             return
                         (server if each is caller else caller).sendall(data)
         except OSError:
