@@ -173,6 +173,11 @@ def described(error: BaseException) -> str:
         return f"its message cannot be read: {type(broken).__name__}"
 
 
+def cause_of(error: BaseException) -> str:
+    """Return the class of *error* and its message, without lone surrogates."""
+    return ": ".join(filter(None, (class_of(error), described(error))))
+
+
 @contextmanager
 def contained() -> Generator[None]:
     """Raise ForeignExit for what user code raises in the block, if it is no Exception.

@@ -35,7 +35,7 @@ from holdfast.memories.run.records.question import Question
 from holdfast.memories.run.records.record import this_process
 from holdfast.memories.run.records.writer import RunOpening
 from holdfast.runtime import concurrency
-from holdfast.runtime.concurrency import claimed
+from holdfast.runtime.concurrency import claimed, described
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import (
     EventFacts,
@@ -415,7 +415,7 @@ class _Stay:
             self._cancel()
             return
         self.state, self._reason, self._error = "failed", "internal", error
-        self._detail = str(error) if isinstance(error, HoldfastError) else unforeseen(error)
+        self._detail = described(error) if isinstance(error, HoldfastError) else unforeseen(error)
         if not isinstance(error, HoldfastError):
             log.error("the run %s ended", self._context.run_id, exc_info=error)
 

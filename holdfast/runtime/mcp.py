@@ -23,7 +23,7 @@ from pydantic_core import SchemaValidator
 
 from holdfast.ground.errors import InvalidInput, NotRunnable
 from holdfast.runtime.agent import AgentSpec, AnyToolset
-from holdfast.runtime.concurrency import class_of, contained, described
+from holdfast.runtime.concurrency import cause_of, contained
 from holdfast.runtime.inference.run_types import InferenceRun
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class Remote(AbstractToolset[Any]):
             except Exception as error:
                 # Whatever the transport raises; the run goes on without the server's tools.
                 log.warning("the MCP server %s cannot be reached", self.name, exc_info=True)
-                return f"{class_of(error)}: {described(error)}"
+                return cause_of(error)
         for tool, why in self._link.left_out.items():
             log.warning("the MCP server %s: its tool %s is left out: %s", self.name, tool, why)
         return None

@@ -16,7 +16,7 @@ from holdfast.memories.run import keys
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, Instructions, check_name
-from holdfast.runtime.concurrency import awaited, claimed, refuse_at_work
+from holdfast.runtime.concurrency import awaited, cause_of, claimed, refuse_at_work
 from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import ExecutionEvent, StepError
 from holdfast.runtime.executor import ExecutionOutcome
@@ -190,7 +190,7 @@ class ModeRun:
             self.error = StepError("cancelled", self.context.cancelled or "cancelled")
             raise
         except Exception as error:
-            self.error = StepError("internal", f"{type(error).__name__}: {error}")
+            self.error = StepError("internal", cause_of(error))
             raise
         ending = self.ending()
         if ending.state == "completed":

@@ -27,7 +27,7 @@ from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import checked_id_or_none
 from holdfast.runtime.agent import AgentHooks, AgentStart, AnyModel, UserMessage
-from holdfast.runtime.concurrency import awaited
+from holdfast.runtime.concurrency import awaited, described
 from holdfast.runtime.events import SessionEvent, SessionEventType
 from holdfast.runtime.history import Discreet, EngineHistory, History
 from holdfast.runtime.inference.agent import Agent, AgentRunOptions, run_alone, stream_alone
@@ -58,7 +58,7 @@ class SessionEvents:
 
     def tell_failed(self, what: str, error: BaseException) -> None:
         """Add an event for the *error* of *what*."""
-        self.tell("failed", what=what, error=type(error).__name__, message=str(error))
+        self.tell("failed", what=what, error=type(error).__name__, message=described(error))
 
 
 class Durably:

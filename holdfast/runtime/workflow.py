@@ -27,7 +27,14 @@ from holdfast.memories.run.listeners import working_part
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, named
-from holdfast.runtime.concurrency import LENT, Suspended, awaited, contained, refuse_at_work
+from holdfast.runtime.concurrency import (
+    LENT,
+    Suspended,
+    awaited,
+    cause_of,
+    contained,
+    refuse_at_work,
+)
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import (
     ExecutionEvent,
@@ -498,7 +505,7 @@ class WorkflowRunner:
     async def _fail(self, id: str, raised: Exception, *, emitted: bool = False) -> bool:
         """Mark the node as failed with *raised*; emit that unless its step *emitted* it."""
         known = raised.error if isinstance(raised, StepFailed) else None
-        internal = StepError("internal", f"{type(raised).__name__}: {raised}")
+        internal = StepError("internal", cause_of(raised))
         error = known if isinstance(known, StepError) else internal
         self.states[id], self.errors[id] = "failed", error
         if not emitted:

@@ -192,7 +192,7 @@ def _heed(run: NetworkExecution) -> None:
     if run.interrupting.asked:
         raise cancelled(run)
     if run.stopping is not None:
-        raise finished(run, run.stopping)
+        raise Over(RunEnd("stopped" if run.calls else "no_agent", run.stopping))
     if run.left is not None and run.left <= 0:
         raise timed_out(run)
 

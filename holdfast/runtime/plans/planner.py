@@ -42,7 +42,7 @@ from holdfast.memories.run.history.versions import StateRow
 from holdfast.memories.run.records.event import Reason, RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, model_name, named
-from holdfast.runtime.concurrency import awaited, class_of, contained, described
+from holdfast.runtime.concurrency import awaited, cause_of, contained
 from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import EventFacts, ExecutionEvent, PlanningUpdate, TaskUpdate
 from holdfast.runtime.executor import ExecutionOutcome
@@ -456,7 +456,7 @@ class TaskPlanner:
                     )
             except Exception as error:
                 # A provider may raise anything: the model gave no reply.
-                why = f"{class_of(error)}: {described(error)}"
+                why = cause_of(error)
                 raise self._failed(f"the model failed: {why}", "model_error") from error
         repair(response)
         self.context.spend(response.usage)

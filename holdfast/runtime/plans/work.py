@@ -13,6 +13,7 @@ from holdfast.ground.errors import InvalidInput, LimitExceeded
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.memories.run.records.event import Reason
+from holdfast.runtime.concurrency import cause_of
 from holdfast.runtime.events import StepError, TaskMoment, TaskUpdate
 from holdfast.runtime.plans.plan import State, Step, Task
 from holdfast.runtime.plans.schedule import Blocked, Crew, Spent, walk
@@ -305,7 +306,7 @@ class TaskWork:
             except Exception as error:
                 # A fault in our code must not stop tasks that do not need this one.
                 log.exception("the task %s of the run %s", self.task.id, self.context.run_id)
-                await self.fail(StepError("internal", f"{type(error).__name__}: {error}"))
+                await self.fail(StepError("internal", cause_of(error)))
             finally:
                 span.set_attribute("holdfast.run_id", self.context.run_id)
                 span.set_attribute("holdfast.task_id", self.task.id)
@@ -369,7 +370,7 @@ class TaskWork:
             # A fault in our code must not stop unrelated steps.
             log.exception("the step %s of the run %s", id, self.context.run_id)
             if not step.settled:
-                internal = StepError("internal", f"{type(error).__name__}: {error}")
+                internal = StepError("internal", cause_of(error))
                 await StepRecord(self.context, self.task, step).fail(internal)
         # Nothing follows from one that waits, until it is answered.
         return None if step.waiting else step.completed

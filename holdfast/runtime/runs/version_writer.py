@@ -23,6 +23,7 @@ from holdfast.memories.run.history.versions import KeptTurn, StateKind, StateRow
 from holdfast.memories.run.memory import EntryChanges, RunMemory
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.question import Question
+from holdfast.runtime.concurrency import cause_of
 from holdfast.runtime.events import EventFacts, ExecutionEvent, LogUpdate
 from holdfast.runtime.runs.checkpoints import (
     Checkpoint,
@@ -381,11 +382,11 @@ class VersionWriter:
             await saves
         except StaleRun as error:
             self._scope.lost(error)
-            self.failed = f"{type(error).__name__}: {error}"
+            self.failed = cause_of(error)
         except Exception as error:
             # A failed save, for any reason, does not fail the run.
             log.warning("no version of %s was saved", self._scope.run_id, exc_info=True)
-            self.failed = f"{type(error).__name__}: {error}"
+            self.failed = cause_of(error)
             message = f"The checkpoint was not saved: {self.failed}"
             self._scope.tell(LogUpdate(severity="error", content=message))
         else:

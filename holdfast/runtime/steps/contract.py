@@ -31,7 +31,7 @@ from holdfast.ground.json_schema import BadSchema
 from holdfast.memories.run import keys
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import Reason
-from holdfast.runtime.concurrency import awaited, class_of, contained, described
+from holdfast.runtime.concurrency import awaited, cause_of, contained, described
 from holdfast.runtime.context import Profile
 from holdfast.runtime.events import StepError
 from holdfast.runtime.plans.plan import Step, Task
@@ -89,7 +89,7 @@ def wait_after(tries: int) -> float:
 def of_model(error: Exception) -> Stopped:
     """Return the end of a step whose model request raised *error*."""
     if isinstance(error, UnexpectedModelBehavior):
-        return Stopped("no_answer", str(error))
+        return Stopped("no_answer", described(error))
     return Stopped("model_error", _model_error_text(error))
 
 
@@ -101,7 +101,7 @@ def _model_error_text(error: BaseException) -> str:
     if isinstance(error, FallbackExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         return "; ".join(map(_model_error_text, group.exceptions))
-    return ": ".join(filter(None, (class_of(error), described(error))))
+    return cause_of(error)
 
 
 def _body(error: ModelHTTPError) -> str:

@@ -28,7 +28,7 @@ from holdfast.memories.run.listeners import working
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, model_name
-from holdfast.runtime.concurrency import Suspended, class_of, described
+from holdfast.runtime.concurrency import Suspended, cause_of
 from holdfast.runtime.context import Context, Inbox
 from holdfast.runtime.events import ExecutionEvent, StepError
 from holdfast.runtime.executor import ExecutionOutcome
@@ -259,7 +259,7 @@ class StepExecutor:
                 await self._record.fail(self.error, iterations=self.iterations, usage=self._spent)
             except Exception as error:
                 # A bug, ours or in the user's code: emitted like any failure, and raised.
-                self.error = StepError("internal", f"{type(error).__name__}: {error}")
+                self.error = StepError("internal", cause_of(error))
                 await self._record.fail(self.error, iterations=self.iterations, usage=self._spent)
                 raise
             except asyncio.CancelledError:
@@ -319,11 +319,15 @@ class StepExecutor:
             )
 
         try:
-            return await asking(PartCall(kept, "ask"), ask)
+            answer = await asking(PartCall(kept, "ask"), ask)
         except AnswerTimeout as error:
             raise Stopped("answer_timeout", str(error)) from error
         except Suspended as suspended:
             raise PartWaits from suspended
+        # A type may refuse what fits its JSON Schema, and a default is any value.
+        if self._wanted is not None and (problems := self._wanted.problems(answer)):
+            raise Stopped("schema", f"the answer does not fit: {'; '.join(problems)}")
+        return answer
 
     async def _tried(self, inbox: Inbox) -> Any:
         """Return the first result of a try; raise Stopped when the last try has none."""
@@ -363,7 +367,7 @@ class StepExecutor:
             raise PartWaits from suspended
         except request.HookFailed as failed:
             cause = failed.__cause__
-            why = f"{class_of(cause)}: {described(cause)}" if cause else str(failed)
+            why = cause_of(cause or failed)
             message = f"the hook {failed.hook} raised {why}"
             raise Stopped("hook", message) from failed
 

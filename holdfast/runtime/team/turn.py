@@ -22,7 +22,7 @@ from holdfast.memories.run.records.event import Reason
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.message import Message
 from holdfast.runtime.agent import AnyModel
-from holdfast.runtime.concurrency import Suspended, class_of, described
+from holdfast.runtime.concurrency import Suspended, cause_of, class_of
 from holdfast.runtime.context import Context
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.agent_loop import AgentLoop, LoopScope, capabilities, instruments
@@ -455,7 +455,7 @@ class TurnScheduler:
 
     async def _failed(self, member: Member, failure: Exception, part: str) -> None:
         cause = failure.__cause__ if isinstance(failure, HookFailed) else None
-        why = f"{class_of(cause or failure)}: {described(cause or failure)}"
+        why = cause_of(cause or failure)
         if cause is not None:
             why = f"{failure}: {why}"
         await self._events.log("error", f"a turn of {member.name} failed: {why}")

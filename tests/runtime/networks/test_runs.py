@@ -570,7 +570,7 @@ async def test_half_a_character_in_a_reason_to_stop_is_repaired_in_the_record() 
 
     record = history.get_run(HistoryContext(run_id=run.id))
     assert record is not None
-    assert (record.status, record.reason, record.detail) == ("completed", "done", "\ufffd")
+    assert (record.status, record.reason, record.detail) == ("completed", "stopped", "\ufffd")
 
 
 async def test_one_history_that_fails_at_the_end_keeps_no_other_from_it() -> None:
@@ -710,7 +710,7 @@ async def test_a_stop_from_a_tool_ends_the_run_after_that_call() -> None:
     run = await network(ada, agent("bob")).run("Go.")
 
     assert (who(run), run.results[0].text) == (["ada"], "Solved.")
-    assert (run.stop_reason, run.stop_detail, run.dropped) == ("done", "it is solved", ["bob"])
+    assert (run.stop_reason, run.stop_detail, run.dropped) == ("stopped", "it is solved", ["bob"])
 
 
 async def test_a_cancelled_run_returns_with_what_was_finished() -> None:
