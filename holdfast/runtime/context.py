@@ -245,7 +245,11 @@ class Context:
         self.events, self.ownership = RunEvents(self.run_id, self.now), RunOwnership()
         self.versions = self._new_versions()
         self.logs = PartLogs(
-            self.run_id, clock=self.clock, store=self.versions, on_question=on_question
+            self.run_id,
+            clock=self.clock,
+            store=self.versions,
+            on_question=on_question,
+            emit=self.emit_soon,
         )
 
     def _new_versions(self) -> VersionWriter:
@@ -290,6 +294,7 @@ class Context:
             clock=self.clock,
             store=within.versions,
             on_question=self.logs.on_question,
+            emit=within.emit_soon,
         )
         return within
 

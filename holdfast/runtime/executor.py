@@ -29,7 +29,6 @@ from holdfast.ground.errors import (
     RunWaiting,
     StaleRun,
 )
-from holdfast.ground.json_values import JSON
 from holdfast.memories.run.records.event import Reason, RunEvent
 from holdfast.memories.run.records.question import Question
 from holdfast.memories.run.records.record import this_process
@@ -54,6 +53,7 @@ from holdfast.runtime.runs.run_events import (
     audience,
     followed,
     leave,
+    named,
     unforeseen,
     updates,
 )
@@ -70,6 +70,8 @@ from holdfast.runtime.runs.run_record import (
 from holdfast.runtime.runs.version_writer import OnMismatch
 
 State: TypeAlias = Literal["waiting", "completed", "failed", "cancelled"]
+Prepare: TypeAlias = Callable[[], object] | None
+"""Sets what one execution is given, once the executor is at work for it alone."""
 Stopped: TypeAlias = RunCancelled | StaleRun | None
 """What stopped a run before its own end."""
 
@@ -157,17 +159,21 @@ class Resumable(Protocol):
         ...
 
 
-def events(executor: Executor, observer: Observer | None = None) -> AsyncGenerator[ExecutionEvent]:
+def events(
+    executor: Executor, observer: Observer | None = None, prepare: Prepare = None
+) -> AsyncGenerator[ExecutionEvent]:
     """Execute *executor*; yield its updates as they happen.
 
     A reader that stops early stops the work: all of it is cancelled and awaited first.
     """
-    return updates(lambda feed: _heard(executor, observer, feed))
+    return updates(lambda feed: _heard(executor, observer, feed, prepare))
 
 
-def stream(executor: Executor, observer: Observer | None = None) -> AsyncGenerator[RunEvent]:
+def stream(
+    executor: Executor, observer: Observer | None = None, prepare: Prepare = None
+) -> AsyncGenerator[RunEvent]:
     """Do as `events` does, and yield every event of the run."""
-    return followed(lambda feed: _heard(executor, observer, feed))
+    return followed(lambda feed: _heard(executor, observer, feed, prepare))
 
 
 async def run(executor: Executor, observer: Observer | None = None) -> Any:
@@ -198,13 +204,18 @@ def run_sync(executor: Executor, observer: Observer | None = None) -> Any:
 
 
 async def _heard(
-    executor: Executor, observer: Observer | None, feed: EventFeed | None = None
+    executor: Executor,
+    observer: Observer | None,
+    feed: EventFeed | None = None,
+    prepare: Prepare = None,
 ) -> Stopped:
     """Perform *executor* for its *feed* and *observer*; return what stopped it.
 
     Without a reader of its own, that of an enclosing run receives its events.
     """
     with claimed(executor):
+        if prepare is not None:
+            prepare()
         return await _observed(executor, observer, feed)
 
 
@@ -264,6 +275,7 @@ class _Stay:
         # A sub-run has events of its own; `execute()` yields an update for the outermost alone.
         self._outermost = within is None or within.root is not self._context.root
         self._begun = self._kept = self._whole = False
+        self._is_last = True
         self._stored: RunEvent | None = None
         self._rested: tuple[RunEvent, ...] = ()
         self.state: State = "failed"
@@ -341,8 +353,7 @@ class _Stay:
     async def begin(self) -> None:
         """Emit that the run begins."""
         executor, context = self._executor, self._context
-        context.events.begin()
-        self._begun = True
+        is_first, self._begun = context.events.begin(), True
         update = RunUpdate(event="started", executor=executor.name) if self._outermost else None
         record, to = context.events.record, audience.get()
         if record is not None and record.opened:
@@ -357,7 +368,8 @@ class _Stay:
             "name": executor.title,
             "inputs": list(self._inputs),
         }
-        await context.emit(EventFacts(type="run.started", data=data), update)
+        tells = context.events.emit if is_first else context.events.aside
+        await tells(EventFacts(type="run.started", data=data), update, to=to)
 
     async def restore(self) -> None:
         """Keep versions from now on, and go on from the newest one, if there is one."""
@@ -425,6 +437,10 @@ class _Stay:
 
     async def leave(self) -> None:
         """Keep what is finished, store the end of the run and emit it as its last event."""
+        left = self._context.events.left_waiting and bool(questions_of(self._context))
+        if left and self.state == "completed" and self._context.events.is_alone:
+            # Another executor of this context waits, and this one was the last at work.
+            self.state = "waiting"
         if self.state == "waiting":
             return await self._rest()
         try:
@@ -437,7 +453,8 @@ class _Stay:
         """Keep what the run knows with its questions; emit that it waits, as the last."""
         events, versions = self._context.events, self._context.versions
         questions = questions_of(self._context)
-        is_last, record = events.close(), events.record
+        self._is_last = is_last = not self._begun or events.close()
+        record, events.left_waiting = events.record, not is_last
 
         async def keep() -> None:
             try:
@@ -464,10 +481,12 @@ class _Stay:
         if self._rested:
             await events.relay(self._rested[-1], self._update(), to=to)
             return
-        ids = [each.id for each in questions_of(self._context)]
-        await events.last(
-            EventFacts(type="run.waiting", data={"questions": ids}), self._update(), to=to
-        )
+        questions, logs = questions_of(self._context), self._context.logs
+        tells = events.last if self._is_last else events.aside
+        for each in logs.not_asked:
+            await tells(logs.asked(each), to=to)
+        facts = EventFacts(type="run.waiting", data={"questions": [each.id for each in questions]})
+        await tells(facts, self._update(), to=to)
 
     async def _keep(self) -> None:
         versions = self._context.versions
@@ -485,9 +504,9 @@ class _Stay:
         if not self._begun:
             await leave(self._context.run_id, given_back)
             return
-        is_last, record = events.close(), events.record
+        self._is_last, record = events.close(), events.record
         acts: list[tuple[str, Callable[[], Awaitable[None]]]] = []
-        if record is not None and is_last:
+        if record is not None and self._is_last:
             events.record = None
             acts.append(("its end is stored", lambda: self._store(record)))
         await leave(self._context.run_id, *acts, ("its end is emitted", self._tell), given_back)
@@ -502,7 +521,8 @@ class _Stay:
             return
         finish = self._finish()
         facts = EventFacts(type=f"run.{finish.status}", data=finish.facts())
-        await events.last(facts, self._update(), to=to)
+        tells = events.last if self._is_last else events.aside
+        await tells(facts, self._update(), to=to)
 
     def _finish(self) -> RunFinish:
         error = self._error
@@ -510,7 +530,7 @@ class _Stay:
             status="failed" if self.state == "waiting" else self.state,
             reason=self._reason,
             detail=self._detail,
-            error=None if error is None else _named(error),
+            error=None if error is None else named(error),
             usage=asdict(self._context.usage),
             data={"dropped": [], "blocked": list(self._ending.blocked)},
         )
@@ -540,10 +560,6 @@ class _Stay:
         except Exception:
             log.exception("the outcome of the run %s", self._context.run_id)
             return ExecutionOutcome(state="failed")
-
-
-def _named(error: BaseException) -> dict[str, JSON]:
-    return {"name": type(error).__name__, "message": unforeseen(error)}
 
 
 async def _interruptible(executor: Executor) -> bool:

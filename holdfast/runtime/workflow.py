@@ -308,13 +308,11 @@ class WorkflowRunner:
 
     def execute(self, inputs: Mapping[str, Values] | None = None) -> AsyncGenerator[ExecutionEvent]:
         """Run it with *inputs*, by node and name; yield its events as they happen."""
-        self._given = self._checked(inputs)
-        return executor.events(self, self._observer)
+        return executor.events(self, self._observer, self._taking(inputs))
 
     def stream(self, inputs: Mapping[str, Values] | None = None) -> AsyncGenerator[RunEvent]:
         """Do as `execute` does, and yield every event of the run."""
-        self._given = self._checked(inputs)
-        return executor.stream(self, self._observer)
+        return executor.stream(self, self._observer, self._taking(inputs))
 
     async def run(self, inputs: Mapping[str, Values] | None = None) -> dict[str, dict[str, Any]]:
         """Run it and return the outputs of every node; raise TaskFailed or RunCancelled."""
@@ -385,6 +383,15 @@ class WorkflowRunner:
 
     def _in_state(self, *states: State) -> tuple[str, ...]:
         return tuple(id for id, state in self.states.items() if state in states)
+
+    def _taking(self, inputs: Mapping[str, Values] | None) -> Callable[[], None]:
+        """Return what sets a copy of *inputs*, which are checked here, for one execution."""
+        given = self._checked(inputs)
+
+        def take() -> None:
+            self._given = given
+
+        return take
 
     def _checked(self, inputs: Mapping[str, Values] | None) -> dict[str, dict[str, Any]]:
         """Return a copy of *inputs*; raise InvalidInput for an unknown or connected input.

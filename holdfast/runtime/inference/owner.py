@@ -362,6 +362,8 @@ class RunOwner:
                 await leased.give_back(None)
         for event in told:
             await telling.relay(event)
+        for each in () if told else run.logs.not_asked:
+            telling.emit_soon(run.logs.asked(each))
         if not told:
             await telling.tell("run.waiting", {"questions": [each.id for each in questions]})
 

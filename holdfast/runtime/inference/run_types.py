@@ -291,7 +291,11 @@ class InferenceRun:
         )
         self.versions = VersionWriter(scope)
         self.logs = PartLogs(
-            self.id, clock=self.clock, store=self.versions, on_question=self.on_question
+            self.id,
+            clock=self.clock,
+            store=self.versions,
+            on_question=self.on_question,
+            emit=telling.emit_soon,
         )
 
     def _lost(self, error: StaleRun) -> None:

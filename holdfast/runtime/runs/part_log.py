@@ -40,8 +40,10 @@ from holdfast.memories.run.records.question import (
     answered,
     answerer_of,
     checked_answer,
+    event_of,
 )
 from holdfast.runtime.concurrency import awaited, contained
+from holdfast.runtime.events import EventFacts
 
 log = logging.getLogger(__name__)
 
@@ -349,10 +351,18 @@ OnQuestion: TypeAlias = Callable[[Question], Any]
 _ids: Final = Ids()
 
 
+def question_facts(question: Question, type: str) -> EventFacts:
+    """Return the event *type* of *question*."""
+    found = event_of(question, type, None)
+    where = {"part": found.part, "agent": found.agent, "call_id": found.call_id}
+    return EventFacts(type=type, data=found.data, **where)
+
+
 class PartLogs:
     """The logs of the parts of the run *run_id*, by part.
 
-    *store* keeps them. *on_question* is asked first, in this process.
+    *store* keeps them. *on_question* is asked first, in this process. *emit* takes the events of
+    questions that are not stored with the run.
     """
 
     def __init__(
@@ -362,8 +372,10 @@ class PartLogs:
         clock: Clock | None = None,
         store: PartStore | None = None,
         on_question: OnQuestion | None = None,
+        emit: Callable[[EventFacts], object] | None = None,
     ) -> None:
         self.run_id, self.clock = run_id, clock or SystemClock()
+        self._emit, self._asked = emit, set[str]()
         self.on_question = on_question
         self._store = store
         self._logs: dict[str, PartLog] = {}
@@ -432,7 +444,25 @@ class PartLogs:
                 value = await awaited(await asyncio.to_thread(ask, question))
         if value is not None:
             self._settle(question, checked_answer(question, value))
+            if self._emit is not None:
+                self._emit(self.asked(question))
         return value is not None
+
+    @property
+    def not_asked(self) -> tuple[Question, ...]:
+        """Its open questions for which `asked` was not called."""
+        return tuple(each for each in self.questions if each.id not in self._asked)
+
+    def asked(self, question: Question) -> EventFacts:
+        """Return the event that *question* is asked; `emit_settled` emits how that ended."""
+        self._asked.add(question.id)
+        return question_facts(question, "question.asked")
+
+    def emit_settled(self, question: Question) -> None:
+        """Emit that *question* was answered or has expired, once, if `asked` was called for it."""
+        if question.id in self._asked and question.status != "open" and self._emit is not None:
+            self._asked.discard(question.id)
+            self._emit(question_facts(question, f"question.{question.status}"))
 
     async def keep(self, turns: Sequence[KeptTurn], rows: Iterable[StateRow] = ()) -> None:
         """Return once *turns* and *rows* are stored."""

@@ -267,6 +267,8 @@ class RunEvents:
         self._numbered: deque[Emission] = deque()
         self._passing: int | None = None
         self._stays, self._over = 0, False
+        self.left_waiting = False
+        """Whether an executor waits for people while another one is at work."""
 
     @property
     def errors(self) -> int:
@@ -371,8 +373,9 @@ class RunEvents:
         to: Audience | None,
         *,
         reserved: bool = False,
+        counted: bool = True,
     ) -> Emission:
-        if facts.type in LIVE:
+        if facts.type in LIVE or not counted:
             # It is not stored, and what is stored has no gaps: it has the number before it.
             seq = self._next - 1
         else:
@@ -392,17 +395,35 @@ class RunEvents:
         yielded = None if update is None else update.of(event)
         return Emission(event, yielded, to, reserved)
 
-    def begin(self) -> None:
-        """Begin a stay of the run in this process."""
+    def begin(self) -> bool:
+        """Begin the work of an executor; return if no other one is at work in the run."""
         with self._lock:
             self._stays, self._over = self._stays + 1, False
+            self.left_waiting = self.left_waiting and self._stays > 1
+            return self._stays == 1
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one executor alone is at work in the run."""
+        return self._stays <= 1
 
     def close(self) -> bool:
-        """End a stay; after the last one later events are dropped. Return if it is that."""
+        """End the work of an executor; after the last one later events are dropped.
+
+        Return if it is that.
+        """
         with self._lock:
             self._stays -= 1
             self._over = self._stays <= 0
             return self._over
+
+    async def aside(
+        self, facts: EventFacts, update: ExecutionEvent | None = None, *, to: Audience | None
+    ) -> None:
+        """Emit an event of one executor to its audience alone, while another is at work."""
+        with self._lock:
+            emission = self._numbered_as(facts, update, to, counted=False)
+        await self.finish(replace(emission, stored=True))
 
     async def last(
         self, facts: EventFacts, update: ExecutionEvent | None = None, *, to: Audience | None
@@ -490,6 +511,11 @@ MESSAGE: Final = 500
 def unforeseen(error: BaseException) -> str:
     """Return the class of *error* and its message, of 500 characters at most."""
     return f"{class_of(error)}: {message_of(error, MESSAGE)}"
+
+
+def named(error: BaseException) -> dict[str, JSON]:
+    """Return *error* as the end of a run has it."""
+    return {"name": type(error).__name__, "message": unforeseen(error)}
 
 
 def message_of(error: BaseException, most: int) -> str:

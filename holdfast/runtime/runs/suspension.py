@@ -171,6 +171,7 @@ def settled(question: Question, log: PartLog) -> Question:
     found = question.settled(log.run.clock.now())
     if found.id in log.questions:
         log.questions[found.id] = found
+    log.run.emit_settled(found)
     if found.status != "answered":
         raise Suspended(found)
     return found

@@ -146,6 +146,7 @@ class VersionWriter:
     def __init__(self, scope: VersionScope) -> None:
         self._scope, self._stays = scope, 0
         self._place: Checkpoints | None = None
+        self._met: set[str] = set()
         self._begin()
 
     def _begin(self) -> None:
@@ -193,12 +194,14 @@ class VersionWriter:
 
     def differing(self, parts: Mapping[str, str]) -> tuple[str, ...]:
         """Return the names of *parts* with which the loaded run was not begun."""
-        if self._found is None or self._found.plan_hash == hashed(parts):
+        if self._found is None or {self._found.plan_hash, *self._met} & {hashed(parts)}:
             return ()
         return differing(self._found.parts, parts)
 
     async def start(self, parts: Mapping[str, str], *, again: bool = False) -> None:
         """Restore what was loaded, unless it starts *again*; keep *parts* with it."""
+        # Another executor at work in this run may wait, and goes on here after this one.
+        self._met.add(hashed(parts))
         if self._stays > 1 or self._place is None:
             return
         if self._found is not None and not again:
