@@ -6,23 +6,36 @@ from typing import Any
 
 import pytest
 from runtime.networks.played import agent, network
+from runtime.test_run_events import RECORDED
 
 import holdfast
 from holdfast import Holdfast
+from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import RunTaken
+from holdfast.memories.run.history.versions import VersionSave
+from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import ENDS
+from holdfast.memories.run.records.lease import sweep_lost
 from holdfast.memories.run.records.question import Question
+from holdfast.memories.run.records.writer import RunOpening
 from holdfast.runtime import (
     Context,
     FunctionNode,
+    ParallelTaskExecutor,
     RunEvent,
+    RunStart,
     Step,
     StepExecutor,
     Task,
+    TaskPlan,
+    Worker,
     Workflow,
     WorkflowRunner,
     ask_human,
+    definition,
+    resume,
 )
+from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.scripted import ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -171,3 +184,42 @@ async def test_each_execution_of_a_workflow_has_its_own_inputs() -> None:
     assert runner.outputs == {"double": {"n": 2}}
     await of_run(second)
     assert runner.outputs == {"double": {"n": 10}}
+
+
+@definition("moor")
+def moor(start: RunStart) -> ParallelTaskExecutor:
+    asks: dict[str, Any] = {"mode": "ask", "instructions": "Which?"}
+    steps = [Step(id="one", **asks), Step(id="two", timeout=60, **asks), Step(id="three", **asks)]
+    # Each is a task of its own: the last step of a task waits for all others.
+    tasks = [Task(id=f"task_{each.id}", title="Moor", steps=[each]) for each in steps]
+    plan = TaskPlan(title="Moor", tasks=tasks)
+    return ParallelTaskExecutor(plan=plan, context=start.context)
+
+
+async def test_every_type_that_only_a_record_sends_is_sent() -> None:
+    clock = FrozenClock(SystemClock().now())
+    with holdfast.open(":memory:", clock=clock) as hf:
+        hf.configure_runs(versions=10)
+        hf.runs.start("moor", run_id="run_1")
+        waiting = await resume(hf, "run_1", [moor])
+        hf.runs.answer("run_1", "7", question=waiting.questions[0])
+        hf.runs.fork("run_1", run_id="run_2", start=True)
+        await resume(hf, "run_2", [moor])
+        # The context of the run has the clock of the system.
+        clock.tick(3_600)
+        await Worker(hf, [moor]).turn()
+        hf.runs.cancel("run_1", "enough")
+        hf.runs.cancel("run_2", "enough")
+        for take_over in ("expired", "always"):
+            opening = RunOpening(kind="plan", name="moor", take_over=take_over)
+            writer = hf.runs.open_run(RunMemory(run_id="run_3"), opening)
+        for _ in range(12):
+            writer.keep(VersionSave(run_id="run_3", at=1, cause="step", fence=writer.fence))
+        writer._mirror.over = True  # pyright: ignore[reportPrivateUsage] - as if its process died
+        clock.tick(61)
+        sweep_lost(hf.engine, clock)
+
+        runs = ("run_1", "run_2", "run_3")
+        seen = {event.type for run in runs for event in hf.runs.follow(run, rest=True)}
+
+    assert seen >= RECORDED
