@@ -549,6 +549,11 @@ class WorkerStopContract(GivenAWorker):
         run = hf.runs.retrieve("run_1")
         assert (run.status, run.definition, run.ended_at) == ("queued", "held", None)
         assert types(hf, "run_1") == ["run.queued", "run.started", "run.queued"]
+        # Its parts go on elsewhere: none of them is told to have ended.
+        every = {each.type for each in look(hf.runs.context, "run_1", FollowOptions()).events}
+        assert every & {"step.started", "agent.started"}
+        assert not every & {"step.cancelled", "task.cancelled", "agent.finished"}
+        assert {each.state for each in hf.runs.parts("run_1")} == {"pending"}
 
     def held(self, kind: str) -> tuple[Any, asyncio.Event]:
         """Return a definition `held` of *kind* that lasts, and the sign that it began."""

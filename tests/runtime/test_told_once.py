@@ -35,6 +35,7 @@ from holdfast.runtime import (
     definition,
     resume,
 )
+from holdfast.runtime.runs.run_events import leave
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.scripted import ScriptedModel, call
 
@@ -184,6 +185,28 @@ async def test_each_execution_of_a_workflow_has_its_own_inputs() -> None:
     assert runner.outputs == {"double": {"n": 2}}
     await of_run(second)
     assert runner.outputs == {"double": {"n": 10}}
+
+
+@pytest.mark.parametrize("failing", range(4))
+@pytest.mark.parametrize("error", [OSError, asyncio.CancelledError])
+async def test_an_act_at_the_end_that_fails_keeps_no_other_from_happening(
+    failing: int, error: type[BaseException]
+) -> None:
+    done: list[int] = []
+
+    def act(number: int) -> None:
+        done.append(number)
+        if number == failing:
+            raise error
+
+    ending = leave("run_1", *((str(each), lambda each=each: act(each)) for each in range(4)))
+    if error is OSError:
+        await ending
+    else:
+        with pytest.raises(asyncio.CancelledError):
+            await ending
+
+    assert done == [0, 1, 2, 3]
 
 
 @definition("moor")

@@ -762,6 +762,11 @@ where workspace = :workspace and run_id = :run and kind = :kind and id = :id
 update run_parts set state = 'waiting'
 where workspace = :workspace and run_id = :run and state = 'running'
 
+-- requeue_parts --
+-- Nothing of a queued run is at work.
+update run_parts set state = 'pending'
+where workspace = :workspace and run_id = :run and state = 'running'
+
 -- end_parts --
 -- No part outlasts its run.
 update run_parts set state = 'cancelled', ended_at = :now

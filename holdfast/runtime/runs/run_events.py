@@ -267,6 +267,8 @@ class RunEvents:
         self._numbered: deque[Emission] = deque()
         self._passing: int | None = None
         self._stays, self._over = 0, False
+        self.leaving = False
+        """Whether the run is given back, so that no part of it is cancelled."""
         self.left_waiting = False
         """Whether an executor waits for people while another one is at work."""
 
@@ -337,8 +339,8 @@ class RunEvents:
         reserved: bool,
     ) -> None:
         with self._lock:
-            if self._over:
-                # The end of the run is its last event.
+            # The end of the run is its last event.
+            if self._over or (self.leaving and _cancels_part(facts)):
                 return
             self._numbered.append(self._numbered_as(facts, update, to, reserved=reserved))
         self._pass_all()
@@ -443,6 +445,12 @@ class RunEvents:
                 pass
         if last.to is not None:
             await last.to.settle()
+
+
+def _cancels_part(facts: EventFacts) -> bool:
+    ended = {"agent.finished": "stop_reason", "team.finished": "status"}.get(facts.type)
+    cut_off = ended is not None and facts.data.get(ended) == "cancelled"
+    return cut_off or facts.type in {"step.cancelled", "task.cancelled"}
 
 
 Start: TypeAlias = Callable[[EventFeed], Coroutine[Any, Any, object]]

@@ -62,19 +62,25 @@ class RunClaim:
         self.run_id, self.holder, self.definition = run_id, holder, definition
         self.begun = False
         self._control: RunControl | None = None
+        self._events: RunEvents | None = None
         self._given_back = False
 
-    def acquired(self, control: RunControl) -> None:
-        """Set that the run was acquired; *control* cancels it."""
-        self.begun, self._control = True, control
+    def acquired(self, control: RunControl, events: RunEvents) -> None:
+        """Set that the run was acquired; *control* cancels it, *events* are its own."""
+        self.begun, self._control, self._events = True, control, events
         if self._given_back:
-            control.cancel(GIVEN_BACK)
+            self._stop(control, events)
 
     def give_back(self) -> None:
         """Stop what runs; the run is queued again."""
         self._given_back = True
-        if self._control is not None:
-            self._control.cancel(GIVEN_BACK)
+        if self._control is not None and self._events is not None:
+            self._stop(self._control, self._events)
+
+    def _stop(self, control: RunControl, events: RunEvents) -> None:
+        # Its parts go on elsewhere: they are not cancelled, unless the run is already.
+        events.leaving = getattr(control, "cancelled", None) is None
+        control.cancel(GIVEN_BACK)
 
     def is_given_back_by(self, finish: RunFinish) -> bool:
         """Return whether *finish* is not the end of the run: it goes on elsewhere."""
@@ -201,7 +207,7 @@ async def open_record(
         acquiring.add_done_callback(_given_back)
         raise
     if claim is not None:
-        claim.acquired(control)
+        claim.acquired(control, events)
     return OpenRecord(writer, events, recorded, claim)
 
 

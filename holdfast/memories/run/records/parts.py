@@ -279,7 +279,8 @@ def add_parts(
 ) -> None:
     """Apply *events*, which are stored in this transaction, to the parts of the run.
 
-    What is running waits once the run waits, and is cancelled by the end of the run.
+    What is running waits once the run waits, is pending once the run is queued, and is cancelled by
+    the end of the run.
     """
     if emitted := [event for event in events if event.type.partition(".")[0] in _RULES]:
         _store(tx, sql, run_id, emitted)
@@ -288,6 +289,8 @@ def add_parts(
         tx.run(sql.end_parts, run=run_id, now=last.at * MILLISECOND)
     elif last.type == "run.waiting":
         tx.run(sql.rest_parts, run=run_id)
+    elif last.type == "run.queued":
+        tx.run(sql.requeue_parts, run=run_id)
 
 
 def _store(tx: Transaction, sql: SimpleNamespace, run_id: str, events: Iterable[RunEvent]) -> None:
