@@ -376,8 +376,16 @@ def _instant(given: datetime) -> str:
     return to_rfc3339(given)
 
 
-def _configure_queue(self: Runs, name: str, *, per_worker: int | None) -> NoReturn:
-    del self, name, per_worker
+def _configure_queue(
+    self: Runs,
+    name: str,
+    *,
+    per_worker: int | None = None,
+    concurrency: int | None = None,
+    rate: tuple[int, float] | None = None,
+    partition: str | None = None,
+) -> NoReturn:
+    del self, name, per_worker, concurrency, rate, partition
     raise Unsupported("limits of queues over HTTP", next="Set them in the worker's process.")
 
 

@@ -408,6 +408,60 @@ returning runs.id, runs.kind, runs.name, runs.definition, runs.definition_versio
   runs.metadata, runs.thread_id, runs.queue, runs.fence, runs.not_before, runs.seen_at,
   runs.losses
 
+-- due_runs (sqlite) --
+-- What a claim may take, the first of each queue by priority, then age.
+select id, queue, priority, metadata
+from (
+  select r.id, coalesce(nullif(r.queue, ''), json_extract(d.value, '$.queue')) as queue,
+    coalesce(r.priority, 5) as priority, r.metadata, r.started_at,
+    row_number() over (
+      partition by coalesce(nullif(r.queue, ''), json_extract(d.value, '$.queue'))
+      order by coalesce(r.priority, 5), r.started_at, r.id) as place
+  from runs as r, json_each(:known) as d
+  where r.workspace = :workspace and r.status = 'queued' and r.queue is not null
+    and (r.lease_until is null or r.lease_until < :now)
+    and (r.not_before is null or r.not_before <= :now)
+    and r.definition = json_extract(d.value, '$.name')
+    and (r.definition_version is null
+      or r.definition_version in (select value from json_each(d.value, '$.versions')))
+    and (:queues = '[]' or coalesce(nullif(r.queue, ''), json_extract(d.value, '$.queue'))
+      in (select value from json_each(:queues)))
+)
+where place <= :most
+order by priority, started_at, id
+
+-- due_runs (postgres) --
+-- What a claim may take, the first of each queue by priority, then age.
+select id, queue, priority, metadata
+from (
+  select r.id, coalesce(nullif(r.queue, ''), d.queue) as queue,
+    coalesce(r.priority, 5) as priority, r.metadata, r.started_at,
+    row_number() over (
+      partition by coalesce(nullif(r.queue, ''), d.queue)
+      order by coalesce(r.priority, 5), r.started_at, r.id) as place
+  from runs as r, jsonb_to_recordset(cast(:known as jsonb))
+    as d (name text, queue text, versions jsonb)
+  where r.workspace = :workspace and r.status = 'queued' and r.queue is not null
+    and (r.lease_until is null or r.lease_until < :now)
+    and (r.not_before is null or r.not_before <= :now)
+    and r.definition = d.name
+    and (r.definition_version is null or d.versions @> to_jsonb(r.definition_version))
+    and (:queues = '[]' or cast(:queues as jsonb) @> to_jsonb(coalesce(nullif(r.queue, ''), d.queue)))
+) as due
+where place <= :most
+order by priority, started_at, id
+
+-- run_statuses (sqlite) --
+select id, status
+from runs
+where workspace = :workspace and id in (select value from json_each(:ids))
+
+-- run_statuses (postgres) --
+select id, status
+from runs
+where workspace = :workspace
+  and id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
+
 -- free_run (sqlite) --
 -- A lost run of a definition that is known may be taken up again.
 update runs

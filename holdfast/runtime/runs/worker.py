@@ -9,12 +9,13 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import copy_context
-from typing import Any, Final, Protocol
+from importlib import import_module
+from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
 
 from holdfast import library
-from holdfast.ground.errors import Conflict, RunTaken, StaleRun, Unsupported
+from holdfast.ground.errors import Conflict, InvalidInput, RunTaken, StaleRun, Unsupported
 from holdfast.ground.events import Event
 from holdfast.ground.scope import EVERYBODY
 from holdfast.ground.validation import check_whole, listed
@@ -23,11 +24,11 @@ from holdfast.memories.run.records.answer import settle_seen, sweep_questions
 from holdfast.memories.run.records.lease import (
     ClaimedRun,
     ClaimTerms,
+    QueueLimits,
     claim,
     claimable,
     free_lost,
 )
-from holdfast.memories.run.records.record import RunsContext
 from holdfast.memories.run.records.run import Run
 from holdfast.memories.run.records.writer import RunOpening
 from holdfast.runtime.concurrency import GATE, RequestGate, contained
@@ -50,6 +51,9 @@ LOOKS_EVERY: Final = 1.0
 
 log = logging.getLogger(__name__)
 
+EngineName = Literal["own", "dbos"]
+"""An engine that comes with the package."""
+
 Turn = Callable[[], Awaitable[object]]
 """Does what is due for a worker now."""
 
@@ -65,16 +69,28 @@ class RunEngine(Protocol):
         """Have the run *run_id* looked at now: it was answered, or is to be cancelled."""
         ...
 
-    def configure_queue(self, name: str, *, per_worker: int | None) -> None:
-        """Limit the runs of the queue *name* that one worker has at once."""
+    def configure_queue(self, name: str, limits: QueueLimits) -> None:
+        """Limit the runs of the queue *name*."""
         ...
 
     async def drive(self, turn: Turn) -> None:
         """Await *turn* whenever something may be due, until `close`."""
         ...
 
+    async def take_up(self, worker: "Worker", handle: "library.Holdfast") -> int:
+        """Have *worker* begin what is queued in *handle*'s workspace; return how many are new."""
+        ...
+
+    async def join(self) -> None:
+        """Wait until what was taken up has ended or waits."""
+        ...
+
     def close(self) -> None:
         """End `drive`; from any thread."""
+        ...
+
+    async def leave(self) -> None:
+        """Let go of what the engine holds, once its worker has no run any more."""
         ...
 
 
@@ -98,9 +114,15 @@ class OwnEngine:
         del run_id
         self._ring()
 
-    def configure_queue(self, name: str, *, per_worker: int | None) -> None:
-        """Limit the runs of the queue *name* that one worker has at once."""
-        self._hf.runs.configure_queue(name, per_worker=per_worker)
+    def configure_queue(self, name: str, limits: QueueLimits) -> None:
+        """Limit the runs of the queue *name* that one worker has at once.
+
+        Raise Unsupported for a limit over all machines.
+        """
+        if limits.over_machines:
+            raise Unsupported(
+                f"a limit of the queue {name} over all machines", next='Use engine="dbos".'
+            )
 
     async def drive(self, turn: Turn) -> None:
         """Await *turn* each second, and when a run of this process is queued."""
@@ -119,10 +141,23 @@ class OwnEngine:
         finally:
             off()
 
+    async def take_up(self, worker: "Worker", handle: "library.Holdfast") -> int:
+        """Claim queued runs while *worker* has room, by priority, then age."""
+        began = 0
+        while await worker.begin(handle) is not None:
+            began += 1
+        return began
+
+    async def join(self) -> None:
+        """Return: the tasks of the worker are all that there is."""
+
     def close(self) -> None:
         """End `drive`; from any thread."""
         self._closed = True
         self._ring()
+
+    async def leave(self) -> None:
+        """Return: nothing is held."""
 
     async def _rest(self) -> None:
         try:
@@ -151,7 +186,8 @@ class Worker:
     """Takes queued runs of *definitions*, at most *concurrency* at once.
 
     Without *queues* it takes those of every queue; with *everywhere* those of all workspaces. A run
-    whose lease ran out is queued again, for this worker or another.
+    whose lease ran out is queued again, for this worker or another. With the *engine* "dbos", which
+    needs the extra `durable-runs`, DBOS's queues say when a run is taken up, on all machines.
 
     >>> import asyncio, holdfast
     >>> from holdfast.testing.scripted import ScriptedModel
@@ -171,14 +207,14 @@ class Worker:
         concurrency: int = CONCURRENCY,
         queues: Iterable[str] | None = None,
         everywhere: bool = False,
-        engine: RunEngine | None = None,
+        engine: RunEngine | EngineName = "own",
     ) -> None:
         if not isinstance(hf, library.Holdfast):  # pyright: ignore[reportUnnecessaryIsInstance] - what a caller gave
             raise Unsupported("a worker over HTTP", next="Open the database itself.")
         check_whole("concurrency", concurrency, "must be a whole number from 1", least=1)
         self.hf, self.definitions = hf, definitions_of(definitions)
-        self.engine: RunEngine = engine or OwnEngine(hf)
-        self._concurrency, self._everywhere = concurrency, everywhere
+        self.engine: RunEngine = _engine(engine, hf) if isinstance(engine, str) else engine
+        self.concurrency, self.everywhere = concurrency, everywhere
         self._queues = () if queues is None else listed(queues)
         self._known = tuple(each.known for each in self.definitions.values())
         self._working: dict[tuple[str, str], _Work] = {}
@@ -190,11 +226,16 @@ class Worker:
         return len(self._working)
 
     async def work(self) -> None:
-        """Take runs until `stop`, then give back those at work."""
+        """Take runs until `stop`, then give back those at work.
+
+        Raise Unsupported if a queue has a limit that its engine cannot hold.
+        """
+        self._configure()
         try:
             await self.engine.drive(self.turn)
         finally:
             await self._leave()
+            await self.engine.leave()
 
     def stop(self, grace: float = GRACE) -> None:
         """Take nothing more, and give the runs at work back as queued; from any thread.
@@ -209,50 +250,63 @@ class Worker:
         self.engine.close()
 
     async def turn(self) -> int:
-        """Begin as many queued runs as fit; return how many began.
+        """Have queued runs taken up; return how many were.
 
         Before that, settle questions that are due, and queue lost runs again.
         """
+        self._configure()
         began = 0
         await asyncio.to_thread(self._settle)
         for workspace in await asyncio.to_thread(self._due):
-            handle = self._handle(workspace)
+            handle = self.handle(workspace)
             context = handle.runs.context
-            await asyncio.to_thread(free_lost, context, self._terms())
-            while (found := await self._claimed(context)) is not None:
-                self._begin(handle, found)
-                began += 1
+            await asyncio.to_thread(free_lost, context, self.terms())
+            began += await self.engine.take_up(self, handle)
         return began
 
     async def join(self) -> None:
-        """Wait until the runs at work have ended or wait."""
+        """Wait until the runs that were taken up have ended or wait."""
         await asyncio.gather(*(each.task for each in self._working.values()))
+        await self.engine.join()
+
+    async def begin(
+        self, handle: "library.Holdfast", run_id: str = ""
+    ) -> "asyncio.Task[None] | None":
+        """Claim the first queued run of *handle*'s workspace, or *run_id*, and begin it.
+
+        Return its task; None without a run to claim, and without room for one.
+        """
+        if self._stopping or self.working >= self.concurrency:
+            return None
+        found = await asyncio.to_thread(claim, handle.runs.context, self.terms(run_id))
+        return None if found is None else self._begin(handle, found).task
+
+    def _configure(self) -> None:
+        for name, limits in self.hf.run_attachments.queues.items():
+            self.engine.configure_queue(name, limits)
 
     def _settle(self) -> None:
         context = self.hf.runs.context
-        if self._everywhere:
+        if self.everywhere:
             sweep_questions(self.hf.engine, context.clock)
         else:
             settle_seen(context)
 
     def _due(self) -> list[str]:
         scoped = self.hf.runs.context
-        engine = self.hf.engine.scoped(EVERYBODY) if self._everywhere else scoped.engine
-        return claimable(engine, self._terms(), scoped.now())
+        engine = self.hf.engine.scoped(EVERYBODY) if self.everywhere else scoped.engine
+        return claimable(engine, self.terms(), scoped.now())
 
-    def _handle(self, workspace: str) -> "library.Holdfast":
+    def handle(self, workspace: str) -> "library.Holdfast":
+        """Return a handle on *workspace*."""
         return self.hf if workspace == self.hf.workspace else self.hf.acting(workspace=workspace)
 
-    def _terms(self, run: str = "") -> ClaimTerms:
+    def terms(self, run: str = "") -> ClaimTerms:
+        """Return which runs it may claim now, or the terms for *run* alone."""
         counts = Counter(each.queue for each in self._working.values())
         limits = self.hf.run_attachments.queues.items()
-        full = tuple(name for name, most in limits if most is not None and counts[name] >= most)
+        full = tuple(name for name, each in limits if each.full(counts[name]))
         return ClaimTerms(known=self._known, queues=self._queues, full=full, run=run)
-
-    async def _claimed(self, context: RunsContext) -> ClaimedRun | None:
-        if self._stopping or self.working >= self._concurrency:
-            return None
-        return await asyncio.to_thread(claim, context, self._terms())
 
     def _begin(self, handle: "library.Holdfast", found: ClaimedRun) -> _Work:
         """Execute the run *found* in a task of its own."""
@@ -303,9 +357,9 @@ class Worker:
         context = self.hf.runs.context
         run = await asyncio.to_thread(self.hf.runs.retrieve, run_id)
         if run.status == "lost":
-            await asyncio.to_thread(free_lost, context, self._terms(run_id))
+            await asyncio.to_thread(free_lost, context, self.terms(run_id))
         if run.status in {"queued", "lost"}:
-            found = await asyncio.to_thread(claim, context, self._terms(run_id))
+            found = await asyncio.to_thread(claim, context, self.terms(run_id))
             if found is not None:
                 await self._begin(self.hf, found).task
             elif await asyncio.to_thread(self.hf.runs.retrieve, run_id) == run:
@@ -313,6 +367,17 @@ class Worker:
         elif run.status == "running":
             raise RunTaken(run_id, place=run.place or "")
         return await asyncio.to_thread(self.hf.runs.retrieve, run_id)
+
+
+def _engine(name: EngineName, hf: "library.Holdfast") -> RunEngine:
+    """Return the engine *name*; raise MissingExtra if what it needs is not installed."""
+    if name == "own":
+        return OwnEngine(hf)
+    if name != "dbos":
+        raise InvalidInput("engine", "must be own or dbos, or an engine", given=name)
+    # It imports DBOS, which is an extra.
+    made: RunEngine = import_module("holdfast.runtime.plans.dbos").DbosEngine(hf)
+    return made
 
 
 async def _raised(work: Awaitable[object]) -> Exception | None:

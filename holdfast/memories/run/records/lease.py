@@ -5,6 +5,7 @@ owner is written any more. A claimed run is still queued: it is its claimant's t
 """
 
 import logging
+import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -368,6 +369,52 @@ def _queued(
     return event
 
 
+class QueueLimits(Struct, frozen=True, kw_only=True):
+    """Limits of a queue: runs at once of a worker, and of all machines with the engine `dbos`.
+
+    *rate* is a number of runs and a time in seconds in which no more begin. With *partition*, a
+    key of the runs' metadata, *concurrency* and *rate* are for the runs of each value of it.
+    """
+
+    per_worker: int | None = None
+    concurrency: int | None = None
+    rate: tuple[int, float] | None = None
+    partition: str | None = None
+
+    @property
+    def over_machines(self) -> bool:
+        """Whether a limit is one over all machines."""
+        return self.concurrency is not None or self.rate is not None
+
+    def full(self, working: int) -> bool:
+        """Whether a worker that has *working* runs of the queue may have no more."""
+        return self.per_worker is not None and working >= self.per_worker
+
+
+def checked_limits(limits: QueueLimits) -> QueueLimits:
+    """Return *limits*; raise `InvalidInput` with the field that is invalid."""
+    reason = "must be a whole number from 1, or None"
+    for field in ("per_worker", "concurrency"):
+        if getattr(limits, field) is not None:
+            check_whole(field, getattr(limits, field), reason, least=1)
+    if limits.rate is not None:
+        _check_rate(limits.rate)
+    if limits.partition is not None:
+        checked_name("partition", limits.partition)
+        if not limits.over_machines:
+            raise InvalidInput("partition", "needs a concurrency or a rate")
+    return limits
+
+
+def _check_rate(rate: object) -> None:
+    match rate:
+        case (int(most), int() | float() as seconds) if most >= 1 and 0 < seconds < math.inf:
+            return
+        case _:
+            reason = "must be a number of runs from 1, and of seconds above 0"
+            raise InvalidInput("rate", reason, given=str(rate))
+
+
 class KnownDefinition(Struct, frozen=True, kw_only=True):
     """A definition for a claim; *versions* are those of the runs that it takes."""
 
@@ -457,6 +504,42 @@ def claim(context: RunsContext, terms: ClaimTerms) -> ClaimedRun | None:
     facts["input"] = msgspec.json.decode(found.input or "null")
     facts["metadata"] = msgspec.json.decode(found.metadata)
     return ClaimedRun(holder=holder, **facts)
+
+
+DUE_MOST: Final = 200
+"""Runs of one queue in a look for what is due."""
+
+
+class DueRun(Struct, frozen=True, kw_only=True):
+    """A queued run that may be taken up, with the *queue* that it is in."""
+
+    id: str
+    queue: str
+    priority: int
+    metadata: str
+
+    def partition(self, key: str) -> str:
+        """Return the value of *key* in its metadata, or ''."""
+        return str(msgspec.json.decode(self.metadata).get(key, ""))
+
+
+def due_runs(context: RunsContext, terms: ClaimTerms) -> list[DueRun]:
+    """Return the queued runs of *terms* that may be taken up, the first 200 of each queue."""
+    given = terms.params()
+    params = {name: given[name] for name in ("known", "queues")}
+    sql = statements(context)
+    return context.engine.all(DueRun, sql.due_runs, **params, now=context.now(), most=DUE_MOST)
+
+
+class _Status(Struct, frozen=True, kw_only=True):
+    id: str
+    status: str
+
+
+def statuses(context: RunsContext, ids: Sequence[str]) -> dict[str, str]:
+    """Return the stored statuses of those of the runs *ids* that there are."""
+    found = context.engine.all(_Status, statements(context).run_statuses, ids=_text(ids).decode())
+    return {each.id: each.status for each in found}
 
 
 class _Freed(Struct, frozen=True, kw_only=True):

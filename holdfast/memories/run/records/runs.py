@@ -11,7 +11,7 @@ from holdfast.ground.json_values import JSON
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import checked_name
 from holdfast.ground.text import encoded
-from holdfast.ground.validation import check_text, check_whole, listed
+from holdfast.ground.validation import check_text, listed
 from holdfast.memories.run.entry import OneOrMany, filter_of
 from holdfast.memories.run.history.compare import Comparison, compare
 from holdfast.memories.run.history.fork import (
@@ -34,7 +34,9 @@ from holdfast.memories.run.records.answer import answer, list_questions, questio
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.lease import (
     PRIORITY,
+    QueueLimits,
     RunSubmission,
+    checked_limits,
     over,
     submit,
     want_cancel,
@@ -257,16 +259,27 @@ class Runs:
         submit(self.context, given)
         return retrieve_run(self.context, given.run_id)
 
-    def configure_queue(self, name: str, *, per_worker: int | None) -> None:
-        """Limit the runs of the queue *name* that one worker of this process has at once.
+    def configure_queue(
+        self,
+        name: str,
+        *,
+        per_worker: int | None = None,
+        concurrency: int | None = None,
+        rate: tuple[int, float] | None = None,
+        partition: str | None = None,
+    ) -> None:
+        """Limit the runs of the queue *name*; None is no limit.
 
-        None is no limit but the worker's own.
+        A worker of this process has *per_worker* of its runs at once. On all machines there are
+        *concurrency* at once, and *rate*, a number and a time in seconds, begin in that time. With
+        *partition*, a key of metadata such as `user`, the latter two are for the runs of each value
+        of it. A worker needs the engine `dbos` for these three.
         """
         self.context.demand("write")
-        reason = "must be a whole number from 1, or None"
-        if per_worker is not None:
-            check_whole("per_worker", per_worker, reason, least=1)
-        self._attachments.queues[checked_name("queue", name)] = per_worker
+        limits = QueueLimits(
+            per_worker=per_worker, concurrency=concurrency, rate=rate, partition=partition
+        )
+        self._attachments.queues[checked_name("queue", name)] = checked_limits(limits)
 
     def put(self, record: Run | Mapping[str, object]) -> Run:
         """Write a run's record as it is now, without a lease.

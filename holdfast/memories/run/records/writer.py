@@ -24,7 +24,7 @@ from holdfast.memories.run.records.event import (
     notice_of_event,
     of_memory,
 )
-from holdfast.memories.run.records.lease import release, renew
+from holdfast.memories.run.records.lease import QueueLimits, release, renew
 from holdfast.memories.run.records.mirror import (
     PAUSE,
     Mirror,
@@ -73,7 +73,7 @@ class Attachments:
 
     def __init__(self, *, strict: bool = False) -> None:
         self.controls = Controls()
-        self.queues: dict[str, int | None] = {}
+        self.queues: dict[str, QueueLimits] = {}
         self.mirroring = Mirroring(strict=strict)
 
     def flush(self) -> None:
