@@ -1268,12 +1268,30 @@ class AsyncRuns:
             metadata=metadata,
         )
 
-    async def configure_queue(self, name: str, *, per_worker: int | None) -> None:
-        """Limit the runs of the queue *name* that one worker of this process has at once.
+    async def configure_queue(
+        self,
+        name: str,
+        *,
+        per_worker: int | None = None,
+        concurrency: int | None = None,
+        rate: tuple[int, float] | None = None,
+        partition: str | None = None,
+    ) -> None:
+        """Limit the runs of the queue *name*; None is no limit.
 
-        None is no limit but the worker's own.
+        A worker of this process has *per_worker* of its runs at once. On all machines there are
+        *concurrency* at once, and *rate*, a number and a time in seconds, begin in that time. With
+        *partition*, a key of metadata such as `user`, the latter two are for the runs of each value
+        of it. A worker needs the engine `dbos` for these three.
         """
-        await self._cross(self._of.configure_queue, name, per_worker=per_worker)
+        await self._cross(
+            self._of.configure_queue,
+            name,
+            per_worker=per_worker,
+            concurrency=concurrency,
+            rate=rate,
+            partition=partition,
+        )
 
     async def put(self, record: Run | Mapping[str, object]) -> Run:
         """Write a run's record as it is now, without a lease.

@@ -106,6 +106,15 @@ def drain(worker: Worker) -> None:
     asyncio.run(drained(worker))
 
 
+async def begun_by(worker: Worker, count: int) -> int:
+    """Let *worker* look, and wait until it has *count* runs; return how many it has."""
+    await worker.turn()
+    async with asyncio.timeout(60):
+        while worker.working < count:  # noqa: ASYNC110 - an engine has no sign for it
+            await asyncio.sleep(0.01)
+    return worker.working
+
+
 def types(hf: Holdfast, run_id: str) -> list[str]:
     """Return the types of the run's own events."""
     if hf.runs.retrieve(run_id).ended:
@@ -311,13 +320,14 @@ class WorkerClaimContract(GivenAWorker):
 
         async def work() -> tuple[int, int]:
             worker = made(slow, concurrency=2)
-            began = await worker.turn()
-            again = await worker.turn()
+            began = await begun_by(worker, 2)
+            await worker.turn()
+            again = worker.working
             worker.stop()
             await worker.work()
             return began, again
 
-        assert asyncio.run(work()) == (2, 0)
+        assert asyncio.run(work()) == (2, 2)
 
     def test_a_queue_may_have_a_limit_for_each_worker(self, hf: Holdfast, made: Made) -> None:
         slow, _ = waiting()
@@ -325,16 +335,34 @@ class WorkerClaimContract(GivenAWorker):
         for number in range(3):
             hf.runs.start("slow", run_id=f"run_{number}", queue="narrow" if number else None)
 
-        async def work() -> int:
+        async def work() -> tuple[int, int]:
             worker = made(slow, concurrency=9)
-            began = await worker.turn()
+            began = await begun_by(worker, 2)
+            await worker.turn()
+            again = worker.working
             worker.stop()
             await worker.work()
-            return began
+            return began, again
 
-        assert asyncio.run(work()) == 2
-        with invalid("per_worker"):
-            hf.runs.configure_queue("narrow", per_worker=0)
+        assert asyncio.run(work()) == (2, 2)
+
+    @pytest.mark.parametrize(
+        ("field", "limits"),
+        [
+            ("per_worker", {"per_worker": 0}),
+            ("concurrency", {"concurrency": 0}),
+            ("rate", {"rate": (0, 1)}),
+            ("rate", {"rate": (1, 0)}),
+            ("rate", {"rate": 5}),
+            ("partition", {"partition": "user"}),
+            ("partition", {"partition": "", "concurrency": 1}),
+        ],
+    )
+    def test_a_limit_of_a_queue_is_checked(
+        self, hf: Holdfast, field: str, limits: dict[str, Any]
+    ) -> None:
+        with invalid(field):
+            hf.runs.configure_queue("narrow", **limits)
 
     def test_a_claim_that_does_not_begin_is_free_again(
         self, hf: Holdfast, here: Holdfast, made: Made, ledger: Ledger, clock: FrozenClock

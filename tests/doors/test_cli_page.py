@@ -76,7 +76,7 @@ EXPECTED = {
     "runs answer": "RUN [QUESTION] [--approve] [--deny] [--value JSON] [--text T] [--note N]",
     "runs steer": "RUN TEXT",
     "runs delete": "RUN",
-    "work": "MODULE:NAME… [--queue Q]… [--concurrency N]",
+    "work": "MODULE:NAME… [--queue Q]… [--concurrency N] [--engine own|dbos]",
     "ltm status": "USER [--namespace N] [--workspace-id W]",
     "ltm recall": "USER QUERY [--k N] [--what all|items|turns] [--kind K]…"
     " [--min-relevance X] [--namespace N] [--workspace-id W]",

@@ -4,7 +4,7 @@ import asyncio
 import json
 import signal
 from itertools import count
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 import typer
@@ -314,6 +314,10 @@ def work(
     concurrency: Annotated[
         int, typer.Option("--concurrency", metavar="N", min=1, help="Runs at once.")
     ] = 4,
+    engine: Annotated[
+        Literal["own", "dbos"],
+        typer.Option("--engine", help="What says when a run is taken up; dbos is an extra."),
+    ] = "own",
 ) -> None:
     """Take queued runs of definitions, until interrupted.
 
@@ -321,7 +325,9 @@ def work(
     """
     call.needs_database()
     known = http.load(definitions)
-    worker = http.Worker(call.hf, known.values(), concurrency=concurrency, queues=queue or None)
+    worker = http.Worker(
+        call.hf, known.values(), concurrency=concurrency, queues=queue or None, engine=engine
+    )
     typer.echo(f"Holdfast takes runs of {', '.join(known) or 'nothing'}.", err=True)
     asyncio.run(_worked(worker))
 

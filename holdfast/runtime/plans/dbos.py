@@ -111,7 +111,7 @@ class _Process:
     def __init__(self) -> None:
         self.engines: list[DbosEngine] = []
         self.staying: set[str] = set()
-        self.queues: dict[str, tuple[QueueLimits, int]] = {}
+        self.queues: dict[str, tuple[QueueLimits | None, int]] = {}
         self._lock, self._place = threading.Lock(), ""
 
     def add(self, engine: "DbosEngine") -> None:
@@ -172,11 +172,10 @@ class _Process:
 
     def queue(self, name: str, limits: QueueLimits | None, working: int) -> str:
         """Return DBOS's name of the queue *name*, which is registered with *limits*."""
-        known = (limits or NO_LIMITS, working)
         with self._lock:
-            if self.queues.get(name) != known:
-                _register(name, known[0], working, keep=limits is None)
-                self.queues[name] = known
+            if self.queues.get(name) != (limits, working):
+                _register(_queue_name(name), limits, working)
+                self.queues[name] = limits, working
         return _queue_name(name)
 
     async def execute(self, workspace: str, run_id: str) -> dict[str, Any]:
@@ -235,23 +234,21 @@ class DbosEngine(OwnEngine):
     def configure_queue(self, name: str, limits: QueueLimits) -> None:
         """Do nothing: limits are stored with the first run that the queue gets."""
 
-    async def take_up(self, worker: Worker, handle: "library.Holdfast") -> int:
-        """Have DBOS queue what is due in *handle*'s workspace; return how many workflows."""
+    async def tend(self, worker: Worker) -> None:
+        """Launch DBOS if there is none, and tidy up now and then."""
         loop = asyncio.get_running_loop()
         if self._at is not loop:
             self._worker, self._at, self._within = worker, loop, copy_context()
             self._room = asyncio.Semaphore(worker.concurrency)
         await asyncio.to_thread(_PROCESS.add, self)
-        return await asyncio.to_thread(self._look, worker, handle)
-
-    def _look(self, worker: Worker, handle: "library.Holdfast") -> int:
-        """Queue what is due, and tidy up now and then."""
-        due = due_runs(handle.runs.context, worker.terms())
-        count = self._submit(worker, handle.workspace, due)
         if time.monotonic() - self._tidied_at >= TIDY_EVERY:
             self._tidied_at = time.monotonic()
-            tidy(handle, everywhere=worker.everywhere)
-        return count
+            await asyncio.to_thread(tidy, self.hf, everywhere=worker.everywhere)
+
+    async def take_up(self, worker: Worker, handle: "library.Holdfast") -> int:
+        """Have DBOS queue what is due in *handle*'s workspace; return how many workflows."""
+        due = await asyncio.to_thread(due_runs, handle.runs.context, worker.terms())
+        return await asyncio.to_thread(self._submit, worker, handle.workspace, due)
 
     def _submit(self, worker: Worker, workspace: str, due: Sequence[DueRun]) -> int:
         """Have DBOS queue the runs *due*; return how many it had not queued."""
@@ -380,20 +377,25 @@ def _queue_name(name: str) -> str:
     return f"{APPLICATION}.{name}"
 
 
-def _register(name: str, limits: QueueLimits, working: int, *, keep: bool) -> None:
-    """Store the queue *name* with *limits*; with *keep* one that is there stays as it is."""
-    most = min(each for each in (working, limits.per_worker, limits.concurrency) if each)
-    rate: Any = limits.rate and {"limit": limits.rate[0], "period": limits.rate[1]}
-    whole = limits.partition is None
+def _register(name: str, limits: QueueLimits | None, working: int) -> None:
+    """Store the queue *name* with *limits*; without them, those that it has stay as they are."""
+    found = None if limits else DBOS.retrieve_queue(name)
+    if found is not None:
+        most = found.global_concurrency
+        found.set_worker_concurrency(working if most is None else min(working, most))
+        return
+    given = limits or NO_LIMITS
+    rate: Any = given.rate and {"limit": given.rate[0], "period": given.rate[1]}
+    whole, most = given.partition is None, min(working, given.per_worker or working)
     DBOS.register_queue(
-        _queue_name(name),
-        worker_concurrency=most if whole else min(working, limits.per_worker or working),
-        global_concurrency=limits.concurrency if whole else None,
+        name,
+        worker_concurrency=min(most, given.concurrency or most) if whole else most,
+        global_concurrency=given.concurrency if whole else None,
         limiter=rate if whole else None,
-        partition_concurrency=None if whole else limits.concurrency,
+        partition_concurrency=None if whole else given.concurrency,
         partition_limiter=None if whole else rate,
         polling_interval_sec=POLLS_EVERY,
-        on_conflict="never_update" if keep else "always_update",
+        on_conflict="always_update",
     )
 
 

@@ -77,6 +77,10 @@ class RunEngine(Protocol):
         """Await *turn* whenever something may be due, until `close`."""
         ...
 
+    async def tend(self, worker: "Worker") -> None:
+        """Do what is due for the engine itself, before each look of *worker*."""
+        ...
+
     async def take_up(self, worker: "Worker", handle: "library.Holdfast") -> int:
         """Have *worker* begin what is queued in *handle*'s workspace; return how many are new."""
         ...
@@ -140,6 +144,9 @@ class OwnEngine:
                     await self._rest()
         finally:
             off()
+
+    async def tend(self, worker: "Worker") -> None:
+        """Return: nothing is due."""
 
     async def take_up(self, worker: "Worker", handle: "library.Holdfast") -> int:
         """Claim queued runs while *worker* has room, by priority, then age."""
@@ -218,7 +225,7 @@ class Worker:
         self._queues = () if queues is None else listed(queues)
         self._known = tuple(each.known for each in self.definitions.values())
         self._working: dict[tuple[str, str], _Work] = {}
-        self._gate, self._grace, self._stopping = RequestGate(), 0.0, False
+        self._gate, self._grace, self.stopping = RequestGate(), 0.0, False
 
     @property
     def working(self) -> int:
@@ -243,7 +250,7 @@ class Worker:
         Requests in flight, and the tools that they call, have *grace* seconds to end; what they say
         is kept. A second call without *grace* ends these at once.
         """
-        self._grace, self._stopping = grace, True
+        self._grace, self.stopping = grace, True
         self._gate.close()
         if not grace:
             self._gate.hurry()
@@ -254,7 +261,10 @@ class Worker:
 
         Before that, settle questions that are due, and queue lost runs again.
         """
+        if self.stopping:
+            return 0
         self._configure()
+        await self.engine.tend(self)
         began = 0
         await asyncio.to_thread(self._settle)
         for workspace in await asyncio.to_thread(self._due):
@@ -276,7 +286,7 @@ class Worker:
 
         Return its task; None without a run to claim, and without room for one.
         """
-        if self._stopping or self.working >= self.concurrency:
+        if self.stopping or self.working >= self.concurrency:
             return None
         found = await asyncio.to_thread(claim, handle.runs.context, self.terms(run_id))
         return None if found is None else self._begin(handle, found).task

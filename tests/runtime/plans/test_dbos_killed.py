@@ -1,0 +1,169 @@
+"""Runs under DBOS whose processes are killed, and that wait: each goes on in another process."""
+
+import asyncio
+import multiprocessing
+import signal
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contracts.worker import harbour
+from runtime.lives import KINDS, Life
+
+import holdfast
+from holdfast.ground.clock import SystemClock
+from holdfast.library.holdfast import Holdfast
+from holdfast.runtime import Definition, RunStart, Worker, definition
+from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.scripted import ScriptedModel
+from holdfast.testing.serving import new_workspace
+
+FORKED = multiprocessing.get_context("forkserver")
+FORKED.set_forkserver_preload(
+    ["holdfast.testing.scripted", "holdfast.runtime.plans.dbos", "holdfast.library.open"]
+)
+LONG = timedelta(seconds=61)
+"""Longer than a lease."""
+
+
+class Lived:
+    """A run of a kind, in the context of its start."""
+
+    def __init__(self, kind: str, start: RunStart, life: Life) -> None:
+        self._execute, self._start, self._life = KINDS[kind][0], start, life
+
+    async def run(self) -> object:
+        """Run it, or go on with it."""
+
+        def within(model: ScriptedModel) -> dict[str, Any]:
+            self._start.context.model = model
+            return {"context": self._start.context, "checkpoint": None}
+
+        return await self._execute(within, self._life)
+
+
+def living(kind: str, life: Life) -> Definition:
+    """Return the definition `life` of a run of *kind*."""
+
+    @definition("life")
+    def build(start: RunStart) -> Lived:
+        return Lived(kind, start, life)
+
+    return build
+
+
+def opened(target: str, lives: int) -> Holdfast:
+    """Open the database of *target*, so late that the leases of *lives* processes ran out."""
+    workspace, _, database = target.partition("@")
+    clock = FrozenClock(SystemClock().now() + lives * LONG)
+    return holdfast.open(database, workspace=workspace, clock=clock)
+
+
+async def worked(hf: Holdfast, done: Callable[[], object], *definitions: Any) -> None:
+    """Let a worker on DBOS work until *done* returns."""
+    worker = Worker(hf, list(definitions), engine="dbos")
+    working = asyncio.create_task(worker.work())
+    async with asyncio.timeout(90):
+        await asyncio.to_thread(done)
+    worker.stop()
+    await working
+
+
+def over(hf: Holdfast) -> Callable[[], object]:
+    """Return what waits until `run_1` has ended."""
+    return lambda: list(hf.runs.follow("run_1"))
+
+
+def live(kind: str, target: str, lives: int, log: Path, dies_at: int) -> None:
+    """Work on `run_1` in this process, which kills itself at the request *dies_at*."""
+    with opened(target, lives) as hf:
+        asyncio.run(worked(hf, over(hf), living(kind, Life(log, dies_at))))
+
+
+def killed(*given: Any) -> None:
+    """Do `live` in another process, which kills itself."""
+    process = FORKED.Process(target=live, args=given)
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+
+
+def replies(log: Path) -> int:
+    """Return how many replies of models are in the log."""
+    return log.read_text().splitlines().count("reply") if log.exists() else 0
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> str:
+    return f"{new_workspace()}@{tmp_path / 'h.db'}"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def target(request: pytest.FixtureRequest, sqlite: str) -> str:
+    if request.param == "sqlite":
+        return sqlite
+    return f"{new_workspace()}@{request.getfixturevalue('fresh_postgres_url')}"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def test_a_plan_killed_three_times_goes_on_elsewhere_and_does_each_step_once(
+    target: str, log: Path
+) -> None:
+    with opened(target, 0) as hf:
+        hf.runs.start("life", run_id="run_1")
+    for lives in range(3):
+        killed("plan", target, lives, log, 2)
+        assert replies(log) == lives + 1
+
+    with opened(target, 3) as hf:
+        asyncio.run(worked(hf, over(hf), living("plan", Life(log))))
+        run = hf.runs.retrieve("run_1")
+        types = [each.type for each in hf.runs.follow("run_1")]
+        parts = {each.id: each.state for each in hf.runs.parts("run_1") if each.kind == "step"}
+
+    assert (run.status, run.reason, run.fence) == ("completed", "done", 4)
+    assert replies(log) == 6
+    assert list(parts.values()) == ["completed"] * 6
+    assert types.count("run.lost") == types.count("run.resumed") == 3
+    assert types.count("run.completed") == 1
+
+
+@pytest.mark.parametrize("kind", ["workflow", "network", "agent"])
+def test_other_kinds_that_are_killed_ask_nothing_again(kind: str, sqlite: str, log: Path) -> None:
+    with opened(sqlite, 0) as hf:
+        hf.runs.start("life", run_id="run_1")
+    killed(kind, sqlite, 0, log, 2)
+    assert replies(log) == 1
+
+    with opened(sqlite, 1) as hf:
+        asyncio.run(worked(hf, over(hf), living(kind, Life(log))))
+        run = hf.runs.retrieve("run_1")
+
+    assert (run.status, run.kind) == ("completed", kind)
+    assert replies(log) == KINDS[kind][2]
+
+
+def test_a_run_that_is_answered_while_no_worker_runs_goes_on(target: str) -> None:
+    with opened(target, 0) as hf:
+        hf.runs.start("harbour", run_id="run_1")
+        rests = list[str]()
+
+        def resting() -> None:
+            rests.extend(each.type for each in hf.runs.follow("run_1", rest=True))
+
+        asyncio.run(worked(hf, resting, harbour("plan")))
+        assert hf.runs.retrieve("run_1").status == "waiting"
+
+        hf.runs.answer("run_1", "7")
+        assert hf.runs.retrieve("run_1").status == "queued"
+        asyncio.run(worked(hf, over(hf), harbour("plan")))
+        run = hf.runs.retrieve("run_1")
+
+    assert rests[-1] == "run.waiting"
+    assert (run.status, run.fence) == ("completed", 2)
