@@ -94,7 +94,10 @@ def run_of(workflow: str) -> tuple[str, str]:
 
 
 def place_of(hf: "library.Holdfast") -> str:
-    """Return the URL of DBOS's tables for *hf*; raise Unsupported for a database in memory."""
+    """Return the URL of DBOS's tables for *hf*.
+
+    Raise Unsupported for a database in memory.
+    """
     target = hf.opened.target if hf.opened else ":memory:"
     if target.startswith(("postgresql://", "postgres://")):
         return target
@@ -122,7 +125,10 @@ class _Process:
                 self.engines.append(engine)
 
     def remove(self, engine: "DbosEngine") -> None:
-        """Give *engine* nothing more; close DBOS after the last one, if it was launched here."""
+        """Give *engine* nothing more.
+
+        Close DBOS after the last one, if it was launched here.
+        """
         with self._lock:
             if engine in self.engines:
                 self.engines.remove(engine)
@@ -275,7 +281,10 @@ class DbosEngine(OwnEngine):
     def _queued(
         self, id: str, run: DueRun, found: WorkflowStatus | None, queue: str, part: str | None
     ) -> bool:
-        """Have DBOS queue the workflow *id*, which is *found* so; return whether it was not."""
+        """Have DBOS queue the workflow *id*, which is *found* so.
+
+        Return whether it was not queued.
+        """
         if found is None:
             _enqueue(id, run, queue, part)
         elif found.status not in ACTIVE:
@@ -378,7 +387,10 @@ def _queue_name(name: str) -> str:
 
 
 def _register(name: str, limits: QueueLimits | None, working: int) -> None:
-    """Store the queue *name* with *limits*; without them, those that it has stay as they are."""
+    """Store the queue *name* with *limits*.
+
+    Without them, those that it has stay as they are.
+    """
     found = None if limits else DBOS.retrieve_queue(name)
     if found is not None:
         most = found.global_concurrency
@@ -419,9 +431,10 @@ def _listed(**conditions: Any) -> list[WorkflowStatus]:
 
 
 def tidy(hf: "library.Holdfast", *, everywhere: bool = False) -> None:
-    """Delete workflows whose runs are gone; end those that a lost process left of others.
+    """Delete workflows whose runs are gone.
 
-    They are those of *hf*'s workspace, or with *everywhere* of all.
+    Those that a lost process left of runs that wait or are over are ended. They are those of
+    *hf*'s workspace, or with *everywhere* of all.
     """
     offset, gone = 0, list[str]()
     while found := _listed(limit=TIDY_AT_ONCE, offset=offset):

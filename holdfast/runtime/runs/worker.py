@@ -82,7 +82,10 @@ class RunEngine(Protocol):
         ...
 
     async def take_up(self, worker: "Worker", handle: "library.Holdfast") -> int:
-        """Have *worker* begin what is queued in *handle*'s workspace; return how many are new."""
+        """Have *worker* begin what is queued in *handle*'s workspace.
+
+        Return how many runs are new.
+        """
         ...
 
     async def join(self) -> None:

@@ -370,10 +370,11 @@ def _queued(
 
 
 class QueueLimits(Struct, frozen=True, kw_only=True):
-    """Limits of a queue: runs at once of a worker, and of all machines with the engine `dbos`.
+    """Limits of a queue: of each worker, and over all machines.
 
-    *rate* is a number of runs and a time in seconds in which no more begin. With *partition*, a
-    key of the runs' metadata, *concurrency* and *rate* are for the runs of each value of it.
+    *per_worker* and *concurrency* are runs at once. *rate* is a number of runs and a time in
+    seconds in which no more begin. With *partition*, a key of the runs' metadata, *concurrency* and
+    *rate* are for the runs of each value of it.
     """
 
     per_worker: int | None = None
@@ -524,7 +525,10 @@ class DueRun(Struct, frozen=True, kw_only=True):
 
 
 def due_runs(context: RunsContext, terms: ClaimTerms) -> list[DueRun]:
-    """Return the queued runs of *terms* that may be taken up, the first 200 of each queue."""
+    """Return the queued runs of *terms* that may be taken up.
+
+    They are the first 200 of each queue, by priority, then age.
+    """
     given = terms.params()
     params = {name: given[name] for name in ("known", "queues")}
     sql = statements(context)
