@@ -714,7 +714,7 @@ class WorkerStopContract(GivenAWorker):
             writer.keep(VersionSave(run_id="run_1", at=1, cause="step", fence=writer.fence))
         killed(writer)
         clock.tick(LONG)
-        free_lost(here.runs.context, made(Ledger().definition())._terms())  # pyright: ignore[reportPrivateUsage] - what a worker does at each turn
+        free_lost(here.runs.context, made(Ledger().definition()).terms())  # pyright: ignore[reportPrivateUsage] - what a worker does at each turn
         return here.runs.retrieve("run_1").status
 
     def test_a_run_that_ends_its_worker_each_time_is_failed(
@@ -770,7 +770,7 @@ class WorkerStopContract(GivenAWorker):
     ) -> None:
         here.runs.start("report", run_id="run_1")
         here.runs.start("report", run_id="run_2")
-        terms = made(ledger.definition())._terms()  # pyright: ignore[reportPrivateUsage] - as above
+        terms = made(ledger.definition()).terms()
         for _ in range(5):
             claimed = claim(here.runs.context, terms)
             assert claimed is not None
