@@ -1,5 +1,6 @@
 """Commands `backup`, `restore`, `scrub`, `verify`, `doctor`, `forget`, `eval`."""
 
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -10,9 +11,11 @@ import typer
 from msgspec import Struct
 
 from holdfast import library
+from holdfast.doors import http
 from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.output import Wire, bar, brief, print_fields, print_table, put_json
 from holdfast.doors.mount import process
+from holdfast.ground.errors import MissingExtra
 from holdfast.library import upkeep
 from holdfast.memories.durable.wire import entry_to_wire
 
@@ -127,12 +130,23 @@ def doctor(call: CommandContext) -> None:
     hf = call.database(migrate=False)
     with bar("Examining"):
         checks, seen = upkeep.doctor.doctor(hf), process.look()
+        if all(each.ok for each in checks if each.name in ("database", "storage")):
+            checks += _on_dbos(hf)
     rows: list[Wire] = [
         {"name": each.name, "ok": each.ok, "says": each.says} for each in (*checks, *seen)
     ]
     call.answer.many(rows, DOCTOR_COLUMNS, paged=False)
     if not all(each.ok for each in (*checks, *(each for each in seen if not each.optional))):
         raise typer.Exit(1)
+
+
+def _on_dbos(hf: library.Holdfast) -> Iterator[upkeep.doctor.Check]:
+    """Yield how runs and DBOS differ, where it has tables."""
+    if upkeep.doctor.has_dbos(hf):
+        try:
+            yield http.check_dbos(hf)
+        except MissingExtra as error:
+            yield upkeep.doctor.Check("runs on DBOS", ok=True, says=f"not compared: {error}")
 
 
 forget_app = typer.Typer(rich_markup_mode=None)

@@ -7,6 +7,7 @@ from holdfast.runtime import NetworkRun as NetworkRun
 from holdfast.runtime import RunEvent as RunEvent
 from holdfast.runtime import UserMessage as UserMessage
 from holdfast.runtime import Worker as Worker
+from holdfast.runtime.plans.dbos import check_dbos as check_dbos
 from holdfast.runtime.runs.definitions import Definitions as Definitions
 from holdfast.runtime.runs.definitions import definitions_of as definitions_of
 from holdfast.runtime.runs.definitions import load as load

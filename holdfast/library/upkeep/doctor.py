@@ -1,6 +1,7 @@
 """Report on the configuration and health of a database."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 from msgspec import Struct
@@ -72,6 +73,9 @@ QUESTIONS_LATE_MOST = 60.0
 UNTAKEN_AFTER = 60_000_000
 """Microseconds after which a queued run should have been taken by a worker."""
 
+DBOS_FILE = ".dbos"
+"""The end of the name of the file with DBOS's tables, beside a SQLite database."""
+
 PRAGMAS = ("application_id", "page_size", "auto_vacuum", "freelist_count", "foreign_keys")
 
 
@@ -120,6 +124,14 @@ def doctor(hf: Holdfast) -> list[Check]:
     checks += look_at_longterm(engine, sql)
     checks.append(counters("thread counters", miscounted_threads(engine, sql)))
     return [*checks, _pinned(status), _erasure(status), _clock(engine, sql)]
+
+
+def has_dbos(hf: Holdfast) -> bool:
+    """Whether there are tables of DBOS for the database of *hf*."""
+    target = hf.opened.target if hf.opened else ""
+    if hf.engine.dialect == "sqlite":
+        return bool(target) and Path(f"{target}{DBOS_FILE}").exists()
+    return hf.engine.one(scalar, hf.engine.queries("holdfast.library.upkeep").dbos_tables)
 
 
 def _database(status: EngineStatus) -> Check:

@@ -154,6 +154,16 @@ group by q.definition, coalesce(q.definition_version, '')
 order by 1, 2
 limit 10
 
+-- dbos_tables (sqlite) --
+-- They are in a file of their own.
+select false
+
+-- dbos_tables (postgres) --
+-- Looked up in the catalog, which every role may read.
+select exists (
+  select 1 from pg_class c join pg_namespace n on n.oid = c.relnamespace
+  where n.nspname = 'dbos' and c.relname = 'workflow_status')
+
 -- stray_durable --
 -- Rows of agents that are not there, and entries of runs that are not live.
 select 'durable_entries' as "table", e.id as id, 'no agent' as found

@@ -26,23 +26,28 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextvars import Context, copy_context
+from hashlib import sha256
 from os import getpid
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
 from holdfast import library
 from holdfast.ground.errors import Conflict, MissingExtra, NotFound, Unsupported
+from holdfast.library.upkeep.doctor import DBOS_FILE
+from holdfast.library.upkeep.tables import Check
 from holdfast.memories.run.records.lease import DueRun, QueueLimits, due_runs, statuses
 from holdfast.runtime.runs.worker import LOOKS_EVERY, OwnEngine, Worker
 
 try:
     from dbos import (
         DBOS,
+        DBOSClient,
         DBOSConfig,
         EnqueueOptions,
         WorkflowSerializationFormat,
@@ -59,9 +64,6 @@ VERSION: Final = "holdfast-1"
 SCHEMA: Final = "dbos"
 """The schema of DBOS's tables on PostgreSQL."""
 
-FILE: Final = ".dbos"
-"""The end of the name of the file with DBOS's tables, beside a SQLite database."""
-
 WORKFLOW: Final = "holdfast.run"
 POLLS_EVERY: Final = 0.1
 """Seconds between two looks of DBOS for a workflow that is queued."""
@@ -72,9 +74,12 @@ PATIENCE: Final = 1.0
 TIDY_EVERY: Final = 15.0
 """Seconds between two looks for workflows whose runs are gone."""
 
-TIDY_AT_ONCE: Final = 500
+AT_ONCE: Final = 500
 CLOSE_MOST: Final = 10.0
 """Seconds that workflows have to store that they ended, once a worker stops."""
+
+DIFFERS_AFTER: Final = 60.0
+"""Seconds after which a workflow that differs from its run is a finding."""
 
 ACTIVE: Final = ("ENQUEUED", "PENDING", "DELAYED")
 NO_LIMITS: Final = QueueLimits()
@@ -105,7 +110,7 @@ def place_of(hf: "library.Holdfast") -> str:
         raise Unsupported(
             "DBOS on a database in memory", next="Open a file, or launch a DBOS of your own."
         )
-    return f"sqlite:///{Path(target)}{FILE}"
+    return f"sqlite:///{Path(target)}{DBOS_FILE}"
 
 
 class _Process:
@@ -266,7 +271,7 @@ class DbosEngine(OwnEngine):
             limits = self.hf.run_attachments.queues.get(run.queue)
             queue = _PROCESS.queue(run.queue, limits, worker.concurrency)
             key = None if limits is None or limits.partition is None else limits.partition
-            part = None if key is None else run.partition(key) or "-"
+            part = None if key is None else _partition(run.partition(key))
             try:
                 new = self._queued(id, run, found.get(id), queue, part)
             except dbos_error.DBOSException as error:
@@ -411,6 +416,11 @@ def _register(name: str, limits: QueueLimits | None, working: int) -> None:
     )
 
 
+def _partition(value: str) -> str:
+    """Return the partition of runs with *value*: its digest, as a value may name a person."""
+    return sha256(value.encode()).hexdigest()[:32]
+
+
 def _enqueue(id: str, run: DueRun, queue: str, part: str | None) -> None:
     workspace, run_id = run_of(id)
     options: EnqueueOptions = {
@@ -425,9 +435,31 @@ def _enqueue(id: str, run: DueRun, queue: str, part: str | None) -> None:
     DBOS.enqueue_workflow_with_options(options, workspace, run_id)
 
 
-def _listed(**conditions: Any) -> list[WorkflowStatus]:
+def _listed(source: "type[DBOS] | DBOSClient" = DBOS, **conditions: Any) -> list[WorkflowStatus]:
     """Return the workflows of runs with *conditions*, without what they were given."""
-    return DBOS.list_workflows(name=WORKFLOW, load_input=False, load_output=False, **conditions)
+    return source.list_workflows(name=WORKFLOW, load_input=False, load_output=False, **conditions)
+
+
+Compared: TypeAlias = tuple[WorkflowStatus, str | None]
+"""A workflow, and the status of its run: None for one that is gone."""
+
+
+def _compared(
+    hf: "library.Holdfast", source: "type[DBOS] | DBOSClient", *, everywhere: bool
+) -> Iterator[Compared]:
+    """Yield the workflows of the runs of *hf*'s workspace, or with *everywhere* of all."""
+    offset = 0
+    while found := _listed(source, limit=AT_ONCE, offset=offset):
+        offset += len(found)
+        by_workspace: dict[str, dict[str, WorkflowStatus]] = {}
+        for each in found:
+            workspace, run_id = run_of(each.workflow_id)
+            if everywhere or workspace == hf.workspace:
+                by_workspace.setdefault(workspace, {})[run_id] = each
+        for workspace, runs in by_workspace.items():
+            handle = hf if workspace == hf.workspace else hf.acting(workspace=workspace)
+            known = statuses(handle.runs.context, list(runs))
+            yield from ((each, known.get(run_id)) for run_id, each in runs.items())
 
 
 def tidy(hf: "library.Holdfast", *, everywhere: bool = False) -> None:
@@ -436,35 +468,41 @@ def tidy(hf: "library.Holdfast", *, everywhere: bool = False) -> None:
     Those that a lost process left of runs that wait or are over are ended. They are those of
     *hf*'s workspace, or with *everywhere* of all.
     """
-    offset, gone = 0, list[str]()
-    while found := _listed(limit=TIDY_AT_ONCE, offset=offset):
-        offset += len(found)
-        known = _statuses(hf, (each.workflow_id for each in found), everywhere=everywhere)
-        for each in found:
-            status = known.get(each.workflow_id, "elsewhere")
-            if each.workflow_id in _PROCESS.staying:
-                continue
-            if status is None:
-                gone.append(each.workflow_id)
-            elif each.status == "PENDING" and status not in ("queued", "running", "elsewhere"):
-                # Its stay ends at once, so that it counts for no limit any more.
-                DBOS.resume_workflow(each.workflow_id, queue_name=each.queue_name)
+    gone = list[str]()
+    for each, status in _compared(hf, DBOS, everywhere=everywhere):
+        if each.workflow_id in _PROCESS.staying:
+            continue
+        if status is None:
+            gone.append(each.workflow_id)
+        elif each.status == "PENDING" and status not in ("queued", "running"):
+            # Its stay ends at once, so that it counts for no limit any more.
+            DBOS.resume_workflow(each.workflow_id, queue_name=each.queue_name)
     if gone:
         DBOS.delete_workflows(gone)
 
 
-def _statuses(
-    hf: "library.Holdfast", workflows: Iterable[str], *, everywhere: bool
-) -> dict[str, str | None]:
-    """Return the statuses of the runs of *workflows*, None for one that is gone."""
-    by_workspace: dict[str, list[str]] = {}
-    for each in workflows:
-        workspace, run_id = run_of(each)
-        if everywhere or workspace == hf.workspace:
-            by_workspace.setdefault(workspace, []).append(run_id)
-    known: dict[str, str | None] = {}
-    for workspace, ids in by_workspace.items():
-        handle = hf if workspace == hf.workspace else hf.acting(workspace=workspace)
-        found = statuses(handle.runs.context, ids)
-        known |= {workflow_id(workspace, id): found.get(id) for id in ids}
-    return known
+def check_dbos(hf: "library.Holdfast") -> Check:
+    """Compare the workflows in DBOS's tables for *hf* with the runs of all workspaces."""
+    client = DBOSClient(
+        system_database_url=place_of(hf), dbos_system_schema=SCHEMA, retry_connection_errors=False
+    )
+    found: Counter[str] = Counter()
+    before = (time.time() - DIFFERS_AFTER) * 1000
+    try:
+        for each, status in _compared(hf, client, everywhere=True):
+            found[_differs(each, status) if (each.updated_at or 0) < before else ""] += 1
+    finally:
+        client.destroy()
+    agree = f"{found.pop('', 0):,} workflows agree with their runs"
+    says = "; ".join(f"{count:,} {what}" for what, count in sorted(found.items()))
+    remedy = "; a worker with --engine dbos mends it" if says else ""
+    return Check("runs on DBOS", not says, f"{says}{remedy}" if says else agree)
+
+
+def _differs(workflow: WorkflowStatus, status: str | None) -> str:
+    """Return what is wrong with *workflow* of a run of *status*, or ''."""
+    if status is None:
+        return "of runs that are gone"
+    if workflow.status in ACTIVE and status not in ("queued", "running", "lost"):
+        return f"active, of runs that are {status}"
+    return ""

@@ -1,9 +1,10 @@
 """Runs under DBOS whose processes are killed, and that wait: each goes on in another process."""
 
 import asyncio
+import json
 import multiprocessing
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,15 @@ from typing import Any
 import pytest
 from contracts.worker import harbour
 from runtime.lives import KINDS, Life
+from sqlalchemy import create_engine, text
 
 import holdfast
+from holdfast.doors.cli.main import main
 from holdfast.ground.clock import SystemClock
 from holdfast.library.holdfast import Holdfast
-from holdfast.runtime import Definition, RunStart, Worker, definition
+from holdfast.library.upkeep.doctor import Check, has_dbos
+from holdfast.runtime import Agent, Definition, RunStart, Worker, definition
+from holdfast.runtime.plans.dbos import check_dbos, place_of
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.scripted import ScriptedModel
 from holdfast.testing.serving import new_workspace
@@ -167,3 +172,72 @@ def test_a_run_that_is_answered_while_no_worker_runs_goes_on(target: str) -> Non
 
     assert rests[-1] == "run.waiting"
     assert (run.status, run.fence) == ("completed", 2)
+
+
+@pytest.fixture
+def worked_on(target: str) -> Iterator[Holdfast]:
+    """Give a handle on a database with the ended runs `run_1` and `run_2`, done on DBOS."""
+    with opened(target, 0) as hf:
+        for run_id in ("run_1", "run_2"):
+            hf.runs.start("ada", "Hi?", run_id=run_id)
+
+        def both() -> None:
+            for run_id in ("run_1", "run_2"):
+                list(hf.runs.follow(run_id))
+
+        ada = Agent("ada", instructions="", model=ScriptedModel(lambda _: "Hello."))
+        asyncio.run(worked(hf, both, ada))
+        yield hf
+
+
+def meddle(hf: Holdfast, statement: str) -> None:
+    """Run *statement* in DBOS's tables for *hf*."""
+    engine = create_engine(place_of(hf).replace("postgresql://", "postgresql+psycopg://"))
+    schema = "" if engine.dialect.name == "sqlite" else "dbos."
+    with engine.begin() as connection:
+        connection.execute(text(statement.replace("workflow_status", schema + "workflow_status")))
+    engine.dispose()
+
+
+LONG_AGO = "update workflow_status set updated_at = 1"
+
+
+def test_the_doctor_compares_runs_with_dbos(worked_on: Holdfast) -> None:
+    hf = worked_on
+    assert has_dbos(hf)
+    meddle(hf, LONG_AGO)
+    assert check_dbos(hf) == Check("runs on DBOS", True, "2 workflows agree with their runs")
+
+    hf.runs.delete("run_1")
+    meddle(hf, f"{LONG_AGO}, status = 'PENDING' where workflow_uuid like '%run_2'")
+
+    found = check_dbos(hf)
+    assert not found.ok
+    assert found.says.startswith("1 active, of runs that are completed; 1 of runs that are gone;")
+
+
+def test_the_doctor_says_nothing_of_dbos_where_it_has_no_tables(target: str) -> None:
+    with opened(target, 0) as hf:
+        assert not has_dbos(hf)
+
+
+def test_the_command_doctor_names_what_differs(
+    sqlite: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workspace, _, database = sqlite.partition("@")
+    with holdfast.open(database, workspace=workspace) as hf:
+        ada = Agent("ada", instructions="", model=ScriptedModel(["Hello."]))
+        hf.runs.start("ada", "Hi?", run_id="run_1")
+        asyncio.run(worked(hf, over(hf), ada))
+        hf.runs.delete("run_1")
+        meddle(hf, LONG_AGO)
+
+    code = main(["doctor", "--db", database, "--json"])
+
+    (check,) = [
+        each
+        for each in json.loads(capsys.readouterr().out)["data"]
+        if each["name"] == "runs on DBOS"
+    ]
+    assert (code, check["ok"]) == (1, False)
+    assert check["says"].startswith("1 of runs that are gone")
