@@ -17,7 +17,16 @@ import holdfast
 from holdfast import RunMemory
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.history.versions import StateRow, VersionSave, save_version
-from holdfast.runtime import Context, EngineCheckpoints, ParallelTaskExecutor, Task, TaskPlan
+from holdfast.runtime import (
+    Context,
+    EngineCheckpoints,
+    ParallelTaskExecutor,
+    RunStart,
+    Task,
+    TaskPlan,
+    Worker,
+    definition,
+)
 
 _numbers = count(1)
 
@@ -157,6 +166,40 @@ def taken_up(bench: Bench, hf: Holdfast) -> None:
     bench.cost(f"loading a run of {items:,} finished items", "restoring its entries", 3, rounds)
 
 
+def on_dbos(bench: Bench, hf: Holdfast) -> None:
+    """Compare plans of 20 steps that a worker takes from DBOS's queues with the own engine's."""
+    plans, steps = bench.size(12, 4), 20
+    quick = model()
+
+    @definition("chained")
+    def chained(start: RunStart) -> ParallelTaskExecutor:
+        chain = [step(f"s{n}", *([f"s{n - 1}"] if n else [])) for n in range(steps)]
+        plan = TaskPlan(title="Harbour", tasks=[Task(id="t", title="A task", steps=chain)])
+        start.context.model = quick
+        return ParallelTaskExecutor(plan=plan, context=start.context)
+
+    async def worked(worker: Worker) -> None:
+        for _ in range(plans):
+            hf.runs.start("chained", run_id=named())
+        while await worker.turn():
+            await worker.join()
+
+    own, dbos = Worker(hf, chained), Worker(hf, chained, engine="dbos")
+
+    async def begun() -> None:
+        # What DBOS does once in a process: its tables, its threads, its queue.
+        await worked(dbos)
+
+    asyncio.run(begun())
+    rounds = paired(
+        lambda: timed(lambda: worked(dbos), plans),
+        lambda: timed(lambda: worked(own), plans),
+        bench.rounds,
+    )
+    asyncio.run(dbos.engine.leave())
+    bench.cost(f"a plan of {steps} steps under DBOS", "under the own engine", 1.3, rounds)
+
+
 def run(bench: Bench) -> None:
     """Measure it all."""
     with holdfast.open(bench.folder / "runs.db") as hf:
@@ -165,6 +208,7 @@ def run(bench: Bench) -> None:
         one_change(bench, hf)
         looked_into(bench, hf)
         taken_up(bench, hf)
+        on_dbos(bench, hf)
 
 
 if __name__ == "__main__":
