@@ -714,7 +714,7 @@ class WorkerStopContract(GivenAWorker):
             writer.keep(VersionSave(run_id="run_1", at=1, cause="step", fence=writer.fence))
         killed(writer)
         clock.tick(LONG)
-        free_lost(here.runs.context, made(Ledger().definition()).terms())  # pyright: ignore[reportPrivateUsage] - what a worker does at each turn
+        free_lost(here.runs.context, made(Ledger().definition()).terms())
         return here.runs.retrieve("run_1").status
 
     def test_a_run_that_ends_its_worker_each_time_is_failed(

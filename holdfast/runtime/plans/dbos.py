@@ -41,7 +41,8 @@ from holdfast import library
 from holdfast.ground.errors import Conflict, MissingExtra, NotFound, Unsupported
 from holdfast.library.upkeep.doctor import DBOS_FILE
 from holdfast.library.upkeep.tables import Check
-from holdfast.memories.run.records.lease import DueRun, QueueLimits, due_runs, statuses
+from holdfast.memories.run.records.lease import DueRun, due_runs, statuses
+from holdfast.memories.run.records.writer import QueueLimits
 from holdfast.runtime.runs.worker import LOOKS_EVERY, OwnEngine, Worker
 
 try:

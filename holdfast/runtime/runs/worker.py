@@ -24,13 +24,12 @@ from holdfast.memories.run.records.answer import settle_seen, sweep_questions
 from holdfast.memories.run.records.lease import (
     ClaimedRun,
     ClaimTerms,
-    QueueLimits,
     claim,
     claimable,
     free_lost,
 )
 from holdfast.memories.run.records.run import Run
-from holdfast.memories.run.records.writer import RunOpening
+from holdfast.memories.run.records.writer import QueueLimits, RunOpening
 from holdfast.runtime.concurrency import GATE, RequestGate, contained
 from holdfast.runtime.context import Context
 from holdfast.runtime.runs.definitions import Definitions, RunStart, definitions_of, execute

@@ -5,7 +5,6 @@ owner is written any more. A claimed run is still queued: it is its claimant's t
 """
 
 import logging
-import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -367,53 +366,6 @@ def _queued(
     add_events(tx, sql, run_id, (event,))
     tx.after_commit(lambda: published(context, (event,)))
     return event
-
-
-class QueueLimits(Struct, frozen=True, kw_only=True):
-    """Limits of a queue: of each worker, and over all machines.
-
-    *per_worker* and *concurrency* are runs at once. *rate* is a number of runs and a time in
-    seconds in which no more begin. With *partition*, a key of the runs' metadata, *concurrency* and
-    *rate* are for the runs of each value of it.
-    """
-
-    per_worker: int | None = None
-    concurrency: int | None = None
-    rate: tuple[int, float] | None = None
-    partition: str | None = None
-
-    @property
-    def over_machines(self) -> bool:
-        """Whether a limit is one over all machines."""
-        return self.concurrency is not None or self.rate is not None
-
-    def full(self, working: int) -> bool:
-        """Whether a worker that has *working* runs of the queue may have no more."""
-        return self.per_worker is not None and working >= self.per_worker
-
-
-def checked_limits(limits: QueueLimits) -> QueueLimits:
-    """Return *limits*; raise `InvalidInput` with the field that is invalid."""
-    reason = "must be a whole number from 1, or None"
-    for field in ("per_worker", "concurrency"):
-        if getattr(limits, field) is not None:
-            check_whole(field, getattr(limits, field), reason, least=1)
-    if limits.rate is not None:
-        _check_rate(limits.rate)
-    if limits.partition is not None:
-        checked_name("partition", limits.partition)
-        if not limits.over_machines:
-            raise InvalidInput("partition", "needs a concurrency or a rate")
-    return limits
-
-
-def _check_rate(rate: object) -> None:
-    match rate:
-        case (int(most), int() | float() as seconds) if most >= 1 and 0 < seconds < math.inf:
-            return
-        case _:
-            reason = "must be a number of runs from 1, and of seconds above 0"
-            raise InvalidInput("rate", reason, given=str(rate))
 
 
 class KnownDefinition(Struct, frozen=True, kw_only=True):

@@ -34,9 +34,7 @@ from holdfast.memories.run.records.answer import answer, list_questions, questio
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.lease import (
     PRIORITY,
-    QueueLimits,
     RunSubmission,
-    checked_limits,
     over,
     submit,
     want_cancel,
@@ -90,10 +88,12 @@ from holdfast.memories.run.records.writer import (
     Attached,
     Attachments,
     InEngine,
+    QueueLimits,
     RunOpening,
     RunWriter,
     Shown,
     attach,
+    checked_limits,
     open_run,
 )
 from holdfast.memories.state.message import Message

@@ -1,5 +1,6 @@
 """Write a run from the process that executes it."""
 
+import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
@@ -12,6 +13,7 @@ from holdfast.ground.errors import InvalidInput, StaleRun
 from holdfast.ground.events import EventBus
 from holdfast.ground.json_values import JSON
 from holdfast.ground.scope import checked_name
+from holdfast.ground.validation import check_whole
 from holdfast.memories.run.history.effects import own, replace_once, save_once
 from holdfast.memories.run.history.versions import SavedVersion, VersionSave
 from holdfast.memories.run.listeners import RunMemoryEvent
@@ -24,7 +26,7 @@ from holdfast.memories.run.records.event import (
     notice_of_event,
     of_memory,
 )
-from holdfast.memories.run.records.lease import QueueLimits, release, renew
+from holdfast.memories.run.records.lease import release, renew
 from holdfast.memories.run.records.mirror import (
     PAUSE,
     Mirror,
@@ -63,6 +65,53 @@ class Shown(Struct, frozen=True, kw_only=True):
     recorder: RunRecorder
     clock: Clock
     bus: EventBus | None = None
+
+
+class QueueLimits(Struct, frozen=True, kw_only=True):
+    """Limits of a queue: of each worker, and over all machines.
+
+    *per_worker* and *concurrency* are runs at once. *rate* is a number of runs and a time in
+    seconds in which no more begin. With *partition*, a key of the runs' metadata, *concurrency* and
+    *rate* are for the runs of each value of it.
+    """
+
+    per_worker: int | None = None
+    concurrency: int | None = None
+    rate: tuple[int, float] | None = None
+    partition: str | None = None
+
+    @property
+    def over_machines(self) -> bool:
+        """Whether a limit is one over all machines."""
+        return self.concurrency is not None or self.rate is not None
+
+    def full(self, working: int) -> bool:
+        """Whether a worker that has *working* runs of the queue may have no more."""
+        return self.per_worker is not None and working >= self.per_worker
+
+
+def checked_limits(limits: QueueLimits) -> QueueLimits:
+    """Return *limits*; raise `InvalidInput` with the field that is invalid."""
+    reason = "must be a whole number from 1, or None"
+    for field in ("per_worker", "concurrency"):
+        if getattr(limits, field) is not None:
+            check_whole(field, getattr(limits, field), reason, least=1)
+    if limits.rate is not None:
+        _check_rate(limits.rate)
+    if limits.partition is not None:
+        checked_name("partition", limits.partition)
+        if not limits.over_machines:
+            raise InvalidInput("partition", "needs a concurrency or a rate")
+    return limits
+
+
+def _check_rate(rate: object) -> None:
+    match rate:
+        case (int(most), int() | float() as seconds) if most >= 1 and 0 < seconds < math.inf:
+            return
+        case _:
+            reason = "must be a number of runs from 1, and of seconds above 0"
+            raise InvalidInput("rate", reason, given=str(rate))
 
 
 class Attachments:
