@@ -11,13 +11,8 @@ from contracts.stores import invalid
 from holdfast.ground.errors import NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
-from holdfast.memories.run.history.versions import (
-    KeptTurn,
-    StateRow,
-    VersionRows,
-    VersionSave,
-    entry_row,
-)
+from holdfast.memories.run.history.turns import KeptTurn
+from holdfast.memories.run.history.versions import StateRow, VersionRows, VersionSave, entry_row
 from holdfast.memories.run.records.run import RunVersion
 
 Store = Callable[..., int]

@@ -14,7 +14,8 @@ from runtime.calling.asked import agent, among, came_back, model_of
 from stepping import NUMBER, Stepping
 
 from holdfast.ground.errors import RunCancelled, StepFailed
-from holdfast.memories.run.history.versions import KeptTurn, StateRow
+from holdfast.memories.run.history.turns import KeptTurn
+from holdfast.memories.run.history.versions import StateRow
 from holdfast.memories.run.records.question import Question
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import (

@@ -716,6 +716,14 @@ values (:workspace, :run, :part, :n, :agent, :body)
 on conflict (workspace, run_id, part, n) do update
 set agent = excluded.agent, body = excluded.body
 
+-- set_text --
+insert into run_texts (workspace, run_id, sha256, body)
+values (:workspace, :run, :sha256, :body)
+on conflict (workspace, run_id, sha256) do nothing
+
+-- get_text --
+select body from run_texts where workspace = :workspace and run_id = :run and sha256 = :sha256
+
 -- keep_version --
 update runs
 set losses = case when versions < :versions then 0 else losses end,
@@ -1113,6 +1121,22 @@ where workspace = :workspace and run_id = :run and part in (
     )
 )
 
+-- drop_unnamed_texts (sqlite) --
+delete from run_texts
+where workspace = :workspace and run_id = :run and not exists (
+  select 1 from run_turns t
+  where t.workspace = run_texts.workspace and t.run_id = run_texts.run_id
+    and instr(t.body, cast(run_texts.sha256 as blob)) > 0
+)
+
+-- drop_unnamed_texts (postgres) --
+delete from run_texts
+where workspace = :workspace and run_id = :run and not exists (
+  select 1 from run_turns t
+  where t.workspace = run_texts.workspace and t.run_id = run_texts.run_id
+    and position(convert_to(run_texts.sha256, 'UTF8') in t.body) > 0
+)
+
 -- fold_rows --
 -- Rows that the version no longer shows: others of their keys are newer.
 delete from run_version_rows as r
@@ -1138,6 +1162,9 @@ set version_bytes = (
   ) + (
     select cast(coalesce(sum(length(t.body)), 0) as bigint) from run_turns t
     where t.workspace = :workspace and t.run_id = :run
+  ) + (
+    select cast(coalesce(sum(length(x.body)), 0) as bigint) from run_texts x
+    where x.workspace = :workspace and x.run_id = :run
   )
 where workspace = :workspace and id = :run
 returning version_bytes
@@ -1163,6 +1190,9 @@ select distinct part from run_turns where workspace = :workspace and run_id = :r
 
 -- clear_turns --
 delete from run_turns where workspace = :workspace and run_id = :run and part = :part
+
+-- drop_texts --
+delete from run_texts where workspace = :workspace and run_id = :run
 
 -- drop_turns --
 delete from run_turns where workspace = :workspace and run_id = :run

@@ -22,7 +22,8 @@ from holdfast.ground.errors import CheckpointUnreadable, InvalidInput
 from holdfast.ground.json_values import DEEPEST, is_nested_over
 from holdfast.ground.permissions import create_folders, sync_folder
 from holdfast.memories.run.entry import RunEntry
-from holdfast.memories.run.history.versions import KeptTurn, StateKind, StateRow
+from holdfast.memories.run.history.turns import KeptTurn
+from holdfast.memories.run.history.versions import StateKind, StateRow
 from holdfast.memories.run.keys import Kind
 from holdfast.memories.run.records.event import Ending
 from holdfast.memories.run.records.question import Question

@@ -33,7 +33,8 @@ from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import JSON
 from holdfast.ground.scope import LOCAL
-from holdfast.memories.run.history.versions import KeptTurn, StateRow
+from holdfast.memories.run.history.turns import KeptTurn
+from holdfast.memories.run.history.versions import StateRow
 from holdfast.memories.run.records.question import (
     Answer,
     Question,

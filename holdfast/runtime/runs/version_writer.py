@@ -19,7 +19,8 @@ from holdfast.ground.errors import StaleRun
 from holdfast.ground.json_values import hashed
 from holdfast.ground.validation import check_one_of
 from holdfast.memories.run import keys
-from holdfast.memories.run.history.versions import KeptTurn, StateKind, StateRow, version_event
+from holdfast.memories.run.history.turns import KeptTurn
+from holdfast.memories.run.history.versions import StateKind, StateRow, version_event
 from holdfast.memories.run.memory import EntryChanges, RunMemory
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.question import Question

@@ -8,7 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.memories.run.entry import RunEntry
-from holdfast.memories.run.history.versions import KeptTurn, StateRow
+from holdfast.memories.run.history.turns import KeptTurn
+from holdfast.memories.run.history.versions import StateRow
 from holdfast.memories.run.records.question import Question
 from holdfast.runtime.runs.checkpoints import (
     Checkpoint,

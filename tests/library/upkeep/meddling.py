@@ -12,7 +12,8 @@ from contracts.stores import written
 import holdfast
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.run.history.versions import KeptTurn, StateRow, VersionSave
+from holdfast.memories.run.history.turns import KeptTurn
+from holdfast.memories.run.history.versions import StateRow, VersionSave
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.stores.edits import Save
 from holdfast.memories.stores.records import Store

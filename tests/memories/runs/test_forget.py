@@ -12,13 +12,8 @@ import holdfast
 from holdfast.ground.errors import NotFound, NotPermitted
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
-from holdfast.memories.run.history.versions import (
-    KeptTurn,
-    StateRow,
-    VersionSave,
-    entry_row,
-    save_version,
-)
+from holdfast.memories.run.history.turns import KeptTurn
+from holdfast.memories.run.history.versions import StateRow, VersionSave, entry_row, save_version
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.question import Question

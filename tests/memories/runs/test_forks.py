@@ -12,8 +12,8 @@ from holdfast.ground.errors import NotFound
 from holdfast.ground.json_values import hashed
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.history.turns import KeptTurn, turns_of
 from holdfast.memories.run.history.versions import (
-    KeptTurn,
     State,
     StateRow,
     VersionSave,
@@ -21,7 +21,6 @@ from holdfast.memories.run.history.versions import (
     entry_row,
     save_version,
     state_at,
-    turns_of,
 )
 from holdfast.memories.run.keys import kind_of
 from holdfast.memories.run.records.event import RunEvent

@@ -21,7 +21,8 @@ from holdfast.ground.errors import (
 from holdfast.ground.events import Event
 from holdfast.ground.metrics import REGISTRY
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.run.history.versions import KeptTurn, SavedVersion, StateRow, VersionSave
+from holdfast.memories.run.history.turns import KeptTurn
+from holdfast.memories.run.history.versions import SavedVersion, StateRow, VersionSave
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import Ending, RunEvent, of_memory

@@ -12,9 +12,9 @@ from holdfast.ground.errors import InvalidInput, NotFound, StaleRun
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.history.turns import KeptTurn, turns_of
 from holdfast.memories.run.history.versions import (
     CHANGED_MOST,
-    KeptTurn,
     SavedVersion,
     State,
     StateRow,
@@ -23,7 +23,6 @@ from holdfast.memories.run.history.versions import (
     entry_row,
     save_version,
     state_at,
-    turns_of,
 )
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import RunEvent

@@ -78,6 +78,7 @@ def fold(tx: Transaction, sql: SimpleNamespace, kept: VersionSpan) -> tuple[RunE
     step, count = max(1, room.versions // 20), kept.newest - kept.oldest + 1
     heavy = kept.bytes > room.bytes and kept.newest % step == 0
     if heavy and tx.run(sql.drop_completed_turns, run=run, completed=_COMPLETED):
+        tx.run(sql.drop_unnamed_texts, run=run)
         heavy = tx.one(scalar, sql.recount_versions, run=run) > room.bytes
     if count <= room.versions and not heavy:
         return ()

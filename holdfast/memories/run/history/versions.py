@@ -16,6 +16,7 @@ from holdfast.ground.scope import checked_name
 from holdfast.ground.validation import check_limit
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.history.retention import VersionSpan, fold
+from holdfast.memories.run.history.turns import KeptTurn, messages_in, set_turns, turns_of
 from holdfast.memories.run.keys import Kind
 from holdfast.memories.run.records.event import RunEvent, facts_alone
 from holdfast.memories.run.records.question import Question, ask, open_ids, questions_of
@@ -29,7 +30,6 @@ from holdfast.memories.run.records.run import (
 )
 from holdfast.memories.run.records.write import add_events, missing, published, refused, statements
 from holdfast.memories.state.message import Message
-from holdfast.memories.state.transcript import messages_in
 
 _KEPT: Final = REGISTRY.counter("run_versions_total", "Versions of runs stored.", cause=())
 _BYTES: Final = REGISTRY.histogram(
@@ -65,15 +65,6 @@ class StateRow(Struct, frozen=True):
     kind: StateKind
     key: str
     body: bytes | None
-
-
-class KeptTurn(Struct, frozen=True):
-    """The message *n* of a part, as JSON: of a model, or the answer of one call."""
-
-    part: str
-    n: int
-    body: bytes
-    agent: str | None = None
 
 
 class VersionSave(Struct, frozen=True, kw_only=True):
@@ -161,7 +152,7 @@ def saved(context: RunsContext, tx: Transaction, save: VersionSave) -> SavedVers
         emitted = (version_event(save, number),) if save.emitted else ()
     # What a part has written before it ends is of the next version, whatever that is stored for.
     _set_rows(tx, sql, save, held.versions + 1)
-    _set_turns(tx, sql, save)
+    stored = sum(map(_size, save.rows)) + set_turns(tx, sql, save.run_id, save.turns)
     new = ask(tx, sql, save.run_id, save.questions)
     emitted += tuple(map(facts_alone, new)) if save.facts else new
     if save.status == "waiting" and not open_ids(tx, sql, save.run_id):
@@ -172,7 +163,7 @@ def saved(context: RunsContext, tx: Transaction, save: VersionSave) -> SavedVers
     events = _numbered(emitted, max(held.seq, save.seq), held)
     add_events(tx, sql, save.run_id, events)
     facts = {"run": save.run_id, "seq": events[-1].seq if events else held.seq}
-    tx.run(sql.keep_version, versions=number or held.versions, size=size, **facts)
+    tx.run(sql.keep_version, versions=number or held.versions, size=stored, **facts)
     if save.status is not None:
         tx.run(sql.rest_run, run=save.run_id, status=save.status, now=context.now())
     elif number is not None:
@@ -181,7 +172,7 @@ def saved(context: RunsContext, tx: Transaction, save: VersionSave) -> SavedVers
             at=save.at,
             oldest=held.oldest or number,
             newest=number,
-            bytes=held.version_bytes + size,
+            bytes=held.version_bytes + stored,
         )
         events += _fold(tx, sql, kept, held, events)
     tx.after_commit(lambda: _count(context, save, size, events))
@@ -264,20 +255,6 @@ def _set_rows(tx: Transaction, sql: SimpleNamespace, save: VersionSave, number: 
     )
 
 
-def _set_turns(tx: Transaction, sql: SimpleNamespace, save: VersionSave) -> None:
-    rows = [
-        {
-            "run": save.run_id,
-            "part": turn.part,
-            "n": turn.n,
-            "agent": turn.agent,
-            "body": turn.body,
-        }
-        for turn in save.turns
-    ]
-    tx.run_many(sql.set_turn, rows)
-
-
 def version_event(save: VersionSave, number: int) -> RunEvent:
     """Return the event that tells that *save* is stored as the version *number*."""
     return RunEvent(
@@ -340,17 +317,6 @@ def state_at(
     number = NEWEST if version is None else version
     rows = reader.rows(sql.state_at, run=run_id, number=number)
     return {(kind, key): bytes(body) for kind, key, body in rows}
-
-
-def turns_of(
-    reader: Reader, sql: SimpleNamespace, run_id: str, part: str | None = None
-) -> list[KeptTurn]:
-    """Return the kept messages of the run *run_id*, or of its part *part*, in order."""
-    if part is None:
-        rows = reader.rows(sql.turns_of_run, run=run_id)
-    else:
-        rows = reader.rows(sql.turns_of_part, run=run_id, part=part)
-    return [KeptTurn(part, n, bytes(body), agent) for part, n, agent, body in rows]
 
 
 class _EntryBody(Struct, frozen=True, kw_only=True):
@@ -463,7 +429,13 @@ class VersionRows:
 
         def work(tx: Transaction) -> bool:
             tx.first(_Held, sql.lock_versions, run=run_id)
-            kinds = (sql.drop_version_rows, sql.drop_versions, sql.drop_turns, sql.drop_effects)
+            kinds = (
+                sql.drop_version_rows,
+                sql.drop_versions,
+                sql.drop_turns,
+                sql.drop_texts,
+                sql.drop_effects,
+            )
             gone = [tx.run(statement, run=run_id) for statement in kinds]
             tx.run(sql.forget_versions, run=run_id)
             return any(gone)

@@ -17,8 +17,8 @@ from pydantic_ai.messages import (
 )
 
 from holdfast.ground.errors import InvalidInput
+from holdfast.memories.run.history.turns import messages_in
 from holdfast.memories.state.message import TextMessage, ToolCallMessage, ToolResultMessage
-from holdfast.memories.state.transcript import messages_in
 
 
 def kept(message: ModelMessage) -> bytes:

@@ -1,15 +1,20 @@
-"""Convert kept messages of a model, as JSON, to messages of a state.
+"""Messages of the parts of a run: how they are stored, and what they are in a state.
 
 The JSON is that which the runtime keeps for each part of a run: requests and responses in the form
-of pydantic-ai, and answers of tools that no request has sent yet.
+of pydantic-ai, and answers of tools that no request has sent yet. Their long system texts are
+stored once a run, by hash.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
 
+from holdfast.engines.base import Reader, Transaction, scalar
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import JSON
 from holdfast.memories.state.message import (
@@ -21,7 +26,141 @@ from holdfast.memories.state.message import (
     ToolResultMessage,
 )
 
+TEXT_LEAST: Final = 128
+"""Bytes of a system text, as JSON, from which on it is stored once a run."""
+
 _encode: Final = msgspec.json.Encoder().encode
+
+
+class KeptTurn(Struct, frozen=True):
+    """The message *n* of a part, as JSON: of a model, or the answer of one call."""
+
+    part: str
+    n: int
+    body: bytes
+    agent: str | None = None
+
+
+class _TextName(Struct, frozen=True):
+    """What stands for a text in a stored message: its SHA-256."""
+
+    text: str
+
+
+_name: Final = msgspec.json.Decoder(_TextName)
+_members: Final = msgspec.json.Decoder(dict[str, Raw])
+_part_members: Final = msgspec.json.Decoder(list[dict[str, Raw]])
+
+
+def without_texts(body: bytes) -> tuple[bytes, dict[str, bytes]]:
+    """Return the message *body* with hashes in place of long system texts, and these by hash."""
+    texts: dict[str, bytes] = {}
+
+    def named(members: dict[str, Raw], member: str) -> None:
+        given = bytes(members.get(member, b""))
+        if given.startswith(b'"') and len(given) >= TEXT_LEAST:
+            text = msgspec.json.decode(given, type=str).encode()
+            name = sha256(text).hexdigest()
+            members[member], texts[name] = Raw(_encode(_TextName(name))), text
+
+    made = _with_system_texts(body, b'"', named)
+    return made, texts
+
+
+def with_texts(body: bytes, texts: Mapping[str, bytes]) -> bytes:
+    """Return the message *body* with its system texts, of *texts* by hash.
+
+    One that is not there, since it was forgotten, is left out.
+    """
+
+    def filled(members: dict[str, Raw], member: str) -> None:
+        if (name := _name_in(members, member)) is not None:
+            text = texts.get(name)
+            members[member] = Raw(b'""' if text is None else _encode(text.decode()))
+
+    return _with_system_texts(body, b"{", filled)
+
+
+def names_in(body: bytes) -> list[str]:
+    """Return the hashes of the texts that the stored message *body* names."""
+    names: list[str] = []
+
+    def noted(members: dict[str, Raw], member: str) -> None:
+        if (name := _name_in(members, member)) is not None:
+            names.append(name)
+
+    _with_system_texts(body, b"{", noted)
+    return names
+
+
+def _name_in(members: Mapping[str, Raw], member: str) -> str | None:
+    given = bytes(members.get(member, b""))
+    return _name.decode(given).text if given.startswith(b"{") else None
+
+
+_INSTRUCTIONS: Final = b'"instructions":'
+_SYSTEM: Final = b'"system-prompt"'
+
+
+def _with_system_texts(
+    body: bytes, first: bytes, change: Callable[[dict[str, Raw], str], None]
+) -> bytes:
+    """Return the message *body*, once *change* was called for each of its system texts.
+
+    It is not read if no text in it can begin with *first*.
+    """
+    if _INSTRUCTIONS + first not in body and _SYSTEM not in body:
+        return body
+    try:
+        members = _members.decode(body)
+        change(members, "instructions")
+        if _SYSTEM in body:
+            parts = _part_members.decode(members.get("parts", b"[]"))
+            for part in parts:
+                if bytes(part.get("part_kind", b"")) == _SYSTEM:
+                    change(part, "content")
+            members["parts"] = Raw(_encode(parts))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        # Others' stores may have kept another form.
+        return body
+    return _encode(members)
+
+
+def set_turns(
+    tx: Transaction, sql: SimpleNamespace, run_id: str, turns: Iterable[KeptTurn]
+) -> int:
+    """Store *turns* of the run *run_id* with their texts; return the bytes of the messages."""
+    rows: list[dict[str, object]] = []
+    texts: dict[str, bytes] = {}
+    size = 0
+    for turn in turns:
+        body, new = without_texts(turn.body)
+        texts |= new
+        facts = {"run": run_id, "part": turn.part, "n": turn.n, "agent": turn.agent}
+        rows.append({**facts, "body": body})
+    tx.run_many(
+        sql.set_text,
+        [{"run": run_id, "sha256": name, "body": each} for name, each in texts.items()],
+    )
+    tx.run_many(sql.set_turn, rows)
+
+
+def turns_of(
+    reader: Reader, sql: SimpleNamespace, run_id: str, part: str | None = None
+) -> list[KeptTurn]:
+    """Return the kept messages of the run *run_id*, or of its part *part*, in order."""
+    if part is None:
+        rows = reader.rows(sql.turns_of_run, run=run_id)
+    else:
+        rows = reader.rows(sql.turns_of_part, run=run_id, part=part)
+    found = [KeptTurn(part, n, bytes(body), agent) for part, n, agent, body in rows]
+    texts: dict[str, bytes] = {}
+    for name in dict.fromkeys(name for turn in found for name in names_in(turn.body)):
+        text = reader.first(scalar, sql.get_text, run=run_id, sha256=name)
+        if text is not None:
+            texts[name] = bytes(text)
+    return [replace(turn, body=with_texts(turn.body, texts)) for turn in found]
+
 
 _TEXTS: Final[Mapping[str, Any]] = {
     "system-prompt": "system",
