@@ -59,6 +59,9 @@ class Shelf:
             kept.append(each)
         self.rows |= {each.key: each.body for each in rows if each.body is not None}
 
+    def note_last(self, part: str, turns: Sequence[KeptTurn]) -> None:
+        """Do nothing: no part is completed here."""
+
     def of(self, kind: Any) -> dict[str, Any]:
         assert kind == "once"
         return {key: decode(body) for key, body in self.rows.items()}

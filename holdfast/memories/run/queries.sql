@@ -781,6 +781,47 @@ from run_turns
 where workspace = :workspace and run_id = :run and part = :part
 order by n
 
+-- result_of_part --
+-- What the newest version holds of the call :key of an agent.
+select body
+from run_version_rows
+where workspace = :workspace and run_id = :run and kind = 'result' and key = :key
+order by number desc
+limit 1
+
+-- results_in_thread (sqlite) --
+select t.id, t.body
+from json_each(:ids) j
+cross join runs r
+cross join thread_turns t
+where r.workspace = :workspace and r.id = :run
+  and t.workspace = :workspace and t.thread_id = r.thread_id and t.id = j.value
+  and t.kind = 'result'
+
+-- results_in_thread (postgres) --
+select t.id, t.body
+from runs r
+join thread_turns t on t.workspace = r.workspace and t.thread_id = r.thread_id
+where r.workspace = :workspace and r.id = :run and t.kind = 'result'
+  and t.id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
+
+-- result_with_text (sqlite) --
+-- The first result of the thread that names a text holds it.
+select t.body
+from runs r
+join thread_turns t on t.workspace = r.workspace and t.thread_id = r.thread_id
+where r.workspace = :workspace and r.id = :run and t.kind = 'result' and instr(t.body, :text) > 0
+order by t.seq
+limit 1
+
+-- result_with_text (postgres) --
+select t.body
+from runs r
+join thread_turns t on t.workspace = r.workspace and t.thread_id = r.thread_id
+where r.workspace = :workspace and r.id = :run and t.kind = 'result' and strpos(t.body, :text) > 0
+order by t.seq
+limit 1
+
 -- parts_named (sqlite) --
 select id, kind, title, state, within, depends_on, agent, model, attempts, cause, usage, place,
   started_at, ended_at

@@ -75,12 +75,14 @@ async def keep(
         await run.tell("history.omitted", data, agent=call.agent.name)
     if call.kept:
         run.state.append_result(result)
+        in_thread = False
         try:
-            await (await remembering()).add([result])
+            keeper = await remembering()
+            await keeper.add([result])
+            in_thread = keeper.is_of_record
         except HistoryFailed as error:
             broken = error.ending
-    if call.kept and result.index is not None:
-        await run.keep_call(call.agent.name, result.index, result)
+        await run.keep_call(result, in_thread=in_thread)
     finished = {
         "result_id": result.id,
         "stop_reason": result.stop_reason,

@@ -61,7 +61,7 @@ from holdfast.runtime.inference.request import (
 )
 from holdfast.runtime.inference.run_types import usage_of
 from holdfast.runtime.inference.validation import repair
-from holdfast.runtime.runs.part_log import PartLog
+from holdfast.runtime.runs.part_log import PartLog, messages_json
 from holdfast.runtime.runs.suspension import AnswerTimeout, PartWaits
 from holdfast.tools.base import Schema
 
@@ -245,17 +245,27 @@ class AgentLoop:
         return options | {"message_history": [*before, *kept.messages]}
 
     async def _keep(self, graph: AgentRun[Any, Any], response: ModelResponse) -> None:
-        """Keep the messages up to *response*, if any of its calls runs a tool."""
+        """Keep the messages up to *response*: now, if any of its calls runs a tool.
+
+        The result of an agent's call has the others.
+        """
         tools = graph.ctx.deps.tool_manager
         known = [tools.get_tool_def(each.tool_name) for each in response.tool_calls]
         if any(each is None or each.kind != "output" for each in known):
             await self.keep_rest(graph.all_messages())
+        elif self.scope.index is None:
+            self.scope.kept.note_last(self._rest(graph.all_messages()))
 
-    async def keep_rest(self, messages: Sequence[ModelMessage]) -> None:
-        """Keep those of *messages* that are not kept yet, up to the last response."""
+    def _rest(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+        """Return those of *messages* that are not kept yet, up to the last response."""
         rest = [*messages[self._kept :]]
         while rest and not isinstance(rest[-1], ModelResponse):
             del rest[-1]
+        return rest
+
+    async def keep_rest(self, messages: Sequence[ModelMessage]) -> None:
+        """Keep those of *messages* that are not kept yet, up to the last response."""
+        rest = self._rest(messages)
         self._kept += len(rest)
         if rest:
             await self.scope.kept.keep(rest, unheard=self._hearing)
@@ -441,7 +451,7 @@ def _exchange(messages: list[ModelMessage]) -> bytes:
     if not messages:
         return b""
     try:
-        return ModelMessagesTypeAdapter.dump_json(messages)
+        return messages_json(messages)
     except (PydanticSerializationError, ValueError) as error:
         # A provider may put anything in the details of a part; the messages have their own form.
         log.info("an exchange has no JSON form: %s", error)

@@ -146,6 +146,11 @@ class Remembering:
         self.history, self._owner = history, owner
         self._state, self._input, self._network = state, input, network
 
+    @property
+    def is_of_record(self) -> bool:
+        """Whether it stores in the thread of the run's record, beside its versions."""
+        return self._owner.has_thread_of(self.history)
+
     async def open(self, thread_id: str | None, *, again: bool = False) -> Run | None:
         """Join the thread, and load its results into an empty state.
 
@@ -302,6 +307,12 @@ class RunOwner:
     def fence_of(self, history: object) -> int:
         """Return the token of the lease if *history* stores in the same `hf`, else 0."""
         return self._record.fence if self._record and hf_of(None, history) is self._hf else 0
+
+    def has_thread_of(self, history: object) -> bool:
+        """Whether *history* stores in the thread that the run's record names, beside it."""
+        if self._record is None or not self._record.keeps or self._place is not None:
+            return False
+        return hf_of(None, history) is self._hf and self._opening.thread_id is not None
 
     async def acquire(
         self,

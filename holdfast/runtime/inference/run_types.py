@@ -327,13 +327,17 @@ class InferenceRun:
                 kv.set(key, each["value"])
         there = {each.id for each in self.state.results}
         for each in found.of("result").values():
-            if each["id"] not in there:
+            # One whose thread was forgotten has no result.
+            if each["id"] not in there and "result" in each:
                 self.state.append_result(InferenceResult.from_dict(each["result"]))
 
-    async def keep_call(self, agent: str, index: int, result: InferenceResult) -> None:
-        """Keep the *result* of the call *index* of *agent* as a version."""
-        body = msgspec.json.encode({"id": result.id, "result": result.export()})
-        row = StateRow("result", f"{index:06d}", body)
+    async def keep_call(self, result: InferenceResult, *, in_thread: bool) -> None:
+        """Keep the *result* of a call as a version: its id, if the thread of the record has it."""
+        agent, index = result.agent, result.index or 0
+        facts: dict[str, Any] = {"id": result.id}
+        if not in_thread:
+            facts["result"] = result.export()
+        row = StateRow("result", f"{index:06d}", msgspec.json.encode(facts))
         part = f"{agent}.{index}"
         await self.versions.complete(part, cause="agent", agent=agent, rows=[row])
 

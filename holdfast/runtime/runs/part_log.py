@@ -8,7 +8,7 @@ part has asked people is in its log too.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from typing import Any, Final, Protocol, TypeAlias, cast
@@ -90,6 +90,10 @@ class PartStore(Protocol):
         """Return once *turns* and *rows* are stored."""
         ...
 
+    def note_last(self, part: str, turns: Sequence[KeptTurn]) -> None:
+        """Store *turns* in place of others noted before, with the version that completes *part*."""
+        ...
+
 
 class KeptAnswer(Struct, frozen=True, kw_only=True):
     """The answer of one call: *shown* to the model, as a failure if it *failed*.
@@ -130,6 +134,7 @@ class PartLog:
     _written: int = field(default=0, init=False)
     _stale: bool = field(default=False, init=False)
     _whole: bool = field(default=True, init=False)
+    _noted: bool = field(default=False, init=False)
 
     def restore(self, found: RestoredParts) -> None:
         """Read what an earlier stay has kept."""
@@ -172,6 +177,7 @@ class PartLog:
         """Begin anew: the next message that is kept is the first."""
         self._stale = self._stale or self._written > 0
         self._clear()
+        self._note(())
 
     async def fail(self) -> None:
         """Begin anew in a later stay: the part has failed, and may be tried again."""
@@ -220,6 +226,12 @@ class PartLog:
         if self._is_stored:
             more: list[Body] = [{"unheard": True}] if unheard else []
             await self._store([*(_message_body(each) for each in messages), *more])
+
+    def note_last(self, messages: Sequence[ModelMessage]) -> None:
+        """Keep *messages* with the version that completes the part, unless more is kept before."""
+        bodies = [_message_body(each) for each in messages]
+        if self._is_stored and None not in bodies:
+            self._note(self._turns(bodies))
 
     async def keep_answer(self, call_id: str, answer: KeptAnswer, pages: dict[str, str]) -> None:
         """Keep the *answer* of a call of the last response, and which *pages* are new."""
@@ -282,14 +294,23 @@ class PartLog:
         self._whole = None not in bodies
         if not self._whole:
             return
-        if self._stale:
-            bodies, self._stale = [{"begin": self._written}, *bodies], False
-        turns: list[KeptTurn] = []
-        for body in bodies:
-            turns.append(KeptTurn(self.part, self._written, msgspec.json.encode(body), self.agent))
-            self._written += 1
-        if turns:
+        if turns := self._turns(bodies):
+            self._written, self._stale = turns[-1].n + 1, False
+            self._note(())
             await self.run.keep(turns)
+
+    def _turns(self, bodies: Sequence[Body | None]) -> list[KeptTurn]:
+        """Return *bodies* as the next messages of the part."""
+        again: list[Body] = [{"begin": self._written}] if self._stale else []
+        return [
+            KeptTurn(self.part, n, msgspec.json.encode(body), self.agent)
+            for n, body in enumerate((*again, *bodies), self._written)
+        ]
+
+    def _note(self, turns: Sequence[KeptTurn]) -> None:
+        if turns or self._noted:
+            self._noted = bool(turns)
+            self.run.note_last(self.part, turns)
 
 
 class StoredAnswer(Struct, frozen=True, kw_only=True):
@@ -302,10 +323,39 @@ class StoredAnswer(Struct, frozen=True, kw_only=True):
     pages: dict[str, str]
 
 
+_list: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+_usage: Final = msgspec.json.Decoder(dict[str, Any])
+_NULL: Final = b"null"
+_VALUES: Final = frozenset(("content", "args", "metadata"))
+"""Members of a part of which null is a value."""
+
+
+def messages_json(messages: Sequence[ModelMessage]) -> bytes:
+    """Return *messages* as JSON of pydantic-ai, without members that have nothing.
+
+    Raise `PydanticSerializationError` or ValueError for one that has no such form.
+    """
+    found = _list.decode(ModelMessagesTypeAdapter.dump_json([*messages]))
+    for each in found:
+        parts = [_given(part, _VALUES) for part in _list.decode(each["parts"])]
+        each["parts"] = msgspec.Raw(msgspec.json.encode(parts))
+        if "usage" in each:
+            counts = {name: count for name, count in _usage.decode(each["usage"]).items() if count}
+            each["usage"] = msgspec.Raw(msgspec.json.encode(counts))
+    return msgspec.json.encode([_given(each) for each in found])
+
+
+def _given(
+    members: Mapping[str, msgspec.Raw], values: Container[str] = ()
+) -> dict[str, msgspec.Raw]:
+    """Return *members* without those that are null, but of *values*, where that is a value."""
+    return {name: each for name, each in members.items() if name in values or bytes(each) != _NULL}
+
+
 def _message_body(message: ModelMessage) -> msgspec.Raw | None:
     """Return *message* as JSON; None if it has no such form."""
     try:
-        return msgspec.Raw(ModelMessagesTypeAdapter.dump_json([message])[1:-1])
+        return msgspec.Raw(messages_json([message])[1:-1])
     except (PydanticSerializationError, ValueError) as error:
         # A provider may put anything in the details of a part.
         log.info("a message has no JSON form: %s", error)
@@ -469,6 +519,11 @@ class PartLogs:
         """Return once *turns* and *rows* are stored."""
         if self._store is not None:
             await self._store.keep_turns(turns, rows)
+
+    def note_last(self, part: str, turns: Sequence[KeptTurn]) -> None:
+        """Store *turns* with the version that completes *part*, in place of others noted before."""
+        if self._store is not None:
+            self._store.note_last(part, turns)
 
     def new_id(self) -> str:
         """Return the id of a new question."""

@@ -161,6 +161,7 @@ class VersionWriter:
         self._steps: dict[str, None] = {}
         self._rows: dict[tuple[StateKind, str], StateRow] = {}
         self._turns: dict[tuple[str, int], KeptTurn] = {}
+        self._last: dict[str, Sequence[KeptTurn]] = {}
         self._pending, self._log = PendingVersion(), None
         self._whole_bytes = self._changed_bytes = 0
         self._requested = self._begun = self._done = 0
@@ -273,6 +274,8 @@ class VersionWriter:
         # What is complete is not gone on with inside.
         for key in [key for key in self._turns if key[0] == step]:
             del self._turns[key]
+        for turn in self._last.pop(step, ()):
+            self._pending.turns[turn.part, turn.n] = turn
         await self.keep(cause, part=step, agent=agent, rows=rows)
 
     async def keep(
@@ -302,6 +305,14 @@ class VersionWriter:
         for turn in turns:
             self._turns[turn.part, turn.n] = self._pending.turns[turn.part, turn.n] = turn
         await self._saved()
+
+    def note_last(self, part: str, turns: Sequence[KeptTurn]) -> None:
+        """Store *turns* with the version that completes *part*, in place of others noted before.
+
+        A place that keeps the newest version alone does without them.
+        """
+        if isinstance(self._place, RecordedVersions):
+            self._last[part] = turns
 
     def _add(self, rows: Iterable[StateRow]) -> None:
         for row in rows:

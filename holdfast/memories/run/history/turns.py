@@ -5,7 +5,7 @@ of pydantic-ai, and answers of tools that no request has sent yet. Their long sy
 stored once a run, by hash.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -25,6 +25,8 @@ from holdfast.memories.state.message import (
     ToolCallMessage,
     ToolResultMessage,
 )
+from holdfast.memories.state.references import Find, base_of
+from holdfast.memories.state.result import InferenceResult
 
 TEXT_LEAST: Final = 128
 """Bytes of a system text, as JSON, from which on it is stored once a run."""
@@ -126,9 +128,7 @@ def _with_system_texts(
     return _encode(members)
 
 
-def set_turns(
-    tx: Transaction, sql: SimpleNamespace, run_id: str, turns: Iterable[KeptTurn]
-) -> int:
+def set_turns(tx: Transaction, sql: SimpleNamespace, run_id: str, turns: Iterable[KeptTurn]) -> int:
     """Store *turns* of the run *run_id* with their texts; return the bytes of the messages."""
     rows: list[dict[str, object]] = []
     texts: dict[str, bytes] = {}
@@ -138,11 +138,11 @@ def set_turns(
         texts |= new
         facts = {"run": run_id, "part": turn.part, "n": turn.n, "agent": turn.agent}
         rows.append({**facts, "body": body})
-    tx.run_many(
-        sql.set_text,
-        [{"run": run_id, "sha256": name, "body": each} for name, each in texts.items()],
-    )
+        size += len(body)
+    named = [{"run": run_id, "sha256": name, "body": text} for name, text in texts.items()]
+    tx.run_many(sql.set_text, named)
     tx.run_many(sql.set_turn, rows)
+    return size
 
 
 def turns_of(
@@ -160,6 +160,79 @@ def turns_of(
         if text is not None:
             texts[name] = bytes(text)
     return [replace(turn, body=with_texts(turn.body, texts)) for turn in found]
+
+
+class _ResultRow(Struct, frozen=True):
+    """A fact of a run that has a result: its id, and the result unless its thread has it."""
+
+    id: str
+    result: Raw = Raw(b"")
+
+    @property
+    def is_whole(self) -> bool:
+        return bool(bytes(self.result))
+
+
+_result_row: Final = msgspec.json.Decoder(_ResultRow)
+
+
+def with_results(
+    reader: Reader, sql: SimpleNamespace, run_id: str, facts: Mapping[str, bytes]
+) -> dict[str, bytes]:
+    """Return the *facts* of results of the run *run_id*, with those that its thread has.
+
+    One that was forgotten there stays as it is, without a result.
+    """
+    rows = {key: _result_row.decode(body) for key, body in facts.items()}
+    ids = [row.id for row in rows.values() if not row.is_whole]
+    if not ids:
+        return dict(facts)
+    found = reader.rows(sql.results_in_thread, run=run_id, ids=_encode(ids).decode())
+    filled = dict(facts)
+    there = {id: body.encode() for id, body in found}
+    for key, row in rows.items():
+        if row.id in there:
+            filled[key] = _encode({"id": row.id, "result": Raw(there[row.id])})
+    return filled
+
+
+def messages_of_call(
+    reader: Reader, sql: SimpleNamespace, run_id: str, part: str
+) -> list[Message] | None:
+    """Return the messages of *part*, a completed call of an agent; None for another part."""
+    agent, _, index = part.rpartition(".")
+    if not index.isdecimal():
+        return None
+    key = f"{int(index):06d}"
+    body = reader.first(scalar, sql.result_of_part, run=run_id, key=key)
+    if body is None:
+        return None
+    facts = with_results(reader, sql, run_id, {key: bytes(body)})
+    row = _result_row.decode(facts[key])
+    if not row.is_whole:
+        return None
+    result = InferenceResult.from_dict(msgspec.json.decode(row.result), verify=False)
+
+    def text(name: str) -> Sequence[Message]:
+        if result.seen is not None and name in result.seen.texts:
+            return result.seen.texts[name]
+        other = reader.first(scalar, sql.result_with_text, run=run_id, text=name)
+        if other is None:
+            return ()
+        seen = InferenceResult.from_dict(msgspec.json.decode(other), verify=False).seen
+        return () if seen is None else seen.texts.get(name, ())
+
+    return _messages_in_result(result, text) if result.agent == agent else None
+
+
+def _messages_in_result(result: InferenceResult, text: Find) -> list[Message]:
+    """Return what a call was sent, without earlier results, and what it was answered."""
+    seen = result.seen
+    sent = [] if seen is None else base_of(seen, result.input, text, ())
+    if not result.raw:
+        return [*sent, *result.output, *result.tool_calls]
+    bodies = msgspec.json.decode(result.raw, type=list[Raw])
+    return [*sent, *messages_in((result.agent, bytes(body)) for body in bodies)]
 
 
 _TEXTS: Final[Mapping[str, Any]] = {

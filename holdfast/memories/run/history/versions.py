@@ -16,7 +16,14 @@ from holdfast.ground.scope import checked_name
 from holdfast.ground.validation import check_limit
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.history.retention import VersionSpan, fold
-from holdfast.memories.run.history.turns import KeptTurn, messages_in, set_turns, turns_of
+from holdfast.memories.run.history.turns import (
+    KeptTurn,
+    messages_in,
+    messages_of_call,
+    set_turns,
+    turns_of,
+    with_results,
+)
 from holdfast.memories.run.keys import Kind
 from holdfast.memories.run.records.event import RunEvent, facts_alone
 from holdfast.memories.run.records.question import Question, ask, open_ids, questions_of
@@ -379,6 +386,9 @@ class VersionRows:
             state = state_at(reader, sql, run_id)
             over = completed(state)
             turns = [each for each in turns_of(reader, sql, run_id) if each.part not in over]
+            results = {key: body for (kind, key), body in state.items() if kind == "result"}
+            for key, body in with_results(reader, sql, run_id, results).items():
+                state["result", key] = body
             if newest is None and not turns:
                 return None
             # The first messages of a run are kept before its first version.
@@ -561,9 +571,19 @@ _told: Final = msgspec.json.Decoder(_VersionTold)
 
 
 def messages_of(context: RunsContext, run_id: str, part: str) -> list[Message]:
-    """Return what *part* of the run *run_id* sent to its model and was answered."""
+    """Return what *part* of the run *run_id* sent to its model and was answered.
+
+    The result of a call of an agent, once it is completed, has what it was.
+    """
     sql = statements(context)
-    if context.engine.first(_Held, sql.get_versions, run=run_id) is None:
-        raise missing(run_id)
-    turns = turns_of(context.engine, sql, run_id, part)
-    return messages_in([(turn.agent, turn.body) for turn in turns])
+
+    def work(reader: Reader) -> list[Message]:
+        if reader.first(_Held, sql.get_versions, run=run_id) is None:
+            raise missing(run_id)
+        found = messages_of_call(reader, sql, run_id, part)
+        if found is not None:
+            return found
+        turns = turns_of(reader, sql, run_id, part)
+        return messages_in([(turn.agent, turn.body) for turn in turns])
+
+    return context.engine.read(work)
