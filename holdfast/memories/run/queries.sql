@@ -1083,10 +1083,44 @@ where workspace = :workspace and run_id = :run and type like 'question.%' and in
 delete from run_events
 where workspace = :workspace and run_id = :run and type like 'question.%' and strpos(data, :text) > 0
 
--- redact_rows --
-delete from run_version_rows
+-- forks_of --
+select id, forked_version from runs where workspace = :workspace and forked_run = :run
+
+-- rows_of_key --
+select kind, number, body
+from run_version_rows
 where workspace = :workspace and run_id = :run and key = :key and kind in ('entry', 'value')
-returning number
+
+-- redact_row --
+delete from run_version_rows
+where workspace = :workspace and run_id = :run and kind = :kind and key = :key and number = :number
+
+-- results_of_run --
+select t.thread_id, t.seq, t.body
+from runs r
+join thread_turns t on t.workspace = r.workspace and t.thread_id = r.thread_id
+where r.workspace = :workspace and r.id = :run and t.kind = 'result' and t.run_id = :run
+
+-- change_result --
+update thread_turns
+set body = :body, checksum = :checksum, size_bytes = :size
+where workspace = :workspace and thread_id = :thread and seq = :seq
+
+-- whole_results --
+select key, number, body
+from run_version_rows
+where workspace = :workspace and run_id = :run and kind = 'result' and body is not null
+
+-- change_row --
+update run_version_rows
+set body = :body, bytes = :bytes
+where workspace = :workspace and run_id = :run and kind = 'result' and key = :key
+  and number = :number
+
+-- redact_question --
+update run_questions
+set arguments = :data
+where workspace = :workspace and run_id = :run and call_id = :call_id and arguments is not null
 
 -- redact_entry --
 delete from run_entries where workspace = :workspace and run_id = :run and key = :key

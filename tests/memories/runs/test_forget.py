@@ -1,5 +1,6 @@
 """What agents and people left in versions, messages and questions of runs, and its erasure."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,13 +13,16 @@ import holdfast
 from holdfast.ground.errors import NotFound, NotPermitted
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
-from holdfast.memories.run.history.turns import KeptTurn
+from holdfast.memories.run.history.turns import KeptTurn, turns_of
 from holdfast.memories.run.history.versions import StateRow, VersionSave, entry_row, save_version
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.question import Question
 from holdfast.memories.run.records.record import RunAcquisition, RunReport
-from holdfast.memories.run.records.write import begin, take
+from holdfast.memories.run.records.write import begin, statements, take
+from holdfast.runtime import Agent, EngineHistory, ToolContext
+from holdfast.testing import ScriptedModel
+from holdfast.testing import call as calling
 
 MARK = "kelpmarker"
 
@@ -162,6 +166,110 @@ def test_a_redacted_key_is_in_no_version_message_or_event(kept: Holdfast) -> Non
     assert [next(stored).data, next(stored).data] == [{"redacted": True}] * 2
     with pytest.raises(NotFound):
         kept.runs.redact("run_none", "shared:a")
+
+
+def asked_about(text: str) -> tuple[KeptTurn, ...]:
+    """Return a call that writes *text* under shared:a, and its answer, as they are kept."""
+    call = {"part_kind": "tool-call", "tool_call_id": "call_1", "tool_name": "memory_write"}
+    sent = {"kind": "response", "parts": [{**call, "args": {"key": "a", "value": text}}]}
+    back = {"part_kind": "tool-return", "tool_call_id": "call_1", "content": text}
+    answer = {
+        "call_id": "call_1",
+        "message": {"parts": [back]},
+        "facts": {"content": {"data": text}, "extras": {"part": text}},
+        "pages": {"page_1": text},
+    }
+    bodies = [msgspec.json.encode(each) for each in (sent, {"answer": answer})]
+    return tuple(KeptTurn("p", n, body) for n, body in enumerate(bodies))
+
+
+def kept_bodies(hf: Holdfast, run_id: str) -> str:
+    context = hf.runs.context
+    return repr(turns_of(context.engine, statements(context), run_id))
+
+
+def values_of(hf: Holdfast, run_id: str, version: int | None = None) -> dict[str, Any]:
+    return {each.key: each.value for each in hf.runs.at(run_id, version).memory.snapshot()}
+
+
+def test_what_forks_have_copied_is_redacted_and_what_they_wrote_stays(kept: Holdfast) -> None:
+    begun(kept)
+    save(kept, entry("shared:a", MARK), entry("shared:b", 1), turns=asked_about(MARK))
+    save(kept, entry("shared:b", 2))
+    save(kept, entry("shared:c", MARK), cause=None)
+    same = kept.runs.fork("run_1")
+    again = kept.runs.fork(same.id)
+    other = kept.runs.fork("run_1", version=1, set={"shared:a": "of the fork"})
+    late = kept.runs.fork(other.id)
+
+    assert kept.runs.redact("run_1", "shared:a") == 1
+    assert kept.runs.redact("run_1", "shared:c") == 1
+
+    for run in ("run_1", same.id, again.id):
+        assert values_of(kept, run) == values_of(kept, run, 2) == {"shared:b": 2}
+        assert values_of(kept, run, 1) == {"shared:b": 1}
+        assert [each.key for each in kept.runs.entries(run)] in ([], ["shared:b"])
+    for run in (other.id, late.id):
+        assert values_of(kept, run, 1) == {"shared:b": 1}
+        assert values_of(kept, run)["shared:a"] == "of the fork"
+        assert {each.key for each in kept.runs.entries(run)} == {"shared:a", "shared:b"}
+    for run in ("run_1", same.id, again.id, other.id, late.id):
+        assert MARK not in kept_bodies(kept, run)
+    assert kept.verify().ok
+
+
+def test_a_fork_that_is_redacted_leaves_its_origin_as_it_is(kept: Holdfast) -> None:
+    begun(kept)
+    save(kept, entry("shared:a", MARK), turns=asked_about(MARK))
+    fork = kept.runs.fork("run_1")
+
+    kept.runs.redact(fork.id, "shared:a")
+
+    assert values_of(kept, fork.id) == {}
+    assert values(kept) == {"shared:a": MARK}
+    assert MARK in kept_bodies(kept, "run_1")
+
+
+def test_results_of_agents_and_of_their_forks_are_redacted(tmp_path: Path) -> None:
+    def memory_note(ctx: ToolContext, key: str, value: str) -> str:
+        """Note a value."""
+        ctx.state.kv.set(key, value)
+        return value
+
+    def talk(run: str, **place: Any) -> None:
+        note = calling("memory_note", key="berth", value=MARK)
+        script = ScriptedModel([note, "Noted."])
+        agent = Agent("ada", instructions="", model=script, tools=[memory_note], **place)
+        asyncio.run(agent.run("Note it.", run_id=run))
+
+    path = tmp_path / "h.db"
+    with holdfast.open(path) as hf:
+        talk("run_1", history=EngineHistory(hf))
+        talk("run_2", hf=hf)
+        for run in ("run_1", "run_2"):
+            hf.runs.fork(run)
+            assert MARK in repr(hf.runs.messages(run, "ada.0"))
+
+            assert hf.runs.redact(run, "berth") == 1
+
+            told = hf.runs.messages(run, "ada.0")
+            assert [each.role for each in told if each.role == "tool_result"]
+            assert MARK not in repr(told)
+        assert hf.verify().ok
+    assert MARK.encode() not in path.read_bytes()
+
+
+@pytest.mark.parametrize("forget", [True, False])
+def test_a_forgotten_agent_is_in_no_fork(kept: Holdfast, forget: bool) -> None:
+    begun(kept)
+    save(kept, entry("shared:a", MARK), agent="ada", part="ada")
+    save(kept, entry("shared:b", MARK, source="ada"), turns=(KeptTurn("p", 0, said(MARK), "ada"),))
+    fork = kept.runs.fork("run_1")
+    if forget:
+        kept.forget_agent("ada")
+
+    assert (values_of(kept, fork.id) == {}) is forget
+    assert (MARK in kept_bodies(kept, fork.id)) is not forget
 
 
 def test_a_session_redacts_nothing(kept: Holdfast) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -13,10 +13,14 @@ from msgspec.structs import asdict, replace
 from holdfast.engines.base import Engine, Transaction, scalar
 from holdfast.ground.json_values import JSON
 from holdfast.ground.metrics import REGISTRY
+from holdfast.ground.pages import NEWEST
 from holdfast.memories.run.entry import checked_version
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.record import RunRow, RunsContext
 from holdfast.memories.run.records.write import ENDED_MOST, PACKAGE, drop, missing, statements
+from holdfast.memories.state.result import InferenceResult
+from holdfast.memories.state.thread import ThreadTurn
+from holdfast.memories.state.threads import prepared
 
 _text: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -205,25 +209,25 @@ def _within_json(text: str) -> str:
 
 
 def redact(context: RunsContext, run_id: str, key: str) -> int:
-    """Remove *key* from the entries and all versions of the run *run_id*.
+    """Remove *key* from the entries and all versions of the run *run_id*, and from its forks.
 
-    Contents of the calls of tools that read or wrote it are removed from messages, effects and
-    events. Return how many versions had it; erase the bytes. Raise `NotFound` without the run.
+    Of a fork what it has copied is removed; a value that it has written since stays. Contents of
+    the calls of tools that read or wrote *key* are removed from messages, results, questions,
+    effects and events. Return how many versions of the run had it; erase the bytes. Raise
+    `NotFound` without the run.
     """
 
     def work(tx: Transaction) -> int:
         sql = statements(context)
         if tx.first(RunRow, sql.lock_run, run=run_id) is None:
             raise missing(run_id)
-        lost = [number for (number,) in tx.rows(sql.redact_rows, run=run_id, key=key)]
-        for number in lost:
-            tx.run(sql.add_gaps, run=run_id, number=number, gaps=1)
-        if tx.run(sql.redact_entry, run=run_id, key=key):
-            tx.run(sql.recount_entries, run=run_id)
-        calls = _redact_turns(tx, sql, run_id, key) | _calls_in_events(tx, sql, run_id, key)
-        _redact_calls(tx, sql, run_id, calls)
-        if key.startswith(("step:", "task:")):
-            tx.run(sql.redact_results, run=run_id, part=key.partition(":")[2], data=_redacted)
+        lost = _redact_rows(tx, sql, run_id, key)
+        copied = frozenset(lost.values())
+        _redact_content(tx, sql, run_id, key)
+        for fork, most in _forks(tx, sql, run_id):
+            tx.first(RunRow, sql.lock_run, run=fork)
+            _redact_rows(tx, sql, fork, key, most=most, copied=copied)
+            _redact_content(tx, sql, fork, key)
         return len(lost)
 
     removed = context.engine.write(work)
@@ -237,28 +241,138 @@ _redacted: Final = _text(REDACTED).decode()
 _object: Final = msgspec.json.Decoder(dict[str, Any])
 
 
+def _forks(tx: Transaction, sql: SimpleNamespace, run_id: str) -> list[tuple[str, int]]:
+    """Return the forks of the run *run_id*, theirs too, each with the last version it copied."""
+    found: list[tuple[str, int]] = []
+    origins: list[tuple[str, int]] = [(run_id, NEWEST)]
+    while origins:
+        origin, most = origins.pop()
+        forks = [(id, min(most, number)) for id, number in tx.rows(sql.forks_of, run=origin)]
+        found += forks
+        origins += forks
+    return found
+
+
+def _redact_rows(
+    tx: Transaction,
+    sql: SimpleNamespace,
+    run_id: str,
+    key: str,
+    *,
+    most: int = NEWEST,
+    copied: Collection[bytes] = (),
+) -> dict[tuple[str, int], bytes]:
+    """Remove *key* from the versions up to *most*, and where it has a *copied* body.
+
+    Return what was removed by kind and version.
+    """
+    rows = {
+        (kind, number): bytes(body or b"")
+        for kind, number, body in tx.rows(sql.rows_of_key, run=run_id, key=key)
+    }
+    lost = {
+        place: body for place, body in rows.items() if place[1] <= most or (body and body in copied)
+    }
+    for kind, number in lost:
+        tx.run(sql.redact_row, run=run_id, kind=kind, key=key, number=number)
+        tx.run(sql.add_gaps, run=run_id, number=number, gaps=1)
+    left = {number: body for (kind, number), body in rows.items() if (kind, number) not in lost}
+    if not left or not left[max(left)]:
+        tx.run(sql.redact_entry, run=run_id, key=key)
+        tx.run(sql.recount_entries, run=run_id)
+    return lost
+
+
+def _redact_content(tx: Transaction, sql: SimpleNamespace, run_id: str, key: str) -> None:
+    """Remove contents of the calls about *key*, and the told result of its part."""
+    calls = _redact_turns(tx, sql, run_id, key) | _calls_in_events(tx, sql, run_id, key)
+    calls |= _redact_results(tx, sql, run_id, key)
+    _redact_calls(tx, sql, run_id, calls)
+    if key.startswith(("step:", "task:")):
+        tx.run(sql.redact_results, run=run_id, part=key.partition(":")[2], data=_redacted)
+
+
 def _redact_turns(tx: Transaction, sql: SimpleNamespace, run_id: str, key: str) -> set[str]:
     """Remove contents of calls about *key* from messages; return their ids."""
     turns = [
         (part, n, _object.decode(bytes(body)))
         for part, n, body in tx.rows(sql.turn_bodies, run=run_id)
     ]
-    calls = {
+    calls = {id for _, _, body in turns for id in _calls_in(_parts(body), key)}
+    for part, n, body in turns:
+        if _without_contents(_parts(body), calls):
+            answer: dict[str, Any] = body.get("answer") or {}
+            # What the loop keeps of an answer has its content again, and long texts of it.
+            if "content" in answer.get("facts", {}):
+                answer["facts"] = answer["facts"] | {"content": {"data": REDACTED}, "extras": {}}
+            if "pages" in answer:
+                answer["pages"] = {}
+            tx.run(sql.change_turn, run=run_id, part=part, n=n, body=_text(body))
+    return calls
+
+
+def _calls_in(parts: Iterable[dict[str, Any]], key: str) -> set[str]:
+    """Return the ids of the calls about *key* in *parts* of messages."""
+    return {
         str(each.get("tool_call_id"))
-        for _, _, body in turns
-        for each in _parts(body)
+        for each in parts
         if each.get("part_kind") == "tool-call"
         and is_about(key, each.get("tool_name"), each.get("args"))
     }
-    for part, n, body in turns:
-        changed = False
-        for each in _parts(body):
-            if str(each.get("tool_call_id")) in calls:
-                name = "args" if each.get("part_kind") == "tool-call" else "content"
-                each[name], changed = REDACTED, True
-        if changed:
-            tx.run(sql.change_turn, run=run_id, part=part, n=n, body=_text(body))
-    return calls
+
+
+def _without_contents(parts: Iterable[dict[str, Any]], calls: Collection[str]) -> bool:
+    """Remove what *calls* were given and returned from *parts*; return whether any was there."""
+    changed = False
+    for each in parts:
+        if str(each.get("tool_call_id")) in calls:
+            name = "args" if each.get("part_kind") == "tool-call" else "content"
+            each[name], changed = REDACTED, True
+    return changed
+
+
+def _redact_results(tx: Transaction, sql: SimpleNamespace, run_id: str, key: str) -> set[str]:
+    """Remove contents of calls about *key* from results of agents; return the calls' ids."""
+    found: set[str] = set()
+    for thread, seq, body in tx.rows(sql.results_of_run, run=run_id):
+        calls, result = _redacted_result(_object.decode(body), key)
+        found |= calls
+        if calls:
+            row = prepared(ThreadTurn.made(result))
+            facts = {"body": row.body, "checksum": row.checksum, "size": row.size_bytes}
+            tx.run(sql.change_result, thread=thread, seq=seq, **facts)
+    for name, number, body in tx.rows(sql.whole_results, run=run_id):
+        fields = _object.decode(bytes(body))
+        if "result" in fields:
+            calls, result = _redacted_result(fields["result"], key)
+            found |= calls
+            if calls:
+                new = _text(fields | {"result": result.export()})
+                size = len(name.encode()) + len(new)
+                tx.run(sql.change_row, run=run_id, key=name, number=number, body=new, bytes=size)
+    return found
+
+
+def _redacted_result(wire: dict[str, Any], key: str) -> tuple[set[str], InferenceResult]:
+    """Return the ids of the calls about *key* in a result, and it without their contents."""
+    wire.pop("checksum", None)
+    tools: list[dict[str, Any]] = [
+        each for said in wire["output"] for each in said.get("tools", ())
+    ]
+    tools += [each["tool"] for each in wire["tool_calls"]]
+    calls = {each["id"] for each in tools if is_about(key, each["name"], each["input"])}
+    for each in tools:
+        if each["id"] in calls:
+            each["input"] = REDACTED
+    for each in wire["tool_calls"]:
+        if each["tool"]["id"] in calls:
+            each["content"] = {"data": REDACTED}
+    if calls and wire["raw"]:
+        messages = msgspec.json.decode(wire["raw"], type=list[dict[str, Any]])
+        for message in messages:
+            _without_contents(_parts(message), calls)
+        wire["raw"] = _text(messages).decode()
+    return calls, InferenceResult.from_dict(wire, verify=False)
 
 
 def _parts(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -302,4 +416,5 @@ def _redact_calls(tx: Transaction, sql: SimpleNamespace, run_id: str, calls: Ite
     for call in calls:
         tx.run(sql.redact_call_events, run=run_id, call_id=call, data=_redacted)
         escaped = re.sub(r"([!%_])", r"!\1", call)
+        tx.run(sql.redact_question, run=run_id, call_id=call, data=_redacted)
         tx.run(sql.redact_effect, run=run_id, pattern=f"%:{escaped}/%", data=_redacted)
