@@ -45,6 +45,7 @@ class Shelf:
     def __init__(self) -> None:
         self.turns: dict[str, list[KeptTurn]] = {}
         self.rows: dict[str, bytes] = {}
+        self.last: dict[str, Sequence[KeptTurn]] | None = {}
         self.questions: tuple[Question, ...] = ()
         self.is_open = True
 
@@ -58,9 +59,6 @@ class Shelf:
             assert each.n == len(kept)
             kept.append(each)
         self.rows |= {each.key: each.body for each in rows if each.body is not None}
-
-    def note_last(self, part: str, turns: Sequence[KeptTurn]) -> None:
-        """Do nothing: no part is completed here."""
 
     def of(self, kind: Any) -> dict[str, Any]:
         assert kind == "once"

@@ -249,11 +249,11 @@ class AgentLoop:
 
         The result of an agent's call has the others.
         """
-        tools = graph.ctx.deps.tool_manager
+        tools, store = graph.ctx.deps.tool_manager, self.scope.kept.run.store
         known = [tools.get_tool_def(each.tool_name) for each in response.tool_calls]
         if any(each is None or each.kind != "output" for each in known):
             await self.keep_rest(graph.all_messages())
-        elif self.scope.index is None:
+        elif self.scope.index is None and store is not None and store.last is not None:
             self.scope.kept.note_last(self._rest(graph.all_messages()))
 
     def _rest(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:

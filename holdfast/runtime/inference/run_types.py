@@ -332,7 +332,7 @@ class InferenceRun:
                 self.state.append_result(InferenceResult.from_dict(each["result"]))
 
     async def keep_call(self, result: InferenceResult, *, in_thread: bool) -> None:
-        """Keep the *result* of a call as a version: its id, if the thread of the record has it."""
+        """Keep the *result* of a call as a version: its id alone if it is *in_thread*."""
         agent, index = result.agent, result.index or 0
         facts: dict[str, Any] = {"id": result.id}
         if not in_thread:

@@ -8,7 +8,7 @@ part has asked people is in its log too.
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from typing import Any, Final, Protocol, TypeAlias, cast
@@ -74,7 +74,13 @@ class RestoredParts(Protocol):
 
 
 class PartStore(Protocol):
-    """The place that keeps the messages of parts, if it is open."""
+    """The place that keeps the messages of parts, if it is open.
+
+    `last` are the last messages of parts, to be stored with the versions that complete them; None
+    where these are not kept.
+    """
+
+    last: dict[str, Sequence[KeptTurn]] | None
 
     @property
     def is_open(self) -> bool:
@@ -88,10 +94,6 @@ class PartStore(Protocol):
 
     async def keep_turns(self, turns: Sequence[KeptTurn], rows: Iterable[StateRow] = ()) -> None:
         """Return once *turns* and *rows* are stored."""
-        ...
-
-    def note_last(self, part: str, turns: Sequence[KeptTurn]) -> None:
-        """Store *turns* in place of others noted before, with the version that completes *part*."""
         ...
 
 
@@ -134,7 +136,6 @@ class PartLog:
     _written: int = field(default=0, init=False)
     _stale: bool = field(default=False, init=False)
     _whole: bool = field(default=True, init=False)
-    _noted: bool = field(default=False, init=False)
 
     def restore(self, found: RestoredParts) -> None:
         """Read what an earlier stay has kept."""
@@ -177,7 +178,7 @@ class PartLog:
         """Begin anew: the next message that is kept is the first."""
         self._stale = self._stale or self._written > 0
         self._clear()
-        self._note(())
+        self._drop_last()
 
     async def fail(self) -> None:
         """Begin anew in a later stay: the part has failed, and may be tried again."""
@@ -228,10 +229,16 @@ class PartLog:
             await self._store([*(_message_body(each) for each in messages), *more])
 
     def note_last(self, messages: Sequence[ModelMessage]) -> None:
-        """Keep *messages* with the version that completes the part, unless more is kept before."""
-        bodies = [_message_body(each) for each in messages]
-        if self._is_stored and None not in bodies:
-            self._note(self._turns(bodies))
+        """Keep *messages* with the version that completes the part, or with more."""
+        if not self._whole:
+            return
+        try:
+            bodies = msgspec.json.decode(messages_json(messages), type=list[msgspec.Raw])
+        except (PydanticSerializationError, ValueError) as error:
+            log.info("a message has no JSON form: %s", error)
+            return
+        if self.run.store is not None and self.run.store.last is not None:
+            self.run.store.last[self.part] = self._turns(bodies)
 
     async def keep_answer(self, call_id: str, answer: KeptAnswer, pages: dict[str, str]) -> None:
         """Keep the *answer* of a call of the last response, and which *pages* are new."""
@@ -296,8 +303,12 @@ class PartLog:
             return
         if turns := self._turns(bodies):
             self._written, self._stale = turns[-1].n + 1, False
-            self._note(())
+            self._drop_last()
             await self.run.keep(turns)
+
+    def _drop_last(self) -> None:
+        if self.run.store is not None and self.run.store.last:
+            self.run.store.last.pop(self.part, None)
 
     def _turns(self, bodies: Sequence[Body | None]) -> list[KeptTurn]:
         """Return *bodies* as the next messages of the part."""
@@ -306,11 +317,6 @@ class PartLog:
             KeptTurn(self.part, n, msgspec.json.encode(body), self.agent)
             for n, body in enumerate((*again, *bodies), self._written)
         ]
-
-    def _note(self, turns: Sequence[KeptTurn]) -> None:
-        if turns or self._noted:
-            self._noted = bool(turns)
-            self.run.note_last(self.part, turns)
 
 
 class StoredAnswer(Struct, frozen=True, kw_only=True):
@@ -337,19 +343,16 @@ def messages_json(messages: Sequence[ModelMessage]) -> bytes:
     """
     found = _list.decode(ModelMessagesTypeAdapter.dump_json([*messages]))
     for each in found:
-        parts = [_given(part, _VALUES) for part in _list.decode(each["parts"])]
+        parts = _list.decode(each["parts"])
+        for members in (each, *parts):
+            for name in [name for name, value in members.items() if bytes(value) == _NULL]:
+                if members is each or name not in _VALUES:
+                    del members[name]
         each["parts"] = msgspec.Raw(msgspec.json.encode(parts))
         if "usage" in each:
             counts = {name: count for name, count in _usage.decode(each["usage"]).items() if count}
             each["usage"] = msgspec.Raw(msgspec.json.encode(counts))
-    return msgspec.json.encode([_given(each) for each in found])
-
-
-def _given(
-    members: Mapping[str, msgspec.Raw], values: Container[str] = ()
-) -> dict[str, msgspec.Raw]:
-    """Return *members* without those that are null, but of *values*, where that is a value."""
-    return {name: each for name, each in members.items() if name in values or bytes(each) != _NULL}
+    return msgspec.json.encode(found)
 
 
 def _message_body(message: ModelMessage) -> msgspec.Raw | None:
@@ -428,7 +431,7 @@ class PartLogs:
         self.run_id, self.clock = run_id, clock or SystemClock()
         self._emit, self._asked = emit, set[str]()
         self.on_question = on_question
-        self._store = store
+        self.store = store
         self._logs: dict[str, PartLog] = {}
 
     def of(self, part: str, agent: str | None = None) -> PartLog:
@@ -436,8 +439,8 @@ class PartLogs:
         found = self._logs.get(part)
         if found is None:
             found = self._logs[part] = PartLog(part, agent, self)
-            if self._store is not None:
-                found.restore(self._store.restored)
+            if self.store is not None:
+                found.restore(self.store.restored)
         return found
 
     def settle(self, questions: Iterable[Question]) -> None:
@@ -455,7 +458,7 @@ class PartLogs:
     @property
     def is_stored(self) -> bool:
         """Whether the run has a place where they are kept."""
-        return self._store is not None and self._store.is_open
+        return self.store is not None and self.store.is_open
 
     @property
     def questions(self) -> tuple[Question, ...]:
@@ -517,13 +520,8 @@ class PartLogs:
 
     async def keep(self, turns: Sequence[KeptTurn], rows: Iterable[StateRow] = ()) -> None:
         """Return once *turns* and *rows* are stored."""
-        if self._store is not None:
-            await self._store.keep_turns(turns, rows)
-
-    def note_last(self, part: str, turns: Sequence[KeptTurn]) -> None:
-        """Store *turns* with the version that completes *part*, in place of others noted before."""
-        if self._store is not None:
-            self._store.note_last(part, turns)
+        if self.store is not None:
+            await self.store.keep_turns(turns, rows)
 
     def new_id(self) -> str:
         """Return the id of a new question."""

@@ -141,11 +141,14 @@ class VersionWriter:
 
     Without a place nothing is kept, and `keep` returns at once. `restored` is what the newest
     version held when this stay began, `before` the keys of the entries that were there before.
-    `failed` is the reason of the last save that failed; a run goes on without it.
+    `failed` is the reason of the last save that failed; a run goes on without it. `last` are the
+    last messages of parts, which are stored with the versions that complete them; None where the
+    newest version alone is kept.
     """
 
     def __init__(self, scope: VersionScope) -> None:
         self._scope, self._stays = scope, 0
+        self.last: dict[str, Sequence[KeptTurn]] | None = None
         self._place: Checkpoints | None = None
         self._met: set[str] = set()
         self._begin()
@@ -161,7 +164,7 @@ class VersionWriter:
         self._steps: dict[str, None] = {}
         self._rows: dict[tuple[StateKind, str], StateRow] = {}
         self._turns: dict[tuple[str, int], KeptTurn] = {}
-        self._last: dict[str, Sequence[KeptTurn]] = {}
+        self.last = None
         self._pending, self._log = PendingVersion(), None
         self._whole_bytes = self._changed_bytes = 0
         self._requested = self._begun = self._done = 0
@@ -192,7 +195,7 @@ class VersionWriter:
         self._place, self._memory = place, memory
         self._found = await asyncio.to_thread(place.load, self._scope.run_id)
         if isinstance(place, RecordedVersions):
-            self._number = place.number
+            self._number, self.last = place.number, {}
 
     def differing(self, parts: Mapping[str, str]) -> tuple[str, ...]:
         """Return the names of *parts* with which the loaded run was not begun."""
@@ -274,8 +277,8 @@ class VersionWriter:
         # What is complete is not gone on with inside.
         for key in [key for key in self._turns if key[0] == step]:
             del self._turns[key]
-        for turn in self._last.pop(step, ()):
-            self._pending.turns[turn.part, turn.n] = turn
+        if self.last is not None:
+            self._pending.turns |= {(turn.part, turn.n): turn for turn in self.last.pop(step, ())}
         await self.keep(cause, part=step, agent=agent, rows=rows)
 
     async def keep(
@@ -305,14 +308,6 @@ class VersionWriter:
         for turn in turns:
             self._turns[turn.part, turn.n] = self._pending.turns[turn.part, turn.n] = turn
         await self._saved()
-
-    def note_last(self, part: str, turns: Sequence[KeptTurn]) -> None:
-        """Store *turns* with the version that completes *part*, in place of others noted before.
-
-        A place that keeps the newest version alone does without them.
-        """
-        if isinstance(self._place, RecordedVersions):
-            self._last[part] = turns
 
     def _add(self, rows: Iterable[StateRow]) -> None:
         for row in rows:

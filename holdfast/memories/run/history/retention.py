@@ -209,7 +209,7 @@ def _within_json(text: str) -> str:
 
 
 def redact(context: RunsContext, run_id: str, key: str) -> int:
-    """Remove *key* from the entries and all versions of the run *run_id*, and from its forks.
+    """Remove *key* from entries and versions of the run *run_id* and its forks.
 
     Of a fork what it has copied is removed; a value that it has written since stays. Contents of
     the calls of tools that read or wrote *key* are removed from messages, results, questions,
@@ -242,7 +242,7 @@ _object: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 def _forks(tx: Transaction, sql: SimpleNamespace, run_id: str) -> list[tuple[str, int]]:
-    """Return the forks of the run *run_id*, theirs too, each with the last version it copied."""
+    """Return the forks of the run, theirs too, and the last version each copied."""
     found: list[tuple[str, int]] = []
     origins: list[tuple[str, int]] = [(run_id, NEWEST)]
     while origins:
@@ -322,7 +322,7 @@ def _calls_in(parts: Iterable[dict[str, Any]], key: str) -> set[str]:
 
 
 def _without_contents(parts: Iterable[dict[str, Any]], calls: Collection[str]) -> bool:
-    """Remove what *calls* were given and returned from *parts*; return whether any was there."""
+    """Remove the contents of *calls* from *parts*; return whether any was there."""
     changed = False
     for each in parts:
         if str(each.get("tool_call_id")) in calls:
@@ -332,7 +332,7 @@ def _without_contents(parts: Iterable[dict[str, Any]], calls: Collection[str]) -
 
 
 def _redact_results(tx: Transaction, sql: SimpleNamespace, run_id: str, key: str) -> set[str]:
-    """Remove contents of calls about *key* from results of agents; return the calls' ids."""
+    """Remove contents of calls about *key* from results; return the calls' ids."""
     found: set[str] = set()
     for thread, seq, body in tx.rows(sql.results_of_run, run=run_id):
         calls, result = _redacted_result(_object.decode(body), key)
@@ -354,7 +354,7 @@ def _redact_results(tx: Transaction, sql: SimpleNamespace, run_id: str, key: str
 
 
 def _redacted_result(wire: dict[str, Any], key: str) -> tuple[set[str], InferenceResult]:
-    """Return the ids of the calls about *key* in a result, and it without their contents."""
+    """Return the calls about *key* in a result, and it without their contents."""
     wire.pop("checksum", None)
     tools: list[dict[str, Any]] = [
         each for said in wire["output"] for each in said.get("tools", ())

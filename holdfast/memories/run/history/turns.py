@@ -1,11 +1,11 @@
-"""Messages of the parts of a run: how they are stored, and what they are in a state.
+"""Messages of the parts of a run, as they are stored, and as those of a state.
 
 The JSON is that which the runtime keeps for each part of a run: requests and responses in the form
 of pydantic-ai, and answers of tools that no request has sent yet. Their long system texts are
 stored once a run, by hash.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -54,19 +54,58 @@ _members: Final = msgspec.json.Decoder(dict[str, Raw])
 _part_members: Final = msgspec.json.Decoder(list[dict[str, Raw]])
 
 
-def without_texts(body: bytes) -> tuple[bytes, dict[str, bytes]]:
-    """Return the message *body* with hashes in place of long system texts, and these by hash."""
-    texts: dict[str, bytes] = {}
+_INSTRUCTIONS: Final = b'"instructions":'
+_SYSTEM: Final = b'"system-prompt"'
 
-    def named(members: dict[str, Raw], member: str) -> None:
-        given = bytes(members.get(member, b""))
-        if given.startswith(b'"') and len(given) >= TEXT_LEAST:
-            text = msgspec.json.decode(given, type=str).encode()
+
+class _SystemTexts:
+    """The system texts of the stored message *body*, and the place of each.
+
+    None is found where no text can begin with *first*, or the message has another form, as others'
+    places may have kept it.
+    """
+
+    def __init__(self, body: bytes, first: bytes) -> None:
+        self.places: list[tuple[dict[str, Raw], str]] = []
+        self._body = body
+        self._members: dict[str, Raw] = {}
+        self._parts: list[dict[str, Raw]] = []
+        if _INSTRUCTIONS + first not in body and _SYSTEM not in body:
+            return
+        try:
+            self._members = _members.decode(body)
+            if _SYSTEM in body:
+                self._parts = _part_members.decode(self._members.get("parts", b"[]"))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return
+        found = [(self._members, "instructions")]
+        found += [
+            (each, "content")
+            for each in self._parts
+            if bytes(each.get("part_kind", b"")) == _SYSTEM
+        ]
+        self.places = [
+            place for place in found if bytes(place[0].get(place[1], b"")).startswith(first)
+        ]
+
+    def body(self) -> bytes:
+        """Return the message, with what was changed at `places`."""
+        if not self.places:
+            return self._body
+        if self._parts:
+            self._members["parts"] = Raw(_encode(self._parts))
+        return _encode(self._members)
+
+
+def without_texts(body: bytes) -> tuple[bytes, dict[str, bytes]]:
+    """Return the message *body* with hashes for long system texts, and these."""
+    found, texts = _SystemTexts(body, b'"'), dict[str, bytes]()
+    for members, member in found.places:
+        if len(bytes(members[member])) >= TEXT_LEAST:
+            text = msgspec.json.decode(members[member], type=str).encode()
             name = sha256(text).hexdigest()
             members[member], texts[name] = Raw(_encode(_TextName(name))), text
-
-    made = _with_system_texts(body, b'"', named)
-    return made, texts
+    return found.body(), texts
 
 
 def with_texts(body: bytes, texts: Mapping[str, bytes]) -> bytes:
@@ -74,62 +113,21 @@ def with_texts(body: bytes, texts: Mapping[str, bytes]) -> bytes:
 
     One that is not there, since it was forgotten, is left out.
     """
-
-    def filled(members: dict[str, Raw], member: str) -> None:
-        if (name := _name_in(members, member)) is not None:
-            text = texts.get(name)
-            members[member] = Raw(b'""' if text is None else _encode(text.decode()))
-
-    return _with_system_texts(body, b"{", filled)
+    found = _SystemTexts(body, b"{")
+    for members, member in found.places:
+        text = texts.get(_name.decode(members[member]).text, b"")
+        members[member] = Raw(_encode(text.decode()))
+    return found.body()
 
 
 def names_in(body: bytes) -> list[str]:
     """Return the hashes of the texts that the stored message *body* names."""
-    names: list[str] = []
-
-    def noted(members: dict[str, Raw], member: str) -> None:
-        if (name := _name_in(members, member)) is not None:
-            names.append(name)
-
-    _with_system_texts(body, b"{", noted)
-    return names
-
-
-def _name_in(members: Mapping[str, Raw], member: str) -> str | None:
-    given = bytes(members.get(member, b""))
-    return _name.decode(given).text if given.startswith(b"{") else None
-
-
-_INSTRUCTIONS: Final = b'"instructions":'
-_SYSTEM: Final = b'"system-prompt"'
-
-
-def _with_system_texts(
-    body: bytes, first: bytes, change: Callable[[dict[str, Raw], str], None]
-) -> bytes:
-    """Return the message *body*, once *change* was called for each of its system texts.
-
-    It is not read if no text in it can begin with *first*.
-    """
-    if _INSTRUCTIONS + first not in body and _SYSTEM not in body:
-        return body
-    try:
-        members = _members.decode(body)
-        change(members, "instructions")
-        if _SYSTEM in body:
-            parts = _part_members.decode(members.get("parts", b"[]"))
-            for part in parts:
-                if bytes(part.get("part_kind", b"")) == _SYSTEM:
-                    change(part, "content")
-            members["parts"] = Raw(_encode(parts))
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        # Others' stores may have kept another form.
-        return body
-    return _encode(members)
+    places = _SystemTexts(body, b"{").places
+    return [_name.decode(members[member]).text for members, member in places]
 
 
 def set_turns(tx: Transaction, sql: SimpleNamespace, run_id: str, turns: Iterable[KeptTurn]) -> int:
-    """Store *turns* of the run *run_id* with their texts; return the bytes of the messages."""
+    """Store *turns* of the run with their texts; return the bytes of the messages."""
     rows: list[dict[str, object]] = []
     texts: dict[str, bytes] = {}
     size = 0
@@ -163,7 +161,7 @@ def turns_of(
 
 
 class _ResultRow(Struct, frozen=True):
-    """A fact of a run that has a result: its id, and the result unless its thread has it."""
+    """A fact with a result: its id, and the result unless the thread has it."""
 
     id: str
     result: Raw = Raw(b"")
@@ -179,7 +177,7 @@ _result_row: Final = msgspec.json.Decoder(_ResultRow)
 def with_results(
     reader: Reader, sql: SimpleNamespace, run_id: str, facts: Mapping[str, bytes]
 ) -> dict[str, bytes]:
-    """Return the *facts* of results of the run *run_id*, with those that its thread has.
+    """Return the *facts* of results of the run, with those that its thread has.
 
     One that was forgotten there stays as it is, without a result.
     """
@@ -199,7 +197,7 @@ def with_results(
 def messages_of_call(
     reader: Reader, sql: SimpleNamespace, run_id: str, part: str
 ) -> list[Message] | None:
-    """Return the messages of *part*, a completed call of an agent; None for another part."""
+    """Return the messages of *part*, a completed call of an agent, or else None."""
     agent, _, index = part.rpartition(".")
     if not index.isdecimal():
         return None
