@@ -418,7 +418,7 @@ def _register(name: str, limits: QueueLimits | None, working: int) -> None:
 
 
 def _partition(value: str) -> str:
-    """Return the partition of runs with *value*: its digest, as a value may name a person."""
+    """Return the partition of *value*: its digest, as it may name a person."""
     return sha256(value.encode()).hexdigest()[:32]
 
 
@@ -448,7 +448,7 @@ Compared: TypeAlias = tuple[WorkflowStatus, str | None]
 def _compared(
     hf: "library.Holdfast", source: "type[DBOS] | DBOSClient", *, everywhere: bool
 ) -> Iterator[Compared]:
-    """Yield the workflows of the runs of *hf*'s workspace, or with *everywhere* of all."""
+    """Yield the workflows of *hf*'s workspace, or with *everywhere* of all."""
     offset = 0
     while found := _listed(source, limit=AT_ONCE, offset=offset):
         offset += len(found)
