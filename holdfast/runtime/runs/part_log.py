@@ -513,7 +513,7 @@ class PartLogs:
         return question_facts(question, "question.asked")
 
     def emit_settled(self, question: Question) -> None:
-        """Emit that *question* was answered or has expired, once, if `asked` was called for it."""
+        """Emit once how *question* ended, if `asked` was called for it."""
         if question.id in self._asked and question.status != "open" and self._emit is not None:
             self._asked.discard(question.id)
             self._emit(question_facts(question, f"question.{question.status}"))
