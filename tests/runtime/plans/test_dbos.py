@@ -195,6 +195,10 @@ class TestLimits(OnDbos, GivenAWorker):
 
         assert (seen.most["ada"], seen.most["bob"]) == (1, 1)
         assert seen.most["all"] == 2
+        rows = DBOS.list_workflows(workflow_id_prefix=hf.workspace)
+        parts = {each.queue_partition_key for each in rows}
+        assert len(parts) == 2
+        assert not parts & {"ada", "bob", None}
 
     def test_the_own_engine_refuses_a_limit_over_all_machines(
         self, here: Holdfast, ledger: Ledger
