@@ -128,9 +128,9 @@ class Wrap(Protocol):
     """Replaces the work of a write, as for effects that happen once."""
 
     def __call__(
-        self, work: Callable[[Transaction], T], queries: Callable[[str], SimpleNamespace], /
+        self, work: Callable[[Transaction], T], engine: "Engine", /
     ) -> Callable[[Transaction], T]:
-        """Return the work that is run in place of *work*; *queries* are the engine's."""
+        """Return the work that *engine* runs in place of *work*."""
         ...
 
 

@@ -345,7 +345,7 @@ class PostgresEngine:
         Roll back and raise if *work* raises.
         """
         if (wrap := WRITES.get()) is not None:
-            work = wrap(work, self.queries)
+            work = wrap(work, self)
         return self._attempts.write(work, _deadline(timeout))
 
     def submit(

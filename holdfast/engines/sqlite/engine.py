@@ -408,7 +408,7 @@ class SQLiteEngine:
         gate = threading.Lock()
         gate.acquire()
         if (wrap := WRITES.get()) is not None:
-            work = wrap(work, self.queries)
+            work = wrap(work, self)
         slot = Slot(work, self._owner, timeout, gate.release)
         queue = self.core.writer.queue
         try:

@@ -1155,11 +1155,11 @@ set outcome = :data
 where workspace = :workspace and run_id = :run
   and key like :pattern escape '!'
 
--- lock_fence (sqlite) --
-select fence from runs where workspace = :workspace and id = :run
+-- lock_owner (sqlite) --
+select workspace, holder, fence from runs where workspace = :workspace and id = :run
 
--- lock_fence (postgres) --
-select fence from runs where workspace = :workspace and id = :run for update
+-- lock_owner (postgres) --
+select workspace, holder, fence from runs where workspace = :workspace and id = :run for update
 
 -- get_effect --
 select outcome from run_effects where workspace = :workspace and run_id = :run and key = :key

@@ -2,17 +2,22 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast.ground.errors import Conflict, StaleRun
 from holdfast.ground.events import Event
 from holdfast.ground.metrics import REGISTRY
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.history.effects import effects_of
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.record import RunAcquisition
+from holdfast.memories.run.records.write import begin
 from holdfast.memories.run.records.writer import RunOpening, RunWriter
+from holdfast.testing.serving import new_workspace
 from holdfast.tools import durable
 
 
@@ -122,6 +127,69 @@ def test_a_former_owner_has_no_effects(kept: Holdfast) -> None:
     assert kept.durable("ada").get("berth") is None
     assert count("refused") == before + 1
     first.end("completed")
+
+
+def stolen(hf: Holdfast, holder: str) -> None:
+    """Take the run from its owner, for one that is not of this process."""
+    begin(
+        hf.runs.context,
+        RunAcquisition(
+            run_id="run_1",
+            holder=holder,
+            name="n",
+            kind="plan",
+            place="rock:7",
+            started_at=1,
+            take_over="always",
+        ),
+    )
+
+
+def test_a_run_of_the_same_id_in_another_database_is_another_run(kept: Holdfast) -> None:
+    writer = opened(kept)
+    with holdfast.open(":memory:") as other:
+        stolen(other, "elsewhere")
+        stolen(other, "elsewhere-2")
+        for content in ("1", "2"):
+            with effects_of("run_1", "read:call_1"):
+                other.durable("ada").set("berth", content, category="custom")
+
+        entry = other.durable("ada").get("berth")
+        assert entry is not None
+        assert entry.content == "2"
+    writer.end("completed")
+
+
+def test_owning_a_run_of_the_same_id_in_another_workspace_is_no_right_to_write(
+    target: str, kept: Holdfast
+) -> None:
+    first = opened(kept)
+    stolen(kept, "elsewhere")
+    with holdfast.open(target, workspace=new_workspace()) as other:
+        opened(other).end("completed")
+        second = opened(other)
+        assert second.fence == kept.runs.retrieve("run_1").fence == 2
+
+        with effects_of("run_1", "read:call_1"), pytest.raises(StaleRun):
+            kept.durable("ada").set("berth", "7", category="custom")
+
+        second.end("completed")
+    first.end("completed")
+
+
+def test_an_owner_writes_once_through_another_handle_on_its_database(
+    sqlite_file: Path,
+) -> None:
+    with holdfast.open(sqlite_file) as hf, holdfast.open(sqlite_file) as other:
+        writer = opened(hf)
+        for content in ("1", "2"):
+            with effects_of("run_1", "read:call_1"):
+                other.durable("ada").set("berth", content, category="custom")
+
+        entry = hf.durable("ada").get("berth")
+        assert entry is not None
+        assert entry.content == "1"
+        writer.end("completed")
 
 
 def test_a_write_whose_result_has_no_json_form_is_not_made_again(kept: Holdfast) -> None:

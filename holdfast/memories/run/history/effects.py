@@ -12,15 +12,15 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from datetime import datetime
 from threading import Lock
-from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
-from holdfast.engines.base import WRITES, Transaction, scalar
+from holdfast.engines.base import WRITES, Engine, Transaction, scalar
 from holdfast.ground.clock import Clock, from_microseconds, to_microseconds
 from holdfast.ground.errors import Conflict, StaleRun
+from holdfast.ground.events import EventBus
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.pages import NEWEST
 from holdfast.memories.run.history.versions import (
@@ -56,21 +56,31 @@ _PACKAGE: Final = "holdfast."
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class _Owner(Struct, frozen=True, eq=False):
+class RunOwner(Struct, frozen=True, kw_only=True, eq=False):
+    """Who owns a run of *workspace* in this process; *bus* is that of its database's engine."""
+
+    holder: str
     fence: int
+    workspace: str
+    bus: EventBus | None
     clock: Clock
 
 
-_owned: Final[dict[str, list[_Owner]]] = {}
+class _Locked(Struct, frozen=True, kw_only=True):
+    workspace: str
+    holder: str | None
+    fence: int
+
+
+_owned: Final[dict[str, list[RunOwner]]] = {}
 _lock: Final = Lock()
 
 RESTS: Final = frozenset(("run.waiting", "run.queued"))
 """The types of events with which a run leaves its process."""
 
 
-def own(run_id: str, fence: int, clock: Clock) -> Callable[[], None]:
-    """Register that this process owns *run_id* under *fence*; return its end."""
-    owner = _Owner(fence, clock)
+def own(run_id: str, owner: RunOwner) -> Callable[[], None]:
+    """Register that *owner* has the run *run_id*; return the end of that."""
     with _lock:
         _owned.setdefault(run_id, []).append(owner)
 
@@ -105,12 +115,10 @@ class _Effects:
         self._run_id, self._call = run_id, call
         self._met: Counter[str] = Counter()
 
-    def once(
-        self, work: Callable[[Transaction], T], queries: Callable[[str], SimpleNamespace]
-    ) -> Callable[[Transaction], T]:
+    def once(self, work: Callable[[Transaction], T], engine: Engine) -> Callable[[Transaction], T]:
         """Return *work* as one that happens once."""
         with _lock:
-            owners = {each.fence: each for each in _owned.get(self._run_id, ())}
+            owners = tuple(_owned.get(self._run_id, ()))
         if not owners:
             return work
         name = getattr(work, "__qualname__", type(work).__name__).partition(".")[0]
@@ -118,25 +126,45 @@ class _Effects:
         facts = {"run": self._run_id, "key": f"{self._call}/{name}.{self._met[name]}"}
 
         def effect(tx: Transaction) -> T:
-            sql = queries(PACKAGE)
-            fence = tx.first(scalar, sql.lock_fence, run=self._run_id)
-            if fence is None:
+            sql = engine.queries(PACKAGE)
+            locked = tx.first(_Locked, sql.lock_owner, run=self._run_id)
+            owner = None if locked is None else _owner_of(locked, owners, engine)
+            if owner is None:
                 # The memory is not where the record of the run is.
                 return work(tx)
-            if fence not in owners:
-                _EFFECTS.add("refused")
-                raise StaleRun("superseded", token=max(owners), live_token=fence)
             known = tx.first(scalar, sql.get_effect, **facts)
             if known is not None:
                 tx.after_commit(lambda: _EFFECTS.add("repeated"))
                 return cast("T", _result(known, facts["key"]))
             value = work(tx)
-            now = to_microseconds(owners[fence].clock.now())
-            tx.run(sql.add_effect, fence=fence, now=now, outcome=_outcome(value), **facts)
+            now = to_microseconds(owner.clock.now())
+            tx.run(sql.add_effect, fence=owner.fence, now=now, outcome=_outcome(value), **facts)
             tx.after_commit(lambda: _EFFECTS.add("written"))
             return value
 
         return effect
+
+
+def _owner_of(locked: _Locked, owners: Iterable[RunOwner], engine: Engine) -> RunOwner | None:
+    """Return which of *owners* has the run; None where it is another run of the same id.
+
+    Raise StaleRun where they had it. Its owner may write through another engine of its database.
+    """
+    now = (locked.holder, locked.fence)
+    here = [
+        each
+        for each in owners
+        if (each.holder, each.fence) == now
+        or (each.bus is engine.events and each.workspace == locked.workspace)
+    ]
+    for each in here:
+        if (each.holder, each.fence) == now:
+            return each
+    if here:
+        _EFFECTS.add("refused")
+        token = max(each.fence for each in here)
+        raise StaleRun("superseded", token=token, live_token=locked.fence)
+    return None
 
 
 class _OpaqueValue(Exception):
