@@ -182,7 +182,8 @@ class LeaseFile:
         self._path = path
 
     def __enter__(self) -> Self:
-        self._file = self._path.open("a+b", buffering=0)
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = os.fdopen(handle, "r+b", buffering=0)
         fcntl.flock(self._file, fcntl.LOCK_EX)
         return self
 
@@ -190,7 +191,7 @@ class LeaseFile:
         self._file.close()
 
     def read(self) -> LeaseState | None:
-        """Return the last lease; None for none, or where its writing was cut off."""
+        """Return the last lease; None for none, or one that cannot be read."""
         self._file.seek(0)
         try:
             return msgspec.json.decode(self._file.read(), type=LeaseState)
@@ -198,10 +199,14 @@ class LeaseFile:
             return None
 
     def write(self, state: LeaseState) -> None:
-        """Store *state* in place of the last one."""
-        self._file.truncate(0)
-        self._file.write(msgspec.json.encode(state))
-        os.fsync(self._file.fileno())
+        """Store *state* in place of the last one, with one system call.
+
+        A process that is killed leaves one of the two: without a token the next would be 1 again.
+        """
+        content = msgspec.json.encode(state)
+        handle = self._file.fileno()
+        os.pwrite(handle, content.ljust(os.fstat(handle).st_size), 0)
+        os.fsync(handle)
 
 
 class HeldLease:

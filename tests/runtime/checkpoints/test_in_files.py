@@ -2,6 +2,7 @@
 
 import os
 import stat
+import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import CheckpointUnreadable
+from holdfast.runtime.plans.leases import LeaseFile, LeaseState
 from holdfast.runtime.runs.checkpoints import Checkpoint, FileCheckpoints
 from holdfast.testing.contracts.checkpoints import LoggedCheckpointsContract, change, checkpoint
 
@@ -246,3 +248,26 @@ def test_changes_are_in_the_one_file_of_the_run(checkpoints: FileCheckpoints) ->
     assert [each.name for each in checkpoints.path("run_1").parent.iterdir()] == [
         "run_1.checkpoint"
     ]
+
+
+def test_a_process_killed_while_it_stores_a_lease_leaves_one_with_its_token(
+    tmp_path: Path,
+) -> None:
+    path, found = tmp_path / "run_1.lease", list[int]()
+    long = LeaseState(fence=7, holder="h" * 24, place="rock:7", until=2**50)
+
+    def look(*_: object) -> object:
+        found.append(msgspec.json.decode(path.read_bytes(), type=LeaseState).fence)
+        return look
+
+    with LeaseFile(path) as file:
+        file.write(long)
+        sys.settrace(look)
+        try:
+            file.write(replace(long, until=0))
+        finally:
+            sys.settrace(None)
+        assert file.read() == replace(long, until=0)
+
+    assert len(found) > 3
+    assert set(found) == {7}

@@ -208,7 +208,8 @@ def _owned(tx: Transaction, sql: SimpleNamespace, save: VersionSave) -> _Held:
     held = tx.first(_Held, sql.lock_versions, run=save.run_id)
     if held is None:
         raise missing(save.run_id)
-    if save.fence not in (0, held.fence):
+    # A claimed run is queued: its claimant raises the token when it begins.
+    if save.fence not in (0, held.fence) or (save.fence and held.status == "queued"):
         raise refused("superseded", save.fence, held.fence)
     if save.fence and held.lease_until is None and held.status != "lost":
         raise refused("ended", save.fence, None)
@@ -321,8 +322,7 @@ def state_at(
     reader: Reader, sql: SimpleNamespace, run_id: str, version: int | None = None
 ) -> State:
     """Return what the run *run_id* knew at *version*, the newest one by default."""
-    number = NEWEST if version is None else version
-    rows = reader.rows(sql.state_at, run=run_id, number=number)
+    rows = reader.rows(sql.state_at, run=run_id, number=NEWEST if version is None else version)
     return {(kind, key): bytes(body) for kind, key, body in rows}
 
 
