@@ -1,18 +1,29 @@
 """Runs of every kind in processes of their own, which are killed and gone on with."""
 
 import asyncio
+import multiprocessing
 import os
-import signal
-from collections.abc import Callable, Generator
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
+from signal import SIGKILL, Signals
+from typing import Any, Literal, TypeAlias
 
+from msgspec import Struct
+from msgspec.structs import replace
+from pydantic_ai.messages import ModelMessage, ToolReturnPart, UserPromptPart
 from runtime.plans.workers import plan, step, task
 from teams import create, leading, opening, work
 
 import holdfast
+from holdfast.errors import StaleRun
+from holdfast.ground.clock import Clock
+from holdfast.ground.json_values import JSON
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.records.record import TakeOver
+from holdfast.memories.run.records.writer import InEngine
 from holdfast.runtime import (
     Agent,
     AgentStepNode,
@@ -30,30 +41,66 @@ from holdfast.runtime import (
     Workflow,
     WorkflowRunner,
 )
-from holdfast.runtime.runs.checkpoints import Checkpoints
+from holdfast.runtime.runs.checkpoints import Checkpoints, FileLog
+from holdfast.runtime.runs.run_record import Recorded
 from holdfast.testing.scripted import Asked, ScriptedModel, call
+from holdfast.tools import Tool, durable
 
 Execute = Callable[[Any, "Life"], Any]
 
 
-class Life:
-    """One process of a run: its model writes each reply to *log*, and dies at request *dies_at*.
+Point: TypeAlias = Literal["request", "tool", "version", "end"]
+"""Where a process dies.
 
-    With *in_tool* its tool `look` dies instead.
+That is before a reply, inside a tool, once it has stored a version or messages, or the end.
+"""
+
+NEVER = 0
+
+
+class Death(Struct, frozen=True):
+    """The *number*th *point* in a process, at which it gets *sent*."""
+
+    point: Point = "request"
+    number: int = NEVER
+    sent: Signals = SIGKILL
+
+
+class Life:
+    """One process of a run, which writes what it does to *log*, until its *death*.
+
+    Its tools are `look` and, with *stores*, one that writes to our memories.
     """
 
-    def __init__(self, log: Path, dies_at: int = 0, *, in_tool: bool = False) -> None:
-        self._log, self._dies_at, self._in_tool = log, dies_at, in_tool
-        self._requests = 0
+    def __init__(
+        self,
+        log: Path,
+        death: Death = Death(),  # noqa: B008 - frozen
+        *,
+        stores: bool = False,
+        record: Recorded = "content",
+    ) -> None:
+        self._log, self._death, self.stores = log, death, stores
+        self.record: Recorded = record
+        self._met: Counter[Point] = Counter()
+        self.tools: Sequence[Tool] = ()
+
+    def pass_by(self, point: Point) -> None:
+        """Die here, if it is the point to die at."""
+        self._met[point] += 1
+        if (point, self._met[point]) == (self._death.point, self._death.number):
+            self.note("dies")
+            os.kill(os.getpid(), self._death.sent)
 
     def model(self, act: Callable[[Asked], object]) -> ScriptedModel:
-        """Return a model that does *act*."""
+        """Return a model that does *act*, once it has stored something if it can."""
 
         def answer(asked: Asked) -> object:
-            self._requests += 1
-            if self._requests == self._dies_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-            said = act(asked)
+            self.pass_by("request")
+            if "memory_store" in asked.offered and "memory_store" not in answered(asked):
+                said: object = call("memory_store", key="berth", content="7", category="custom")
+            else:
+                said = act(unstored(asked))
             self.note("reply")
             return said
 
@@ -61,16 +108,50 @@ class Life:
 
     def look(self) -> str:
         """Look."""
-        if self._in_tool:
-            os.kill(os.getpid(), signal.SIGKILL)
+        self.pass_by("tool")
         self.note("look")
         return "12 seals"
+
+    def store_in(self, hf: Holdfast | None) -> None:
+        """Give it the tool that writes to a memory of *hf*."""
+        if hf is None or not self.stores:
+            return
+        (store,) = (each for each in durable(hf.durable("ada")) if each.name == "memory_store")
+
+        def work(arguments: object) -> JSON:
+            self.pass_by("tool")
+            done = store.work(arguments)
+            self.pass_by("tool")
+            return done
+
+        self.tools = (replace(store, work=work),)
 
     def note(self, what: str) -> None:
         """Write *what* to the log."""
         with self._log.open("a") as file:
             file.write(f"{what}\n")
             os.fsync(file.fileno())
+
+
+def answered(asked: Asked) -> set[str]:
+    """Return the names of the tools that answered since the last text of a user."""
+    names: set[str] = set()
+    for part in (part for message in asked.messages for part in message.parts):
+        if isinstance(part, UserPromptPart):
+            names.clear()
+        elif isinstance(part, ToolReturnPart):
+            names.add(part.tool_name)
+    return names
+
+
+def unstored(asked: Asked) -> Asked:
+    """Return *asked* without calls of the tool that stores."""
+
+    def stores(message: ModelMessage) -> bool:
+        return any(getattr(part, "tool_name", None) == "memory_store" for part in message.parts)
+
+    messages = [message for message in asked.messages if not stores(message)]
+    return replace(asked, messages=messages)
 
 
 def worker(asked: Asked) -> object:
@@ -93,18 +174,20 @@ def planner(asked: Asked) -> object:
 async def step_run(within: Any, life: Life) -> object:
     one, model = step("a"), life.model(worker)
     return await StepExecutor(
-        task=task("t", one), step=one, tools=[life.look], **within(model)
+        task=task("t", one), step=one, tools=[life.look, *life.tools], **within(model)
     ).run()
 
 
 async def task_run(within: Any, life: Life) -> object:
     steps = task("t", step("a"), step("b", "a"), step("c", "b"))
-    return await TaskExecutor(task=steps, **within(life.model(worker))).run()
+    given = within(life.model(worker))
+    return await TaskExecutor(task=steps, tools=life.tools, **given).run()
 
 
 async def plan_run(within: Any, life: Life) -> object:
     tasks = [task(f"t{n}", depends_on=[f"t{n - 1}"] if n else []) for n in range(6)]
-    return await ParallelTaskExecutor(plan=plan(*tasks), **within(life.model(worker))).run()
+    given = within(life.model(worker))
+    return await ParallelTaskExecutor(plan=plan(*tasks), tools=life.tools, **given).run()
 
 
 async def planner_run(within: Any, life: Life) -> object:
@@ -126,8 +209,8 @@ async def workflow_run(within: Any, life: Life) -> object:
 
     nodes = [
         FunctionNode("count", count),
-        AgentStepNode("say", "Say it."),
-        AgentStepNode("check", "Check it."),
+        AgentStepNode("say", "Say it.", tools=life.tools),
+        AgentStepNode("check", "Check it.", tools=life.tools),
     ]
     edges = [Edge("count", "n", "say", "n"), Edge("say", "result", "check", "said")]
     outputs = await WorkflowRunner(Workflow(nodes, edges), **within(life.model(worker))).run()
@@ -141,8 +224,14 @@ async def team_run(within: Any, life: Life) -> object:
         return leading([create("Count"), create("Report")])(asked)
 
     given = within(life.model(lead))
-    bob = Agent("bob", instructions="I am bob.", description="Bob.", model=life.model(work))
-    ada = Agent("ada", instructions="I am ada.", description="Ada.")
+    bob = Agent(
+        "bob",
+        instructions="I am bob.",
+        description="Bob.",
+        model=life.model(work),
+        tools=life.tools,
+    )
+    ada = Agent("ada", instructions="I am ada.", description="Ada.", tools=life.tools)
     team = TeamExecutor(objective="Count the seals.", agents=[ada, bob], max_concurrency=1, **given)
     result = await team.run()
     return [task.title for task in result.done]
@@ -159,9 +248,17 @@ async def network_run(within: Any, life: Life) -> object:
 
     given = within(life.model(act))
     context, place = given["context"], given["checkpoint"]
-    agents = [Agent(name, instructions="Be brief.", model=context.model) for name in "abc"]
+    agents = [
+        Agent(name, instructions="Be brief.", model=context.model, tools=life.tools)
+        for name in "abc"
+    ]
     run = await Network("desk", agents, router=route).run(
-        "Count.", run_id="run_1", hf=context.hf, checkpoint=place, take_over="always"
+        "Count.",
+        run_id="run_1",
+        hf=context.hf,
+        checkpoint=place,
+        take_over=context.take_over,
+        record=life.record,
     )
     return [[each.agent for each in run.results], run.state.data["calls"]]
 
@@ -169,9 +266,15 @@ async def network_run(within: Any, life: Life) -> object:
 async def agent_run(within: Any, life: Life) -> object:
     given = within(life.model(worker))
     context, place = given["context"], given["checkpoint"]
-    ada = Agent("ada", instructions="Be brief.", model=context.model, tools=[life.look])
+    tools = [life.look, *life.tools]
+    ada = Agent("ada", instructions="Be brief.", model=context.model, tools=tools)
     result = await ada.run(
-        "Count.", run_id="run_1", hf=context.hf, checkpoint=place, take_over="always"
+        "Count.",
+        run_id="run_1",
+        hf=context.hf,
+        checkpoint=place,
+        take_over=context.take_over,
+        record=life.record,
     )
     return result.text
 
@@ -191,27 +294,89 @@ KINDS: dict[str, tuple[Execute, object, int]] = {
 
 
 @contextmanager
-def places(target: str) -> Generator[tuple[Holdfast | None, Checkpoints | None]]:
+def places(
+    target: str, clock: Clock | None = None
+) -> Generator[tuple[Holdfast | None, Checkpoints | None]]:
     """Give the handle and the checkpoints at *target*: `files:DIRECTORY`, or a workspace."""
     if target.startswith("files:"):
-        yield None, FileCheckpoints(target.removeprefix("files:"))
+        yield None, FileCheckpoints(target.removeprefix("files:"), clock=clock)
         return
     workspace, _, database = target.partition("@")
-    with holdfast.open(database, workspace=workspace) as hf:
+    with holdfast.open(database, workspace=workspace, clock=clock) as hf:
         yield hf, None
 
 
-async def lived(kind: str, target: str, life: Life) -> object:
+async def lived(
+    kind: str,
+    target: str,
+    life: Life,
+    *,
+    clock: Clock | None = None,
+    take_over: TakeOver = "always",
+) -> object:
     """Run *kind*, or go on with it; return its result."""
-    with places(target) as (hf, kept):
+    with places(target, clock) as (hf, kept):
+        life.store_in(hf)
 
         def within(model: ScriptedModel) -> dict[str, Any]:
-            context = Context(run_id="run_1", model=model, hf=hf, take_over="always")
+            context = Context(
+                run_id="run_1",
+                model=model,
+                hf=hf,
+                take_over=take_over,
+                record=life.record,
+                max_concurrency=1,
+                clock=clock,
+            )
             return {"context": context, "checkpoint": kept}
 
         return await KINDS[kind][0](within, life)
 
 
-def live(kind: str, target: str, log: str, dies_at: int, in_tool: bool) -> None:
-    """Run *kind* in this process."""
-    asyncio.run(lived(kind, target, Life(Path(log), dies_at, in_tool=in_tool)))
+def live(kind: str, target: str, life: Life) -> None:
+    """Run *kind* in this process, and pass by each version once it is stored."""
+    watch(life)
+    try:
+        asyncio.run(lived(kind, target, life))
+    except StaleRun:
+        life.note("stale")
+
+
+def watch(life: Life) -> None:
+    """Let *life* pass by what this process stores of its run from now on."""
+
+    def passing(owner: type, name: str, point: Point = "version") -> None:
+        stores = getattr(owner, name)
+
+        def stored(*given: Any) -> Any:
+            found = stores(*given)
+            if point == "version" or given[-1].ended is not None:
+                life.pass_by(point)
+            return found
+
+        setattr(owner, name, stored)
+
+    passing(InEngine, "keep")
+    passing(InEngine, "take", "end")
+    passing(FileCheckpoints, "begin")
+    passing(FileLog, "append")
+
+
+FORKED = multiprocessing.get_context("forkserver")
+FORKED.set_forkserver_preload(
+    ["holdfast.testing.scripted", "holdfast.runtime.plans.executor", "holdfast.library.open"]
+)
+
+
+def begun(kind: str, target: str, life: Life) -> ForkServerProcess:
+    """Begin *life* of *kind* in another process."""
+    process = FORKED.Process(target=live, args=(kind, target, life))
+    process.start()
+    return process
+
+
+def killed(kind: str, target: str, life: Life) -> None:
+    """Let *life* of *kind* be lived in another process, which kills itself."""
+    process = begun(kind, target, life)
+    process.join(120)
+    assert process.exitcode == -SIGKILL

@@ -1,21 +1,14 @@
 """Runs of every kind that are killed, and gone on with by another process."""
 
-import multiprocessing
-import signal
 from pathlib import Path
 
 import pytest
-from runtime.lives import KINDS, Life, live, lived
+from runtime.lives import KINDS, Death, Life, killed, lived
 
 import holdfast
 from holdfast.testing.serving import new_workspace
 
 pytestmark = pytest.mark.anyio
-
-FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(
-    ["holdfast.testing.scripted", "holdfast.runtime.plans.executor", "holdfast.library.open"]
-)
 
 
 @pytest.fixture
@@ -26,14 +19,6 @@ def sqlite(tmp_path: Path) -> str:
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
-
-
-def killed(kind: str, target: str, log: Path, dies_at: int = 0, *, in_tool: bool = False) -> None:
-    """Run *kind* in another process, which kills itself."""
-    process = FORKED.Process(target=live, args=(kind, target, str(log), dies_at, in_tool))
-    process.start()
-    process.join(120)
-    assert process.exitcode == -signal.SIGKILL
 
 
 def lines(log: Path) -> list[str]:
@@ -51,7 +36,7 @@ async def test_killed_at_its_second_request_another_process_asks_nothing_again(
     kind: str, sqlite: str, log: Path
 ) -> None:
     _, result, requests = KINDS[kind]
-    killed(kind, sqlite, log, 2)
+    killed(kind, sqlite, Life(log, Death("request", 2)))
     assert replies(log) == 1
 
     assert await lived(kind, sqlite, Life(log)) == result
@@ -62,7 +47,7 @@ async def test_killed_at_its_second_request_another_process_asks_nothing_again(
 @pytest.mark.parametrize("kind", ["step", "plan", "workflow", "team", "network", "agent"])
 async def test_a_run_is_gone_on_with_from_files(kind: str, tmp_path: Path, log: Path) -> None:
     target = f"files:{tmp_path / 'kept'}"
-    killed(kind, target, log, 2)
+    killed(kind, target, Life(log, Death("request", 2)))
     before = replies(log)
 
     assert await lived(kind, target, Life(log)) == KINDS[kind][1]
@@ -77,7 +62,7 @@ async def test_a_plan_of_six_tasks_killed_three_times_asks_for_each_once(
 ) -> None:
     target = f"{new_workspace()}@{postgres_url}"
     for done in (1, 2, 3):
-        killed("plan", target, log, 2)
+        killed("plan", target, Life(log, Death("request", 2)))
         assert replies(log) == done
 
     assert await lived("plan", target, Life(log)) == "done"
@@ -89,18 +74,18 @@ async def test_a_plan_of_six_tasks_killed_three_times_asks_for_each_once(
 async def test_killed_inside_a_tool_its_reply_is_not_requested_again(
     kind: str, sqlite: str, log: Path
 ) -> None:
-    killed(kind, sqlite, log, in_tool=True)
+    killed(kind, sqlite, Life(log, Death("tool", 1)))
     assert replies(log) == 1
 
     assert await lived(kind, sqlite, Life(log)) == "done"
 
-    assert lines(log) == ["reply", "look", "reply"]
+    assert lines(log) == ["reply", "dies", "look", "reply"]
 
 
 async def test_a_function_of_a_workflow_that_is_complete_is_not_called_again(
     sqlite: str, log: Path
 ) -> None:
-    killed("workflow", sqlite, log, 1)
+    killed("workflow", sqlite, Life(log, Death("request", 1)))
 
     assert await lived("workflow", sqlite, Life(log)) == "done"
 
@@ -110,7 +95,7 @@ async def test_a_function_of_a_workflow_that_is_complete_is_not_called_again(
 async def test_a_decision_of_a_router_is_not_made_again_for_the_agent_that_was_cut_off(
     sqlite: str, log: Path
 ) -> None:
-    killed("network", sqlite, log, 2)
+    killed("network", sqlite, Life(log, Death("request", 2)))
 
     await lived("network", sqlite, Life(log))
 
@@ -123,7 +108,7 @@ async def test_a_team_goes_on_with_its_board_and_the_turn_that_was_cut_off(
 ) -> None:
     whole = tmp_path / "whole"
     await lived("team", f"{new_workspace()}@{tmp_path / 'other.db'}", Life(whole))
-    killed("team", sqlite, log, dies_at)
+    killed("team", sqlite, Life(log, Death("request", dies_at)))
     assert replies(log) == dies_at - 1
 
     assert await lived("team", sqlite, Life(log)) == ["Count", "Report"]
@@ -134,7 +119,7 @@ async def test_a_team_goes_on_with_its_board_and_the_turn_that_was_cut_off(
 async def test_a_run_that_is_killed_and_gone_on_with_has_one_end_and_one_record(
     sqlite: str, log: Path
 ) -> None:
-    killed("task", sqlite, log, 2)
+    killed("task", sqlite, Life(log, Death("request", 2)))
 
     await lived("task", sqlite, Life(log))
 

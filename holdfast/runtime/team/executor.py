@@ -154,6 +154,7 @@ class Play:
                 await self._warn()
                 if known := {task.id: task.depends_on for task in self._board.list()}:
                     await self._context.emit(parts_ready("board_task", known))
+                await self._end_open_turns()
                 await self._lay_out()
                 return await self._to_the_end()
             finally:
@@ -176,6 +177,24 @@ class Play:
                 why = f"{member.name} has no description, by which its teammates would know it"
                 await self._events.log("warning", why)
 
+    async def _end_open_turns(self) -> None:
+        """End the turns that an earlier process began, before others build on them.
+
+        The first one of a team is taken to lay out its tasks.
+        """
+        for member in self._members:
+            if member.turn is not None and self._board.list():
+                self._begin(member)
+        await self._all_ended()
+
+    async def _all_ended(self) -> None:
+        """Return when no turn runs."""
+        while self._running:
+            self._news.clear()
+            self._reap()
+            if self._running:
+                await self._news.wait()
+
     async def _lay_out(self) -> None:
         """Ensure that there is a task: laid out by the first agent, or the objective."""
         known = self._board.list()
@@ -186,11 +205,7 @@ class Play:
             for occasion in ("lay out", "remind"):
                 if self._turns_left and first.present:
                     self._begin(first, occasion_text(occasion))
-                    while self._running:
-                        self._news.clear()
-                        self._reap()
-                        if self._running:
-                            await self._news.wait()
+                    await self._all_ended()
                 if len(self._board.list()) > len(known):
                     return
             why = f"{first.name} laid out no task, so the objective is made the only one"

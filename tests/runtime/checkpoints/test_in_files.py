@@ -5,6 +5,7 @@ import stat
 import sys
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -256,7 +257,7 @@ def test_a_process_killed_while_it_stores_a_lease_leaves_one_with_its_token(
     path, found = tmp_path / "run_1.lease", list[int]()
     long = LeaseState(fence=7, holder="h" * 24, place="rock:7", until=2**50)
 
-    def look(*_: object) -> object:
+    def look(*_: object) -> Any:
         found.append(msgspec.json.decode(path.read_bytes(), type=LeaseState).fence)
         return look
 
