@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from signal import SIGKILL, Signals
@@ -18,8 +19,8 @@ from runtime.plans.workers import plan, step, task
 from teams import create, leading, opening, work
 
 import holdfast
-from holdfast.errors import StaleRun
-from holdfast.ground.clock import Clock
+from holdfast.errors import RunFailed, StaleRun
+from holdfast.ground.clock import Clock, SystemClock
 from holdfast.ground.json_values import JSON
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.records.record import TakeOver
@@ -64,6 +65,14 @@ class Death(Struct, frozen=True):
     point: Point = "request"
     number: int = NEVER
     sent: Signals = SIGKILL
+
+
+class Ahead(SystemClock):
+    """A clock by which the leases of now have run out."""
+
+    def now(self) -> datetime:
+        """Return the instant in 61 s."""
+        return super().now() + timedelta(seconds=61)
 
 
 class Life:
@@ -339,6 +348,10 @@ def live(kind: str, target: str, life: Life) -> None:
     try:
         asyncio.run(lived(kind, target, life))
     except StaleRun:
+        life.note("stale")
+    except RunFailed as error:
+        if error.stop_reason != "taken_over":
+            raise
         life.note("stale")
 
 

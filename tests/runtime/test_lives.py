@@ -57,19 +57,6 @@ async def test_a_run_is_gone_on_with_from_files(kind: str, tmp_path: Path, log: 
         assert replies(log) == KINDS[kind][2]
 
 
-async def test_a_plan_of_six_tasks_killed_three_times_asks_for_each_once(
-    postgres_url: str, log: Path
-) -> None:
-    target = f"{new_workspace()}@{postgres_url}"
-    for done in (1, 2, 3):
-        killed("plan", target, Life(log, Death("request", 2)))
-        assert replies(log) == done
-
-    assert await lived("plan", target, Life(log)) == "done"
-
-    assert replies(log) == 6
-
-
 @pytest.mark.parametrize("kind", ["step", "agent"])
 async def test_killed_inside_a_tool_its_reply_is_not_requested_again(
     kind: str, sqlite: str, log: Path

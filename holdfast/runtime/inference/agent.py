@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack, cast
 
 from msgspec import Struct
 from pydantic_ai import Agent as ModelAgent
@@ -20,7 +20,7 @@ from holdfast.ground.errors import (
     NoAgentEnabled,
 )
 from holdfast.ground.ids import Ids
-from holdfast.memories.run.records.event import RunEvent
+from holdfast.memories.run.records.event import REASONS, Reason, RunEvent
 from holdfast.memories.run.records.record import TakeOver
 from holdfast.memories.run.records.run import Run, RunKind
 from holdfast.memories.run.records.writer import RunOpening
@@ -83,14 +83,19 @@ async def keep(
         except HistoryFailed as error:
             broken = error.ending
         await run.keep_call(result, in_thread=in_thread)
-    finished = {
+    await tell_finished(run, call.agent.name, result)
+    run.part = None
+    return broken
+
+
+async def tell_finished(run: InferenceRun, agent: str, result: InferenceResult) -> None:
+    """Emit that the call of *agent* has ended with *result*."""
+    data = {
         "result_id": result.id,
         "stop_reason": result.stop_reason,
         "usage": result.usage.export(),
     }
-    await run.tell("agent.finished", finished, agent=call.agent.name)
-    run.part = None
-    return broken
+    await run.tell("agent.finished", data, agent=agent)
 
 
 async def run_end(run: InferenceRun, ending: RunEnd) -> None:
@@ -368,7 +373,7 @@ class Alone:
             await self._check()
             unavailable = await connect(self._agent, run)
             await self._remembering.open(self._options.thread_id)
-            if done := run.results:
+            if (done := run.results) and await self.owner.is_over():
                 return done[-1]
             self._telling.thread_id = run.state.thread_id
             options = self._options
@@ -412,6 +417,8 @@ class Alone:
             raise no_model(self._agent)
 
     async def _called(self) -> InferenceResult:
+        if done := self.run.results:
+            return await self._ended_with(done[-1])
         options = self._options
         call = AgentCall(
             self._agent, self.run, max_iterations=options.max_iterations, timeout=options.timeout
@@ -440,6 +447,16 @@ class Alone:
         await self._keep(call)
         await self._finish(self.ending)
         return self._without_answer() if self.ending.reason == "taken_over" else result
+
+    async def _ended_with(self, result: InferenceResult) -> InferenceResult:
+        """End the run whose call an earlier process has made, with its *result*."""
+        self._result, self._used = result, result.usage
+        self.run.part = f"{self._agent.name}.{result.index or 0}"
+        await tell_finished(self.run, self._agent.name, result)
+        reason, said = result.stop_reason, result.error or {}
+        known = cast("Reason", reason) if reason in REASONS else "done"
+        await self._finish(RunEnd(known, str(said.get("message", ""))))
+        return result
 
     async def _keep(self, call: AgentCall) -> None:
         if call.result is not None:

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from holdfast import library
 from holdfast.ground.clock import Clock, to_microseconds
-from holdfast.ground.errors import InvalidInput, StaleRun
+from holdfast.ground.errors import InvalidInput, NotFound, StaleRun
 from holdfast.ground.validation import check_one_of
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import RunEvent
@@ -313,6 +313,15 @@ class RunOwner:
         if self._record is None or not self._record.keeps or self._place is not None:
             return False
         return hf_of(None, history) is self._hf and self._opening.thread_id is not None
+
+    async def is_over(self) -> bool:
+        """Return whether the run has ended in *hf*, or has no record there."""
+        if self._hf is None:
+            return True
+        try:
+            return (await asyncio.to_thread(self._hf.runs.retrieve, self.run_id)).ended
+        except NotFound:
+            return True
 
     async def acquire(
         self,

@@ -8,12 +8,10 @@ from datetime import datetime, timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Event as Signal
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from contracts.runs import Held
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import holdfast
@@ -24,13 +22,11 @@ from holdfast.ground.errors import Conflict, RunTaken, StaleRun
 from holdfast.ground.metrics import REGISTRY
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.event import ENDS, RunEvent
+from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.lease import renew, sweep_lost
 from holdfast.memories.run.records.read import LOOKS_EVERY, gauges
 from holdfast.memories.run.records.record import (
     HeldRun,
-    LeaseGrant,
-    ReportedEntry,
     RunAcquisition,
     RunReport,
     TakeOver,
@@ -266,116 +262,6 @@ def test_a_run_without_an_owner_is_cancelled_at_once(kept: Holdfast, clock: Froz
         take(kept.runs.context, "run_1", RunReport(holder="gone", fence=1, number=1))
     with pytest.raises(Conflict):
         kept.runs.cancel("run_1")
-
-
-Step = tuple[Literal["acquire", "steal", "renew", "save", "end", "wait"], int]
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["acquire", "steal", "renew", "save", "end", "wait"]), st.integers(0, 2)
-    ),
-    max_size=25,
-)
-
-
-class Owners:
-    """Three owners of one run, and what a single owner would have left."""
-
-    def __init__(self, hf: Holdfast, clock: FrozenClock) -> None:
-        self.hf, self.context, self.clock = hf, hf.runs.context, clock
-        self.grants: dict[int, LeaseGrant] = {}
-        self.numbers = [0, 0, 0]
-        self.saved = 0
-        self.fences: list[int] = []
-        self.ends = 0
-
-    def step(self, what: str, who: int) -> None:
-        """Take one step; count it where it was accepted."""
-        if what == "wait":
-            self.clock.tick(LONG / 2)
-        elif what in {"acquire", "steal"}:
-            self._acquire(who, "always" if what == "steal" else "expired")
-        elif who in self.grants:
-            getattr(self, f"_{what}")(who)
-
-    def _acquire(self, who: int, take_over: TakeOver) -> None:
-        holder = f"{who}-{self.clock.now().timestamp()}-{len(self.fences)}"
-        try:
-            grant = begin(self.context, start(holder, take_over))
-        except RunTaken:
-            assert take_over == "expired"
-            return
-        self.grants[who], self.numbers[who] = grant, 0
-        self.fences.append(grant.fence)
-        self.holders = {**getattr(self, "holders", {}), who: holder}
-
-    def _renew(self, who: int) -> None:
-        held = HeldRun(
-            run_id="run_1", holder=self.holders[who], fence=self.grants[who].fence, number=0
-        )
-        assert (held.holder in renew(self.context, [held])) == self._owns(who)
-
-    def _save(self, who: int) -> None:
-        value = str(self.saved + 1)
-        entry = ReportedEntry(
-            key="shared:a",
-            kind="shared",
-            version=1,
-            created_at=1,
-            updated_at=1,
-            value=value,
-            value_bytes=len(value),
-        )
-        if self._report(who, entries=(entry,)):
-            self.saved += 1
-
-    def _end(self, who: int) -> None:
-        if self._report(who, ended="completed"):
-            self.ends += 1
-            del self.grants[who]
-
-    def _report(self, who: int, **facts: Any) -> bool:
-        owns, self.numbers[who] = self._owns(who), self.numbers[who] + 1
-        report = RunReport(
-            holder=self.holders[who],
-            fence=self.grants[who].fence,
-            number=self.numbers[who],
-            **facts,
-        )
-        try:
-            take(self.context, "run_1", report)
-        except StaleRun:
-            assert not owns
-            return False
-        assert owns
-        return True
-
-    def _owns(self, who: int) -> bool:
-        return self.grants[who].fence == self.fences[-1]
-
-
-@given(steps=STEPS)
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-def test_any_interleaving_leaves_what_one_owner_could_have_made(steps: list[Step]) -> None:
-    clock = FrozenClock()
-    with holdfast.open(":memory:", clock=clock) as hf:
-        owners = Owners(hf, clock)
-        owners.step("acquire", 0)
-        for what, who in steps:
-            owners.step(what, who)
-
-        run = hf.runs.retrieve("run_1")
-        assert owners.fences == list(range(1, len(owners.fences) + 1))
-        assert run.fence == owners.fences[-1]
-        if run.entries:
-            assert hf.runs.entry("run_1", "shared:a").value == owners.saved
-        if run.ended:
-            events = list(hf.runs.follow("run_1"))
-            assert [each.seq for each in events] == list(range(1, len(events) + 1))
-            assert sum(each.type in ENDS for each in events) == owners.ends
-            assert events[-1].type == "run.completed"
-        assert hf.verify().ok
 
 
 class Ahead(SystemClock):
