@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from signal import SIGKILL, Signals
+from threading import RLock
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -58,6 +59,9 @@ That is before a reply, inside a tool, once it has stored a version or messages,
 
 NEVER = 0
 
+STORING = RLock()
+"""Held while a process stores something of its run: one that is stopped holds no row then."""
+
 
 class Death(Struct, frozen=True):
     """The *number*th *point* in a process, at which it gets *sent*."""
@@ -98,8 +102,9 @@ class Life:
         """Die here, if it is the point to die at."""
         self._met[point] += 1
         if (point, self._met[point]) == (self._death.point, self._death.number):
-            self.note("dies")
-            os.kill(os.getpid(), self._death.sent)
+            with STORING:
+                self.note("dies")
+                os.kill(os.getpid(), self._death.sent)
 
     def model(self, act: Callable[[Asked], object]) -> ScriptedModel:
         """Return a model that does *act*, once it has stored something if it can."""
@@ -358,19 +363,21 @@ def live(kind: str, target: str, life: Life) -> None:
 def watch(life: Life) -> None:
     """Let *life* pass by what this process stores of its run from now on."""
 
-    def passing(owner: type, name: str, point: Point = "version") -> None:
+    def passing(owner: type, name: str, point: Point | None = "version") -> None:
         stores = getattr(owner, name)
 
-        def stored(*given: Any) -> Any:
-            found = stores(*given)
-            if point == "version" or given[-1].ended is not None:
-                life.pass_by(point)
-            return found
+        def stored(*given: Any, **more: Any) -> Any:
+            with STORING:
+                found = stores(*given, **more)
+                if point == "version" or (point == "end" and given[-1].ended is not None):
+                    life.pass_by(point)
+                return found
 
         setattr(owner, name, stored)
 
     passing(InEngine, "keep")
     passing(InEngine, "take", "end")
+    passing(InEngine, "renew", None)
     passing(FileCheckpoints, "begin")
     passing(FileLog, "append")
 

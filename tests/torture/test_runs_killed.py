@@ -30,10 +30,11 @@ LIFE = 120
 
 
 class Trail(Struct, frozen=True):
-    """What a run has done in the world: requests, calls and the writes to a memory of ours."""
+    """What a run has done: requests and calls, writes to a memory of ours, parts by state."""
 
     notes: dict[str, int]
-    writes: int
+    writes: int = 0
+    parts: dict[tuple[str, str], int] = {}
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -62,13 +63,12 @@ class Place(Struct, frozen=True, kw_only=True):
         """Return what the run has done so far."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         notes = Counter(line for line in lines if line != "dies")
-        return Trail(dict(notes), self._writes())
-
-    def _writes(self) -> int:
         if not self.is_database:
-            return 0
+            return Trail(dict(notes))
         with self.open() as hf:
-            return len(list(hf.durable("ada").history("berth")))
+            writes = len(list(hf.durable("ada").history("berth")))
+            parts = Counter((part.kind, part.state) for part in hf.runs.parts("run_1"))
+        return Trail(dict(notes), writes, dict(parts))
 
 
 UNTOOLED = ("planner", "mode")
@@ -104,7 +104,7 @@ async def check(place: Place, fence: int) -> None:
     # A function, a router or another's tool in flight is called again, and never a model.
     assert trail.notes["reply"] == whole.notes["reply"]
     assert set(trail.notes) == set(whole.notes)
-    assert trail.writes == whole.writes
+    assert (trail.writes, trail.parts) == (whole.writes, whole.parts)
     if not place.is_database:
         return
     with place.open() as hf:

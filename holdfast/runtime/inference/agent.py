@@ -83,19 +83,20 @@ async def keep(
         except HistoryFailed as error:
             broken = error.ending
         await run.keep_call(result, in_thread=in_thread)
-    await tell_finished(run, call.agent.name, result)
-    run.part = None
+    await tell_finished(run, result)
     return broken
 
 
-async def tell_finished(run: InferenceRun, agent: str, result: InferenceResult) -> None:
-    """Emit that the call of *agent* has ended with *result*."""
+async def tell_finished(run: InferenceRun, result: InferenceResult) -> None:
+    """Emit that the call that made *result* has ended."""
+    run.part = run.part or f"{result.agent}.{result.index or 0}"
     data = {
         "result_id": result.id,
         "stop_reason": result.stop_reason,
         "usage": result.usage.export(),
     }
-    await run.tell("agent.finished", data, agent=agent)
+    await run.tell("agent.finished", data, agent=result.agent)
+    run.part = None
 
 
 async def run_end(run: InferenceRun, ending: RunEnd) -> None:
@@ -451,8 +452,8 @@ class Alone:
     async def _ended_with(self, result: InferenceResult) -> InferenceResult:
         """End the run whose call an earlier process has made, with its *result*."""
         self._result, self._used = result, result.usage
-        self.run.part = f"{self._agent.name}.{result.index or 0}"
-        await tell_finished(self.run, self._agent.name, result)
+        for each in await self.owner.untold([result]):
+            await tell_finished(self.run, each)
         reason, said = result.stop_reason, result.error or {}
         known = cast("Reason", reason) if reason in REASONS else "done"
         await self._finish(RunEnd(known, str(said.get("message", ""))))

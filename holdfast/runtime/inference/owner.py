@@ -323,6 +323,14 @@ class RunOwner:
         except NotFound:
             return True
 
+    async def untold(self, results: Sequence[InferenceResult]) -> list[InferenceResult]:
+        """Return those of *results* of which *hf* has no event that their calls have ended."""
+        if self._hf is None or not results:
+            return []
+        parts = await asyncio.to_thread(self._hf.runs.parts, self.run_id)
+        told = {part.id for part in parts if part.kind == "agent" and part.state != "running"}
+        return [each for each in results if f"{each.agent}.{each.index or 0}" not in told]
+
     async def acquire(
         self,
         opening: RunOpening,

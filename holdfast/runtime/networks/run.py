@@ -27,7 +27,7 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import checked_id_or_none
 from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage
 from holdfast.runtime.history import History
-from holdfast.runtime.inference.agent import Agent, as_state
+from holdfast.runtime.inference.agent import Agent, as_state, tell_finished
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.owner import Remembering, RunOwner, hf_of
 from holdfast.runtime.inference.run_types import (
@@ -404,7 +404,10 @@ class NetworkExecution(InferenceRun):
         """Go on from the newest version, if there is one: its values, results and queue."""
         known = {each.id for each in self.results}
         await self.go_on(self.owner.place)
-        self.take_up([each for each in self.results if each.id not in known])
+        found = [each for each in self.results if each.id not in known]
+        self.take_up(found)
+        for each in await self.owner.untold(found):
+            await tell_finished(self, each)
         self.queue.add(tuple(self.versions.restored.get("state", "queue") or ()))
 
     async def keep_queue(self, cause: str) -> None:

@@ -5,9 +5,12 @@ import logging
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 from runtime.plans.workers import Workers, plan, task
 
@@ -20,6 +23,7 @@ from holdfast.runtime.plans.leases import CheckpointLease, LeaseRequest, lease_o
 from holdfast.runtime.runs.checkpoints import (
     Checkpoint,
     CheckpointChange,
+    CheckpointLog,
     FileCheckpoints,
     MemoryCheckpoints,
 )
@@ -188,6 +192,85 @@ async def test_a_checkpoint_beside_the_record_of_its_run_has_one_lease(hf: Holdf
     assert (run.status, run.fence) == ("completed", 1)
     ends = [each.type for each in hf.runs.follow("run_1") if each.type.startswith("run.")]
     assert ends == ["run.started", "run.completed"]
+
+
+ACTS = ("acquire", "steal", "renew", "save", "append", "give_back", "wait")
+STEPS = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 2)), max_size=40)
+
+
+class Owners:
+    """Three owners of a checkpoint at *place*, and what they were allowed to save."""
+
+    def __init__(self, place: MemoryCheckpoints | FileCheckpoints, clock: FrozenClock) -> None:
+        self.place, self.clock = place, clock
+        self.leases: dict[int, CheckpointLease] = {}
+        self.logs: dict[int, CheckpointLog] = {}
+        self.fence = self.saves = 0
+        self.saved: list[str] = []
+
+    def step(self, act: str, who: int) -> None:
+        """Let *who* do *act*; what it writes is refused exactly where another has the run."""
+        if act == "wait":
+            self.clock.tick(LONG.total_seconds() / 2)
+        elif act in {"acquire", "steal"}:
+            self._acquire(who, "always" if act == "steal" else "expired")
+        elif who in self.leases and (act != "append" or who in self.logs):
+            owns = self.leases[who].fence == self.fence
+            try:
+                getattr(self, f"_{act}")(self.leases[who], who)
+            except StaleRun:
+                assert not owns
+            else:
+                assert owns
+
+    def _acquire(self, who: int, take_over: TakeOver) -> None:
+        try:
+            lease = self.place.acquire(wanted(f"holder-{self.fence + 1}", take_over))
+        except RunTaken:
+            assert take_over == "expired"
+            return
+        assert lease.fence == self.fence + 1
+        self.leases[who], self.fence = lease, lease.fence
+        self.logs.pop(who, None)
+
+    def _renew(self, lease: CheckpointLease, _: int) -> None:
+        self.place.renew(lease)
+
+    def _give_back(self, lease: CheckpointLease, _: int) -> None:
+        self.place.release(lease, None)
+
+    def _save(self, lease: CheckpointLease, who: int) -> None:
+        self.saves += 1
+        self.logs[who] = self.place.begin(of(lease, f"s{self.saves}"))
+        self.saved = [f"s{self.saves}"]
+
+    def _append(self, lease: CheckpointLease, who: int) -> None:
+        self.saves += 1
+        step = f"s{self.saves}"
+        if self.logs[who].append(replace(more(lease), completed_steps=(step,))):
+            self.saved.append(step)
+
+
+@pytest.mark.parametrize("kind", ["memory", "files"])
+@given(steps=STEPS)
+@example(steps=[("acquire", 0), ("save", 0), ("steal", 1), ("append", 0), ("save", 0)])
+@example(steps=[("acquire", 0), ("give_back", 0), ("acquire", 1), ("renew", 0), ("give_back", 0)])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_owners_in_any_order_save_what_one_could_have_saved(
+    kind: str, steps: list[tuple[str, int]]
+) -> None:
+    clock = FrozenClock()
+    with TemporaryDirectory() as folder:
+        places = {
+            "memory": MemoryCheckpoints(clock=clock),
+            "files": FileCheckpoints(folder, clock=clock),
+        }
+        owners = Owners(places[kind], clock)
+        for act, who in steps:
+            owners.step(act, who)
+
+        loaded = places[kind].load("run_1")
+        assert list(loaded.completed_steps if loaded else ()) == owners.saved
 
 
 class Elsewhere:
