@@ -200,18 +200,22 @@ KINDS_IN = {
 }
 """The kinds of runs that are killed at every moment, by where they are kept."""
 
+POINTS: tuple[Point, ...] = ("version", "tool", "request")
 
-@pytest.mark.skipif(not EVERY, reason="the long form of the tests")
+MOMENTS = [
+    (where, kind, point)
+    for where, kinds in KINDS_IN.items()
+    for kind in kinds
+    for point in POINTS
+    if point != "tool" or kind == "step" or (kind not in UNTOOLED and where != "files")
+]
+
+
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("point", ["version", "tool", "request"])
-@pytest.mark.parametrize(
-    ("where", "kind"), [(where, kind) for where, kinds in KINDS_IN.items() for kind in kinds]
-)
+@pytest.mark.parametrize(("where", "kind", "point"), MOMENTS if EVERY else [])
 async def test_killed_at_each_moment_another_process_ends_the_run(
     where: str, kind: str, point: Point, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    if point == "tool" and (kind in UNTOOLED or (where == "files" and kind != "step")):
-        pytest.skip("its models have no tools here")
     database = request.getfixturevalue("postgres_url" if where == "postgres" else "sqlite")
     target = "files:" if where == "files" else f"@{database}"
     place = Place(kind=kind, target=target, log=tmp_path)
@@ -232,9 +236,8 @@ async def test_killed_once_its_end_is_stored_a_run_is_over(
     await check(place, fence=1)
 
 
-@pytest.mark.skipif(not EVERY, reason="the long form of the tests")
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kind", ["team", "network"])
+@pytest.mark.parametrize("kind", ["team", "network"] if EVERY else [])
 async def test_killed_at_each_moment_with_the_facts_of_events_alone(
     kind: str, sqlite: str, tmp_path: Path
 ) -> None:
