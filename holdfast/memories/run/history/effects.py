@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from datetime import datetime
 from threading import Lock
+from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
