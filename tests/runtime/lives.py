@@ -349,6 +349,8 @@ async def lived(
 
 def live(kind: str, target: str, life: Life) -> None:
     """Run *kind* in this process, and pass by each version once it is stored."""
+    # A process of its own session is not let go by the end of another one.
+    os.setsid()
     watch(life)
     try:
         asyncio.run(lived(kind, target, life))

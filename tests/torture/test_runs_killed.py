@@ -67,7 +67,12 @@ class Place(Struct, frozen=True, kw_only=True):
             return Trail(dict(notes))
         with self.open() as hf:
             writes = len(list(hf.durable("ada").history("berth")))
-            parts = Counter((part.kind, part.state) for part in hf.runs.parts("run_1"))
+            parts = Counter(
+                (part.kind, part.state)
+                for part in hf.runs.parts("run_1")
+                # The end of a turn is told after it is kept, so it may be told by no process.
+                if self.kind != "team" or part.kind != "agent"
+            )
         return Trail(dict(notes), writes, dict(parts))
 
 
