@@ -16,7 +16,6 @@ from holdfast.ground.errors import (
     NotFound,
     NotPermitted,
     Unavailable,
-    Unsupported,
 )
 from holdfast.ground.events import Event
 from holdfast.ground.metrics import REGISTRY
@@ -37,7 +36,6 @@ from holdfast.memories.run.records.record import (
 )
 from holdfast.memories.run.records.write import begin, take
 from holdfast.testing.fakes import FrozenClock
-from holdfast.testing.serving import Server
 
 MARK = "zqvalueMARKERwvk"
 
@@ -179,11 +177,6 @@ def test_a_deleted_run_takes_its_versions_along(kept: Holdfast) -> None:
 def test_a_version_has_the_name_of_a_run(kept: Holdfast) -> None:
     with pytest.raises(InvalidInput):
         kept_version(kept, "")
-
-
-def test_a_server_keeps_no_checkpoints_for_others(server: Server) -> None:
-    with holdfast.open(server.url) as hf, pytest.raises(Unsupported):
-        _ = hf.runs.checkpoints
 
 
 def test_a_session_reaches_no_run(kept: Holdfast) -> None:
