@@ -298,7 +298,7 @@ class RunEvents:
         self.begin_at(event.seq + 1)
         event = replace(event, thread_id=self.thread_id, network=self.network)
         yielded = None if update is None else update.of(event)
-        await self.finish(Emission(event, yielded, to, stored=True))
+        await self._finish(Emission(event, yielded, to, stored=True))
 
     async def emit(
         self, facts: EventFacts, update: ExecutionEvent | None = None, *, to: Audience | None
@@ -425,7 +425,7 @@ class RunEvents:
         """Emit an event of one executor to its audience alone, while another is at work."""
         with self._lock:
             emission = self._numbered_as(facts, update, to, counted=False)
-        await self.finish(replace(emission, stored=True))
+        await self._finish(replace(emission, stored=True))
 
     async def last(
         self, facts: EventFacts, update: ExecutionEvent | None = None, *, to: Audience | None
@@ -433,9 +433,9 @@ class RunEvents:
         """Emit the last event of a stay, which is closed, after all others."""
         with self._lock:
             emission = self._numbered_as(facts, update, to)
-        await self.finish(emission)
+        await self._finish(emission)
 
-    async def finish(self, last: Emission) -> None:
+    async def _finish(self, last: Emission) -> None:
         """Pass on *last* after all others, and wait until it is received."""
         self._numbered.append(last)
         while self._numbered:
