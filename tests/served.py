@@ -12,13 +12,13 @@ SERVE = """
 import sys
 from functools import partial
 from holdfast.doors.http.server import serve
-target, host, workers, mcp = sys.argv[1:]
+target, host, port, workers, mcp = sys.argv[1:]
 options = {}
 if mcp:
     from holdfast.doors.mcp.http import HttpHosts
     options["subapp"] = partial(HttpHosts, workers=int(workers))
 raise SystemExit(
-    serve(target, host=host, port=0, workers=int(workers), access_log=False, **options)
+    serve(target, host=host, port=int(port), workers=int(workers), access_log=False, **options)
 )
 """
 
@@ -32,6 +32,16 @@ class Served:
         assert found, line
         self.url = found[0]
 
+    @property
+    def port(self) -> int:
+        """The port where it listens."""
+        return int(self.url.rpartition(":")[2])
+
+    def kill(self) -> None:
+        """Kill the process, and wait until it is gone."""
+        self.process.kill()
+        self.process.wait(60)
+
     def tell(self, sig: signal.Signals) -> None:
         self.process.send_signal(sig)
 
@@ -41,9 +51,14 @@ class Served:
 
 @contextmanager
 def served(
-    target: Path | str, host: str = "127.0.0.1", workers: int = 1, *, mcp: bool = False
+    target: Path | str,
+    host: str = "127.0.0.1",
+    workers: int = 1,
+    *,
+    mcp: bool = False,
+    port: int = 0,
 ) -> Generator[Served]:
-    options = [str(target), host, str(workers), "mcp" if mcp else ""]
+    options = [str(target), host, str(port), str(workers), "mcp" if mcp else ""]
     command = [sys.executable, "-c", SERVE, *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:

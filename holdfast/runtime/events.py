@@ -441,7 +441,7 @@ def _of_team(update: TeamUpdate) -> EventFacts:
     if type_.startswith("board."):
         data |= {"by": update.agent}
     if type_ == "message.sent":
-        data |= {"from": update.agent, "subject": update.content}
+        data |= {"from": update.agent, "subject": data.pop("title")}
     elif type_ == "team.finished":
         data |= {"status": update.content}
     elif update.content is not None:

@@ -69,7 +69,7 @@ EXPECTED = {
     "runs compare": "RUN OTHER",
     "runs entries": "RUN [--kind K]… [--prefix P]",
     "runs read": "RUN KEY",
-    "runs watch": "RUN [--wait N]",
+    "runs watch": "RUN [--wait N] [--after N] [--type T]… [--rest]",
     "runs start": "DEFINITION [--input JSON]",
     "runs cancel": "RUN",
     "runs questions": "[--run R]",

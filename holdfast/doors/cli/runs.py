@@ -221,14 +221,24 @@ def messages(
 @command(runs_app, "watch")
 def watch(
     call: CommandContext,
+    *,
     run: Run,
     wait: Annotated[
         float,
         typer.Option("--wait", metavar="N", help="Seconds to wait for a run not there yet."),
     ] = 0,
+    after: Annotated[
+        int, typer.Option("--after", metavar="N", help="Begin after the event of this number.")
+    ] = 0,
+    types: Annotated[
+        list[str] | None, typer.Option("--type", metavar="T", help="Only these types of events.")
+    ] = None,
+    rest: Annotated[
+        bool, typer.Option("--rest", help="End also where the run waits or is lost.")
+    ] = False,
 ) -> None:
     """Print what happens in a run, a line for each event, until it ends."""
-    for event in call.hf.runs.follow(run, wait=wait):
+    for event in call.hf.runs.follow(run, after=after, wait=wait, types=types or None, rest=rest):
         if call.answer.as_json:
             put_bytes(msgspec.json.encode(event.to_dict()) + b"\n")
         else:

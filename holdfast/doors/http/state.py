@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import secrets
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from operator import itemgetter
 from typing import Any, cast
 
 import msgspec
@@ -176,7 +178,7 @@ class ActiveRun:
     """An active run, with its events so far, encoded for a stream."""
 
     def __init__(self) -> None:
-        self.frames: list[tuple[str, bytes]] = []
+        self.frames: list[tuple[int, str, bytes]] = []
         self.over = False
         self.run: http.NetworkRun | None = None
         self.watcher: asyncio.Task[None] | None = None
@@ -184,7 +186,7 @@ class ActiveRun:
 
     def add(self, event: "http.RunEvent") -> None:
         """Store *event* for the followers of the run."""
-        self.frames.append((event.type, _encode(event.to_dict())))
+        self.frames.append((event.seq, event.type, _encode(event.to_dict())))
         self._wake()
 
     @property
@@ -323,16 +325,15 @@ class RunRegistry:
 async def followed(
     active: ActiveRun, after: int, beat: float
 ) -> AsyncGenerator[tuple[int, str, bytes] | None]:
-    """Yield the events of *active* after the number *after*, until the run ends.
+    """Yield the events of *active* after the number *after*, until its stay here ends.
 
     Yield None after each *beat* seconds without an event.
     """
-    at = after
+    at = bisect_right(active.frames, after, key=itemgetter(0))
     while True:
         while at < len(active.frames):
-            type, payload = active.frames[at]
             at += 1
-            yield at, type, payload
+            yield active.frames[at - 1]
         if active.over:
             return
         before = len(active.frames)

@@ -5,6 +5,7 @@ from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from functools import cached_property, partial
 from threading import Event as Wait
+from time import monotonic
 from typing import Any, Final, NoReturn, cast
 
 import msgspec
@@ -94,6 +95,15 @@ from holdfast.memories.state.threads import Threads
 
 HERE: Final = ""
 """Key of the one workspace of a remote handle, among the runs of this process."""
+
+AWAY_MOST: Final = 60.0
+"""Seconds for which a follower of a run tries to reach its server again, at most."""
+
+WAIT_AT_ONCE: Final = 20.0
+"""Seconds that one request waits for a run: less than the time in which it must be answered."""
+
+_PASSING: Final = PASSING | {"timeout"}
+"""Reasons after which a follower connects again."""
 
 APART: Final = 0.2
 """Least seconds between two reports of a run."""
@@ -437,24 +447,41 @@ def _follow(
 
 
 def _followed(client: WireClient, id: str, options: FollowOptions) -> Generator[RunEvent]:
-    """Yield events; after a broken connection, continue after the last one."""
-    timer, pause = Wait(), PAUSE
+    """Yield events; after a broken connection, continue after the last one.
+
+    Raise `NotFound` once the time to wait for the run is over, and `Unavailable` once the server
+    was away for `AWAY_MOST` seconds.
+    """
+    timer, pause, lost_at = Wait(), PAUSE, None
+    deadline = monotonic() + options.wait
     while True:
+        left = max(0.0, deadline - monotonic())
+        query = _query(replace(options, wait=min(left, WAIT_AT_ONCE)))
         try:
-            for event in _stream(client, id, options):
-                if event is None:
-                    return
-                options, pause = replace(options, after=event.seq), PAUSE
-                yield event
-        except Unavailable as error:
-            if error.reason == "closed":
+            with client.follow(route(RUNS, id, "events"), query, {}) as stream:
+                lost_at = None
+                for frame in frames(stream.lines()):
+                    if frame.event == ENDED:
+                        return
+                    if frame.id:
+                        event = event_from_wire(frame.data)
+                        options, deadline, pause = replace(options, after=event.seq), 0.0, PAUSE
+                        yield event
+        except NotFound:
+            if monotonic() >= deadline:
                 raise
+            lost_at, pause = None, PAUSE
+        except Unavailable as error:
+            lost_at = lost_at or monotonic()
+            if error.reason not in _PASSING or monotonic() >= lost_at + AWAY_MOST:
+                raise
+            pause = max(pause, error.retry_after or 0.0)
         timer.wait(pause)
         pause = min(2 * pause, PAUSE_MOST)
 
 
-def _stream(client: WireClient, id: str, options: FollowOptions) -> Generator[RunEvent | None]:
-    """Yield the events of one connection; None once the run is over."""
+def _query(options: FollowOptions) -> dict[str, object]:
+    """Return *options* as the query of a request."""
     query: dict[str, object] = {"after": options.after}
     if options.rest:
         query["rest"] = "true"
@@ -462,13 +489,7 @@ def _stream(client: WireClient, id: str, options: FollowOptions) -> Generator[Ru
         query["wait"] = options.wait
     if options.types:
         query["types"] = ",".join(sorted(options.types))
-    with client.follow(route(RUNS, id, "events"), query, {}) as stream:
-        for frame in frames(stream.lines()):
-            if frame.event == ENDED:
-                yield None
-                return
-            if frame.id:
-                yield event_from_wire(frame.data)
+    return query
 
 
 def _cancel(self: Runs, id: str, reason: str = CANCELLED) -> None:

@@ -12,9 +12,9 @@ import holdfast
 from holdfast.doors.http.app import App, make_app
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
-from holdfast.runtime import Agent, EngineHistory, Network, RouterContext
+from holdfast.runtime import Agent, EngineHistory, Network, RouterContext, ask_human
 from holdfast.runtime.runs.definitions import load
-from holdfast.testing.scripted import ScriptedModel
+from holdfast.testing.scripted import ScriptedModel, call
 
 
 def once(ctx: RouterContext) -> str | None:
@@ -40,10 +40,29 @@ def waiting() -> Network:
     return Network("slow", [Agent("ada", instructions="", model=model)], router=once)
 
 
+def asking(go: asyncio.Event) -> Network:
+    """Return a network of which an agent asks for a berth after *go*."""
+
+    async def berth() -> str:
+        """Ask for a berth."""
+        await go.wait()
+        return f"berth {ask_human('Which berth?')}"
+
+    model = ScriptedModel(lambda asked: "Moored." if "berth 7" in asked.text else call("berth"))
+    return Network(
+        "asking", [Agent("ada", instructions="", model=model, tools=[berth])], router=once
+    )
+
+
 @pytest.fixture
-def app(hf: Holdfast) -> Iterator[App]:
+def go() -> asyncio.Event:
+    return asyncio.Event()
+
+
+@pytest.fixture
+def app(hf: Holdfast, go: asyncio.Event) -> Iterator[App]:
     failing = desk(name="failing", said=OSError("down"))
-    app = make_app(hf, definitions=[desk(), failing, waiting()])
+    app = make_app(hf, definitions=[desk(), failing, waiting(), asking(go)])
     yield app
     app.state.close()
 
@@ -182,12 +201,16 @@ def test_a_failed_run_is_an_answer_too(ask: Asker) -> None:
     assert answer.json()["stop_reason"] == "model_error"
 
 
-def test_a_run_may_be_answered_as_its_events(ask: Asker) -> None:
+def test_a_run_may_be_answered_as_its_events(ask: Asker, hf: Holdfast) -> None:
     headers, ask.stays = {"accept": "text/event-stream"}, True
 
     told = events(ask("POST", "/api/networks/desk/runs", {"input": "Hi?"}, headers=headers).body)
 
-    assert [each[0] for each in told[:-1]] == [str(n) for n in range(1, len(told))]
+    assert [each[0] for each in told[:-1]] == [str(each[2]["seq"]) for each in told[:-1]]
+    stored = list(hf.runs.follow(told[0][2]["run_id"]))
+    assert [each[2] for each in told[:-1] if each[1] != "text.delta"] == [
+        each.to_dict() for each in stored
+    ]
     assert [each[1] for each in told[-2:]] == ["run.completed", "ended"]
     assert "".join(d["data"]["delta"] for _, t, d in told if t == "text.delta") == "Hello."
 
@@ -252,6 +275,38 @@ def test_a_run_is_followed_from_where_one_was_and_cancelled(ask: Asker, app: App
         "ended",
     ]
     assert [each[0] for each in told] == ["2", "3", "4", "5", "6", ""]
+
+
+def test_who_follows_a_run_that_waits_goes_on_after_the_answer(
+    ask: Asker, app: App, hf: Holdfast, go: asyncio.Event
+) -> None:
+    ask.stays = True
+    body = {"input": "Hi?", "run_id": "run_1", "thread_id": "t"}
+
+    async def both() -> tuple[Any, Any]:
+        making = asyncio.create_task(ask.awaited("POST", "/api/networks/asking/runs", body))
+        await begun(app, 6)
+        following, resting = (
+            asyncio.create_task(ask.awaited("GET", f"/api/runs/run_1/events?{query}"))
+            for query in ("", "rest=true")
+        )
+        # Both have begun to wait for what follows.
+        await asyncio.sleep(0)
+        go.set()
+        assert (await making).json()["status"] == "waiting"
+        rested = await resting
+        assert not following.done()
+        hf.runs.answer("run_1", "7")
+        again = await ask.awaited("POST", "/api/networks/asking/runs", body)
+        assert again.json()["status"] == "completed"
+        return await following, rested
+
+    followed, rested = (events(each.body) for each in ask.runner.run(both()))
+
+    assert [each[1] for each in rested[-2:]] == ["run.waiting", "ended"]
+    assert [each[1] for each in followed[-2:]] == ["run.completed", "ended"]
+    stored = [each.to_dict() for each in hf.runs.follow("run_1")]
+    assert [each[2] for each in followed[:-1] if each[1] != "text.delta"] == stored
 
 
 def test_runs_end_with_the_server_and_that_is_kept(ask: Asker, app: App, hf: Holdfast) -> None:

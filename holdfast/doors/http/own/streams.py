@@ -30,6 +30,7 @@ from holdfast.memories.run.records.read import (
     checked_follow,
     look,
 )
+from holdfast.memories.run.records.run import ENDINGS
 
 BEAT = 15.0
 """Seconds without an event after which a comment keeps the connection alive."""
@@ -164,7 +165,7 @@ async def follow_run(call: Call) -> LiveAnswer:
     options = checked_follow(last_received(call, 0), query.get("wait", 0), types, rest=rest)
     active = call.state.registry.active(call.visitor.workspace, run_id)
     if active is not None and not options.types:
-        return live(call, active, options.after)
+        return live(call, active, options)
     return await stored_events(call, run_id, options)
 
 
@@ -178,26 +179,33 @@ async def stored_events(
         first = await _awaited(call, run_id, options)
 
     async def run(piece: Piece) -> None:
-        seen, sent_at = first, monotonic()
         with call.state.count_live():
-            await piece(STILL_HERE)
-            while True:
-                message = _messages(run_id, seen)
-                if not message and monotonic() - sent_at >= BEAT:
-                    message = STILL_HERE
-                if message:
-                    await piece(message)
-                    sent_at = monotonic()
-                if seen.over:
-                    return
-                await asyncio.sleep(LOOKS_EVERY)
-                further = replace(options, after=seen.after)
-                try:
-                    seen = await call.slow(partial(_look, run_id, further))
-                except NotFound:
-                    return
+            await _send_stored(call, run_id, options, first, piece)
 
     return LiveAnswer(run=run)
+
+
+async def _send_stored(
+    call: Call, run_id: str, options: FollowOptions, seen: RunProgress, piece: Piece
+) -> None:
+    """Send *seen* and the stored events after it, until the run is over."""
+    sent_at = monotonic()
+    await piece(STILL_HERE)
+    while True:
+        message = _messages(run_id, seen)
+        if not message and monotonic() - sent_at >= BEAT:
+            message = STILL_HERE
+        if message:
+            await piece(message)
+            sent_at = monotonic()
+        if seen.over:
+            return
+        await asyncio.sleep(LOOKS_EVERY)
+        further = replace(options, after=seen.after)
+        try:
+            seen = await call.slow(partial(_look, run_id, further))
+        except NotFound:
+            return
 
 
 def checked_wait(given: object) -> float:
@@ -237,15 +245,28 @@ def _first(run_id: str, options: FollowOptions, hf: Holdfast) -> RunProgress:
     return look(hf.runs.context, run_id, options)
 
 
-def live(call: Call, active: ActiveRun, after: int) -> LiveAnswer:
-    """Stream the events of a run of this server after a number, deltas too."""
+def live(call: Call, active: ActiveRun, options: FollowOptions) -> LiveAnswer:
+    """Stream the events of a run of this server as *options* say, deltas too.
+
+    After its stay here a run that is not over is followed as it is stored.
+    """
 
     async def send(piece: Piece) -> None:
+        at = options.after
         with call.state.count_live():
-            async for event in followed(active, after, BEAT):
+            async for event in followed(active, at, BEAT):
+                if event is not None:
+                    at = event[0]
                 await piece(STILL_HERE if event is None else lines(str(event[0]), *event[1:]))
-            if active.run is not None:
-                await piece(_end(active.run.id, active.run.status))
+            if active.run is None:
+                return
+            run_id, status = active.run.id, active.run.status
+            if options.rest or status in ENDINGS:
+                await piece(_end(run_id, status))
+                return
+            further = replace(options, after=at)
+            seen = await call.slow(partial(_first, run_id, further))
+            await _send_stored(call, run_id, further, seen, piece)
 
     return LiveAnswer(run=send)
 
