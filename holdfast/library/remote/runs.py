@@ -245,9 +245,10 @@ class OnServer:
     def _opened(self, run_id: str, seq: int) -> tuple[RunEvent, ...]:
         """Return the events of an acquisition, whose last one is *seq*."""
         found: list[RunEvent] = []
-        with closing(_stream(self._client, run_id, FollowOptions(after=max(0, seq - 2)))) as events:
+        options = FollowOptions(after=max(0, seq - 2))
+        with closing(_followed(self._client, run_id, options)) as events:
             for event in events:
-                if event is None or event.seq > seq:
+                if event.seq > seq:
                     break
                 if event.type in _OPENING:
                     found.append(event)
