@@ -14,7 +14,6 @@ from holdfast.doors.http.response import LiveAnswer, Response, of_json
 from holdfast.doors.http.state import ActiveRun
 from holdfast.library.operations.runs import RUNS, StartRun
 from holdfast.library.operations.threads import LIMIT
-from holdfast.memories.run.records.read import FollowOptions
 
 NETWORKS = "/api/networks"
 
@@ -99,7 +98,7 @@ async def run(call: Call) -> Response | LiveAnswer:
 
 async def _streamed(call: Call, active: ActiveRun) -> LiveAnswer:
     await _begun(active)
-    return live(call, active, FollowOptions(rest=True))
+    return live(call, active)
 
 
 async def _begun(active: ActiveRun) -> None:

@@ -30,7 +30,6 @@ from holdfast.memories.run.records.read import (
     checked_follow,
     look,
 )
-from holdfast.memories.run.records.run import ENDINGS
 
 BEAT = 15.0
 """Seconds without an event after which a comment keeps the connection alive."""
@@ -245,7 +244,11 @@ def _first(run_id: str, options: FollowOptions, hf: Holdfast) -> RunProgress:
     return look(hf.runs.context, run_id, options)
 
 
-def live(call: Call, active: ActiveRun, options: FollowOptions) -> LiveAnswer:
+def live(
+    call: Call,
+    active: ActiveRun,
+    options: FollowOptions = FollowOptions(rest=True),  # noqa: B008 - frozen
+) -> LiveAnswer:
     """Stream the events of a run of this server as *options* say, deltas too.
 
     After its stay here a run that is not over is followed as it is stored.
@@ -261,7 +264,7 @@ def live(call: Call, active: ActiveRun, options: FollowOptions) -> LiveAnswer:
             if active.run is None:
                 return
             run_id, status = active.run.id, active.run.status
-            if options.rest or status in ENDINGS:
+            if options.rest or status != "waiting":
                 await piece(_end(run_id, status))
                 return
             further = replace(options, after=at)
