@@ -38,6 +38,7 @@ from holdfast.runtime.inference.owner import (
     Remembering,
     RunOwner,
     hf_of,
+    untold,
 )
 from holdfast.runtime.inference.pages import LIMIT, check_limit
 from holdfast.runtime.inference.request import HookFailed, is_enabled
@@ -452,7 +453,7 @@ class Alone:
     async def _ended_with(self, result: InferenceResult) -> InferenceResult:
         """End the run whose call an earlier process has made, with its *result*."""
         self._result, self._used = result, result.usage
-        for each in await self.owner.untold([result]):
+        for each in await untold(self.owner, [result]):
             await tell_finished(self.run, each)
         reason, said = result.stop_reason, result.error or {}
         known = cast("Reason", reason) if reason in REASONS else "done"

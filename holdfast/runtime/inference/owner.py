@@ -258,7 +258,7 @@ class RunOwner:
 
     def __init__(self, hf: "library.Holdfast | None", run_id: str, clock: Clock) -> None:
         self.interrupting, self.steering = Interrupting(), Steering()
-        self._hf, self.run_id, self.clock = hf, run_id, clock
+        self.hf, self.run_id, self.clock = hf, run_id, clock
         self._why = ""
         self._place: Checkpoints | None = None
         self._opening = RunOpening(kind="agent", name="")
@@ -298,38 +298,30 @@ class RunOwner:
     @property
     def place(self) -> Checkpoints | None:
         """Where versions of the run are kept: the place it was given, else its record."""
-        if self._place is not None or self._hf is None or self._record is None:
+        if self._place is not None or self.hf is None or self._record is None:
             return self._place
         if not self._record.keeps:
             return None
-        return RecordedVersions(EngineCheckpoints(self._hf), self._record)
+        return RecordedVersions(EngineCheckpoints(self.hf), self._record)
 
     def fence_of(self, history: object) -> int:
         """Return the token of the lease if *history* stores in the same `hf`, else 0."""
-        return self._record.fence if self._record and hf_of(None, history) is self._hf else 0
+        return self._record.fence if self._record and hf_of(None, history) is self.hf else 0
 
     def has_thread_of(self, history: object) -> bool:
         """Whether *history* stores in the thread that the run's record names, beside it."""
         if self._record is None or not self._record.keeps or self._place is not None:
             return False
-        return hf_of(None, history) is self._hf and self._opening.thread_id is not None
+        return hf_of(None, history) is self.hf and self._opening.thread_id is not None
 
     async def is_over(self) -> bool:
         """Return whether the run has ended in *hf*, or has no record there."""
-        if self._hf is None:
+        if self.hf is None:
             return True
         try:
-            return (await asyncio.to_thread(self._hf.runs.retrieve, self.run_id)).ended
+            return (await asyncio.to_thread(self.hf.runs.retrieve, self.run_id)).ended
         except NotFound:
             return True
-
-    async def untold(self, results: Sequence[InferenceResult]) -> list[InferenceResult]:
-        """Return those of *results* of which *hf* has no event that their calls have ended."""
-        if self._hf is None or not results:
-            return []
-        parts = await asyncio.to_thread(self._hf.runs.parts, self.run_id)
-        told = {part.id for part in parts if part.kind == "agent" and part.state != "running"}
-        return [each for each in results if f"{each.agent}.{each.index or 0}" not in told]
 
     async def acquire(
         self,
@@ -353,10 +345,10 @@ class RunOwner:
                 take_over=opening.take_over,
             )
             self.ownership.leased = await lease_of(place, request, self.lose)
-        if self._hf is not None:
+        if self.hf is not None:
             memory = RunMemory(run_id=self.run_id, clock=self.clock)
             self._record = await open_record(
-                self._hf,
+                self.hf,
                 memory,
                 telling.events,
                 opening,
@@ -419,7 +411,7 @@ class RunOwner:
             self.stored = None if stale else event
             return ending
         # What is kept in *hf* itself adds to the record that the owner has ended.
-        own = [each for each in keepers if self._record and hf_of(None, each.history) is self._hf]
+        own = [each for each in keepers if self._record and hf_of(None, each.history) is self.hf]
         broken = await _stored([each for each in keepers if each not in own], record, ending)
         if broken is not None and ending.status == "completed":
             ending = broken
@@ -461,3 +453,12 @@ def _made(record: Callable[[RunEnd, bool], Run], ending: RunEnd) -> Run:
     except InvalidInput:
         log.warning("the record of a run is stored without its extras", exc_info=True)
         return record(ending, False)
+
+
+async def untold(owner: RunOwner, results: Sequence[InferenceResult]) -> list[InferenceResult]:
+    """Return the results of calls whose end is not stored as an event yet."""
+    if owner.hf is None or not results:
+        return []
+    parts = await asyncio.to_thread(owner.hf.runs.parts, owner.run_id)
+    ended = {part.id for part in parts if part.kind == "agent" and part.state != "running"}
+    return [each for each in results if f"{each.agent}.{each.index or 0}" not in ended]

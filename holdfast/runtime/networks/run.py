@@ -29,7 +29,7 @@ from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent, as_state, tell_finished
 from holdfast.runtime.inference.call import AgentCall
-from holdfast.runtime.inference.owner import Remembering, RunOwner, hf_of
+from holdfast.runtime.inference.owner import Remembering, RunOwner, hf_of, untold
 from holdfast.runtime.inference.run_types import (
     InferenceRun,
     RunEnd,
@@ -406,7 +406,7 @@ class NetworkExecution(InferenceRun):
         await self.go_on(self.owner.place)
         found = [each for each in self.results if each.id not in known]
         self.take_up(found)
-        for each in await self.owner.untold(found):
+        for each in await untold(self.owner, found):
             await tell_finished(self, each)
         self.queue.add(tuple(self.versions.restored.get("state", "queue") or ()))
 

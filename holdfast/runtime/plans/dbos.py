@@ -496,7 +496,7 @@ def check_dbos(hf: "library.Holdfast") -> Check:
         client.destroy()
     agree = f"{found.pop('', 0):,} workflows agree with their runs"
     says = "; ".join(f"{count:,} {what}" for what, count in sorted(found.items()))
-    remedy = "; a worker with --engine dbos mends it" if says else ""
+    remedy = "; start a worker with --engine dbos" if says else ""
     return Check("runs on DBOS", not says, f"{says}{remedy}" if says else agree)
 
 

@@ -57,8 +57,8 @@ _PACKAGE: Final = "holdfast."
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class RunOwner(Struct, frozen=True, kw_only=True, eq=False):
-    """Who owns a run of *workspace* in this process; *bus* is that of its database's engine."""
+class EffectOwner(Struct, frozen=True, kw_only=True, eq=False):
+    """The owner of a run in this process; *bus* is that of its database's engine."""
 
     holder: str
     fence: int
@@ -73,14 +73,14 @@ class _Locked(Struct, frozen=True, kw_only=True):
     fence: int
 
 
-_owned: Final[dict[str, list[RunOwner]]] = {}
+_owned: Final[dict[str, list[EffectOwner]]] = {}
 _lock: Final = Lock()
 
 RESTS: Final = frozenset(("run.waiting", "run.queued"))
 """The types of events with which a run leaves its process."""
 
 
-def own(run_id: str, owner: RunOwner) -> Callable[[], None]:
+def own(run_id: str, owner: EffectOwner) -> Callable[[], None]:
     """Register that *owner* has the run *run_id*; return the end of that."""
     with _lock:
         _owned.setdefault(run_id, []).append(owner)
@@ -146,8 +146,8 @@ class _Effects:
         return effect
 
 
-def _owner_of(locked: _Locked, owners: Iterable[RunOwner], engine: Engine) -> RunOwner | None:
-    """Return which of *owners* has the run; None where it is another run of the same id.
+def _owner_of(locked: _Locked, owners: Iterable[EffectOwner], engine: Engine) -> EffectOwner | None:
+    """Return which of *owners* has the run; None if it is another run of the same id.
 
     Raise StaleRun where they had it. Its owner may write through another engine of its database.
     """

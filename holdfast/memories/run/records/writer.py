@@ -14,7 +14,7 @@ from holdfast.ground.events import EventBus
 from holdfast.ground.json_values import JSON
 from holdfast.ground.scope import checked_name
 from holdfast.ground.validation import check_whole
-from holdfast.memories.run.history.effects import RunOwner, own, replace_once, save_once
+from holdfast.memories.run.history.effects import EffectOwner, own, replace_once, save_once
 from holdfast.memories.run.history.versions import SavedVersion, VersionSave
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
@@ -396,7 +396,7 @@ def open_run(
         if shown.bus is not None and shown.bus.heard:
             shown.bus.publish(notice_of_event(shown.workspace, event))
 
-    owner = RunOwner(
+    owner = EffectOwner(
         holder=start.holder,
         fence=grant.fence,
         workspace=shown.workspace,
