@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from time import process_time_ns
 from typing import Any
 
-import msgspec
+from machine import connected
 from measure import Bench, Round, Timing
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -103,13 +104,29 @@ def in_a_thread(bench: Bench) -> None:
     rounds: list[Round] = []
     stored: list[float] = []
     for number in range(bench.rounds):
-        with holdfast.open(bench.folder / f"talk{number}.db") as hf:
+        path = bench.folder / f"talk{number}.db"
+        with holdfast.open(path) as hf:
             agent = Speaker(history=EngineHistory(hf)).agent
             rounds.append(_round(asyncio.run(_turns(count, partial(agent.run, thread_id="t"))), 0))
-            turns = [msgspec.json.encode(each.export()) for each in hf.threads.turns("t").all()]
-            stored.append(sum(map(len, turns)) / (count * 2 * SAID))
+        stored.append(_stored(path) / (count * 2 * SAID))
     bench.cost(f"last {NEAR} turns of {count} in a thread", f"first {NEAR}", 3, rounds)
-    bench.amount(f"bytes of {count} turns in a thread", "bytes said", 6, "times", stored)
+    bench.amount(f"bytes of {count} turns in all tables", "bytes said", 6, "times", stored)
+
+
+def _stored(path: Path) -> int:
+    """Return the bytes in the columns of all tables that hold threads and runs."""
+    stored = 0
+    connection = connected(path)
+    tables = "select name from sqlite_schema where type = 'table' and name not like 'sqlite%'"
+    for (table,) in connection.execute(tables).fetchall():
+        if not table.startswith(("run", "thread")):
+            continue
+        found = connection.execute("select name from pragma_table_info(?)", (table,)).fetchall()
+        size = " + ".join(f"coalesce(length(cast({name} as blob)), 0)" for (name,) in found)
+        ((total,),) = connection.execute(f"select total({size}) from {table}").fetchall()
+        stored += int(total)
+    connection.close()
+    return stored
 
 
 def room(bench: Bench) -> None:

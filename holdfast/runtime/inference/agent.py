@@ -38,6 +38,7 @@ from holdfast.runtime.inference.owner import (
     Remembering,
     RunOwner,
     hf_of,
+    is_over,
     untold,
 )
 from holdfast.runtime.inference.pages import LIMIT, check_limit
@@ -375,7 +376,7 @@ class Alone:
             await self._check()
             unavailable = await connect(self._agent, run)
             await self._remembering.open(self._options.thread_id)
-            if (done := run.results) and await self.owner.is_over():
+            if (done := run.results) and await is_over(self.owner):
                 return done[-1]
             self._telling.thread_id = run.state.thread_id
             options = self._options

@@ -314,15 +314,6 @@ class RunOwner:
             return False
         return hf_of(None, history) is self.hf and self._opening.thread_id is not None
 
-    async def is_over(self) -> bool:
-        """Return whether the run has ended in *hf*, or has no record there."""
-        if self.hf is None:
-            return True
-        try:
-            return (await asyncio.to_thread(self.hf.runs.retrieve, self.run_id)).ended
-        except NotFound:
-            return True
-
     async def acquire(
         self,
         opening: RunOpening,
@@ -453,6 +444,16 @@ def _made(record: Callable[[RunEnd, bool], Run], ending: RunEnd) -> Run:
     except InvalidInput:
         log.warning("the record of a run is stored without its extras", exc_info=True)
         return record(ending, False)
+
+
+async def is_over(owner: RunOwner) -> bool:
+    """Return whether the run has ended in its database, or has no record."""
+    if owner.hf is None:
+        return True
+    try:
+        return (await asyncio.to_thread(owner.hf.runs.retrieve, owner.run_id)).ended
+    except NotFound:
+        return True
 
 
 async def untold(owner: RunOwner, results: Sequence[InferenceResult]) -> list[InferenceResult]:
