@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 from msgspec.structs import replace
-from runtime.lives import KINDS, Life, lived
+from runtime.lives import KINDS, Death, Life, killed, lived
 from runtime.plans.workers import Workers, plan, task
-from runtime.test_lives import killed, replies
+from runtime.test_lives import replies
 from served import Served, served
 
 import holdfast
@@ -53,7 +53,7 @@ async def test_a_plan_of_six_tasks_killed_three_times_asks_for_each_once(
     target: str, log: Path
 ) -> None:
     for done in (1, 2, 3):
-        killed("plan", target, log, 2)
+        killed("plan", target, Life(log, Death(number=2)))
         assert replies(log) == done
 
     assert await lived("plan", target, Life(log)) == "done"
@@ -73,7 +73,7 @@ async def test_killed_at_its_second_request_another_process_asks_nothing_again(
     kind: str, target: str, log: Path
 ) -> None:
     _, result, requests = KINDS[kind]
-    killed(kind, target, log, 2)
+    killed(kind, target, Life(log, Death(number=2)))
     assert replies(log) == 1
 
     assert await lived(kind, target, Life(log)) == result

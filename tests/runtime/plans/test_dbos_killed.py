@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from contracts.worker import harbour
-from runtime.lives import KINDS, Life
+from runtime.lives import KINDS, Death, Life
 from sqlalchemy import create_engine, text
 
 import holdfast
@@ -84,7 +84,7 @@ def over(hf: Holdfast) -> Callable[[], object]:
 def live(kind: str, target: str, lives: int, log: Path, dies_at: int) -> None:
     """Work on `run_1` in this process, which kills itself at the request *dies_at*."""
     with opened(target, lives) as hf:
-        asyncio.run(worked(hf, over(hf), living(kind, Life(log, dies_at))))
+        asyncio.run(worked(hf, over(hf), living(kind, Life(log, Death(number=dies_at)))))
 
 
 def killed(*given: Any) -> None:
