@@ -211,7 +211,7 @@ def test_a_postgresql_that_accepts_nobody_yet_is_waited_for(postgres: PostgresSe
 
 def test_a_server_waits_for_a_postgresql_that_is_down_as_yet(postgres: PostgresServer) -> None:
     postgres.stop()
-    command = [sys.executable, "-c", SERVE, postgres.url(), "127.0.0.1", "1", ""]
+    command = [sys.executable, "-c", SERVE, postgres.url(), "127.0.0.1", "0", "1", ""]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         waits = process.stderr.readline()
