@@ -24,7 +24,8 @@ from holdfast.errors import RunTaken, RunWaiting, StaleRun
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.remote import client
 from holdfast.library.remote.runs import pieces
-from holdfast.memories.run.history.versions import KeptTurn, StateRow, VersionSave
+from holdfast.memories.run.history.turns import KeptTurn
+from holdfast.memories.run.history.versions import StateRow, VersionSave
 from holdfast.runtime import (
     Context,
     EngineCheckpoints,
