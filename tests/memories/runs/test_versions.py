@@ -1,13 +1,15 @@
 """Versions of runs: what a run knew, stored with its events in one transaction."""
 
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.engines.base import Transaction, scalar
 from holdfast.ground.errors import InvalidInput, NotFound, StaleRun
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
@@ -17,6 +19,7 @@ from holdfast.memories.run.history.versions import (
     CHANGED_MOST,
     SavedVersion,
     State,
+    StateKind,
     StateRow,
     VersionRows,
     VersionSave,
@@ -67,9 +70,9 @@ def save(hf: Holdfast, *rows: StateRow, fence: int = 1, **more: Any) -> SavedVer
     return save_version(hf.runs.context, VersionSave(fence=fence, rows=rows, **facts))
 
 
-def state(hf: Holdfast, version: int | None = None) -> State:
+def state(hf: Holdfast, version: int | None = None, run: str = "run_1") -> State:
     context = hf.runs.context
-    return state_at(context.engine, statements(context), "run_1", version)
+    return state_at(context.engine, statements(context), run, version)
 
 
 def turns(hf: Holdfast, part: str | None = None) -> list[KeptTurn]:
@@ -354,6 +357,96 @@ def test_each_version_is_what_the_memory_was_when_it_was_stored(
     for number, entries in stored:
         found = hf.runs.at("run_1", number).memory.snapshot()
         assert {each.key: each for each in found} == {each.key: each for each in entries}
+
+
+FACTS = st.lists(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("entry", "value", "board", "message", "part", "result")),
+            st.sampled_from("abc"),
+            st.one_of(st.none(), st.integers(0, 9)),
+        ),
+        max_size=5,
+    ),
+    min_size=1,
+    max_size=25,
+)
+"""What a run learns or forgets between one version and the next."""
+
+_runs = count(1)
+
+BYTES_AT = 5
+"""The place of the bytes of versions among the columns that a save locks."""
+
+
+def fact(kind: Any, key: str, value: int | None) -> StateRow:
+    """Return the fact that *key* has *value*, or that it was deleted."""
+    if kind == "entry":
+        entry = RunMemory(run_id="r").set(f"shared:{key}", value)
+        return entry_row(entry) if value is not None else StateRow(kind, entry.key, None)
+    body: dict[str, Any] = {"value": value, "version": 1}
+    if kind != "value":
+        body["id"] = key
+    return StateRow(kind, key, None if value is None else msgspec.json.encode(body))
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(facts=FACTS, most=st.integers(1, 30))
+def test_each_version_that_is_left_after_a_fold_has_every_fact_it_had(
+    kept: Holdfast, facts: list[list[tuple[Any, str, int | None]]], most: int
+) -> None:
+    run = f"run_{next(_runs)}"
+    kept.configure_runs(versions=most)
+    begun(kept, run_id=run)
+    context, known = kept.runs.context, dict[int, State]()
+    now: State = {}
+    left: list[int] = []
+    for place, learned in enumerate(facts):
+        rows: dict[tuple[StateKind, str], StateRow]
+        rows = {(row.kind, row.key): row for row in (fact(*each) for each in learned)}
+        for key, row in rows.items():
+            if row.body is None:
+                now.pop(key, None)
+            else:
+                now[key] = row.body
+        said = (KeptTurn("read", place, b'{"kind":"request"}'),)
+        number = save(kept, *rows.values(), run_id=run, turns=said).number or 0
+        known[number] = {**now}
+
+        left = [each.number for each in kept.runs.versions(run)]
+        assert left == list(range(number, number - len(left), -1))
+        assert len(left) <= most
+        assert state(kept, run=run) == now
+    for number in left:
+        assert state(kept, number, run) == known[number]
+        found = kept.runs.at(run, number)
+        assert {each.key for each in found.memory.snapshot()} == {
+            key for kind, key in known[number] if kind == "entry"
+        }
+        values = {key: body for (kind, key), body in known[number].items() if kind == "value"}
+        wanted = {key: msgspec.json.decode(body)["value"] for key, body in values.items()}
+        assert ({} if found.state is None else dict(found.state.data)) == wanted
+        boards = [body for (kind, _), body in known[number].items() if kind == "board"]
+        assert sorted(map(repr, found.board)) == sorted(
+            repr(msgspec.json.decode(body)) for body in boards
+        )
+    stored = kept_bytes(kept, run)
+    assert context.engine.write(lambda tx: recounted(kept, tx, run)) == stored
+
+
+def kept_bytes(hf: Holdfast, run: str) -> int:
+    """Return how many bytes of versions and messages the record of *run* has."""
+    context = hf.runs.context
+    read = statements(context).lock_versions
+    return context.engine.write(lambda tx: tx.rows(read, run=run))[0][BYTES_AT]
+
+
+def recounted(hf: Holdfast, tx: Transaction, run: str) -> int:
+    return tx.one(scalar, statements(hf.runs.context).recount_versions, run=run)
 
 
 def test_past_its_versions_a_run_has_the_oldest_folded_into_one(kept: Holdfast) -> None:
