@@ -154,8 +154,10 @@ class Play:
                 await self._warn()
                 if known := {task.id: task.depends_on for task in self._board.list()}:
                     await self._context.emit(parts_ready("board_task", known))
+                is_laid_out = any(not task.settled for task in self._board.list())
                 await self._end_open_turns()
-                await self._lay_out()
+                if not is_laid_out:
+                    await self._lay_out()
                 return await self._to_the_end()
             finally:
                 await self._stop()
@@ -198,7 +200,7 @@ class Play:
     async def _lay_out(self) -> None:
         """Ensure that there is a task: laid out by the first agent, or the objective."""
         known = self._board.list()
-        if any(not task.settled for task in known) or (known and self._restored):
+        if known and (self._restored or any(not task.settled for task in known)):
             return
         if self._plan.strategy != "autonomous":
             first = self._members[0]
