@@ -415,7 +415,7 @@ def question_facts(question: Question, type: str) -> EventFacts:
 class PartLogs:
     """The logs of the parts of the run *run_id*, by part.
 
-    *store* keeps them. *on_question* is asked first, in this process. *emit* takes the events of
+    *store* keeps them. *on_question* may answer first, in this process. *emit* takes the events of
     questions that are not stored with the run.
     """
 
@@ -508,7 +508,7 @@ class PartLogs:
         return tuple(each for each in self.questions if each.id not in self._asked)
 
     def asked(self, question: Question) -> EventFacts:
-        """Return the event that *question* is asked; `emit_settled` emits how that ended."""
+        """Return the event `question.asked`; `emit_settled` emits how it ended."""
         self._asked.add(question.id)
         return question_facts(question, "question.asked")
 

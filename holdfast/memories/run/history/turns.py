@@ -257,7 +257,7 @@ class _Answer(Struct):
 
 
 class _Kept(Struct):
-    """One kept message: a request, a response, an answer, or that the part began anew."""
+    """One kept message: a request, a response, an answer, or a restart of the part."""
 
     kind: str = ""
     parts: list[dict[str, Any]] = []
@@ -272,7 +272,7 @@ _read: Final = msgspec.json.Decoder(_Kept)
 def messages_in(bodies: Iterable[tuple[str | None, bytes]]) -> list[Message]:
     """Return the messages in *bodies*, each with its agent, in order.
 
-    A part that begins anew has only those since. Raise `InvalidInput` for another form.
+    A part that was restarted has only those since. Raise `InvalidInput` for another form.
     """
     transcript = _Transcript()
     for index, (agent, body) in enumerate(bodies):
