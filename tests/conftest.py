@@ -17,7 +17,7 @@ from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import Server, new_workspace, serving
 
 pytest.register_assert_rewrite("holdfast.testing.contracts")
-pytest_plugins = ["holdfast.testing.postgres", "waivers", "fuse_needs"]
+pytest_plugins = ["holdfast.testing.postgres", "waivers", "fuse_needs", "browser_needs"]
 
 # Without deadlines, and with the same examples in every run of CI.
 _BASE = settings(deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -26,7 +26,10 @@ settings.register_profile("full", _BASE, max_examples=300, stateful_step_count=5
 settings.load_profile(os.environ.get("HOLDFAST_EXAMPLES", "quick"))
 
 
-SLOW = ("torture", "bench", "docs", "wire", "doors/mount/real", "contracts")
+SLOW = (
+    *("torture", "bench", "docs", "wire"),
+    *("doors/mount/real", "doors/console/browser", "contracts"),
+)
 """Folders whose tests start processes or wait: first, so that workers end at the same time."""
 
 
