@@ -31,6 +31,7 @@ NAME = re.compile(r"(?<![\w:]):([a-z0-9_]+)")
 WITHOUT_WORKSPACE = {
     "key_by_credential": "the workspace is what it is to tell",
     "token_by_credential": "the workspace is what it is to tell",
+    "sign_in_by_credential": "the workspace is what it is to tell",
 }
 """Statements of the stores that name no workspace, and why."""
 

@@ -193,8 +193,18 @@ create table holdfast.api_keys (
 
 create index api_keys_by_age on holdfast.api_keys (workspace, created_at, id);
 
--- A credential is looked up before its workspace is known: whoever holds the secret's hash sees
--- that one row, and may not write it.
+-- Sign-ins to the console, by the sha256 of the secret that the browser holds.
+create table holdfast.console_sessions (
+  hash text collate "C" not null primary key,
+  key_id text collate "C" not null,
+  workspace text collate "C" not null,
+  created_at bigint not null,
+  seen_at bigint not null,
+  expires_at bigint not null
+);
+
+create index console_sessions_by_expiry on holdfast.console_sessions (expires_at);
+create index console_sessions_by_use on holdfast.console_sessions (seen_at);
 
 -- Results of `apply`, stored for a day, so that a repeated request does nothing.
 
@@ -931,6 +941,20 @@ create unique index thread_turns_by_id on holdfast.thread_turns (workspace, thre
 create index thread_turns_in_order on holdfast.thread_turns
   (workspace, thread_id, seq) include (kind, agent, size_bytes);
 
+-- Sizes of a workspace, one row a day; the bytes are those of the whole database.
+create table holdfast.samples (
+  workspace text collate "C" not null,
+  day bigint not null,            -- days since 1970, UTC
+  bytes bigint not null,
+  memories bigint not null,
+  versions bigint not null,
+  entries bigint not null,
+  items bigint not null,
+  turns bigint not null,
+  runs bigint not null,
+  primary key (workspace, day)
+);
+
 -- Names of what was deleted, so that it stays deleted when an older backup is restored.
 
 -- Of a user who was forgotten only the keyed hash of the name is left.
@@ -1147,3 +1171,6 @@ create policy its_holder on holdfast.session_tokens for select
 
 create policy its_holder on holdfast.api_keys for select
   using (secret_hash = current_setting('holdfast.credential', true));
+
+create policy its_holder on holdfast.console_sessions for select
+  using (hash = current_setting('holdfast.credential', true));

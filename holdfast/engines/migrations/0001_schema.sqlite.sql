@@ -191,6 +191,19 @@ create table api_keys (
 
 create index api_keys_by_age on api_keys (workspace, created_at, id);
 
+-- Sign-ins to the console, by the sha256 of the secret that the browser holds.
+create table console_sessions (
+  hash text not null primary key,
+  key_id text not null,
+  workspace text not null,
+  created_at integer not null,
+  seen_at integer not null,
+  expires_at integer not null
+) strict, without rowid;
+
+create index console_sessions_by_expiry on console_sessions (expires_at);
+create index console_sessions_by_use on console_sessions (seen_at);
+
 -- Results of `apply`, stored for a day, so that a repeated request does nothing.
 
 create table store_edits (
@@ -862,6 +875,20 @@ create unique index thread_turns_by_id on thread_turns (workspace, thread_id, id
 -- Covers planning of a page and forgetting of an agent, which read no bodies.
 create index thread_turns_in_order on thread_turns
   (workspace, thread_id, seq, kind, agent, size_bytes);
+
+-- Sizes of a workspace, one row a day; the bytes are those of the whole database.
+create table samples (
+  workspace text not null,
+  day integer not null,            -- days since 1970, UTC
+  bytes integer not null,
+  memories integer not null,
+  versions integer not null,
+  entries integer not null,
+  items integer not null,
+  turns integer not null,
+  runs integer not null,
+  primary key (workspace, day)
+) strict, without rowid;
 
 -- Names of what was deleted, so that it stays deleted when an older backup is restored.
 

@@ -79,9 +79,12 @@ TABLES = (
     CopiedTable("thread_turns", ("seq",)),
     CopiedTable("thread_tombstones", ("workspace", "thread_hash")),
     CopiedTable("tombstone_secrets", ("workspace",)),
+    CopiedTable("samples", ("workspace", "day")),
     CopiedTable("changes", ("seq",)),
 )
 """Every table with data that cannot be rebuilt, owners before what they own.
+
+Sign-ins to the console are left out: one of a backup may have ended since.
 
 Triggers count durable entries into existing rows of agents, and give a run its lane. So agents are
 copied after entries, and lanes before runs.

@@ -1,8 +1,8 @@
-"""API keys and session tokens.
+"""API keys, session tokens and sign-ins to the console.
 
 Lookups use the sha256 of a secret. Keys are cached for half a second, so that a key that another
-process revoked is refused within a second. Session tokens are not cached, as their revocation takes
-effect at once.
+process revoked is refused within a second. Session tokens and sign-ins are not cached, as their end
+takes effect at once.
 """
 
 import hmac
@@ -443,3 +443,109 @@ def _look_at(future: "Future[None]") -> None:
 
 def _unmarked(error: BaseException) -> None:
     _log.warning("when a key was last used could not be written down: %s", type(error).__name__)
+
+
+SIGN_IN_IDLE = 12 * 3_600_000_000
+"""Microseconds after its last use at which a sign-in is over."""
+SIGN_IN_LONGEST = 7 * 86_400_000_000
+"""Microseconds after its beginning at which a sign-in is over, however much it is used."""
+
+
+class _SignInRow(Struct, frozen=True, kw_only=True):
+    hash: str
+    key_id: str
+    workspace: str
+    seen_at: int
+    expires_at: int
+
+
+class SignIns:
+    """Sign-ins to the console of all workspaces, by the secret that the browser holds.
+
+    A sign-in has the rights of the API key that it began with. It is over 12 hours after its last
+    use, after 7 days, and once its key is revoked. *engine* need not be scoped.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine, self._clock = engine, clock
+        self._sql = engine.queries("holdfast.memories.stores")
+
+    def begin(self, key: str) -> str | None:
+        """Return the secret of a new sign-in with the API key *key*.
+
+        None if *key* is no secret of a key that is valid; a session token is none.
+        """
+        if not key.startswith(KEY_PREFIX):
+            return None
+        hashed = secret_hash(key)
+        row = self._holder(hashed).first(_KeyRow, self._sql.key_by_credential, secret_hash=hashed)
+        if row is None or not hmac.compare_digest(row.secret_hash, hashed):
+            return None
+        now, secret = to_microseconds(self._clock.now()), new_secret("")
+
+        def work(tx: Transaction) -> None:
+            tx.run(
+                self._sql.insert_sign_in,
+                hash=secret_hash(secret),
+                key_id=row.id,
+                now=now,
+                expires_at=now + SIGN_IN_LONGEST,
+            )
+            tx.run(self._sql.mark_key_used, id=row.id, now=now, before=now - BETWEEN_MARKS)
+
+        self._engine.scoped(Scope(workspace=row.workspace)).write(work)
+        return secret
+
+    def find(self, secret: str) -> Credential | None:
+        """Return the credential of the key that the sign-in began with; None if it is over.
+
+        When it was last seen is updated once a minute, without waiting for the write.
+        """
+        sign_in = self._row(secret)
+        if sign_in is None:
+            return None
+        now = to_microseconds(self._clock.now())
+        if now >= min(sign_in.expires_at, sign_in.seen_at + SIGN_IN_IDLE):
+            return None
+        engine = self._engine.scoped(Scope(workspace=sign_in.workspace))
+        key = engine.first(_KeyRow, self._sql.key_of_sign_in, hash=sign_in.hash)
+        if key is None:
+            return None
+        if sign_in.seen_at <= now - BETWEEN_MARKS:
+            self._mark_seen(engine, sign_in, now)
+        return key.credential()
+
+    def end(self, secret: str) -> None:
+        """End the sign-in at once; a repeat changes nothing."""
+        sign_in = self._row(secret)
+        if sign_in is not None:
+            engine = self._engine.scoped(Scope(workspace=sign_in.workspace))
+            engine.write(lambda tx: tx.run(self._sql.end_sign_in, hash=sign_in.hash))
+
+    def drop_ended(self) -> int:
+        """Delete the sign-ins of all workspaces that are over by time; return how many."""
+        now, engine = to_microseconds(self._clock.now()), self._engine.scoped(EVERYBODY)
+        sql = self._sql.drop_old_sign_ins
+        return engine.write(lambda tx: tx.run(sql, now=now, idle=now - SIGN_IN_IDLE))
+
+    def _holder(self, hashed: str) -> Engine:
+        return self._engine.scoped(Scope(workspace="", credential=hashed))
+
+    def _row(self, secret: str) -> _SignInRow | None:
+        hashed = secret_hash(secret)
+        row = self._holder(hashed).first(_SignInRow, self._sql.sign_in_by_credential, hash=hashed)
+        return row if row is not None and hmac.compare_digest(row.hash, hashed) else None
+
+    def _mark_seen(self, engine: Engine, sign_in: _SignInRow, now: int) -> None:
+        before = now - BETWEEN_MARKS
+
+        def work(tx: Transaction) -> None:
+            tx.run(self._sql.mark_sign_in_seen, hash=sign_in.hash, now=now, before=before)
+            tx.run(self._sql.mark_key_used, id=sign_in.key_id, now=now, before=before)
+
+        try:
+            future = engine.submit(work)
+        except HoldfastError as error:
+            _unmarked(error)
+        else:
+            future.add_done_callback(_look_at)

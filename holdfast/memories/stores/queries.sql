@@ -721,3 +721,28 @@ where id = :id and workspace = :workspace and (last_used_at is null or last_used
 -- any_key --
 -- The client is not authenticated yet: only upkeep's scope sees the keys of all workspaces.
 select 1 as found from api_keys where :workspace = '*' limit 1
+
+-- insert_sign_in --
+insert into console_sessions (hash, key_id, workspace, created_at, seen_at, expires_at)
+values (:hash, :key_id, :workspace, :now, :now, :expires_at)
+
+-- sign_in_by_credential --
+select hash, key_id, workspace, seen_at, expires_at from console_sessions where hash = :hash
+
+-- key_of_sign_in --
+select k.id, k.workspace, k.name, k.scope, k.bound_agent, k.bound_user, k.secret_hash,
+    k.last_used_at
+from console_sessions s join api_keys k on k.id = s.key_id and k.workspace = s.workspace
+where s.hash = :hash and s.workspace = :workspace and k.revoked_at is null
+
+-- mark_sign_in_seen --
+update console_sessions set seen_at = :now
+where hash = :hash and workspace = :workspace and seen_at <= :before
+
+-- end_sign_in --
+delete from console_sessions where hash = :hash and workspace = :workspace
+
+-- drop_old_sign_ins --
+-- Upkeep's scope alone may.
+delete from console_sessions
+where :workspace = '*' and (expires_at <= :now or seen_at <= :idle)
