@@ -1,5 +1,6 @@
 """Command `holdfast serve`."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
@@ -87,6 +88,19 @@ def serve(
     no_mcp: Annotated[
         bool, typer.Option("--no-mcp", help="Serve no hosts of the Model Context Protocol.")
     ] = False,
+    no_console: Annotated[
+        bool, typer.Option("--no-console", help="Serve no pages for people.")
+    ] = False,
+    chat_model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--chat-model",
+            metavar="NAME",
+            envvar="HOLDFAST_CHAT_MODEL",
+            show_envvar=True,
+            help="A model, provider:model, for the chat of the console; the first is the default.",
+        ),
+    ] = None,
     no_migrate: Annotated[
         bool, typer.Option("--no-migrate", help="Do not bring an older database up to date.")
     ] = False,
@@ -107,6 +121,7 @@ def serve(
         public_url=public_url,
         allow_origins=allow_origin or (),
         subapp=None if no_mcp else _mcp(workers),
+        site=None if no_console else _console(chat_model or ()),
     )
     raise typer.Exit(code)
 
@@ -118,3 +133,12 @@ def _mcp(workers: int) -> "http.MakeSubApp | None":
     except MissingExtra:
         return None
     return partial(HttpHosts, workers=workers)
+
+
+def _console(chat_models: Sequence[str]) -> "http.MakeSite | None":
+    """Return what serves the console; None without the extra."""
+    try:
+        from holdfast.doors.console.app import Console
+    except MissingExtra:
+        return None
+    return partial(Console, chat_models=chat_models)

@@ -1,5 +1,6 @@
 from holdfast.doors.http.request import MakeSubApp as MakeSubApp
 from holdfast.doors.http.server import serve as serve
+from holdfast.doors.http.state import MakeSite as MakeSite
 from holdfast.runtime import Definition as Definition
 from holdfast.runtime import EngineHistory as EngineHistory
 from holdfast.runtime import Network as Network

@@ -57,7 +57,7 @@ from holdfast.doors.http.response import (
     log_fault,
     status_and_type,
 )
-from holdfast.doors.http.state import ServerState
+from holdfast.doors.http.state import MakeSite, ServerState, Site
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import (
     HoldfastError,
@@ -91,6 +91,8 @@ def make_app(
     definitions: "http.Definitions | None" = None,
     models: Iterable[str] = (),
     make_subapp: MakeSubApp | None = None,
+    make_site: MakeSite | None = None,
+    public_url: str | None = None,
 ) -> "App":
     """Return the ASGI app that serves *hf*.
 
@@ -100,7 +102,8 @@ def make_app(
     demands. *clock* and *ids* replace the machine's. *limits* bound what clients send. Clients
     with the right to write may start *definitions*: networks, agents and others. *models*, each
     `provider:model`, are those that requests may name besides the configured ones. *make_subapp*
-    makes the app of another interface, which answers its own path.
+    makes the app of another interface, which answers its own path; *make_site* that of pages for
+    people. *public_url* is the address at which other machines reach the server.
     """
     state = ServerState(
         hf,
@@ -113,8 +116,14 @@ def make_app(
     if definitions:
         state.registry.serve(definitions)
     state.models = frozenset(models)
+    state.public_url = public_url
     policy = policy or HostPolicy(hosts=LOOPBACK_HOSTS if loopback else None)
-    return App(state, policy, limits, make_subapp)
+    site = make_site(state) if make_site else None
+    return App(state, policy, limits, make_subapp, site)
+
+
+SITE_ROUTE: Final = "/console"
+"""The route of all pages for people, in metrics and the access log."""
 
 
 class _RequestFacts:
@@ -140,8 +149,9 @@ class App:
         policy: HostPolicy,
         limits: RequestLimits,
         make_subapp: MakeSubApp | None = None,
+        site: Site | None = None,
     ) -> None:
-        self.state, self.limits, self._policy = state, limits, policy
+        self.state, self.limits, self._policy, self._site = state, limits, policy, site
         self.bodies = Bodies(limits)
         self._subapp = make_subapp(state.hf, state.executor.slow) if make_subapp else None
 
@@ -177,6 +187,10 @@ class App:
             if subapp is not None:
                 status = await self._pass_on(subapp, facts, scope, receive, send)
                 state.answered(subapp.route, facts.method, status, perf_counter() - began)
+                return
+            if self._site is not None and self._site_of(raw_path):
+                status = await self._show(self._site, facts, scope, receive, send)
+                state.answered(SITE_ROUTE, facts.method, status, perf_counter() - began)
                 return
             answer = await self._answer(facts, raw_path, scope, receive)
         except Exception as error:  # noqa: BLE001 - each error is answered, without internals
@@ -238,6 +252,39 @@ class App:
                 body.release()
         return status
 
+    def _site_of(self, raw_path: bytes) -> bool:
+        """Return whether *raw_path* is a page for people."""
+        prefix = self._site.prefix if self._site else b""
+        return bool(prefix) and (raw_path == prefix or raw_path.startswith(prefix + b"/"))
+
+    async def _show(
+        self, site: Site, facts: _RequestFacts, scope: Message, receive: Receive, send: Send
+    ) -> int:
+        """Let the pages for people answer a request; return the status.
+
+        The visitor is the site's to check; limits of size, time and number hold as elsewhere.
+        """
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._policy.check(scope["headers"])
+        body = IncomingBody(self.bodies, keyed=False)
+        try:
+            if facts.method == "POST":
+                receive = _replayed(await body.read(headers, receive, site.limit), receive)
+            with ExitStack() as counted:
+                counted.enter_context(self.state.count_in_flight())
+
+                async def sent(message: Message) -> None:
+                    if (b"content-type", b"text/event-stream") in message.get("headers", ()):
+                        counted.close()
+                    if message["type"] == "http.response.start":
+                        own = (b"request-id", facts.request_id.encode())
+                        message = {**message, "headers": [*message["headers"], own]}
+                    await send(message)
+
+                return await site(scope, receive, sent)
+        finally:
+            body.release()
+
     def refusal(self, error: HoldfastError) -> tuple[int, Headers, bytes]:
         """Return status, headers and body of the response to an invalid head."""
         state = self.state
@@ -251,6 +298,8 @@ class App:
     ) -> Response | LiveAnswer:
         state = self.state
         self._policy.check(scope["headers"])
+        if raw_path == b"/" and self._site is not None and _wants_page(scope["headers"]):
+            return Response(body=b"", status=303, headers=((b"location", self._site.prefix),))
         found = state.table.find(facts.method, raw_path)
         route = facts.route = found.route
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -371,6 +420,11 @@ def _headers(answer: Response | LiveAnswer, request_id: str, workspace: str) -> 
         *answer.headers,
         *length,
     )
+
+
+def _wants_page(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Return whether a browser asks, which takes HTML."""
+    return any(name == b"accept" and b"text/html" in value for name, value in headers)
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

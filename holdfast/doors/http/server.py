@@ -31,7 +31,7 @@ from holdfast.doors.http.app import App
 from holdfast.doors.http.auth import HostPolicy, host_policy, is_loopback
 from holdfast.doors.http.request import MakeSubApp
 from holdfast.doors.http.response import HeadTooLarge, RequestTimeout
-from holdfast.doors.http.state import requests_log
+from holdfast.doors.http.state import MakeSite, requests_log
 from holdfast.ground.errors import HoldfastError, InvalidInput, MissingExtra, Unavailable
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open as open_holdfast
@@ -378,6 +378,8 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     access_log: bool
     policy: HostPolicy
     subapp: MakeSubApp | None
+    site: MakeSite | None
+    public_url: str | None
 
 
 def serve(
@@ -394,6 +396,7 @@ def serve(
     public_url: str | None = None,
     allow_origins: Sequence[str] = (),
     subapp: MakeSubApp | None = None,
+    site: MakeSite | None = None,
     announce: Announce | None = None,
 ) -> int:
     """Serve the database *target* on *host* and *port*; return the exit code.
@@ -404,9 +407,9 @@ def serve(
     *models*, each as `provider:model`, besides those that the server is configured with. With
     *access_log* each request is a line on the error stream. Pages of *public_url*, at which other
     machines reach the server, and of *allow_origins* may send requests. *subapp* makes the app of
-    another interface. *announce* gets the line with address, database and whether a key is
-    required; None writes it to the error stream. Raise InvalidInput for options that cannot be
-    served, Unavailable if the address is taken.
+    another interface, *site* that of pages for people. *announce* gets the line with address,
+    database and whether a key is required; None writes it to the error stream. Raise InvalidInput
+    for options that cannot be served, Unavailable if the address is taken.
     """
     _check(target, workers)
     terms = ServeOptions(
@@ -417,6 +420,8 @@ def serve(
         access_log=access_log,
         policy=host_policy(host, public_url=public_url, allow_origins=allow_origins),
         subapp=subapp,
+        site=site,
+        public_url=public_url,
     )
     tell = announce or _to_stderr
     listener = _listen(host, port)
@@ -475,6 +480,8 @@ def _serve_one(
             definitions=terms.definitions,
             models=terms.models,
             make_subapp=terms.subapp,
+            make_site=terms.site,
+            public_url=terms.public_url,
         )
         who = "no key is required" if app.state.gate.open() else "a key is required"
         where = _url(host, listener.getsockname()[1])

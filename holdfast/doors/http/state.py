@@ -7,14 +7,16 @@ from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
 from holdfast.doors import http
 from holdfast.doors.http.auth import Gate
 from holdfast.doors.http.metrics import METHODS, UNKNOWN, Metrics, gauges
+from holdfast.doors.http.params import Message, Receive
 from holdfast.doors.http.request import CallExecutor, HandleShelf, RouteTable
+from holdfast.doors.http.response import Send
 from holdfast.engines.base import Engine, trim_changes
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import Conflict, HoldfastError, NotFound, Unavailable
@@ -25,7 +27,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import resume_work, sweep_questions, sweep_runs
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.retention import sweep_all
-from holdfast.memories.stores.credentials import Credentials
+from holdfast.memories.stores.credentials import Credentials, SignIns
 from holdfast.memories.stores.edits import drop_edits
 
 # Request ids ascend with time, as other ids do. A random tail, drawn once, distinguishes processes;
@@ -367,6 +369,9 @@ LIVE_MOST = 100
 """Live responses at once; each has a thread that waits for changes."""
 
 
+T = TypeVar("T")
+
+
 class ServerState:
     """State of one server: handle, routes, metrics and requests in flight."""
 
@@ -386,11 +391,13 @@ class ServerState:
         self.notifier = ChangeNotifier(hf.engine, self.executor)
         self.shelf = HandleShelf(hf)
         self.gate = Gate(Credentials(hf.engine, clock), self.executor, loopback=loopback)
+        self.sign_ins = SignIns(hf.engine, clock)
         self.metrics = Metrics((route.path, route.method) for route in table.routes)
         self.request_ids = RequestIds()
         self.registry = RunRegistry(hf)
         self.models: frozenset[str] = frozenset()
         """Models that requests may name besides those the server is configured with."""
+        self.public_url: str | None = None
         self.in_flight, self.live = 0, 0
         self.stopping = asyncio.Event()
         self._all_agents = AgentContext(
@@ -509,6 +516,22 @@ class ServerState:
         except Unavailable as error:
             _log.warning("work that was left over could not be taken up: %s", error.reason)
 
+    def is_open(self) -> bool:
+        """Return whether requests need no credential."""
+        return self.gate.open()
+
+    def metrics_text(self) -> str:
+        """Return all metrics as text for Prometheus."""
+        return self.metrics.text(self.gauges())
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return *work*(), run on a thread."""
+        return await self.executor.slow(work)
+
+    async def wait(self, work: Callable[[], T]) -> T:
+        """Return *work*(), which waits for events, run on a thread for that purpose."""
+        return await self.executor.live(work)
+
     def gauges(self) -> dict[str, float]:
         """Return the numbers of the database and of the caches, by sample name."""
         sizes = self.hf.longterm_shared.room.sizes()
@@ -520,3 +543,18 @@ class ServerState:
         self._unsubscribe()
         self.notifier.close()
         self.executor.close()
+
+
+class Site(Protocol):
+    """Pages for people, below `prefix`; a call answers one request and returns the status.
+
+    `limit` is the greatest form in bytes.
+    """
+
+    prefix: bytes
+    limit: int
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> int: ...  # noqa: D102
+
+
+MakeSite = Callable[[ServerState], Site]

@@ -1,0 +1,1 @@
+"""The web console: what agents remember, shown to a person and put right by them."""

@@ -1,0 +1,8 @@
+"""Placeholder."""
+
+from typing import Final
+
+from holdfast.doors.console.views import ConsoleRoute
+
+ROUTES: Final[tuple[ConsoleRoute, ...]] = ()
+DONE: Final[dict[str, str]] = {}
