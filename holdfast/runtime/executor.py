@@ -6,13 +6,7 @@ outcome. An executor inside another is performed by that one; this module is for
 
 import asyncio
 import logging
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Collection,
-    Mapping,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import nullcontext
 from contextvars import ContextVar, copy_context
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
@@ -36,12 +30,7 @@ from holdfast.memories.run.records.writer import RunOpening
 from holdfast.runtime import concurrency
 from holdfast.runtime.concurrency import claimed, described
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import (
-    EventFacts,
-    ExecutionEvent,
-    LogUpdate,
-    RunUpdate,
-)
+from holdfast.runtime.events import EventFacts, ExecutionEvent, LogUpdate, RunUpdate
 from holdfast.runtime.plans.leases import LeaseRequest, lease_of
 from holdfast.runtime.runs.checkpoints import Checkpoints
 from holdfast.runtime.runs.run_events import (
@@ -252,14 +241,14 @@ async def _performed(executor: Executor) -> Stopped:
             if context.watched:
                 await stay.begin()
             await stay.restore()
-            whole = await _interruptible(executor)
-            return stay.ended(whole=whole)
+            stay.ended(whole=await _interruptible(executor))
         except BaseException as error:
             stay.failed(error)
             raise
         finally:
-            span.set_attribute("holdfast.state", stay.state)
             await stay.leave()
+            span.set_attribute("holdfast.state", stay.state)
+    return stay.stopped
 
 
 def _cancelled(executor: Executor) -> RunCancelled:
@@ -279,6 +268,7 @@ class _Stay:
         self._stored: RunEvent | None = None
         self._rested: tuple[RunEvent, ...] = ()
         self.state: State = "failed"
+        self.stopped: Stopped = None
         self._error: BaseException | None = None
         self._reason: Reason = "internal"
         self._detail = ""
@@ -402,24 +392,26 @@ class _Stay:
             return RecordedVersions(given, record)
         return given
 
-    def ended(self, *, whole: bool) -> Stopped:
-        """Set how the run ended, and return what stopped it if it is not *whole*."""
-        self._whole = whole
-        ending, record = self._executor.ending(), self._context.events.record
-        stale = self._context.ownership.stale or (None if record is None else record.stale)
-        if not whole and stale is not None:
-            self.state, self._reason, self._error = "failed", "taken_over", stale
-            self._detail = str(stale)
-            return stale
-        if not whole:
-            self._cancel()
-            return _cancelled(self._executor)
-        self.state, self._error = ending.state, ending.failure
-        if ending.state == "waiting":
+    def ended(self, *, whole: bool) -> None:
+        """Set how the run ended, and what stopped it if it is not *whole*."""
+        self._whole, ending = whole, self._executor.ending()
+        if self._is_lost(self._context.events.record):
             return None
+        if not whole:
+            self.stopped = _cancelled(self._executor)
+            return self._cancel()
+        self.state, self._error = ending.state, ending.failure
         self._reason = ending.reason or ("done" if ending.state == "completed" else "internal")
         self._detail = ending.detail or ""
         return None
+
+    def _is_lost(self, record: EventStore | None) -> bool:
+        """Return whether another owner has the run; if so, that is how it ended here."""
+        stale = self._context.ownership.stale or (None if record is None else record.stale)
+        if stale is not None:
+            self.state, self._reason, self._detail = "failed", "taken_over", str(stale)
+            self.stopped = self._error = stale
+        return stale is not None
 
     def failed(self, error: BaseException) -> None:
         """Set that *error* ended the run."""
@@ -462,20 +454,25 @@ class _Stay:
                 if isinstance(record, OpenRecord) and is_last and not self._rested:
                     save = waiting_save(self._context.run_id, self._context.now(), questions)
                     self._rested = await asyncio.to_thread(record.rest, save)
+            except StaleRun as error:
+                self._context.lose(error)
             finally:
                 await versions.close()
+
+        async def tell() -> None:
+            lost = self._is_lost(record)
+            if self._begun:
+                await (self._tell() if lost else self._tell_rest())
 
         if is_last:
             events.record = None
         if record is None and not versions.is_open:
             log.warning("the questions of %s are kept in its context alone", self._context.run_id)
-        acts = ("what it knows is kept", keep), ("its questions are emitted", self._tell_rest)
+        acts = ("what it knows is kept", keep), ("its end is emitted", tell)
         await leave(self._context.run_id, *acts, ("its lease is given back", self._give_back))
 
     async def _tell_rest(self) -> None:
         events, to = self._context.events, audience.get()
-        if not self._begun:
-            return
         for event in self._rested[:-1]:
             await events.relay(event, to=to)
         if self._rested:
@@ -497,6 +494,7 @@ class _Stay:
                 await versions.finish()
         finally:
             await versions.close()
+            self._is_lost(self._context.events.record)
 
     async def _end(self) -> None:
         events = self._context.events
@@ -512,7 +510,8 @@ class _Stay:
         await leave(self._context.run_id, *acts, ("its end is emitted", self._tell), given_back)
 
     async def _store(self, record: EventStore) -> None:
-        self._stored = await record.end(self._finish())
+        stored = await record.end(self._finish())
+        self._stored = None if self._is_lost(record) else stored
 
     async def _tell(self) -> None:
         events, to = self._context.events, audience.get()
@@ -548,7 +547,7 @@ class _Stay:
         return RunUpdate(
             event=self.state,
             executor=self._executor.name,
-            result=self._ending.result,
+            result=None if self.stopped else self._ending.result,
             reason=reason or (None if self.state == "completed" else self._reason),
             usage=self._context.usage,
         )

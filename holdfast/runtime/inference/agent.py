@@ -446,9 +446,16 @@ class Alone:
         if call.waits:
             self._over = True
             await leave(self.run.id, ("it rests", lambda: self.owner.rest(self.run, self._telling)))
-            return result
+            if self.owner.stale is None:
+                return result
+            self._over = False
+            return await self._closed(self.owner.ending(), result)
         await self._keep(call)
-        await self._finish(self.ending)
+        return await self._closed(self.ending, result)
+
+    async def _closed(self, ending: RunEnd, result: InferenceResult) -> InferenceResult:
+        """End the run; return *result*, or what is left of it if another owner has the run."""
+        await self._finish(ending)
         return self._without_answer() if self.ending.reason == "taken_over" else result
 
     async def _ended_with(self, result: InferenceResult) -> InferenceResult:
@@ -458,8 +465,7 @@ class Alone:
             await tell_finished(self.run, each)
         reason, said = result.stop_reason, result.error or {}
         known = cast("Reason", reason) if reason in REASONS else "done"
-        await self._finish(RunEnd(known, str(said.get("message", ""))))
-        return result
+        return await self._closed(RunEnd(known, str(said.get("message", ""))), result)
 
     async def _keep(self, call: AgentCall) -> None:
         if call.result is not None:
@@ -482,9 +488,6 @@ class Alone:
             keepers = [self._remembering] if self._begun else []
             self.ending = await self.owner.end(ending, keepers, self._record)
 
-        if ending.reason == "taken_over":
-            # The new owner tells the end of the run.
-            return await leave(self.run.id, ("its lease is left", store))
         acts = ("its end is stored", store), ("its end is emitted", self._tell_end)
         return await leave(self.run.id, *acts)
 
@@ -507,6 +510,9 @@ class Alone:
         )
 
     async def _tell_end(self) -> None:
+        if self.ending.reason == "taken_over":
+            # The new owner tells the end of the run.
+            return
         await self.run.tell_end(self.ending, self._used, stored=self.owner.stored)
         EVENT_ERRORS.add(by=self._telling.errors)
 

@@ -358,7 +358,10 @@ class RunOwner:
         return None
 
     async def rest(self, run: InferenceRun, telling: Telling) -> None:
-        """Keep *run* with its questions, free its lease, and emit that it waits."""
+        """Keep *run* with its questions, free its lease, and emit that it waits.
+
+        `stale` is set if another owner has the run by then: it waits no more, and emits nothing.
+        """
         questions, told = run.logs.questions, tuple[RunEvent, ...]()
         try:
             told = await run.versions.rest(questions)
@@ -366,11 +369,15 @@ class RunOwner:
                 now = to_microseconds(self.clock.now()) // 1_000
                 save = waiting_save(self.run_id, now, questions)
                 told = await asyncio.to_thread(self._record.rest, save)
+        except StaleRun as error:
+            self.lose(error)
         finally:
             await run.versions.close()
             leased, self.ownership.leased = self.ownership.leased, None
             if leased is not None:
                 await leased.give_back(None)
+        if self.stale is not None:
+            return
         for event in told:
             await telling.relay(event)
         for each in () if told else run.logs.not_asked:
@@ -389,25 +396,30 @@ class RunOwner:
 
         Return the end as it is stored: a keeper that fails ends a completed run as failed. One that
         fails keeps no other from storing it. *record* returns the record of an end, or with False
-        one without extras. A stale owner writes nothing.
+        one without extras. A stale owner writes nothing, and its run has failed.
         """
+        if self.stale is not None:
+            ending = taken_over(self.stale)
         leased, self.ownership.leased = self.ownership.leased, None
         if leased is not None:
             await leased.give_back(ending.status)
         held = self._record
         left = RunFinish(status=ending.status, reason=ending.reason, detail=ending.detail)
-        stale = self.stale is not None or ending.reason == "taken_over"
-        if held is not None and (stale or held.is_given_back_by(left)):
-            event = await held.end(left)
+        stale = ending.reason == "taken_over"
+        if stale or (held is not None and held.is_given_back_by(left)):
+            event = None if held is None else await held.end(left)
             self.stored = None if stale else event
             return ending
         # What is kept in *hf* itself adds to the record that the owner has ended.
-        own = [each for each in keepers if self._record and hf_of(None, each.history) is self.hf]
+        own = [each for each in keepers if held and hf_of(None, each.history) is self.hf]
         broken = await _stored([each for each in keepers if each not in own], record, ending)
         if broken is not None and ending.status == "completed":
             ending = broken
-        if self._record is not None:
-            self.stored = await self._record.end(_finish_of(ending, record(ending, False), dropped))
+        if held is not None:
+            event = await held.end(_finish_of(ending, record(ending, False), dropped))
+            if held.stale is not None:
+                return taken_over(held.stale)
+            self.stored = event
         await _stored(own, record, ending)
         return ending
 

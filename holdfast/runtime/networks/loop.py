@@ -69,6 +69,9 @@ async def _ended(run: NetworkExecution, given: AnyRouter | None) -> None:
         run.waits = True
         run.queue.close()
         await leave(run.id, ("it rests", lambda: run.owner.rest(run, run.events)))
+        if run.owner.stale is not None:
+            run.waits = False
+            await _finish(run, run.owner.ending())
     except GeneratorExit:
         raise
     except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
@@ -286,14 +289,13 @@ async def _finish(run: NetworkExecution, ending: RunEnd) -> None:
         run.ending = await run.owner.end(ending, keepers, partial(_record, run), run.queue.dropped)
 
     async def tell() -> None:
-        stored = run.owner.stored
-        await run.tell_end(run.ending or ending, run.used(), run.queue.dropped, stored=stored)
-        count_run(run)
+        ended, stored = run.ending or ending, run.owner.stored
+        if ended.reason != "taken_over":
+            # Else the new owner tells the end of the run.
+            await run.tell_end(ended, run.used(), run.queue.dropped, stored=stored)
+            count_run(run)
 
-    if ending.reason == "taken_over":
-        # The new owner tells the end of the run.
-        return await leave(run.id, ("its lease is left", store))
-    return await leave(run.id, ("its end is stored", store), ("its end is emitted", tell))
+    await leave(run.id, ("its end is stored", store), ("its end is emitted", tell))
 
 
 def _record(run: NetworkExecution, ending: RunEnd, whole: bool) -> Run:
