@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, LiteralString
 
 import pytest
-from runtime.networks.played import agent, network
+from runtime.networks.played import agent, in_turn, network
 from runtime.plans.workers import Workers, plan, step, task
 
 import holdfast
@@ -145,9 +145,8 @@ async def test_a_network_that_was_taken_over_before_its_last_save_has_failed(
     place: Place, type: str
 ) -> None:
     place.type = type
-    desk = network(
-        agent("ada", TURNS[type], tools=[place.ask]), router=lambda _: "ada", max_turns=1
-    )
+    ada = agent("ada", TURNS[type], tools=[place.ask])
+    desk = network(ada, router=in_turn("ada"))
     options: dict[str, Any] = {"on_event": place.watch, "raises": False, **place.given}
 
     run = await desk.run("Go.", run_id="run_1", **options)
