@@ -12,7 +12,8 @@ COMMON = "[--db TARGET] [--workspace W] [--api-key K] [--json]"
 EXPECTED = {
     "serve": "[--db TARGET] [--host H] [--port N] [--workers N] [--strict]"
     " [--networks MODULE:NAME]… [--runs MODULE:NAME]… [--allow-model NAME]… [--no-access-log]"
-    " [--public-url URL] [--allow-origin ORIGIN]… [--no-mcp] [--no-migrate]",
+    " [--public-url URL] [--allow-origin ORIGIN]… [--no-mcp] [--no-console]"
+    " [--chat-model NAME]… [--no-migrate]",
     "stores create": "NAME [--description T] [--metadata K=V]…",
     "stores list": "[--all]",
     "stores show": "STORE",
@@ -129,6 +130,7 @@ VARIABLES = {
     "api_key": "HOLDFAST_API_KEY",
     "strict": "HOLDFAST_STRICT",
     "public_url": "HOLDFAST_PUBLIC_URL",
+    "chat_model": "HOLDFAST_CHAT_MODEL",
 }
 
 

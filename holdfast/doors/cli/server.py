@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -136,9 +136,31 @@ def _mcp(workers: int) -> "http.MakeSubApp | None":
 
 
 def _console(chat_models: Sequence[str]) -> "http.MakeSite | None":
-    """Return what serves the console; None without the extra."""
+    """Return what serves the console; without the extra, what says how to have it."""
     try:
         from holdfast.doors.console.app import Console
-    except MissingExtra:
-        return None
+    except MissingExtra as error:
+        sentence = str(error)
+        return lambda _state: _MissingConsole(sentence)
     return partial(Console, chat_models=chat_models)
+
+
+class _MissingConsole:
+    """Answers 404 below `/console`, with the sentence that names the extra."""
+
+    prefix = b"/console"
+    limit = 0
+
+    def __init__(self, sentence: str) -> None:
+        self.notice = f"There is no console: {sentence}"
+        self._body = f"{sentence}\n".encode()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> int:
+        del scope, receive
+        headers = [
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"content-length", b"%d" % len(self._body)),
+        ]
+        await send({"type": "http.response.start", "status": 404, "headers": headers})
+        await send({"type": "http.response.body", "body": self._body})
+        return 404

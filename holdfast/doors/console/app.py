@@ -24,6 +24,8 @@ from holdfast.doors.console.pages import (
     threads,
 )
 from holdfast.doors.console.response import (
+    PAGES,
+    SECONDS,
     TITLES,
     Assets,
     ConsoleRequest,
@@ -73,7 +75,6 @@ from holdfast.ground.errors import (
     TooLarge,
 )
 from holdfast.ground.events import Event
-from holdfast.ground.metrics import REGISTRY, WORK_SECONDS
 
 try:
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -83,13 +84,6 @@ except ImportError as error:
 BODY_BYTES: Final = 4 * 1_048_576
 SIGN_IN_SECONDS: Final = 7 * 86_400
 _log = logging.getLogger(__name__)
-
-PAGES: Final = REGISTRY.counter(
-    "console_pages_total", "Pages of the console, by page and status.", page=(), status=()
-)
-SECONDS: Final = REGISTRY.histogram(
-    "console_seconds", "Time to answer a page of the console.", WORK_SECONDS, page=()
-)
 
 MENU: Final = (
     # Title, segment, and the letter that opens it after `g`.
@@ -145,6 +139,7 @@ class Console:
 
     prefix: bytes = b"/console"
     limit: int = BODY_BYTES
+    notice: str = "Its console is at /console."
 
     def __init__(self, server: ConsoleServer, *, chat_models: Sequence[str] = ()) -> None:
         self._server, self._chat_models = server, tuple(chat_models)
@@ -200,7 +195,12 @@ class Console:
             request.route = request.path.removeprefix("/console")
             signed = self._sign_in if request.route == "/sign-in" else self._sign_out
             return await self._server.run(partial(signed, request, form))
-        methods, segments = self._routes.find(request.raw_path)
+        try:
+            methods, segments = self._routes.find(request.raw_path)
+        except NotFound:
+            # The page that says so has the menu of its visitor.
+            await self._server.run(partial(self._visitor, request))
+            raise
         request.route = next(iter(methods.values())).path
         route = methods.get(request.method)
         if route is None:

@@ -25,7 +25,7 @@ from holdfast.ground.errors import (
     Unavailable,
     Unsupported,
 )
-from holdfast.ground.metrics import REGISTRY
+from holdfast.ground.metrics import REGISTRY, WORK_SECONDS
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -39,6 +39,12 @@ BEAT: Final = 15.0
 _COMPRESSED_FROM: Final = 512
 """Bytes."""
 
+PAGES: Final = REGISTRY.counter(
+    "console_pages_total", "Pages of the console, by page and status.", page=(), status=()
+)
+SECONDS: Final = REGISTRY.histogram(
+    "console_seconds", "Time to answer a page of the console.", WORK_SECONDS, page=()
+)
 LIVE: Final = REGISTRY.gauge("console_live", "Open live pages of the console.")
 
 POLICY: Final = (

@@ -151,7 +151,7 @@ class App:
         make_subapp: MakeSubApp | None = None,
         site: Site | None = None,
     ) -> None:
-        self.state, self.limits, self._policy, self._site = state, limits, policy, site
+        self.state, self.limits, self._policy, self.site = state, limits, policy, site
         self.bodies = Bodies(limits)
         self._subapp = make_subapp(state.hf, state.executor.slow) if make_subapp else None
 
@@ -188,8 +188,8 @@ class App:
                 status = await self._pass_on(subapp, facts, scope, receive, send)
                 state.answered(subapp.route, facts.method, status, perf_counter() - began)
                 return
-            if self._site is not None and self._site_of(raw_path):
-                status = await self._show(self._site, facts, scope, receive, send)
+            if self.site is not None and self._site_of(raw_path):
+                status = await self._show(self.site, facts, scope, receive, send)
                 state.answered(SITE_ROUTE, facts.method, status, perf_counter() - began)
                 return
             answer = await self._answer(facts, raw_path, scope, receive)
@@ -254,7 +254,7 @@ class App:
 
     def _site_of(self, raw_path: bytes) -> bool:
         """Return whether *raw_path* is a page for people."""
-        prefix = self._site.prefix if self._site else b""
+        prefix = self.site.prefix if self.site else b""
         return bool(prefix) and (raw_path == prefix or raw_path.startswith(prefix + b"/"))
 
     async def _show(
@@ -298,8 +298,8 @@ class App:
     ) -> Response | LiveAnswer:
         state = self.state
         self._policy.check(scope["headers"])
-        if raw_path == b"/" and self._site is not None and _wants_page(scope["headers"]):
-            return Response(body=b"", status=303, headers=((b"location", self._site.prefix),))
+        if raw_path == b"/" and self.site is not None and _wants_page(scope["headers"]):
+            return Response(body=b"", status=303, headers=((b"location", self.site.prefix),))
         found = state.table.find(facts.method, raw_path)
         route = facts.route = found.route
         headers: dict[bytes, bytes] = dict(scope["headers"])

@@ -116,11 +116,18 @@ class Metrics:
         return "\n".join((*lines, ""))
 
 
+_PARTS_OF_EXTRAS = (
+    "holdfast.runtime.metrics",
+    "holdfast.doors.mcp.http",
+    "holdfast.doors.console.response",
+)
+
+
 def _declare_all() -> None:
     """Import the modules that declare metrics; some need an extra."""
     for part in _PARTS:
         import_module(part)
-    for part in ("holdfast.runtime.metrics", "holdfast.doors.mcp.http"):
+    for part in _PARTS_OF_EXTRAS:
         with suppress(MissingExtra):
             import_module(part)
 

@@ -486,7 +486,8 @@ def _serve_one(
         who = "no key is required" if app.state.gate.open() else "a key is required"
         where = _url(host, listener.getsockname()[1])
         what = _shown(hf.engine.status().target)
-        line = f"Holdfast listens on {where}, database {what}, {who}."
+        notice = f" {app.site.notice}" if app.site else ""
+        line = f"Holdfast listens on {where}, database {what}, {who}.{notice}"
         server = HttpServer(app, lambda: tell(line))
         with _requests_logged() if terms.access_log else nullcontext():
             server.run([listener])

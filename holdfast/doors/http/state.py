@@ -23,6 +23,7 @@ from holdfast.ground.errors import Conflict, HoldfastError, NotFound, Unavailabl
 from holdfast.ground.events import Event, Listener
 from holdfast.ground.ids import ALPHABET, COUNT, RANDOM, TIME, Ids, base62
 from holdfast.ground.scope import EVERYBODY, LOCAL
+from holdfast.library.activity import take_samples
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import resume_work, sweep_questions, sweep_runs
 from holdfast.memories.durable.context import AgentContext
@@ -351,7 +352,7 @@ IN_FLIGHT_MOST = 1_000
 """Requests in flight at once; a further one gets Unavailable, to retry."""
 
 SWEEP_EVERY = 3600.0
-"""Seconds between two sweeps of expired changes and edits."""
+"""Seconds between two sweeps of changes, edits and sign-ins that are over, and two samples."""
 
 DURABLE_SWEEP_EVERY = 60.0
 """Seconds between two sweeps of durable memory, of every agent in every workspace."""
@@ -481,12 +482,14 @@ class ServerState:
                 return
 
     def sweep(self) -> None:
-        """Delete expired changes and edits; log Unavailable and retry next time."""
+        """Delete what has expired, and sample sizes; log Unavailable and retry next time."""
         try:
             trim_changes(self.hf.engine, self.clock.now())
             drop_edits(self.hf.engine, self.clock.now())
+            self.sign_ins.drop_ended()
+            take_samples(self.hf.engine, self.clock.now())
         except Unavailable as error:
-            _log.warning("expired data could not be deleted: %s", error.reason)
+            _log.warning("the hourly sweep was not finished: %s", error.reason)
 
     def sweep_durable(self) -> None:
         """Sweep the memory of all agents; log Unavailable and retry next time."""
@@ -548,11 +551,12 @@ class ServerState:
 class Site(Protocol):
     """Pages for people, below `prefix`; a call answers one request and returns the status.
 
-    `limit` is the greatest form in bytes.
+    `limit` is the greatest form in bytes, `notice` a sentence for the line at the start.
     """
 
     prefix: bytes
     limit: int
+    notice: str
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> int: ...  # noqa: D102
 

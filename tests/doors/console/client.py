@@ -70,6 +70,12 @@ class Shown(Struct, frozen=True):
         return " ".join(" ".join(self.page.texts).split())
 
     @property
+    def skeleton(self) -> list[str]:
+        """Its elements, without the marks of hidden characters and titles of cut texts."""
+        shown = (each.replace("bdi title", "bdi") for each in self.page.elements)
+        return [each for each in shown if each != "span class title"]
+
+    @property
     def location(self) -> str:
         return self.headers["location"]
 

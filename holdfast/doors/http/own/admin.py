@@ -1,4 +1,4 @@
-"""Routes for health, metrics, the OpenAPI description, and forgetting."""
+"""Routes for health, metrics, the OpenAPI description, a workspace, and forgetting."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,13 +7,14 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.doors.http.call import Act, Call
+from holdfast.doors.http.call import Act, Call, table_routes
 from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.response import TEXT, Response, of_json
 from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.operations.durable import FORGET
+from holdfast.library.operations.workspace import WORKSPACE
 from holdfast.memories.stores.records import JSONObject
 
 _REF = "#/components/schemas/{name}"
@@ -200,6 +201,7 @@ def forget(_: Call, hf: Holdfast, given: dict[str, str | None]) -> ForgetReport:
 ACTS: Final[Mapping[str, Act]] = {FORGET.name: forget}
 
 ROUTES = (
+    *table_routes(WORKSPACE),
     HttpRoute("GET", "/metrics", "read", metrics, "Numbers for Prometheus."),
     HttpRoute(
         "GET", "/", "nothing", root, "The server's name, and where its routes are described."

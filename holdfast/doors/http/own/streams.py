@@ -16,12 +16,12 @@ from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.response import LiveAnswer, Piece
 from holdfast.doors.http.state import ActiveRun, followed
 from holdfast.engines.base import Engine, Feed
-from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import CursorExpired, InvalidInput, NotFound
 from holdfast.ground.events import Event
 from holdfast.ground.scope import EVERYBODY, Scope
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.operations.runs import FORM, RUN
+from holdfast.library.operations.workspace import event_to_wire
 from holdfast.memories.run.records.read import (
     ENDED,
     LOOKS_EVERY,
@@ -132,18 +132,7 @@ class _FeedStream:
 
 
 def _frame(event: Event) -> bytes:
-    fields = {
-        "type": event.type,
-        "at": to_rfc3339(event.at),
-        "workspace": event.workspace,
-        "owner": event.owner,
-        "actor": event.actor and event.actor.to_wire(),
-        "ids": event.ids,
-        "data": event.data,
-        "seq": event.seq,
-        "cursor": event.cursor,
-    }
-    return lines(event.cursor, event.type, msgspec.json.encode(fields))
+    return lines(event.cursor, event.type, msgspec.json.encode(event_to_wire(event)))
 
 
 def lines(position: str, type: str, data: bytes) -> bytes:
