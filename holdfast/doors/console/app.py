@@ -257,6 +257,7 @@ class Console:
         render = partial(self._render, request)
         visit = Visit(self._server, visitor, segments, request.query, form, render=render)
         visit.chat_models = self._chat_models
+        visit.last_event_id = request.headers.get("last-event-id")
         return visit
 
     def _unsigned(self, request: ConsoleRequest, form: list[tuple[str, str]]) -> Answer:

@@ -48,7 +48,8 @@ class Visit:
     """A request to the console: its visitor, what it names, and a handle that acts as them.
 
     `query` and `form` hold the last value of each name; `ticks` gives all of them. `error` is what
-    refused the form that is shown again. `render` makes a part of a page, for a live one.
+    refused the form that is shown again. `render` makes a part of a page, for a live one, which
+    goes on after `last_event_id` where its connection broke.
     """
 
     __slots__ = (
@@ -57,6 +58,7 @@ class Visit:
         "error",
         "form",
         "hf",
+        "last_event_id",
         "now",
         "query",
         "render",
@@ -82,6 +84,7 @@ class Visit:
         self.now: datetime = server.clock.now()
         self.error: HoldfastError | None = None
         self.render = render
+        self.last_event_id: str | None = None
         self.chat_models: Sequence[str] = ()
 
     def __getitem__(self, name: str) -> str:

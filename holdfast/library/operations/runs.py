@@ -35,6 +35,7 @@ from holdfast.memories.run.history.versions import (
 from holdfast.memories.run.history.versions import SavedVersion as SavedVersion
 from holdfast.memories.run.model_view import checked_path
 from holdfast.memories.run.records.event import Ending as Ending
+from holdfast.memories.run.records.event import RunEvent as RunEvent
 from holdfast.memories.run.records.lease import PRIORITY
 from holdfast.memories.run.records.parts import RunPart, part_from_wire
 from holdfast.memories.run.records.question import ADMIN as ADMIN
@@ -46,7 +47,14 @@ from holdfast.memories.run.records.question import (
     checked_value,
     question_to_wire,
 )
+from holdfast.memories.run.records.read import LOOKS_EVERY as LOOKS_EVERY
 from holdfast.memories.run.records.read import MOST_LISTED, read_in, run_from_wire
+from holdfast.memories.run.records.read import FollowOptions as FollowOptions
+from holdfast.memories.run.records.read import ReadEntry as ReadEntry
+from holdfast.memories.run.records.read import RunProgress as RunProgress
+from holdfast.memories.run.records.read import look as look
+from holdfast.memories.run.records.read import run_row as run_row
+from holdfast.memories.run.records.record import this_process as this_process
 from holdfast.memories.run.records.run import (
     KINDS,
     NO_METADATA,
@@ -57,6 +65,8 @@ from holdfast.memories.run.records.run import (
     checked_statuses,
     run_to_wire,
 )
+from holdfast.memories.run.records.run import STATUSES as STATUSES
+from holdfast.memories.run.records.run import Run as Run
 from holdfast.memories.run.records.runs import CANCELLED, Runs
 from holdfast.memories.state.message import Message, messages_of
 

@@ -430,7 +430,8 @@ class RunState(Struct, frozen=True, kw_only=True):
     """What a run knew at the version *number*: detached copies.
 
     `state` has the values of a network; its results are those of the thread. `parts` are the facts
-    of each part by id, `board` the tasks of a team, `pending` the parts that are not over.
+    of each part by id, `board` and `messages` the tasks and messages of a team, `pending` the parts
+    that are not over.
     """
 
     number: int
@@ -438,6 +439,7 @@ class RunState(Struct, frozen=True, kw_only=True):
     state: NetworkState | None = None
     parts: dict[str, JSON]
     board: list[JSON]
+    messages: list[JSON] = message.NO_ITEMS
     pending: tuple[str, ...] = ()
 
     def export(self) -> dict[str, Any]:
@@ -450,6 +452,7 @@ class RunState(Struct, frozen=True, kw_only=True):
             "state": None if self.state is None else self.state.to_dict(),
             "parts": self.parts,
             "board": self.board,
+            "messages": list(self.messages),
             "pending": list(self.pending),
         }
 
@@ -459,7 +462,7 @@ class RunState(Struct, frozen=True, kw_only=True):
         memory = RunMemory(run_id=given["run_id"], limits=UNLIMITED)
         memory.restore(given["entries"])
         state = None if given["state"] is None else NetworkState.from_dict(given["state"])
-        facts = {name: given[name] for name in ("number", "parts", "board")}
+        facts = {name: given[name] for name in ("number", "parts", "board", "messages")}
         return cls(memory=memory, state=state, pending=tuple(given["pending"]), **facts)
 
 
@@ -483,6 +486,7 @@ def detached(
         state=None if values is None else _network_state(values),
         parts=parts,
         board=list(bodies.get("board", {}).values()),
+        messages=list(bodies.get("message", {}).values()),
         pending=tuple([id for id, body in parts.items() if _state_of(body) not in _OVER]),
     )
 
