@@ -473,5 +473,10 @@ async def untold(owner: RunOwner, results: Sequence[InferenceResult]) -> list[In
     if owner.hf is None or not results:
         return []
     parts = await asyncio.to_thread(owner.hf.runs.parts, owner.run_id)
-    ended = {part.id for part in parts if part.kind == "agent" and part.state != "running"}
+    # A part that was running is pending since its run was lost and queued again.
+    ended = {
+        part.id
+        for part in parts
+        if part.kind == "agent" and part.state not in ("pending", "running")
+    }
     return [each for each in results if f"{each.agent}.{each.index or 0}" not in ended]

@@ -6,12 +6,13 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from contracts.worker import harbour
-from runtime.lives import KINDS, Death, Life
+from runtime.lives import KINDS, Death, Life, watch
 from sqlalchemy import create_engine, text
 
 import holdfast
@@ -81,16 +82,29 @@ def over(hf: Holdfast) -> Callable[[], object]:
     return lambda: list(hf.runs.follow("run_1"))
 
 
-def live(kind: str, target: str, lives: int, log: Path, dies_at: int) -> None:
-    """Work on `run_1` in this process, which kills itself at the request *dies_at*."""
+def lived(kind: str, target: str, lives: int, life: Life) -> None:
+    """Work on `run_1` until it is over, after *lives* other processes."""
     with opened(target, lives) as hf:
-        asyncio.run(worked(hf, over(hf), living(kind, Life(log, Death(number=dies_at)))))
+        life.store_in(hf)
+        asyncio.run(worked(hf, over(hf), living(kind, life)))
 
 
-def killed(*given: Any) -> None:
-    """Do `live` in another process, which kills itself."""
-    process = FORKED.Process(target=live, args=given)
+def live(kind: str, target: str, lives: int, life: Life) -> None:
+    """Do `lived` in this process, and pass by each version once it is stored."""
+    watch(life)
+    lived(kind, target, lives, life)
+
+
+def begun(kind: str, target: str, lives: int, life: Life) -> ForkServerProcess:
+    """Begin *life* in another process."""
+    process = FORKED.Process(target=live, args=(kind, target, lives, life))
     process.start()
+    return process
+
+
+def killed(kind: str, target: str, lives: int, life: Life) -> None:
+    """Let *life* be lived in another process, which kills itself."""
+    process = begun(kind, target, lives, life)
     process.join(120)
     assert process.exitcode == -signal.SIGKILL
 
@@ -123,7 +137,7 @@ def test_a_plan_killed_three_times_goes_on_elsewhere_and_does_each_step_once(
     with opened(target, 0) as hf:
         hf.runs.start("life", run_id="run_1")
     for lives in range(3):
-        killed("plan", target, lives, log, 2)
+        killed("plan", target, lives, Life(log, Death("request", 2)))
         assert replies(log) == lives + 1
 
     with opened(target, 3) as hf:
@@ -143,7 +157,7 @@ def test_a_plan_killed_three_times_goes_on_elsewhere_and_does_each_step_once(
 def test_other_kinds_that_are_killed_ask_nothing_again(kind: str, sqlite: str, log: Path) -> None:
     with opened(sqlite, 0) as hf:
         hf.runs.start("life", run_id="run_1")
-    killed(kind, sqlite, 0, log, 2)
+    killed(kind, sqlite, 0, Life(log, Death("request", 2)))
     assert replies(log) == 1
 
     with opened(sqlite, 1) as hf:
