@@ -179,7 +179,7 @@ def growth(rows: Sequence[tuple[str, int]], label: str) -> Markup:
     days = [_day_number(name, n) for n, (name, _) in enumerate(ordered)]
     longest = (days[-1] - days[0]) or 1
     points = [
-        ((day - days[0]) / longest * 990, _TALL - size / most * (_TALL - 4))
+        (5 + (day - days[0]) / longest * 985, _TALL - size / most * (_TALL - 4))
         for day, (_, size) in zip(days, ordered, strict=True)
     ]
     path = "L".join(f"{_n(x)} {_n(y)}" for x, y in points)
@@ -224,7 +224,7 @@ class PlanTask(Struct, frozen=True, kw_only=True):
 
 _BOX: Final = (200.0, 68.0)
 _BETWEEN: Final = (72.0, 24.0)
-_COLUMNS: Final = 27
+_COLUMNS: Final = 25
 _STATES: Final = {
     "pending": ("muted", "○"),
     "running": ("accent", "●"),
@@ -249,7 +249,7 @@ def plan(tasks: Sequence[PlanTask]) -> Markup:
     inner = "".join(_edge(boxes[before], boxes[after]) for before, after in edges)
     inner += "".join(_task(task, box) for task, box in zip(tasks, boxes, strict=True))
     width = max((x + w for x, _, w, _ in boxes), default=0) + 2
-    height = max((y + h for _, y, _, h in boxes), default=0) + 2
+    height = max((y + h for _, y, _, h in boxes), default=0) + _BETWEEN[1]
     label = f"{len(tasks)} tasks, each after those that it depends on"
     return _svg("plan", label, (width, height), inner)
 
@@ -312,12 +312,20 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _edge(before: Rectangle, after: Rectangle) -> str:
+    if after[0] <= before[0]:  # closes a circle: below the boxes, from middle to middle
+        x, y = before[0] + before[2] / 2, before[1] + before[3]
+        to_x, to_y = after[0] + after[2] / 2, after[1] + after[3]
+        bends = f"{_n(x)} {_n(y + 24)} {_n(to_x)} {_n(to_y + 24)}"
+        return _curve(f"M{_n(x)} {_n(y)}C{bends} {_n(to_x)} {_n(to_y)}")
     x, y = before[0] + before[2], before[1] + before[3] / 2
     to_x, to_y = after[0], after[1] + after[3] / 2
     bend = max(abs(to_x - x) / 2, 36)
     bends = f"{_n(x + bend)} {_n(y)} {_n(to_x - bend)} {_n(to_y)}"
-    curve = f"M{_n(x)} {_n(y)}C{bends} {_n(to_x)} {_n(to_y)}"
-    return f'<path class="line" d="{curve}" {_STROKE} stroke-width="1.5"/>'
+    return _curve(f"M{_n(x)} {_n(y)}C{bends} {_n(to_x)} {_n(to_y)}")
+
+
+def _curve(path: str) -> str:
+    return f'<path class="line" d="{path}" {_STROKE} stroke-width="1.5"/>'
 
 
 def _task(task: PlanTask, box: Rectangle) -> str:

@@ -7,7 +7,7 @@ Lines that occur once on both sides are anchors (patience diff), between them My
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Final, Literal
 
@@ -18,8 +18,8 @@ WORDS_MOST: Final = 5_000
 
 _WORK: Final = 400_000
 """Most comparisons of one difference, a tenth of a second."""
-_EDITS: Final = 500
-"""Most edits between two anchors; the search keeps the square of them."""
+_EDITS: Final = 200
+"""Most edits of one search, which keeps the square of them."""
 _ALIKE: Final = 0.3
 """Share of characters that two lines must have in common for their words to be compared."""
 _WORD: Final = re.compile(r"\w+|\s+|[^\w\s]")
@@ -205,27 +205,42 @@ def _between(a: Sequence[int], b: Sequence[int], work: _Work) -> Iterator[Pair]:
     yield from ((len(a) - n, len(b) - n) for n in range(end, 0, -1))
 
 
-def _search(a: Sequence[int], b: Sequence[int], work: _Work) -> Iterable[Pair]:
-    """Return pairs of a shortest path of edits, none where that is too much work."""
-    if not a or not b or work.left <= 0:
-        return []
-    reach = {1: 0}
-    trace: list[dict[int, int]] = []
-    for edits in range(min(len(a) + len(b), _EDITS) + 1):
-        trace.append(reach)
-        reach = dict(reach)
+def _search(a: Sequence[int], b: Sequence[int], work: _Work) -> Iterator[Pair]:
+    """Give pairs of a path of few edits, as far as *work* allows.
+
+    It is a shortest path up to `_EDITS`, then goes on from where that came furthest.
+    """
+    i = j = 0
+    while i < len(a) and j < len(b) and work.left > 0:
+        trace = _trace(a[i:], b[j:], work)
+        x, y = max(
+            ((x, x - k) for k, x in trace[-1].items() if x <= len(a) - i and x - k <= len(b) - j),
+            key=sum,
+        )
+        yield from ((i + at, j + to) for at, to in _path(trace[:-1], x, y))
+        i, j = i + x, j + y
+
+
+def _trace(a: Sequence[int], b: Sequence[int], work: _Work) -> list[dict[int, int]]:
+    """Return how far each diagonal reaches, before the first edit and after each."""
+    reach: dict[int, int] = {1: 0}
+    trace = [reach]
+    for edits in range(_EDITS + 1):
+        last = reach
+        reach = dict[int, int]()
         for k in range(-edits, edits + 1, 2):
-            down = k == -edits or (k != edits and reach[k - 1] < reach[k + 1])
-            x = start = reach[k + 1] if down else reach[k - 1] + 1
+            down = k == -edits or (k != edits and last[k - 1] < last[k + 1])
+            x = start = last[k + 1] if down else last[k - 1] + 1
             while x < len(a) and x - k < len(b) and a[x] == b[x - k]:
                 x += 1
             reach[k] = x
             work.left -= 1 + x - start
             if x >= len(a) and x - k >= len(b):
-                return _path(trace, len(a), len(b))
-        if work.left <= 0:
+                return [*trace, {k: x}]
+        trace.append(reach)
+        if edits and work.left <= 0:
             break
-    return []
+    return trace
 
 
 def _path(trace: Sequence[dict[int, int]], x: int, y: int) -> list[Pair]:

@@ -23,6 +23,8 @@ from holdfast.ground.text import INVISIBLE
 
 MARKDOWN_BYTES: Final = 32 * 1024
 """Most bytes of Markdown that are rendered: 10 ms a KiB, twice that at worst."""
+CELLS: Final = 20_000
+"""Most cells of tables that are rendered: a row of one character is filled up with empty ones."""
 NODES: Final = 10_000
 """Most values of a JSON value that are shown folded."""
 
@@ -111,13 +113,13 @@ _PARSER: Final = MarkdownIt(
     "commonmark", {"html": False, "maxNesting": _NESTING, "xhtmlOut": False}
 ).enable(["table", "strikethrough"])
 _REL: Final = "noopener noreferrer nofollow"
-_TAGS: Final = frozenset(
+TAGS: Final = frozenset(
     (
         *("a", "blockquote", "br", "code", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p"),
         *("pre", "s", "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul"),
     )
 )
-_ATTRIBUTES: Final = {
+ATTRIBUTES: Final = {
     "a": {"href", "title"},
     "ol": {"start"},
     "span": {"title"},
@@ -125,6 +127,8 @@ _ATTRIBUTES: Final = {
     "th": {"align"},
 }
 _CLASSES: Final = {"span": {"escape", "small", "muted"}}
+_RULE: Final = " \t|:->*+.)0123456789"
+"""Characters of the line below a table's head, and of quotes and lists that it may stand in."""
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 _HOST: Final = re.compile(r"(?:[a-z0-9_-]+\.)*[a-z][a-z0-9_-]*\.?")
 _BELOW: Final = re.compile(r"/(?![/\\])")
@@ -135,15 +139,25 @@ def markdown(text: str, link: Link | None = None) -> Markup:
     """Return *text*, CommonMark with tables and strikethrough, as HTML.
 
     HTML in it is text, images become links, headings begin at `<h3>`. *link* resolves paths; a link
-    that leads nowhere becomes text. Raise ValueError beyond `MARKDOWN_BYTES`.
+    that leads nowhere becomes text. Raise ValueError beyond `MARKDOWN_BYTES`, and beyond `CELLS` in
+    tables.
     """
     if len(text) > MARKDOWN_BYTES or len(text.encode(errors="replace")) > MARKDOWN_BYTES:
         raise ValueError(f"Markdown of more than {MARKDOWN_BYTES} bytes is shown as source")
+    if _cells(text) > CELLS:
+        raise ValueError(f"tables of more than {CELLS} cells are shown as source")
     addresses: set[str] = set()
-    return safe(_allowed(_rendered(text, link, addresses), addresses))
+    return safe(second_wall(first_wall(text, link, addresses), addresses))
 
 
-def _rendered(text: str, link: Link | None, addresses: set[str]) -> str:
+def _cells(text: str) -> int:
+    """Return how many cells the tables of *text* have at most, empty ones at line ends too."""
+    lines = text.splitlines()
+    widest = max((each.count("|") for each in lines if not each.strip(_RULE)), default=0)
+    return (widest + 1) * len(lines) if widest else 0
+
+
+def first_wall(text: str, link: Link | None, addresses: set[str]) -> str:
     """Return the first wall's HTML; add to *addresses* what *link* returned."""
     env: EnvType = {}
     tokens = _PARSER.parse(text, env)
@@ -162,12 +176,12 @@ def _rendered(text: str, link: Link | None, addresses: set[str]) -> str:
     return f"{html}<p><em>Deeper levels are left out: see the source.</em></p>" if deep else html
 
 
-def _allowed(html: str, addresses: set[str]) -> str:
+def second_wall(html: str, addresses: set[str]) -> str:
     """Return what the second wall lets through of *html*."""
     return nh3.clean(
         html,
-        tags=_TAGS,
-        attributes=_ATTRIBUTES,
+        tags=TAGS,
+        attributes=ATTRIBUTES,
         allowed_classes=_CLASSES,
         url_schemes={"http", "https", "mailto"},
         url_relative=lambda address: address if address in addresses else None,
