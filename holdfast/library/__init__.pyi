@@ -1,4 +1,8 @@
 from holdfast.library import evaluation as evaluation
+from holdfast.library.activity import EventFilter as EventFilter
+from holdfast.library.activity import Sample as Sample
+from holdfast.library.activity import list_events as list_events
+from holdfast.library.activity import list_samples as list_samples
 from holdfast.library.bridges import Saved as Saved
 from holdfast.library.bridges import save_run as save_run
 from holdfast.library.holdfast import Holdfast as Holdfast

@@ -16,10 +16,11 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import StaleRun
-from holdfast.ground.events import EventBus, Listener
+from holdfast.ground.events import Event, EventBus, Listener
 from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import JSON
 from holdfast.ground.scope import Actor
+from holdfast.library.activity import Sample
 from holdfast.library.async_bridge import AsyncLive, AsyncPage, AsyncWalk, Crossing, perhaps
 from holdfast.library.bridges import Saved
 from holdfast.library.erasure import ForgetReport
@@ -61,6 +62,7 @@ from holdfast.memories.longterm.records import (
     Item,
     LongTermOptions,
     LongTermStatus,
+    Person,
     Recalled,
     Recorded,
     Remembered,
@@ -455,6 +457,13 @@ class AsyncMemoryStores:
         Sessions keep the name and description of their attachment. Raises NotFound.
         """
         return await self._cross(self._of.delete, memory_store_id)
+
+    async def sizes(self, memory_store_ids: Iterable[str]) -> dict[str, int]:
+        """Return how many memories each of the stores has, by id.
+
+        At most 100 ids; a store that is not there is left out.
+        """
+        return await self._cross(self._of.sizes, memory_store_ids)
 
     async def settings(self) -> StoreSettings:
         """Return the settings of all stores of the workspace."""
@@ -1721,6 +1730,44 @@ class AsyncHoldfast:
     async def forget_user(self, user_id: str) -> ForgetReport:
         """Forget all data of the user *user_id*, in every collection, and the name."""
         return await self._cross(self._of.forget_user, user_id)
+
+    async def longterm_people(
+        self, prefix: str = "", limit: int | None = 50, page: str | None = None
+    ) -> AsyncPage[Person]:
+        """Return the collections of the users that have a long-term memory, by user.
+
+        Only users with a name that begins with *prefix*.
+        """
+        answer = await self._cross(self._of.longterm_people, prefix, limit, page)
+        return AsyncPage(answer, self._cross)
+
+    async def activity(
+        self,
+        types: Iterable[str] | None = None,
+        *,
+        owner: str | None = None,
+        id: str | None = None,
+        actor: str | None = None,
+        limit: int | None = 50,
+        page: str | None = None,
+    ) -> AsyncPage[Event]:
+        """Return stored events of the workspace, newest first, as far as they are kept.
+
+        *types* are types in full, *owner* an agent or a user, *id* any of an event's ids, *actor*
+        the id of its author. One call looks at 20,000 stored events at most: a page may have fewer
+        than *limit*, or none, and a next page.
+        """
+        answer = await self._cross(
+            self._of.activity, types, owner=owner, id=id, actor=actor, limit=limit, page=page
+        )
+        return AsyncPage(answer, self._cross)
+
+    async def samples(self, days: int = 90) -> list[Sample]:
+        """Return the sizes of the workspace on each of the last *days* days, oldest first.
+
+        A server takes them every hour, and stores one row a day, for 400 days.
+        """
+        return await self._cross(self._of.samples, days)
 
     @property
     def workspace(self) -> str:

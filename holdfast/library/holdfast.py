@@ -1,6 +1,6 @@
 """Holdfast: one engine, with the memories on it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
@@ -10,7 +10,7 @@ from typing import Any, Self
 from holdfast import library, memories
 from holdfast.engines.base import Engine
 from holdfast.ground.errors import NotAuthenticated
-from holdfast.ground.events import EventBus
+from holdfast.ground.events import Event, EventBus
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor, Scope, checked_actor, checked_name
 from holdfast.library.erasure import ForgetReport, forget_agent, forget_user
@@ -23,7 +23,7 @@ from holdfast.memories.durable.records import (
     coded,
 )
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
-from holdfast.memories.longterm.records import LongTermOptions
+from holdfast.memories.longterm.records import LongTermOptions, Person
 from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 from holdfast.memories.stores.stores import MemoryStores
 
@@ -206,6 +206,43 @@ class Holdfast:
     def forget_user(self, user_id: str) -> ForgetReport:
         """Forget all data of the user *user_id*, in every collection, and the name."""
         return forget_user(self._context, self.longterm_shared, user_id)
+
+    def longterm_people(
+        self, prefix: str = "", limit: int | None = 50, page: str | None = None
+    ) -> Page[Person]:
+        """Return the collections of the users that have a long-term memory, by user.
+
+        Only users with a name that begins with *prefix*.
+        """
+        refuse_narrowed(self._context, "read")
+        engine = self._context.engine
+        return memories.list_people(engine, self.workspace, prefix, limit=limit, page=page)
+
+    def activity(
+        self,
+        types: Iterable[str] | None = None,
+        *,
+        owner: str | None = None,
+        id: str | None = None,
+        actor: str | None = None,
+        limit: int | None = 50,
+        page: str | None = None,
+    ) -> Page[Event]:
+        """Return stored events of the workspace, newest first, as far as they are kept.
+
+        *types* are types in full, *owner* an agent or a user, *id* any of an event's ids, *actor*
+        the id of its author. One call looks at 20,000 stored events at most: a page may have fewer
+        than *limit*, or none, and a next page.
+        """
+        filters = library.EventFilter(types=types, owner=owner, id=id, actor=actor)
+        return library.list_events(self._context, filters, limit=limit, page=page)
+
+    def samples(self, days: int = 90) -> "list[library.Sample]":
+        """Return the sizes of the workspace on each of the last *days* days, oldest first.
+
+        A server takes them every hour, and stores one row a day, for 400 days.
+        """
+        return library.list_samples(self._context, self._context.clock.now(), days=days)
 
     @property
     def _trace_content(self) -> bool:

@@ -13,6 +13,7 @@ from holdfast.memories.longterm.context import Shared as Shared
 from holdfast.memories.longterm.forget import forget_user as forget_user
 from holdfast.memories.longterm.memory import LongTermData as LongTermData
 from holdfast.memories.longterm.memory import LongTermMemory as LongTermMemory
+from holdfast.memories.longterm.read import list_people as list_people
 from holdfast.memories.run.history.retention import RunRoom as RunRoom
 from holdfast.memories.run.history.retention import configure_runs as configure_runs
 from holdfast.memories.run.history.retention import forget_runs as forget_runs

@@ -1,7 +1,7 @@
 """Remote handle: the methods of Holdfast, its stores and sessions, over HTTP."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -20,14 +20,17 @@ from holdfast.ground.errors import (
     PathTaken,
     Unsupported,
 )
+from holdfast.ground.events import Event
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
+from holdfast.library.activity import Sample
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import LongTermSpec
 from holdfast.library.operations.durable import FORGET
 from holdfast.library.operations.sessions import AGENTS, ENVIRONMENTS, KEYS, SESSIONS
 from holdfast.library.operations.stores import MEMORIES, MEMORY_STORES, VERSIONS
+from holdfast.library.operations.workspace import WORKSPACE
 from holdfast.library.remote.calls import (
     MemoryRequests,
     RemoteMemory,
@@ -47,7 +50,7 @@ from holdfast.library.spans import DURABLE, traced
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import AgentSummary, DurableLimits, LimitsChanged, Swept
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
-from holdfast.memories.longterm.records import LongTermOptions
+from holdfast.memories.longterm.records import LongTermOptions, Person
 from holdfast.memories.stores.memories import Memories
 from holdfast.memories.stores.records import Deleted, Identity, Memory
 from holdfast.memories.stores.sessions import Sessions
@@ -106,6 +109,7 @@ RemoteSessions: Final = remote_memory(
 RemoteAgents: Final = remote_memory(AGENTS)
 RemoteEnvironments: Final = remote_memory(ENVIRONMENTS)
 RemoteKeys: Final = remote_memory(KEYS)
+RemoteWorkspace: Final = remote_memory(WORKSPACE)
 
 
 class RemoteHoldfast:
@@ -131,6 +135,7 @@ class RemoteHoldfast:
         self.threads = RemoteThreads(requests)
         self.runs = RemoteRuns(requests)
         self._workspace = remote_workspace(client)
+        self._overview = RemoteWorkspace(requests)
 
     @cached_property
     def _identity(self) -> Identity:
@@ -211,6 +216,31 @@ class RemoteHoldfast:
         """Forget all data of the user *user_id*, in every collection, and the name."""
         answer = self._client.write("POST", FORGET.path, {"user": user_id})
         return decoded(FORGET.result.decode, answer)
+
+    def longterm_people(
+        self, prefix: str = "", limit: int | None = 50, page: str | None = None
+    ) -> Page[Person]:
+        """Return the collections of the users that have a long-term memory, by user."""
+        return self._overview.longterm_people(prefix, limit, page)
+
+    def activity(
+        self,
+        types: Iterable[str] | None = None,
+        *,
+        owner: str | None = None,
+        id: str | None = None,
+        actor: str | None = None,
+        limit: int | None = 50,
+        page: str | None = None,
+    ) -> Page[Event]:
+        """Return stored events of the workspace, newest first, as far as they are kept."""
+        return self._overview.activity(
+            types, owner=owner, id=id, actor=actor, limit=limit, page=page
+        )
+
+    def samples(self, days: int = 90) -> list[Sample]:
+        """Return the sizes of the workspace on each of the last *days* days, oldest first."""
+        return self._overview.samples(days)
 
     @property
     def workspace(self) -> str:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -18,7 +18,7 @@ from holdfast.ground import json_values
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import EngineFault, HoldfastError, InvalidInput, Unavailable
 from holdfast.ground.events import Event, EventBus, Listener
-from holdfast.ground.scope import Actor
+from holdfast.library.operations.workspace import event_from_wire
 from holdfast.library.remote.client import Stream, WireClient
 
 EVENTS = "/api/events"
@@ -187,10 +187,7 @@ def event_of(frame: Frame, now: datetime) -> Event:
     """
     try:
         payload = msgspec.convert(json_values.read(frame.data, "event"), dict[str, Any])
-        actor = payload.get("actor")
-        if isinstance(actor, dict) and "type" in actor:
-            payload["actor"] = msgspec.to_builtins(Actor.from_wire(cast("dict[str, str]", actor)))
         known = {"type": frame.event, "cursor": frame.id, "at": now, "workspace": ""}
-        return msgspec.convert(known | payload, Event)
+        return event_from_wire(known | payload)
     except (InvalidInput, msgspec.ValidationError, KeyError) as error:
         raise EngineFault(f"The server sent an event of another shape: {error}.") from error

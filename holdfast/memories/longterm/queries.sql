@@ -914,3 +914,17 @@ where workspace = :workspace and collection = :collection and number = :number
 -- Of two releases at work the newer one has the last word.
 update ltm_collections set analyzer = :analyzer
 where workspace = :workspace and number = :collection and analyzer < :analyzer
+
+-- list_people --
+-- The scope spans the users of the workspace. No namespace is "", so a row of a user comes after
+-- (user, "", "").
+select c.user_id, c.namespace, c.workspace_id, c.items - c.superseded as items, c.turns,
+    (select i.created_at from ltm_items i where i.collection = c.number
+        order by i.number desc limit 1) as item_at,
+    (select t.created_at from ltm_turns t where t.collection = c.number
+        order by t.number desc limit 1) as turn_at
+from ltm_collections c
+where c.workspace = :workspace and (c.items > 0 or c.turns > 0) and c.user_id < :end
+    and (c.user_id, c.namespace, c.workspace_id) > (:after_user, :after_namespace, :after_id)
+order by c.user_id, c.namespace, c.workspace_id
+limit :rows

@@ -1,4 +1,4 @@
-"""Get and list items and turns, status, retry of jobs."""
+"""Get and list items and turns, status, retry of jobs, users with a memory."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -8,14 +8,26 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.engines.base import Engine, Reader, Transaction
+from holdfast.ground.clock import from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.pages import NEWEST, Page, digest, read_key, write_cursor
-from holdfast.ground.validation import check_limit
+from holdfast.ground.pages import (
+    NEWEST,
+    Key,
+    Page,
+    digest,
+    no_cursor,
+    read_cursor,
+    read_key,
+    write_cursor,
+)
+from holdfast.ground.scope import EVERYBODY, Scope
+from holdfast.ground.text import to_nfc
+from holdfast.ground.validation import check_bytes, check_limit
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.records import Item, LongTermStatus, Mode, Turn
+from holdfast.memories.longterm.records import Item, LongTermStatus, Mode, Person, Turn
 from holdfast.memories.longterm.rows import Collection, ItemRow, NumberedRow, TurnRow, numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction
-from holdfast.memories.longterm.validation import checked_kinds, checked_query, is_id
+from holdfast.memories.longterm.validation import NAME_BYTES, checked_kinds, checked_query, is_id
 from holdfast.memories.longterm.vectors.compare import EmbeddingState, compared, fits
 
 MOST_LISTED: Final = 1_000
@@ -261,3 +273,68 @@ def gauges(engine: Engine) -> dict[str, float]:
     jobs |= {(each.kind, each.state): each.jobs for each in engine.all(JobStatus, sql.jobs_of_all)}
     named = {f'jobs{{kind="{kind}",state="{state}"}}': jobs[kind, state] for kind, state in jobs}
     return {"items": size.items, "turns": size.turns, **named}
+
+
+PEOPLE: Final = 50
+_PEOPLE: Final = "longterm_people"
+_END: Final = "\U0010ffff" * (NAME_BYTES // 4 + 1)
+"""After every name: the last character, more often than a name has room for."""
+
+
+class _PersonRow(Struct, frozen=True, kw_only=True):
+    user_id: str
+    namespace: str
+    workspace_id: str
+    items: int
+    turns: int
+    item_at: int | None
+    turn_at: int | None
+
+    def record(self) -> Person:
+        at = max((at for at in (self.item_at, self.turn_at) if at is not None), default=None)
+        return Person(
+            user=self.user_id,
+            namespace=self.namespace,
+            workspace_id=self.workspace_id or None,
+            items=self.items,
+            turns=self.turns,
+            last_at=from_microseconds_or_none(at),
+        )
+
+
+def list_people(
+    engine: Engine, workspace: str, prefix: str, *, limit: int | None, page: str | None
+) -> Page[Person]:
+    """Return the collections of *workspace* that hold anything, by the name of the user.
+
+    Only those of users with a name that begins with *prefix*. *engine* need not be scoped.
+    """
+    rows = check_limit(limit, most=MOST_LISTED, default=PEOPLE)
+    start = to_nfc(check_bytes("prefix", prefix, most=NAME_BYTES))
+    stamp = digest(workspace, start)
+    after = [start, "", ""] if page is None else _names_in(read_cursor(_PEOPLE, stamp, page)[0])
+    own = engine.scoped(Scope(workspace=workspace, user=EVERYBODY.user))
+    found = own.all(
+        _PersonRow,
+        own.queries("holdfast.memories.longterm").list_people,
+        after_user=after[0],
+        after_namespace=after[1],
+        after_id=after[2],
+        end=start + _END,
+        rows=rows + 1,
+    )
+    shown = found[:rows]
+    key: Key = [shown[-1].user_id, shown[-1].namespace, shown[-1].workspace_id] if shown else []
+    return Page(
+        [row.record() for row in shown],
+        write_cursor(_PEOPLE, stamp, key) if len(found) > rows else None,
+        more=lambda page: list_people(engine, workspace, prefix, limit=limit, page=page),
+    )
+
+
+def _names_in(key: Key) -> list[str]:
+    match key:
+        case [str(), str(), str()] if not any("\0" in str(name) for name in key):
+            return [str(name) for name in key]
+        case _:
+            raise no_cursor()

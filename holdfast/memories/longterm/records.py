@@ -210,6 +210,20 @@ class LongTermStatus(Struct, frozen=True, kw_only=True):
     max_items: int
 
 
+class Person(Struct, frozen=True, kw_only=True):
+    """A collection of a user: its names, how much it holds, and when it last grew.
+
+    `items` are those that are not superseded, `last_at` is the creation of the newest row.
+    """
+
+    user: str
+    namespace: str
+    workspace_id: str | None
+    items: int
+    turns: int
+    last_at: datetime | None
+
+
 R = TypeVar("R", bound=Struct)
 Wire = dict[str, Any]
 
