@@ -53,6 +53,19 @@ ID = re.compile(r"(memstore|mem|memver|sesn|agent|env|apikey)_[0-9A-Za-z]{24}")
 class StoresContract(GivenAStore):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
+    @pytest.mark.surface("http", "ids and numbers cross the wire")
+    def test_sizes_count_the_memories_of_stores(self, hf: Holdfast, store: Store) -> None:
+        first, _ = written(hf, store, "/a.md", "/b.md")
+        empty = hf.memory_stores.create(name="Empty")
+        ids = [store.id, empty.id, "memstore_" + "0" * 24, "nothing", store.id]
+
+        assert hf.memory_stores.sizes(ids) == {store.id: 2, empty.id: 0}
+        hf.memory_stores.memories.delete(first.id, memory_store_id=store.id)
+        assert hf.memory_stores.sizes([store.id]) == {store.id: 1}
+        assert hf.memory_stores.sizes([]) == {}
+        with invalid("memory_store_ids"):
+            hf.memory_stores.sizes([f"memstore_{n:024}" for n in range(101)])
+
     def test_a_new_store_holds_what_was_given(self, hf: Holdfast, clock: FrozenClock) -> None:
         store = hf.memory_stores.create(name="Notes", description="Mine", metadata={"a": "1"})
 

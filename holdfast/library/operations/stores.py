@@ -1,6 +1,6 @@
 """Operations of memory stores, their memories and versions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar, cast
@@ -153,6 +153,10 @@ def _edits(given: object) -> object:
     return [msgspec.to_builtins(each) if isinstance(each, Struct) else each for each in edits]
 
 
+def _ids(given: Iterable[str]) -> list[str]:
+    return list(given)
+
+
 def _found_in_place(memory: Memory, requested_at: datetime) -> bool:
     return memory.updated_at < requested_at
 
@@ -221,6 +225,14 @@ MEMORY_STORES: Final = OperationTable(
             "Delete a memory store with all that is in it.",
             DELETED,
             scope="admin",
+            lane="slow",
+        ),
+        _get(
+            "memory_stores.sizes",
+            "/api/memory_stores/sizes",
+            "Count the memories of stores.",
+            field_form("sizes", dict[str, int]),
+            special={"memory_store_ids": Param(wire="id", encode=_ids)},
             lane="slow",
         ),
         _get(

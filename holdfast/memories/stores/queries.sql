@@ -35,6 +35,17 @@ where workspace = :workspace
 order by created_at desc, id desc
 limit :rows
 
+-- store_sizes (sqlite) --
+select s.id, s.memories
+from json_each(:ids) i cross join stores s
+where s.id = i.value and s.workspace = :workspace
+
+-- store_sizes (postgres) --
+select id, memories
+from stores
+where workspace = :workspace
+    and id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
+
 -- update_store --
 update stores
 set name = :name, description = :description, metadata = :metadata,

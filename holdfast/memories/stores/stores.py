@@ -1,5 +1,6 @@
 """Create, list, change, archive and delete stores, and configure them."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -36,6 +37,7 @@ from holdfast.memories.stores.versions import Versions
 
 NAME_MAX, DESCRIPTION_MAX = 255, 1024
 CAP_MAX = 1_000_000
+SIZES_MOST = 100
 EMPTY: Metadata = {}
 
 
@@ -234,6 +236,19 @@ class MemoryStores:
             ),
         )
 
+    def sizes(self, memory_store_ids: Iterable[str] = ()) -> dict[str, int]:
+        """Return how many memories each of the stores has, by id.
+
+        At most 100 ids; a store that is not there is left out.
+        """
+        refuse_narrowed(self._context, "read")
+        ids = list(dict.fromkeys(memory_store_ids))
+        if len(ids) > SIZES_MOST:
+            reason = f"must be at most {SIZES_MOST} ids"
+            raise InvalidInput("memory_store_ids", reason, limit=SIZES_MOST, given=str(len(ids)))
+        sought_ids = msgspec.json.encode([sought("memstore", id) for id in ids]).decode()
+        return dict(self._context.engine.all(_size, self._sql.store_sizes, ids=sought_ids))
+
     def settings(self) -> StoreSettings:
         """Return the settings of all stores of the workspace."""
         refuse_narrowed(self._context, "read")
@@ -294,3 +309,7 @@ def _given_or(default: object, given: object) -> object:
 
 def _json(metadata: Metadata) -> str:
     return msgspec.json.encode(metadata).decode()
+
+
+def _size(*, id: str, memories: int) -> tuple[str, int]:
+    return id, memories

@@ -57,6 +57,7 @@ CALLS: dict[str, tuple[str, object]] = {
     "POST /v1/environments/{id}": ("", {"name": "f"}),
     "POST /api/keys": ("", {"name": "k"}),
     "POST /api/settings/memory_stores": ("", {"memories_cap": 9}),
+    "GET /api/memory_stores/sizes": ("?id={s}", None),
     "GET /api/memory_stores/{s}/at": ("?path=/a.md", None),
     "GET /api/memory_stores/{s}/search": ("?q=x", None),
     "GET /api/memory_stores/{s}/diff": ("?from={v}&to={v}", None),

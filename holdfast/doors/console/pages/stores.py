@@ -59,6 +59,7 @@ def list_stores(visit: Visit) -> Answer:
     )
     values = {
         "stores": found.data,
+        "sizes": visit.hf.memory_stores.sizes(each.id for each in found),
         "archived": archived,
         "pager": pager(visit, found, "stores"),
         "new": visit.text("new") == "1" or visit.error is not None,
