@@ -189,7 +189,8 @@ def test_a_bound_key_reaches_nothing_beside_its_user(hf: Holdfast, ask: Asker) -
     bound = holder(hf, ask, user="ada")
 
     assert bound.get("/api/me").json()["user"] == "ada"
-    for path in ("/v1/memory_stores", "/metrics", "/api/events", "/api/durable"):
+    own = ("/metrics", "/api/events", "/api/durable", "/api/longterm", "/api/activity")
+    for path in ("/v1/memory_stores", *own, "/api/samples"):
         assert bound.get(path).status == 403
     assert bound.post("/api/forget", {"user": "ada"}).status == 403
 

@@ -1,4 +1,4 @@
-"""What the server drops of the change feed by itself."""
+"""What the server deletes and samples by itself."""
 
 from collections.abc import Iterator
 
@@ -64,3 +64,35 @@ def test_edits_of_the_last_day_stay_and_older_ones_go(hf: Holdfast, clock: Froze
 
 def _edit(*, workspace: str, id: str) -> tuple[str, str]:
     return workspace, id
+
+
+def test_sign_ins_that_are_over_go(hf: Holdfast, clock: FrozenClock) -> None:
+    state = make_app(hf, clock=clock).state
+    key = hf.keys.create("laptop").secret
+    assert key is not None
+    state.sign_ins.begin(key)
+    clock.tick(DAY // 2)
+    kept = state.sign_ins.begin(key)
+    assert kept is not None
+
+    state.sweep()
+
+    everybody = hf.engine.scoped(EVERYBODY)
+    assert everybody.one(dict[str, int], "select count(*) as n from console_sessions") == {"n": 1}
+    assert state.sign_ins.find(kept) is not None
+
+
+def test_each_workspace_has_a_sample_of_the_day(hf: Holdfast, clock: FrozenClock) -> None:
+    lab = hf.acting(workspace="lab")
+    for handle in (hf, lab, lab):
+        handle.memory_stores.create(name="n")
+    store = hf.memory_stores.list().data[0]
+    hf.memory_stores.memories.create(store.id, path="/a", content="a")
+
+    for _ in range(2):
+        make_app(hf, clock=clock).state.sweep()
+
+    ours, theirs = hf.samples(), lab.samples()
+    assert [(each.day, each.memories) for each in ours] == [(clock.now().date(), 1)]
+    assert [(each.day, each.memories) for each in theirs] == [(clock.now().date(), 0)]
+    assert ours[0].bytes > 0
