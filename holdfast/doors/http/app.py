@@ -262,10 +262,11 @@ class App:
     ) -> int:
         """Let the pages for people answer a request; return the status.
 
-        The visitor is the site's to check; limits of size, time and number hold as elsewhere.
+        The visitor and the `Origin` are the site's to check: forms of pages that send no referrer
+        have the origin `null`. Limits of size, time and number hold as elsewhere.
         """
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        self._policy.check(scope["headers"])
+        self._policy.check_host(scope["headers"])
         body = IncomingBody(self.bodies, keyed=False)
         try:
             if facts.method == "POST":

@@ -51,23 +51,24 @@ class HostPolicy(Struct, frozen=True, kw_only=True):
         A page on a name that was pointed at this machine sends that name as both, so that an
         `Origin` equal to the `Host` proves nothing.
         """
-        hosts: list[str] = []
-        origins: list[str] = []
-        for name, value in headers:
-            if name == b"host":
-                hosts.append(value.decode("latin-1"))
-            elif name == b"origin":
-                origins.append(value.decode("latin-1"))
-        if self.hosts is not None:
-            found = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
-            if found is None or found[1] not in self.hosts:
-                raise MisdirectedRequest(", ".join(hosts), sorted(self.hosts))
+        headers = tuple(headers)
+        self.check_host(headers)
+        origins = (value.decode("latin-1") for name, value in headers if name == b"origin")
         if not all(map(self._allows, origins)):
             raise NotPermitted(
                 "A page of another site sent this request.",
                 needed="an allowed origin",
                 next="Start the server with --allow-origin to allow the pages of that site.",
             )
+
+    def check_host(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Check the `Host` of a request; raise MisdirectedRequest for a foreign one."""
+        if self.hosts is None:
+            return
+        hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
+        found = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
+        if found is None or found[1] not in self.hosts:
+            raise MisdirectedRequest(", ".join(hosts), sorted(self.hosts))
 
     def _allows(self, origin: str) -> bool:
         found = _ORIGIN.fullmatch(origin.lower())

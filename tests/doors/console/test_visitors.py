@@ -183,7 +183,15 @@ def test_a_form_of_another_site_changes_nothing(
     assert len(hf.memory_stores.list()) == 0
 
 
-@pytest.mark.parametrize(("origin", "status"), [(ORIGIN, 303), ("", 403)])
+def test_a_form_without_a_referrer_has_the_origin_null(
+    hf: Holdfast, visitor: ConsoleClient
+) -> None:
+    assert visitor.post("/console/stores", {"name": "x", "description": ""}, origin="null")
+
+    assert [store.name for store in hf.memory_stores.list()] == ["x"]
+
+
+@pytest.mark.parametrize(("origin", "status"), [(ORIGIN, 303), ("null", 403), ("", 403)])
 def test_without_fetch_metadata_the_origin_must_be_the_server(
     hf: Holdfast, visitor: ConsoleClient, origin: str, status: int
 ) -> None:
