@@ -37,6 +37,7 @@ from holdfast.memories.durable.rules import (
     HydrationPlan,
     OmittedEntry,
     Reason,
+    W,
     Weighable,
     digest,
     plan,
@@ -88,6 +89,13 @@ class Hydration(Struct, frozen=True, kw_only=True, dict=True):
     def render(self) -> str:
         """Return an escaped block for a prompt; "" without entries and omissions."""
         return self._rendered
+
+    @cached_property
+    def explanations(self) -> tuple[Explanation, ...]:
+        """Why each candidate is in or left out, in the order considered; shadowed ones last."""
+        planned = plan((*self.entries, *self.omitted), budget=self.budget)
+        considered = [_of_candidate(each, self.budget) for each in planned.considered]
+        return (*considered, *(_of_shadowed(each, self.budget) for each in planned.shadowed))
 
 
 class ToSee(Struct, frozen=True, kw_only=True):
@@ -220,7 +228,7 @@ def _spot(context: AgentContext, candidate: Weighable) -> tuple[str, str, str]:
 
 def _candidates(row: Row) -> Iterable[HydrationCandidate]:
     """Yield the candidates of one location, which *row* has as columns."""
-    agent, run_id, keys, categories, sizes, seqs = row
+    agent, run_id, keys, categories, sizes, seqs, ids = row
     scope: EntryScope = scope_of(agent, run_id)
     return map(
         HydrationCandidate,
@@ -229,6 +237,7 @@ def _candidates(row: Row) -> Iterable[HydrationCandidate]:
         cast("Iterable[EntryScope]", repeat(scope)),
         _numbers.decode(sizes),
         _numbers.decode(seqs),
+        _texts.decode(ids),
     )
 
 
@@ -287,7 +296,7 @@ def _explain(context: AgentContext, reader: Reader, key: str, budget: int | None
     return _of_absent(context, reader, key, allowed)
 
 
-def _of_candidate(each: Considered[HydrationCandidate], budget: int) -> Explanation:
+def _of_candidate(each: Considered[W], budget: int) -> Explanation:
     there = each.candidate
     core = there.category == CORE
     reason: Verdict = each.reason or ("core" if core else "window")
@@ -306,7 +315,21 @@ def _of_candidate(each: Considered[HydrationCandidate], budget: int) -> Explanat
     )
 
 
-def _candidate_text(each: Considered[HydrationCandidate], reason: Verdict, budget: int) -> str:
+def _of_shadowed(there: Weighable, budget: int) -> Explanation:
+    return Explanation(
+        key=there.key,
+        hydrated=False,
+        reason="shadowed",
+        text=f"{_named(there.key)} is not hydrated from here: a nearer entry has this key.",
+        budget=budget,
+        category=there.category,
+        scope=there.scope,
+        tier="pinned" if there.category == CORE else "windowed",
+        size_bytes=there.size_bytes,
+    )
+
+
+def _candidate_text(each: Considered[W], reason: Verdict, budget: int) -> str:
     name = _named(each.candidate.key)
     size, left = f"{each.candidate.size_bytes:,} bytes", f"{each.left_before:,}"
     match reason:

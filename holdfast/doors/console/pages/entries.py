@@ -1,0 +1,180 @@
+"""Pages of one durable entry: content, explanation, history, edit, forget, redact."""
+
+from typing import Any, Final
+
+from holdfast.doors.console.pages.agents import (
+    CHOSEN,
+    SECTION,
+    crumbs,
+    written_category,
+    written_tags,
+)
+from holdfast.doors.console.pages.forget import Erasure, pending_erasure, receipt_view
+from holdfast.doors.console.text import diff_rows
+from holdfast.doors.console.views import (
+    Answer,
+    ConsoleRoute,
+    Redirect,
+    Undo,
+    View,
+    Visit,
+    act,
+    address,
+    confirmation,
+    page,
+    pager,
+)
+from holdfast.ground.errors import InvalidInput, NotFound, PreconditionFailed
+from holdfast.memories.durable.records import DurableEntry, EntryChange
+
+DIGITS: Final = 18
+
+DONE: Final = {
+    "entry-saved": "The entry was saved.",
+    "entry-restored": "The earlier content was written once more.",
+}
+
+
+def _where(visit: Visit, **query: object) -> str:
+    return address("agents", visit["agent"], "entries", visit["key"], **query)
+
+
+def show_entry(visit: Visit) -> Answer:
+    """Show an entry, why it is hydrated or not, and its changes; also once it is not there."""
+    agent, key = visit["agent"], visit["key"]
+    durable = visit.hf.durable(agent)
+    entry = durable.get(key)
+    explanation = durable.explain(key)
+    found = durable.history(key, limit=visit.limit, page=visit.page)
+    if entry is None and explanation.reason == "never_stored" and not found.data:
+        raise NotFound("entry", key, next="Look at the agent's entries.")
+    values: dict[str, Any] = {
+        "agent": agent,
+        "key": key,
+        "entry": entry,
+        "explanation": explanation,
+        "changes": found.data,
+        "categories": CHOSEN,
+        "edited": entry is not None and _edits(visit),
+        "mine": None,
+        "changed": (),
+        "confirm": visit.form.get("confirm") or visit.text("confirm"),
+        "token": confirmation(key, entry.id) if entry else "",
+        "redaction": _redaction(visit, found.data),
+        "pager": pager(visit, found, "agents", agent, "entries", key),
+    }
+    if entry is not None and isinstance(visit.error, PreconditionFailed):
+        mine = visit.written("content")
+        values |= {"mine": mine, "changed": diff_rows(entry.content, mine)}
+    return View(
+        template="entry.html",
+        title=key,
+        section=SECTION,
+        values=values,
+        up=crumbs(visit, agent),
+        undo=_undo(visit, found.data),
+    )
+
+
+def _edits(visit: Visit) -> bool:
+    """Return whether the form is shown: on request, and where it was refused."""
+    return visit.text("edit") == "1" or (visit.error is not None and "content" in visit.form)
+
+
+def _redaction(visit: Visit, changes: list[EntryChange]) -> EntryChange | None:
+    """Return the change whose redaction the visitor is to confirm."""
+    chosen = visit.form.get("redact") or visit.text("redact")
+    return next((each for each in changes if str(each.seq) == chosen), None)
+
+
+def _undo(visit: Visit, changes: list[EntryChange]) -> Undo | None:
+    """Return the form that writes what was there before the last change."""
+    done = visit.text("done") in {"entry-saved", "entry-restored"}
+    if not done or visit.page or not visit.visitor.may("write"):
+        return None
+    before = next((each for each in changes[1:] if each.content is not None), None)
+    return before and Undo(_where(visit) + "/restore", {"seq": str(before.seq)})
+
+
+def save_entry(visit: Visit) -> Answer:
+    """Save what was typed, unless the entry changed since it was shown."""
+    content = visit.written("content")
+    if visit.form.get("ends") == "crlf":
+        content = content.replace("\n", "\r\n")
+    visit.hf.durable(visit["agent"]).set(
+        visit["key"],
+        content,
+        category=written_category(visit),
+        tags=written_tags(visit),
+        expected_seq=_number(visit, "shown"),
+    )
+    return Redirect(_where(visit, done="entry-saved"))
+
+
+def restore_entry(visit: Visit) -> Answer:
+    """Write the content of an earlier change once more."""
+    visit.hf.durable(visit["agent"]).restore(visit["key"], _number(visit, "seq"))
+    return Redirect(_where(visit, done="entry-restored"))
+
+
+def _number(visit: Visit, name: str) -> int:
+    given = visit.written(name)
+    if not (given.isascii() and given.isdecimal()) or len(given) > DIGITS:
+        raise InvalidInput(name, "must be the number of a change", given=given)
+    return int(given)
+
+
+def _entry(visit: Visit) -> DurableEntry:
+    entry = visit.hf.durable(visit["agent"]).get(visit["key"])
+    if entry is None:
+        raise NotFound("entry", visit["key"], next="Look at the agent's entries.")
+    return entry
+
+
+def forget_entry(visit: Visit) -> Answer:
+    """Forget an entry for good, once confirmed; show the receipt."""
+    entry = _entry(visit)
+    visit.confirm(confirmation(entry.key, entry.id))
+    if not visit.hf.durable(visit["agent"]).forget(entry.key, scope=entry.scope):
+        raise NotFound("entry", entry.key, next="Look at the agent's entries.")
+    erasure = Erasure(
+        done="forgotten",
+        ids=(entry.id,),
+        counts={"durable_entries": 1},
+        pending=pending_erasure(visit),
+        at=visit.now,
+    )
+    up = crumbs(visit, visit["agent"])
+    return receipt_view(visit, erasure, title="Forgotten", section=SECTION, up=up)
+
+
+def redact_change(visit: Visit) -> Answer:
+    """Erase the content of one change for good, once confirmed; show the receipt."""
+    seq = _number(visit, "redact")
+    visit.confirm(change_token(seq))
+    change = visit.hf.durable(visit["agent"]).redact(seq)
+    erasure = Erasure(
+        done="redacted",
+        ids=(f"change {change.seq}",),
+        counts={"durable_changes": 1},
+        pending=pending_erasure(visit),
+        at=change.redacted_at or visit.now,
+    )
+    up = (*crumbs(visit, visit["agent"]), ("Entry", _where(visit)))
+    return receipt_view(visit, erasure, title="Redacted", section=SECTION, up=up)
+
+
+def change_token(seq: int) -> str:
+    """Return what is to be typed to confirm the redaction of the change *seq*."""
+    return confirmation(f"change {seq}", "")
+
+
+_ENTRY: Final = "/agents/{agent}/entries/{key}"
+
+ROUTES: Final[tuple[ConsoleRoute, ...]] = (
+    page(_ENTRY, show_entry, bound="agent"),
+    act(_ENTRY, save_entry, bound="agent", again=show_entry),
+    act(f"{_ENTRY}/restore", restore_entry, bound="agent", again=show_entry),
+    act(f"{_ENTRY}/forget", forget_entry, bound="agent", again=show_entry),
+    act(f"{_ENTRY}/redact", redact_change, needs="admin", bound="agent", again=show_entry),
+)

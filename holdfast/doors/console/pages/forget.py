@@ -1,0 +1,223 @@
+"""Pages that forget a person or an agent, and receipts of what was erased."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from hashlib import sha256
+from importlib.metadata import version as release
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.doors.console.views import (
+    Answer,
+    ConsoleRoute,
+    Download,
+    View,
+    Visit,
+    act,
+    address,
+    confirmation,
+    page,
+)
+from holdfast.ground.clock import to_rfc3339
+from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.memories.durable.records import AgentSummary
+
+COUNTED: Final = 1_000
+"""Runs and threads that are looked at before something is forgotten."""
+COLLECTIONS: Final = 100
+"""Collections of a person that are listed."""
+_LISTED: Final = 100
+_PARTS_MOST: Final = 200
+_TEXT_MOST: Final = 200
+
+_NOWHERE: Final = "no byte of it is left in the database's files"
+_POSTGRES: Final = (
+    "none in live tables and indexes; log segments until they are recycled, archives, base backups"
+    " and standbys keep what they hold, and only the server's owner can clear them"
+)
+
+DONE: Final[dict[str, str]] = {}
+
+
+class Erasure(Struct, frozen=True, kw_only=True):
+    """What was erased: ids, rows by table, where bytes remain, and when; nothing of its content."""
+
+    done: str
+    ids: Sequence[str] = ()
+    counts: Mapping[str, int]
+    pending: Sequence[str] = ()
+    at: datetime
+
+
+def pending_erasure(visit: Visit) -> tuple[str, ...]:
+    """Return where bytes of what was erased remain; empty once no file has any."""
+    return tuple(visit.hf.engine.scrub().pending)
+
+
+def erasure_facts(visit: Visit, erasure: Erasure) -> list[tuple[str, str]]:
+    """Return what a receipt says, for people."""
+    left = "; ".join(erasure.pending)
+    if not left:
+        left = _POSTGRES if visit.hf.engine.dialect == "postgres" else _NOWHERE
+    return [
+        ("Done", erasure.done),
+        *((("Ids", ", ".join(erasure.ids)),) if erasure.ids else ()),
+        *((table, f"{rows:,}") for table, rows in erasure.counts.items()),
+        ("Pending", left),
+        ("By", visit.visitor.actor.id),
+        ("At", to_rfc3339(erasure.at)),
+        ("Server", release("holdfast")),
+    ]
+
+
+def receipt_view(
+    visit: Visit,
+    erasure: Erasure,
+    *,
+    title: str,
+    section: str,
+    up: Sequence[tuple[str, str]],
+) -> View:
+    """Return the page with the receipt of *erasure*."""
+    download = address(
+        "forget",
+        "receipt",
+        done=erasure.done,
+        id=list(erasure.ids),
+        count=[f"{table}:{rows}" for table, rows in erasure.counts.items()],
+        pending=list(erasure.pending),
+        at=to_rfc3339(erasure.at),
+    )
+    values = {"facts": erasure_facts(visit, erasure), "download": download}
+    return View(template="receipt.html", title=title, section=section, values=values, up=up)
+
+
+def download_receipt(visit: Visit) -> Answer:
+    """Give a receipt as JSON, from the facts in its address: the server keeps none."""
+    counts: dict[str, int] = {}
+    for each in visit.ticks("count")[:_PARTS_MOST]:
+        table, _, rows = each.rpartition(":")
+        if not (table.replace("_", "").isalnum() and table.isascii() and rows.isdecimal()):
+            raise InvalidInput("count", "must be a table and its rows, such as ltm_items:3")
+        counts[table] = int(rows[:18])
+    try:
+        at = datetime.fromisoformat(visit.text("at") or "")
+    except ValueError:
+        raise InvalidInput("at", "must be an instant in RFC 3339") from None
+    receipt = {
+        "type": "erasure_receipt",
+        "done": (visit.text("done") or "erased")[:_TEXT_MOST],
+        "ids": [each[:_TEXT_MOST] for each in visit.ticks("id")[:_PARTS_MOST]],
+        "counts": counts,
+        "pending": [each[:_TEXT_MOST] for each in visit.ticks("pending")[:_PARTS_MOST]],
+        "limits": _POSTGRES if visit.hf.engine.dialect == "postgres" else None,
+        "by": visit.visitor.actor.id,
+        "at": at.isoformat(),
+        "server": release("holdfast"),
+    }
+    body = msgspec.json.format(msgspec.json.encode(receipt), indent=2)
+    return Download(name="receipt.json", type="application/json", body=body)
+
+
+# A person or an agent, whole
+
+
+def show_forget(visit: Visit) -> Answer:
+    """Show what is known of a person or an agent, what stays, and the confirmation."""
+    user, agent = _named(visit)
+    values: dict[str, Any] = {
+        "user": user,
+        "agent": agent,
+        "name": user or agent,
+        "token": _token(user or agent or ""),
+        "action": address("forget", user=user, agent=agent),
+        "back": address("people", user) if user else address("agents", agent or ""),
+        "known": _known_of_user(visit, user) if user else _known_of_agent(visit, agent or ""),
+    }
+    section = "People" if user else "Agents"
+    return View(
+        template="forget.html", title="Forget", section=section, values=values, up=_up(user, agent)
+    )
+
+
+def _named(visit: Visit) -> tuple[str | None, str | None]:
+    user, agent = visit.text("user"), visit.text("agent")
+    if (user is None) == (agent is None):
+        advice = "Open the person's or the agent's page, and go on from there."
+        raise InvalidInput("user", "or agent must be given, one of them", next=advice)
+    return user, agent
+
+
+def _token(name: str) -> str:
+    return confirmation(name, sha256(name.encode("utf-8", "replace")).hexdigest())
+
+
+def _up(user: str | None, agent: str | None) -> tuple[tuple[str, str], ...]:
+    if user is not None:
+        return (("People", address("people")), (user, address("people", user)))
+    return (("Agents", address("agents")), (agent or "", address("agents", agent or "")))
+
+
+def _known_of_user(visit: Visit, user: str) -> list[tuple[str, str, str | None]]:
+    """Return what is known of *user*: what it is, how much, and where it is shown."""
+    found = visit.hf.longterm_people(prefix=user, limit=COLLECTIONS)
+    known: list[tuple[str, str, str | None]] = [
+        (
+            f"Collection {each.namespace}" + (f" of {each.workspace_id}" * bool(each.workspace_id)),
+            f"{each.items:,} items, {each.turns:,} turns",
+            address("people", user, namespace=each.namespace, workspace_id=each.workspace_id),
+        )
+        for each in found.data
+        if each.user == user
+    ]
+    threads = visit.hf.threads.list(_LISTED, user=user).data
+    shown = f"{len(threads):,}" + (" or more" if len(threads) == _LISTED else "")
+    return [*known, ("Threads", shown, address("threads", user=user))]
+
+
+def _known_of_agent(visit: Visit, agent: str) -> list[tuple[str, str, str | None]]:
+    """Return what is known of *agent*: what it is, how much, and where it is shown."""
+    there = _summary(visit, agent)
+    entries = f"{there.entries:,} entries, {there.size_bytes:,} B" if there else "none"
+    runs = list(islice(visit.hf.runs.list(limit=_LISTED).all(), COUNTED))
+    own = sum(each.agent == agent for each in runs)
+    among = f"{own:,}" + (f" among the newest {COUNTED:,}" if len(runs) == COUNTED else "")
+    return [
+        ("Durable memory", entries, address("agents", agent)),
+        ("Runs", among, address("runs")),
+        ("Results in threads", "counted in the receipt", None),
+    ]
+
+
+def _summary(visit: Visit, agent: str) -> AgentSummary | None:
+    pages = visit.hf.durable_agents(limit=1_000).all()
+    return next((each for each in pages if each.agent == agent), None)
+
+
+def forget_owner(visit: Visit) -> Answer:
+    """Forget a person or an agent in every memory, once confirmed; show the receipt."""
+    user, agent = _named(visit)
+    visit.confirm(_token(user or agent or ""))
+    report = visit.hf.forget_user(user) if user else visit.hf.forget_agent(agent or "")
+    counts = {table: rows for table, rows in report.counts.items() if rows}
+    if not counts:
+        raise NotFound("person" if user else "agent", user or agent or "")
+    erasure = Erasure(
+        done=f"forgotten: {'person' if user else 'agent'} {user or agent}",
+        counts=counts,
+        pending=report.pending,
+        at=visit.now,
+    )
+    up = _up(user, agent)[:1]
+    section = "People" if user else "Agents"
+    return receipt_view(visit, erasure, title="Forgotten", section=section, up=up)
+
+
+ROUTES: Final[tuple[ConsoleRoute, ...]] = (
+    page("/forget", show_forget, needs="admin"),
+    act("/forget", forget_owner, needs="admin", again=show_forget),
+    page("/forget/receipt", download_receipt, bound="any"),
+)

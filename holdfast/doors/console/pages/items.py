@@ -1,0 +1,190 @@
+"""Pages of one item or turn of a person: text, sources, edit, forget."""
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.doors.console.pages.forget import Erasure, pending_erasure, receipt_view
+from holdfast.doors.console.pages.people import (
+    KINDS,
+    SECTION,
+    crumbs,
+    place_of,
+    shared_values,
+    where,
+    written_share,
+)
+from holdfast.doors.console.text import diff_rows
+from holdfast.doors.console.views import (
+    Answer,
+    ConsoleRoute,
+    Redirect,
+    View,
+    Visit,
+    act,
+    confirmation,
+    page,
+)
+from holdfast.ground.clock import to_rfc3339
+from holdfast.ground.errors import LongTermOff, NotFound, PreconditionFailed
+from holdfast.memories.longterm.records import Item, Turn
+
+SOURCES: Final = 20
+"""Turns of an item, and items of a turn, that a page shows."""
+_READ: Final = 1_000
+_PAGES: Final = 5
+
+DONE: Final = {"item-saved": "The item was saved."}
+
+
+class SourceTurn(Struct, frozen=True):
+    """A turn with those before and after it in its session; None where there is none."""
+
+    turn: Turn
+    before: Turn | None = None
+    after: Turn | None = None
+    placed: bool = False
+    """Whether its neighbours were found."""
+
+
+def _data(visit: Visit) -> Any:
+    return visit.hf.longterm_data(visit["user"], **place_of(visit))
+
+
+def _item(visit: Visit) -> Item:
+    found = _data(visit).get(visit["id"])
+    if not isinstance(found, Item):
+        raise NotFound("item", visit["id"], next="Look at the person's items.")
+    return found
+
+
+def _turn(visit: Visit) -> Turn:
+    found = _data(visit).get(visit["id"])
+    if not isinstance(found, Turn):
+        raise NotFound("turn", visit["id"], next="Look at the person's turns.")
+    return found
+
+
+def _items(visit: Visit, ids: Iterable[str]) -> list[Item]:
+    data = _data(visit)
+    found = (data.get(id) for id in islice(ids, SOURCES))
+    return [each for each in found if isinstance(each, Item)]
+
+
+def _sources(visit: Visit, ids: Iterable[str]) -> list[SourceTurn]:
+    """Return the turns *ids* with their neighbours, as far as the newest turns hold them."""
+    data = _data(visit)
+    chosen = [each for id in islice(ids, SOURCES) if isinstance(each := data.get(id), Turn)]
+    if not chosen:
+        return []
+    missing = {each.id for each in chosen}
+    found: dict[str, SourceTurn] = {}
+    later: dict[tuple[str | None, str | None], Turn] = {}
+    waiting: dict[tuple[str | None, str | None], list[SourceTurn]] = {}
+    for each in islice(data.list("turns", limit=_READ).all(), _READ * _PAGES):
+        session = (each.thread_id, each.session)
+        for source in waiting.pop(session, ()):
+            found[source.turn.id] = SourceTurn(source.turn, each, source.after, placed=True)
+        if each.id in missing:
+            missing.discard(each.id)
+            source = SourceTurn(each, None, later.get(session), placed=True)
+            found[each.id] = source
+            waiting.setdefault(session, []).append(source)
+        later[session] = each
+        if not missing and not waiting:
+            break
+    return [found.get(each.id, SourceTurn(each)) for each in chosen]
+
+
+def show_item(visit: Visit) -> Answer:
+    """Show an item, the turns that it came from, and what it supersedes."""
+    item = _item(visit)
+    values = shared_values(visit, "Items") | {
+        "item": item,
+        "sources": _sources(visit, item.turns),
+        "hidden_turns": max(0, len(item.turns) - SOURCES),
+        "supersedes": _items(visit, item.supersedes),
+        "newer": _items(visit, [item.superseded_by] if item.superseded_by else []),
+        "kinds": KINDS,
+        "edited": visit.text("edit") == "1" or (visit.error is not None and "text" in visit.form),
+        "shown": to_rfc3339(item.updated_at),
+        "confirm": visit.form.get("confirm") or visit.text("confirm"),
+        "token": confirmation("", item.id),
+        "changed": (),
+        "mine": None,
+    }
+    if isinstance(visit.error, PreconditionFailed):
+        mine = visit.written("text")
+        values |= {"mine": mine, "changed": diff_rows(item.text, mine)}
+    return View(
+        template="item.html", title="Item", section=SECTION, values=values, up=crumbs(visit)
+    )
+
+
+def save_item(visit: Visit) -> Answer:
+    """Save what was typed, unless the item changed since it was shown."""
+    memory = visit.hf.longterm(visit["user"], enabled=True, **place_of(visit))
+    if memory is None:
+        raise LongTermOff("server")
+    item, shown = _item(visit), visit.written("shown")
+    if shown != to_rfc3339(item.updated_at):
+        raise PreconditionFailed(item.id, expected=shown, current=to_rfc3339(item.updated_at))
+    memory.update(
+        item.id,
+        text=visit.written("text"),
+        kind=visit.written("kind"),
+        importance=written_share(visit),
+    )
+    return Redirect(where(visit, "items", item.id, done="item-saved"))
+
+
+def show_turn(visit: Visit) -> Answer:
+    """Show a turn, its neighbours, and the items mined from it."""
+    turn = _turn(visit)
+    values = shared_values(visit, "Turns") | {
+        "source": _sources(visit, [turn.id])[0],
+        "items": _items(visit, turn.items),
+        "hidden_items": max(0, len(turn.items) - SOURCES),
+        "confirm": visit.form.get("confirm") or visit.text("confirm"),
+        "token": confirmation("", turn.id),
+    }
+    return View(
+        template="turn.html", title="Turn", section=SECTION, values=values, up=crumbs(visit)
+    )
+
+
+def forget_item(visit: Visit) -> Answer:
+    """Forget an item and the turns that it came from, once confirmed; show the receipt."""
+    return _forget(visit, _item(visit).id)
+
+
+def forget_turn(visit: Visit) -> Answer:
+    """Forget a turn and the items that came from it alone, once confirmed."""
+    return _forget(visit, _turn(visit).id)
+
+
+def _forget(visit: Visit, id: str) -> Answer:
+    visit.confirm(confirmation("", id))
+    gone = _data(visit).forget(id)
+    erasure = Erasure(
+        done="forgotten",
+        ids=(*gone.items, *gone.turns),
+        counts={"ltm_items": len(gone.items), "ltm_turns": len(gone.turns)},
+        pending=pending_erasure(visit),
+        at=visit.now,
+    )
+    return receipt_view(visit, erasure, title="Forgotten", section=SECTION, up=crumbs(visit))
+
+
+_ITEM: Final = "/people/{user}/items/{id}"
+_TURN: Final = "/people/{user}/turns/{id}"
+
+ROUTES: Final[tuple[ConsoleRoute, ...]] = (
+    page(_ITEM, show_item, bound="user"),
+    act(_ITEM, save_item, bound="user", again=show_item),
+    act(f"{_ITEM}/forget", forget_item, bound="user", again=show_item),
+    page(_TURN, show_turn, bound="user"),
+    act(f"{_TURN}/forget", forget_turn, bound="user", again=show_turn),
+)
