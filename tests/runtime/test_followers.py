@@ -197,6 +197,51 @@ def test_a_run_is_stored_in_causal_order(got: Got, on: str) -> None:
     assert not {"text.delta", "reasoning.delta"} & {each["type"] for each in stored}
 
 
+MANY = 10_050
+"""Writes in one step, more than the events that are stored of a run."""
+
+
+async def much(hf: Holdfast) -> None:
+    """Execute the run `run_3`, which emits more events than are stored."""
+
+    def write(ctx: ToolContext) -> str:
+        """Write again and again."""
+        assert ctx.memory is not None
+        for number in range(MANY):
+            ctx.memory.set("shared:level", number)
+        return "written"
+
+    model = ScriptedModel(lambda asked: "done" if "written" in asked.text else call("write"))
+    context = Context(run_id="run_3", model=model, hf=hf)
+    await ParallelTaskExecutor(plan=plan(task("a")), context=context, tools=[write]).run()
+
+
+def test_more_events_than_are_stored_are_a_gap_through_a_server(tmp_path: Path) -> None:
+    path = tmp_path / "h.db"
+    with holdfast.open(path) as hf, serving(hf, clock=SystemClock()) as url:
+        early = [following(way, url, "run_3", wait=SECONDS) for way in SERVED]
+        asyncio.run(much(hf))
+        seen = [follower.all() for follower in early]
+        late = [following(way, url, "run_3").all() for way in SERVED]
+        stored = [each.to_dict() for each in hf.runs.follow("run_3")]
+
+    (gap, *rest) = stored
+    assert gap["type"] == "gap"
+    assert gap["data"] == {"missed": gap["seq"]}
+    assert len(rest) == 10_000
+    assert [each["seq"] for each in rest] == list(range(gap["seq"] + 1, rest[-1]["seq"] + 1))
+    assert rest[-1]["type"] == "run.completed"
+    assert gap["seq"] + len(rest) > MANY
+    assert late == [stored, stored]
+    for each in seen:
+        # One that followed from the start has every event, or a gap in its place.
+        missed = sum(event["data"]["missed"] for event in each if event["type"] == "gap")
+        there = [event for event in each if event["type"] != "gap"]
+        assert missed + len(there) == rest[-1]["seq"]
+        assert [event["seq"] for event in each] == sorted({event["seq"] for event in each})
+        assert each[-1]["type"] == "run.completed"
+
+
 def test_a_follower_waits_for_a_run_as_long_as_it_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

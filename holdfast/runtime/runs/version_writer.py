@@ -407,10 +407,12 @@ class VersionWriter:
         """Store *change* in the record of the run, with its event in its order."""
         save, event = save_of(change), None
         if save.cause is not None:
-            event = version_event(save, self._number)
+            event = version_event(save, self._number + 1)
             facts = EventFacts(type=event.type, part=event.part, agent=event.agent, data=event.data)
             event = self._scope.number(facts)
         await asyncio.to_thread(place.keep, save, event)
+        # One that could not be stored has no number: the next one holds what it had.
+        self._number += save.cause is not None
 
     async def _put(self, change: CheckpointChange) -> None:
         # Without a log, the next save is whole.
@@ -442,9 +444,8 @@ class VersionWriter:
         # Names first, entries after: each name that is complete has its entry.
         pending, self._pending = self._pending, PendingVersion()
         cause, part, agent = pending.cause
-        if cause is not None:
-            self._number += 1
         if cause is not None and not isinstance(self._place, RecordedVersions):
+            self._number += 1
             number = StateRow(*NUMBER, b"%d" % self._number)
             self._rows[NUMBER] = pending.rows[NUMBER] = number
         entries, removed = self._changes.take() if self._changes is not None else ([], [])
