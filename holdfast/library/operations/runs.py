@@ -23,7 +23,9 @@ from holdfast.library.operations.base import (
 )
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import checked_version
+from holdfast.memories.run.history.compare import ComparedValue as ComparedValue
 from holdfast.memories.run.history.compare import Comparison, comparison_from_wire
+from holdfast.memories.run.history.compare import Difference as Difference
 from holdfast.memories.run.history.versions import MOST_LISTED as VERSIONS_LISTED
 from holdfast.memories.run.history.versions import (
     KeptState,
