@@ -14,9 +14,16 @@ from holdfast.doors.console import charts, text
 from holdfast.doors.console.pages import (
     activity,
     agents,
+    chat,
+    entries,
+    forget,
+    hydration,
+    items,
     memories,
     overview,
     people,
+    progress,
+    recall,
     runs,
     search,
     sessions,
@@ -100,7 +107,8 @@ MENU: Final = (
     ("Keys", "keys", "k"),
 )
 _MODULES: Final = (
-    overview, stores, memories, agents, people, runs, threads, sessions, activity, search,
+    overview, stores, memories, agents, people, runs, progress, threads, chat, sessions, activity,
+    search, entries, hydration, items, recall, forget,
 )  # fmt: skip
 
 DONE: Final = {code: each for module in _MODULES for code, each in module.DONE.items()}
