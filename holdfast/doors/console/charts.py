@@ -83,7 +83,7 @@ def _bar(parts: Iterable[tuple[str, float]], scale: float, top: float, height: f
 
 
 def budget(budget: int, pinned: int, windowed: int, largest_omitted: int | None) -> Markup:
-    """Return a bar as long as *budget*, in bytes, and a mark at the largest entry left out."""
+    """Return a bar of *budget* bytes, with a mark at the largest entry left out."""
     free = max(budget - pinned - windowed, 0)
     total = max(budget, pinned + windowed, 1)
     inner = _rect((0, 8, 1000, 22), "line", f"{_STROKE} {_EVEN}")
@@ -152,7 +152,7 @@ def timeline(marks: Sequence[tuple[datetime, str, str]]) -> Markup:
 
 
 def _apart(values: Sequence[float]) -> list[float]:
-    """Return places in percent of rising *values*, in proportion but not on one another."""
+    """Return places, in percent, of rising *values*: in proportion, but apart."""
     width = 100 - 2 * _EDGE
     longest = values[-1] - values[0]
     places = [_EDGE + ((each - values[0]) / longest * width if longest else 0) for each in values]
@@ -224,10 +224,12 @@ class PlanTask(Struct, frozen=True, kw_only=True):
 
 _BOX: Final = (200.0, 68.0)
 _BETWEEN: Final = (72.0, 24.0)
-_COLUMNS: Final = 25
+_COLUMNS: Final = 28
+_COLUMNS_STRONG: Final = 23
 _STATES: Final = {
     "pending": ("muted", "○"),
     "running": ("accent", "●"),
+    "waiting": ("warn", "◔"),
     "completed": ("good", "✓"),
     "failed": ("bad", "✕"),
     "blocked": ("warn", "◌"),
@@ -238,9 +240,10 @@ _WAITS: Final = frozenset({"pending", "blocked", "cancelled"})
 
 
 def plan(tasks: Sequence[PlanTask]) -> Markup:
-    """Return tasks as boxes in layers from left to right, edges from what each depends on.
+    """Return tasks as boxes in layers, with edges from what each depends on.
 
-    An edge that closes a circle is drawn, but moves no box. Raise ValueError beyond `TASKS_MOST`.
+    Layers go from left to right. An edge that closes a circle is drawn, but moves no box. Raise
+    ValueError beyond `TASKS_MOST`.
     """
     if len(tasks) > TASKS_MOST:
         raise ValueError(f"a plan of more than {TASKS_MOST} tasks is shown as a table")
@@ -269,7 +272,7 @@ def _edges(tasks: Sequence[PlanTask]) -> list[tuple[int, int]]:
 
 
 def _layers(tasks: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Return each task's longest path from a first one; a circle is cut at its first task."""
+    """Return each task's longest path from a first one; circles are cut."""
     after: list[list[int]] = [[] for _ in range(tasks)]
     waits = [0] * tasks
     for before, task in edges:
@@ -343,20 +346,19 @@ def _task(task: PlanTask, box: Rectangle) -> str:
         + _rect(box, classes, f'{_STROKE} stroke-width="1.5"{dashes}', 6)
         # An inner picture cuts off what is wider than the box.
         + f'<svg x="{_n(x + 4)}" y="{_n(y)}" width="{_n(width - 8)}" height="{_n(height)}">'
-        + _label(8, 22, _cut(task.title), "strong")
-        + _label(8, 40, _cut(f"{icon} {words}"), classes)
-        + _label(8, 57, _cut(task.detail), "muted")
+        + _label(8, 22, _cut(task.title, _COLUMNS_STRONG), "strong")
+        + _label(8, 40, _cut(f"{icon} {words}", _COLUMNS), classes)
+        + _label(8, 57, _cut(task.detail, _COLUMNS), "muted")
         + "</svg></a>"
     )
 
 
-def _cut(text: str) -> str:
-    """Return the start of *text* that fits a box; wide characters count twice."""
-    return "".join(_fits(plain(text)))
+def _cut(text: str, most: int) -> str:
+    """Return the start of *text* that fits *most* columns; wide characters take two."""
+    return "".join(_fits(plain(text), most))
 
 
-def _fits(text: str) -> Iterator[str]:
-    left = _COLUMNS
+def _fits(text: str, left: int) -> Iterator[str]:
     for char in text:
         left -= 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1
         if left < 0:

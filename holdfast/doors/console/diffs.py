@@ -29,7 +29,7 @@ Pair = tuple[int, int]
 
 
 class DiffRow(Struct, frozen=True):
-    """A line of a difference: numbers of it on both sides, and whether each part changed.
+    """A line of a difference: its numbers on both sides, its parts, and which changed.
 
     A `gap` stands for equal lines: its numbers are those of the first, its part says how many.
     """
@@ -46,9 +46,10 @@ class DiffRow(Struct, frozen=True):
 
 
 def diff_rows(old: str, new: str, context: int | None = 3) -> tuple[DiffRow, ...]:
-    """Return rows that lead from *old* to *new*, with *context* equal lines around each change.
+    """Return rows that lead from *old* to *new*.
 
-    With None all equal lines are there, and the rows give back both texts.
+    *context* equal lines stand around each change. With None all equal lines are there, and the
+    rows give back both texts.
     """
     before, after = _lines(old), _lines(new)
     work = _Work()
@@ -69,7 +70,7 @@ def diff_rows(old: str, new: str, context: int | None = 3) -> tuple[DiffRow, ...
 def split_rows(
     rows: Sequence[DiffRow],
 ) -> tuple[tuple[DiffRow | None, DiffRow | None], ...]:
-    """Return *rows* side by side: what was cut on the left, what was added on the right."""
+    """Return *rows* side by side: cut ones on the left, added ones on the right."""
     split: list[tuple[DiffRow | None, DiffRow | None]] = []
     cuts: list[DiffRow] = []
     adds: list[DiffRow] = []

@@ -16,7 +16,6 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup, escape
 
-from holdfast.doors.console.diffs import DiffRow as DiffRow
 from holdfast.doors.console.diffs import diff_rows, split_rows
 from holdfast.ground.json_values import JSON
 from holdfast.ground.text import INVISIBLE
@@ -50,7 +49,7 @@ _SURROGATES: Final = re.compile(r"[\ud800-\udfff]")
 
 
 def safe(html: str) -> Markup:
-    """Return *html*, every value of which is escaped, as what templates put in as it is."""
+    """Return *html*, in which every value is escaped, as what templates do not escape."""
     return Markup(html)  # noqa: S704 - the one place, for what this file and the charts escape
 
 
@@ -74,7 +73,7 @@ def line(text: str | None, most: int = 200) -> Markup:
 
 
 def block(text: str | None) -> Markup:
-    """Return *text* for `<pre>`: line feeds and tabs stay, hidden characters are marked."""
+    """Return *text* for `<pre>`: line feeds and tabs stay, the hidden is marked."""
     return _NONE if text is None else safe(_marked(text, _IN_BLOCK))
 
 
@@ -139,19 +138,20 @@ def markdown(text: str, link: Link | None = None) -> Markup:
     """Return *text*, CommonMark with tables and strikethrough, as HTML.
 
     HTML in it is text, images become links, headings begin at `<h3>`. *link* resolves paths; a link
-    that leads nowhere becomes text. Raise ValueError beyond `MARKDOWN_BYTES`, and beyond `CELLS` in
-    tables.
+    that leads nowhere becomes text. With tables of more than `CELLS` the source is returned. Raise
+    ValueError beyond `MARKDOWN_BYTES`.
     """
     if len(text) > MARKDOWN_BYTES or len(text.encode(errors="replace")) > MARKDOWN_BYTES:
         raise ValueError(f"Markdown of more than {MARKDOWN_BYTES} bytes is shown as source")
     if _cells(text) > CELLS:
-        raise ValueError(f"tables of more than {CELLS} cells are shown as source")
+        note = f"Tables of more than {CELLS:,} cells are not rendered: this is the source."
+        return safe(f'<p class="muted">{note}</p>{source(text)}')
     addresses: set[str] = set()
     return safe(second_wall(first_wall(text, link, addresses), addresses))
 
 
 def _cells(text: str) -> int:
-    """Return how many cells the tables of *text* have at most, empty ones at line ends too."""
+    """Return how many cells the tables of *text* have at most, empty ones too."""
     lines = text.splitlines()
     widest = max((each.count("|") for each in lines if not each.strip(_RULE)), default=0)
     return (widest + 1) * len(lines) if widest else 0
@@ -211,7 +211,7 @@ _RENDERER: Final = _Renderer()
 
 
 def _linked(children: Sequence[Token], link: Link | None, addresses: set[str]) -> Iterator[Token]:
-    """Give inline tokens with safe links: images as links, and after a link those within it."""
+    """Give inline tokens with safe links; images are links, after one they stood in."""
     index = 0
     while index < len(children):
         token = children[index]
@@ -267,7 +267,7 @@ def _text(content: str) -> Token:
 
 
 def _target(written: str, link: Link | None, addresses: set[str]) -> tuple[str, str] | None:
-    """Return the address that a link leads to and the host to show, or None for nowhere."""
+    """Return where a link leads and the host to show, or None for nowhere."""
     scheme = _SCHEME.match(written)
     if scheme is None:
         path = unquote(re.split("[?#]", written, maxsplit=1)[0])

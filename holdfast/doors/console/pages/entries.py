@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from holdfast.doors.console.diffs import diff_rows
 from holdfast.doors.console.pages.agents import (
     CHOSEN,
     SECTION,
@@ -10,7 +11,6 @@ from holdfast.doors.console.pages.agents import (
     written_tags,
 )
 from holdfast.doors.console.pages.forget import Erasure, pending_erasure, receipt_view
-from holdfast.doors.console.text import diff_rows
 from holdfast.doors.console.views import (
     Answer,
     ConsoleRoute,

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from holdfast.doors.console.diffs import diff_rows
 from holdfast.doors.console.pages.forget import Erasure, pending_erasure, receipt_view
 from holdfast.doors.console.pages.people import (
     KINDS,
@@ -16,7 +17,6 @@ from holdfast.doors.console.pages.people import (
     where,
     written_share,
 )
-from holdfast.doors.console.text import diff_rows
 from holdfast.doors.console.views import (
     Answer,
     ConsoleRoute,

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import version as release
 from typing import Any, Final
 
+from holdfast.doors.console.diffs import diff_rows, split_rows
 from holdfast.doors.console.pages.stores import SECTION, crumbs
-from holdfast.doors.console.text import diff_rows, split_rows
 from holdfast.doors.console.views import (
     Answer,
     ConsoleRoute,
