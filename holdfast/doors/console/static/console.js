@@ -11,8 +11,10 @@
 //   button.chip[aria-pressed]    the chat's switch, with a hidden input memory_enabled in its form
 //   data-send                    a text field in which Enter sends its form and Shift+Enter breaks
 //   data-empty                   a text field that is emptied when its form was sent
+//   data-remember="name"         a field that has what was last sent in it by this browser
+//   data-here="address"          a form, with the address of what it begins
 //   data-abort="#form"           ends the request of the form
-//   data-follow                  a list that scrolls along while it is at its end
+//   data-follow                  a list that scrolls along while it is at its end; "end" begins there
 
 const one = (selector, root = document) => root.querySelector(selector);
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -263,7 +265,10 @@ document.addEventListener("click", (event) => {
   if (pressed.matches("[data-theme-button]")) cycleTheme();
   else if (pressed.matches("[data-shortcuts]")) shortcuts();
   else if (pressed.matches("[data-copy]")) copyText(pressed);
-  else if (pressed.matches("[data-abort]")) one(pressed.dataset.abort)?.dispatchEvent(new CustomEvent("htmx:abort"));
+  else if (pressed.matches("[data-abort]")) {
+    one(pressed.dataset.abort)?.dispatchEvent(new CustomEvent("htmx:abort"));
+    all(".working").forEach((line) => line.replaceWith(make("p", "Stopped.", { class: "small muted" })));
+  }
   else if (pressed.matches(".chip[aria-pressed]")) {
     const on = pressed.getAttribute("aria-pressed") !== "true";
     keep(MEMORY, String(on));
@@ -275,10 +280,25 @@ document.addEventListener("change", (event) => {
   if (event.target.matches?.("[data-compare]")) limitCompare(event.target.form);
 });
 
+const sent = new WeakMap();
 document.addEventListener("htmx:before:request", (event) => {
   const form = event.target;
+  if (!form.matches?.("form")) return;
+  all("[data-remember]", form).forEach((field) => keep(field.dataset.remember, field.value));
+  if (form.dataset.here) history.replaceState(null, "", form.dataset.here);
   // The request has what was typed.
-  if (form.matches?.("form")) all("[data-empty]", form).forEach((field) => (field.value = ""));
+  all("[data-empty]", form).forEach((field) => {
+    sent.set(field, field.value);
+    field.value = "";
+  });
+});
+document.addEventListener("htmx:before:response", (event) => {
+  const form = event.target;
+  if (event.detail.ctx?.response?.status !== 401 || !form.matches?.("form")) return;
+  // The sign-in lapsed: sent as a page, the form is kept until it is renewed.
+  event.preventDefault();
+  all("[data-empty]", form).forEach((field) => (field.value = sent.get(field) ?? field.value));
+  form.submit();
 });
 
 // A name that its cell cuts off is whole in its title.
@@ -293,6 +313,7 @@ const following = new WeakSet();
 const follow = (list) => {
   if (following.has(list)) return;
   following.add(list);
+  if (list.dataset.follow === "end") list.scrollTop = list.scrollHeight;
   let atEnd = true;
   list.addEventListener("scroll", () => {
     atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
@@ -309,6 +330,9 @@ const dress = (root) => {
   new Set(all("[data-compare]", root).map((box) => box.form)).forEach(limitCompare);
   all(".chip[aria-pressed]:not(:disabled)", root).forEach((button) => {
     showMemory(button, recall(MEMORY) === "true");
+  });
+  all("[data-remember]:not([readonly])", root).forEach((field) => {
+    field.value = recall(field.dataset.remember) || field.value;
   });
 };
 
