@@ -20,6 +20,7 @@ from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput, NotFound, ResultDiffers
 from holdfast.ground.events import EventBus
 from holdfast.ground.ids import Ids
+from holdfast.ground.json_values import JSON
 from holdfast.memories.longterm.block import without_blocks
 from holdfast.memories.run.records.run import Run, merged
 from holdfast.memories.state.message import Message, TextMessage
@@ -379,11 +380,17 @@ class InMemoryHistory:
 class Discreet:
     """Wraps *history* to store results without recalled blocks and *hidden* text.
 
-    It has the methods that *history* has, and no others.
+    Results are stored with *extras* besides their own. It has the methods that *history* has, and
+    no others.
     """
 
-    def __init__(self, history: History, hidden: Callable[[], str]) -> None:
-        self.history, self._hidden = history, hidden
+    def __init__(
+        self,
+        history: History,
+        hidden: Callable[[], str],
+        extras: Callable[[], Mapping[str, JSON]] = dict,
+    ) -> None:
+        self.history, self._hidden, self._extras = history, hidden, extras
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.history, name)
@@ -391,9 +398,13 @@ class Discreet:
             return found
 
         def append_results(ctx: HistoryContext, results: Sequence[InferenceResult]) -> object:
-            return found(ctx, [restated(each, self._bare) for each in results])
+            return found(ctx, [self._stored(each) for each in results])
 
         return append_results
+
+    def _stored(self, result: InferenceResult) -> InferenceResult:
+        bare, extras = restated(result, self._bare), self._extras()
+        return bare.replace(extras={**bare.extras, **extras}) if extras else bare
 
     def _bare(self, message: Message) -> Message | None:
         """Return *message*, if a system text then cut, and None if nothing is left of it."""

@@ -17,6 +17,7 @@ from holdfast import library, tools
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.ground.ids import Ids
+from holdfast.ground.json_values import JSON
 from holdfast.memories import durable as durable_memory
 from holdfast.memories import longterm as longterm_memory
 from holdfast.memories.durable.hydration import Hydration
@@ -39,6 +40,8 @@ T = TypeVar("T")
 
 RECALL_SECONDS: Final = 2.0
 """Time limit of recall before a turn."""
+NAMED: Final = 100
+"""Entries of durable memory that a result names, and as many that were left out."""
 FLUSH_SECONDS: Final = 2.0
 """Time limit of mining at close."""
 UNAVAILABLE: Final = '<durable_memory unavailable="true"/>'
@@ -77,6 +80,25 @@ class Durably:
     def system_text(self) -> str:
         """The part of every turn's system text about durable memory."""
         return self.run.hydration.render() if self.run else UNAVAILABLE
+
+    @property
+    def given(self) -> dict[str, JSON] | None:
+        """What the system text holds of durable memory, in ids and numbers; None for nothing."""
+        seen = self.hydration
+        if seen is None or not (seen.entries or seen.omitted):
+            return None
+        omitted: list[JSON] = [
+            {"id": each.id, "reason": each.reason} for each in seen.omitted[:NAMED]
+        ]
+        more = max(0, len(seen.entries) - NAMED) + len(seen.omitted) - len(omitted)
+        return {
+            "digest": seen.digest,
+            "seq": seen.seq,
+            "budget": seen.budget,
+            "entries": [each.id for each in seen.entries[:NAMED]],
+            "omitted": omitted,
+            **({"more": more} if more else {}),
+        }
 
     def open(self, memory: "durable_memory.DurableMemory", lane: str) -> None:
         """Begin a run of *memory* in *lane*; raise InvalidInput for invalid arguments."""
@@ -122,6 +144,8 @@ class Recalling:
         recalled_block((), budget)
         self._events, self._k, self._budget = events, k, budget
         self.memory: longterm_memory.LongTermMemory | None = None
+        self.given: dict[str, JSON] = {}
+        """What the block of this turn holds, in ids and numbers."""
 
     def open(self, find: "Callable[[], longterm_memory.LongTermMemory | None] | None") -> None:
         """Use the memory that *find* returns; *find* is None if no user was named."""
@@ -140,6 +164,7 @@ class Recalling:
     async def block(self, text: str) -> str:
         """Return what is recalled for *text* as a block for the prompt; "" for nothing."""
         memory, query = self.memory, without_blocks(text).strip()
+        self.given = {"recalled": [], "left_out": 0}
         if memory is None or not query:
             return ""
         try:
@@ -154,7 +179,12 @@ class Recalling:
             self._events.tell_failed("recall", error)
             return ""
         lines = sum(line.startswith("- ") for line in shown.splitlines())
-        self._events.tell("recalled", ids=[each.id for each in found], left_out=len(found) - lines)
+        # The block leaves out the lowest scores.
+        best = sorted(found, key=lambda each: -each.score)[:lines]
+        recalled: list[JSON] = [{"id": each.id, "score": round(each.score, 4)} for each in best]
+        left_out = len(found) - lines
+        self.given = {"recalled": recalled, "left_out": left_out}
+        self._events.tell("recalled", ids=[each.id for each in found], left_out=left_out)
         return shown
 
     async def take(self, said: str, answer: str, *, thread_id: str) -> None:
@@ -335,8 +365,16 @@ class Session:
         return self.agent.replace(
             tools=[*self.agent.tools, *equipment],
             hooks=self._hooks(),
-            history=Discreet(history, lambda: self._durably.system_text),
+            history=Discreet(history, lambda: self._durably.system_text, self._given),
         )
+
+    def _given(self) -> dict[str, JSON]:
+        """Return what the prompt of this turn held from memory, to store with its result."""
+        on, hydration = self._recalling.memory is not None, self._durably.given
+        given: dict[str, JSON] = {"enabled": on}
+        if hydration is not None:
+            given["hydration"] = hydration
+        return {"memory": {**given, **(self._recalling.given if on else {})}}
 
     def _finder(self) -> Any:
         """Return the function that opens the user's memory; None without a user."""

@@ -11,12 +11,16 @@ from pydantic_ai.messages import SystemPromptPart, UserPromptPart
 
 import holdfast
 from holdfast import tools
+from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import InvalidInput, RunFailed, ToolNameTaken
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.records import DurableEntry
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.state.result import text_of
 from holdfast.runtime import Agent, AgentHooks, InMemoryHistory, Session
 from holdfast.testing.scripted import Asked, ScriptedModel, Turn, call
+from holdfast.testing.serving import serving
 
 pytestmark = pytest.mark.anyio
 
@@ -439,3 +443,137 @@ async def test_what_an_agent_was_told_in_a_later_request_is_not_kept_either(
     kept = str([each.export() for each in hf.threads.results(session.thread_id)])
     assert [each.text.count("<recalled-memories>") for each in asked(agent)] == [1, 1, 1]
     assert "recalled-memories" not in kept
+
+
+def given(hf: Holdfast, session: Session) -> list[Any]:
+    """Return what is stored of memory with each result of the session's thread."""
+    return [each.extras.get("memory") for each in hf.threads.results(session.thread_id)]
+
+
+def stored(durable: DurableMemory, key: str, content: str) -> DurableEntry:
+    durable.set(key, content, category="core")
+    entry = durable.get(key)
+    assert entry is not None
+    return entry
+
+
+async def test_a_result_is_stored_with_the_ids_of_what_its_prompt_held_from_memory(
+    hf: Holdfast, ltm: LongTermMemory
+) -> None:
+    durable = hf.durable("support")
+    plan = stored(durable, "plan", "She is on the gold plan.")
+    long = stored(durable, "long", "x" * 3000)
+    durable.set_limits(budget=2048)
+    item = ltm.remember("Ada prefers answers by mail", kind="preference").stored
+    assert item is not None
+    agent = support(["By mail.", "You are welcome."])
+
+    async with opened(agent, hf, longterm=ltm) as session:
+        await session.send("How does Ada prefer answers?")
+        await session.send("Thanks.")
+
+    hydration = {
+        "digest": session.hydration and session.hydration.digest,
+        "seq": long.seq,
+        "budget": 2048,
+        "entries": [plan.id],
+        "omitted": [{"id": long.id, "reason": "too_big"}],
+    }
+    first, second = given(hf, session)
+    assert first == {
+        "enabled": True,
+        "hydration": hydration,
+        "recalled": [{"id": item.id, "score": first["recalled"][0]["score"]}],
+        "left_out": 0,
+    }
+    assert 0 < first["recalled"][0]["score"] <= 1
+    assert second == {"enabled": True, "hydration": hydration, "recalled": [], "left_out": 0}
+    assert not any(word in str(first) for word in ("gold", "mail", "plan", "long'"))
+
+
+async def test_what_the_block_left_out_is_counted_with_the_result_and_not_named(
+    hf: Holdfast, ltm: LongTermMemory
+) -> None:
+    for day in ("Monday", "Tuesday", "Friday"):
+        ltm.remember(f"Ada wants her answers by mail on {day} " + "please " * 40)
+    agent = support(["By mail."])
+
+    async with opened(agent, hf, longterm=ltm, block_budget=600) as session:
+        await session.send("When does Ada want her answers by mail?")
+
+    (kept,) = given(hf, session)
+    (recalled,) = kept["recalled"]
+    shown = ltm.get(recalled["id"])
+    assert shown is not None
+    assert shown.text[:40] in asked(agent)[0].text
+    assert kept["left_out"] == 2
+
+
+async def test_a_result_without_memory_says_that_it_was_off(hf: Holdfast) -> None:
+    agent = support(["Hello."])
+
+    async with opened(agent, hf, user="ada") as session:
+        await session.send("Hi.")
+
+    assert given(hf, session) == [{"enabled": False}]
+
+
+async def test_what_durable_memory_gave_is_stored_where_that_of_the_user_is_off(
+    hf: Holdfast,
+) -> None:
+    plan = stored(hf.durable("support"), "plan", "She is on gold.")
+    agent = support(["Hello."])
+
+    async with opened(agent, hf) as session:
+        await session.send("Hi.")
+
+    (kept,) = given(hf, session)
+    assert kept["enabled"] is False
+    assert kept["hydration"]["entries"] == [plan.id]
+    assert kept.keys() == {"enabled", "hydration"}
+
+
+async def test_a_result_names_a_hundred_entries_at_most_and_counts_the_rest(hf: Holdfast) -> None:
+    entries = [stored(hf.durable("support"), f"k{n}", "v") for n in range(103)]
+    agent = support(["Hello."])
+
+    async with opened(agent, hf) as session:
+        await session.send("Hi.")
+
+    (kept,) = given(hf, session)
+    assert kept["hydration"]["entries"] == [each.id for each in reversed(entries[3:])]
+    assert kept["hydration"]["more"] == 3
+
+
+async def test_a_streamed_result_and_one_of_another_history_are_stored_with_it_too(
+    hf: Holdfast, ltm: LongTermMemory
+) -> None:
+    history = InMemoryHistory()
+    agent = support(["Hello."])
+
+    async with opened(agent, hf, longterm=ltm, history=history) as session:
+        async for _ in session.stream("Hi there."):
+            pass
+
+    (said, result) = history.turns(session.thread_id)
+    assert said.kind == "user"
+    assert result.result is not None
+    assert result.result.extras["memory"] == {"enabled": True, "recalled": [], "left_out": 0}
+
+
+async def test_what_a_result_is_stored_with_crosses_to_a_server(
+    hf: Holdfast, ltm: LongTermMemory
+) -> None:
+    ltm.remember("Ada prefers answers by mail", kind="preference")
+    agent = support(["By mail.", "As I said."])
+
+    with serving(hf, clock=SystemClock()) as url, holdfast.open(url) as far:
+        async with opened(agent, far, longterm=ltm, id="thread_1") as session:
+            await session.send("How does Ada prefer answers?")
+        async with opened(agent, far, longterm=ltm, id="thread_1") as again:
+            await again.send("Say how Ada prefers answers once more.")
+
+    first, second = given(hf, session)
+    assert first["enabled"] is second["enabled"] is True
+    assert len(first["recalled"]) == 1
+    assert second["recalled"]

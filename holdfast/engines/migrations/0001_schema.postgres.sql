@@ -250,7 +250,7 @@ create table holdfast.durable_entries (
 
 -- Covers planning of a hydration or an eviction, which reads no contents.
 create index durable_entries_by_seq on holdfast.durable_entries
-  (workspace, agent, run_id, pinned, seq) include (size_bytes, expires_at, category, key);
+  (workspace, agent, run_id, pinned, seq) include (size_bytes, expires_at, category, key, id);
 
 create index durable_entries_to_expire on holdfast.durable_entries (workspace, agent, expires_at)
   where expires_at is not null;

@@ -248,7 +248,7 @@ create table durable_entries (
 
 -- Covers planning of a hydration or an eviction, which reads no contents.
 create index durable_entries_by_seq on durable_entries
-  (workspace, agent, run_id, pinned, seq, size_bytes, expires_at, category, key);
+  (workspace, agent, run_id, pinned, seq, size_bytes, expires_at, category, key, id);
 
 create index durable_entries_to_expire on durable_entries (workspace, agent, expires_at)
   where expires_at is not null;

@@ -232,18 +232,18 @@ limit :rows
 -- array, which takes a third of the time of as many rows.
 select :agent as agent, '' as run_id, json_group_array(key) as keys,
     json_group_array(category) as categories, json_group_array(size_bytes) as sizes,
-    json_group_array(seq) as seqs
+    json_group_array(seq) as seqs, json_group_array(id) as ids
 from durable_entries
 where workspace = :workspace and agent = :agent and run_id = '' and pinned in (0, 1)
     and (expires_at is null or expires_at >= :now)
 union all
 select '', '', json_group_array(key), json_group_array(category), json_group_array(size_bytes),
-    json_group_array(seq)
+    json_group_array(seq), json_group_array(id)
 from durable_entries
 where workspace = :workspace and agent = '' and run_id = '' and pinned = 0
 union all
 select :agent, :run_id, json_group_array(key), json_group_array(category),
-    json_group_array(size_bytes), json_group_array(seq)
+    json_group_array(size_bytes), json_group_array(seq), json_group_array(id)
 from durable_entries
 where workspace = :workspace and agent = :agent and run_id = :run_id and :run_id <> ''
     and pinned = 0
@@ -251,7 +251,7 @@ where workspace = :workspace and agent = :agent and run_id = :run_id and :run_id
 -- candidates (postgres) --
 select agent, run_id, cast(json_agg(key) as text) as keys,
     cast(json_agg(category) as text) as categories, cast(json_agg(size_bytes) as text) as sizes,
-    cast(json_agg(seq) as text) as seqs
+    cast(json_agg(seq) as text) as seqs, cast(json_agg(id) as text) as ids
 from durable_entries
 where workspace = :workspace and agent in (:agent, '') and run_id in ('', :run_id)
     and pinned in (0, 1) and (expires_at is null or expires_at >= :now)

@@ -75,6 +75,7 @@ class HydrationCandidate(Struct, frozen=True, gc=False):
     scope: EntryScope
     size_bytes: int
     seq: int
+    id: str
 
 
 class OmittedEntry(Struct, frozen=True, gc=False):
@@ -86,6 +87,7 @@ class OmittedEntry(Struct, frozen=True, gc=False):
     size_bytes: int
     seq: int
     reason: Reason
+    id: str
 
 
 Weighable = DurableEntry | HydrationCandidate | OmittedEntry
@@ -140,7 +142,7 @@ class HydrationPlan(Struct, Generic[W], frozen=True, kw_only=True):
         # A thousand may be left out, so the loop calls only the constructor.
         budget = self.budget
         omitted = [
-            OmittedEntry(each.key, each.category, each.scope, size, each.seq, reason)
+            OmittedEntry(each.key, each.category, each.scope, size, each.seq, reason, each.id)
             for each in passed
             for size in (each.size_bytes,)
             for reason in ("over_budget" if size <= budget else "too_big",)
@@ -203,7 +205,8 @@ def _reason(size_bytes: int, budget: int) -> Literal["too_big", "over_budget"]:
 
 
 def _shadowed(each: Weighable) -> OmittedEntry:
-    return OmittedEntry(each.key, each.category, each.scope, each.size_bytes, each.seq, "shadowed")
+    size, seq = each.size_bytes, each.seq
+    return OmittedEntry(each.key, each.category, each.scope, size, seq, "shadowed", each.id)
 
 
 MOST_NAMED: Final = 20

@@ -36,6 +36,7 @@ def candidates(draw: st.DrawFn) -> list[HydrationCandidate]:
             scope=scope,
             size_bytes=draw(st.integers(min_value=3, max_value=200)),
             seq=seq,
+            id=f"entry_{seq}",
         )
         for (scope, key), seq in zip(names, numbers, strict=True)
     ]
