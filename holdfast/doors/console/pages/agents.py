@@ -18,7 +18,7 @@ from holdfast.doors.console.views import (
     page,
     pager,
 )
-from holdfast.ground.errors import InvalidInput
+from holdfast.ground.errors import InvalidInput, PreconditionFailed
 from holdfast.memories.durable.records import (
     CATEGORIES,
     CONVERSATION,
@@ -103,7 +103,10 @@ def show_agent(visit: Visit) -> Answer:
 
 def entry_form(visit: Visit) -> Answer:
     """Show the form of a new entry."""
-    values = {"agent": visit["agent"], "categories": CHOSEN}
+    taken = None
+    if isinstance(visit.error, PreconditionFailed):
+        taken = address("agents", visit["agent"], "entries", visit.written("key"))
+    values = {"agent": visit["agent"], "categories": CHOSEN, "taken": taken}
     return View(
         template="entry_new.html",
         title="New entry",

@@ -167,7 +167,7 @@ def _known_of_user(visit: Visit, user: str) -> list[tuple[str, str, str | None]]
     known: list[tuple[str, str, str | None]] = [
         (
             f"Collection {each.namespace}" + (f" of {each.workspace_id}" * bool(each.workspace_id)),
-            f"{each.items:,} items, {each.turns:,} turns",
+            f"{counted(each.items, 'item')}, {counted(each.turns, 'turn')}",
             address("people", user, namespace=each.namespace, workspace_id=each.workspace_id),
         )
         for each in found.data
@@ -181,7 +181,10 @@ def _known_of_user(visit: Visit, user: str) -> list[tuple[str, str, str | None]]
 def _known_of_agent(visit: Visit, agent: str) -> list[tuple[str, str, str | None]]:
     """Return what is known of *agent*: what it is, how much, and where it is shown."""
     there = _summary(visit, agent)
-    entries = f"{there.entries:,} entries, {there.size_bytes:,} B" if there else "none"
+    entries = "none"
+    if there is not None:
+        amount = counted(there.entries, "entry", "entries")
+        entries = f"{amount}, {counted(there.size_bytes, 'byte')}"
     runs = list(islice(visit.hf.runs.list(limit=_LISTED).all(), COUNTED))
     own = sum(each.agent == agent for each in runs)
     among = f"{own:,}" + (f" among the newest {COUNTED:,}" if len(runs) == COUNTED else "")
@@ -190,6 +193,11 @@ def _known_of_agent(visit: Visit, agent: str) -> list[tuple[str, str, str | None
         ("Runs", among, address("runs")),
         ("Results in threads", "counted in the receipt", None),
     ]
+
+
+def counted(number: int, one: str, several: str = "") -> str:
+    """Return *number* with the noun *one*, or *several*."""
+    return f"{number:,} {one if number == 1 else several or f'{one}s'}"
 
 
 def _summary(visit: Visit, agent: str) -> AgentSummary | None:
