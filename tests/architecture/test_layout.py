@@ -142,11 +142,13 @@ MANY_METHODS = {
     "holdfast/memories/state/cells.py:CellTable": "the state of one network",
     "holdfast/engines/sqlite/transaction.py:SQLiteTransaction": PORT,
 }
+REGISTRIES = ("holdfast/doors/console/pages/",)
+"""Folders of which one table lists each file, as pages of a menu: one importer is what they have."""
 LOCAL_IMPORTS = {
     # Statements in functions, by file. Reasons: a command or a handle loads what it uses when it
     # is used; an engine, an interface or an extra is optional.
     "holdfast/doors/cli/main.py": 1,
-    "holdfast/doors/cli/server.py": 1,
+    "holdfast/doors/cli/server.py": 2,
     "holdfast/memories/longterm/vectors/registry.py": 1,
 }
 
@@ -304,7 +306,7 @@ def single_importers() -> list[str]:
     return [
         f"{module.path}, by {next(iter(importers[module.name]))}"
         for module in product()
-        if len(importers[module.name]) == 1
+        if len(importers[module.name]) == 1 and not module.path.startswith(REGISTRIES)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Responses of the console: headers, compression, static files, live events, statuses."""
+"""Responses of the console: headers, static files, live events, statuses."""
 
 import asyncio
 import gzip

@@ -124,7 +124,7 @@ class Visit:
         return self.form.get(name, default or "")
 
     def written(self, name: str) -> str:
-        """Return the text of the field *name* that a form sent, with a newline between lines."""
+        """Return the text that a form sent in the field *name*."""
         if name not in self.form:
             raise InvalidInput(name, "is missing", next="Send the form of the page.")
         # Browsers send \r\n for each end of a line.

@@ -57,7 +57,7 @@ from holdfast.doors.http.response import (
     log_fault,
     status_and_type,
 )
-from holdfast.doors.http.state import MakeSite, ServerState, Site
+from holdfast.doors.http.state import MakeSite, ServerState, Site, SiteServer
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import (
     HoldfastError,
@@ -92,7 +92,6 @@ def make_app(
     models: Iterable[str] = (),
     make_subapp: MakeSubApp | None = None,
     make_site: MakeSite | None = None,
-    public_url: str | None = None,
 ) -> "App":
     """Return the ASGI app that serves *hf*.
 
@@ -103,7 +102,7 @@ def make_app(
     with the right to write may start *definitions*: networks, agents and others. *models*, each
     `provider:model`, are those that requests may name besides the configured ones. *make_subapp*
     makes the app of another interface, which answers its own path; *make_site* that of pages for
-    people. *public_url* is the address at which other machines reach the server.
+    people.
     """
     state = ServerState(
         hf,
@@ -116,9 +115,8 @@ def make_app(
     if definitions:
         state.registry.serve(definitions)
     state.models = frozenset(models)
-    state.public_url = public_url
     policy = policy or HostPolicy(hosts=LOOPBACK_HOSTS if loopback else None)
-    site = make_site(state) if make_site else None
+    site = make_site(SiteServer(state, policy.public_url)) if make_site else None
     return App(state, policy, limits, make_subapp, site)
 
 

@@ -38,11 +38,12 @@ class HostPolicy(Struct, frozen=True, kw_only=True):
     """The `Host` and `Origin` that requests may have.
 
     *hosts* are names without a port; None allows any `Host`. *origins* are allowed besides those
-    with a host of *hosts*.
+    with a host of *hosts*. *public_url* is the address at which other machines reach the server.
     """
 
     hosts: frozenset[str] | None = LOOPBACK_HOSTS
     origins: frozenset[str] = frozenset()
+    public_url: str | None = None
 
     def check(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Check the `Host` and `Origin` of a request.
@@ -98,7 +99,7 @@ def host_policy(
     if public_url is not None:
         parts = urlsplit(public_url)
         origins.add(_origin_of("public_url", f"{parts.scheme}://{parts.netloc}"))
-    return HostPolicy(hosts=hosts, origins=frozenset(origins))
+    return HostPolicy(hosts=hosts, origins=frozenset(origins), public_url=public_url)
 
 
 def _origin_of(field: str, given: str) -> str:

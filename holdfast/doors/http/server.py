@@ -351,10 +351,8 @@ class Workers:
 PORT = 8420
 GRACE = 10
 """Seconds for requests in flight to finish, once the server stops."""
-
 KEEP_ALIVE = 75
 """Seconds that an idle connection stays open: longer than clients and proxies keep theirs."""
-
 START_MOST = 30.0
 """Seconds to wait for a database that cannot be reached when the server starts."""
 
@@ -379,7 +377,6 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     policy: HostPolicy
     subapp: MakeSubApp | None
     site: MakeSite | None
-    public_url: str | None
 
 
 def serve(
@@ -405,11 +402,11 @@ def serve(
     process that opens the database for itself, behind one socket. Clients with the right to write
     may start *runs* of definitions, each given as `package.module:attribute`. Requests may name
     *models*, each as `provider:model`, besides those that the server is configured with. With
-    *access_log* each request is a line on the error stream. Pages of *public_url*, at which other
-    machines reach the server, and of *allow_origins* may send requests. *subapp* makes the app of
-    another interface, *site* that of pages for people. *announce* gets the line with address,
-    database and whether a key is required; None writes it to the error stream. Raise InvalidInput
-    for options that cannot be served, Unavailable if the address is taken.
+    *access_log* each request is a line on the error stream. Pages of *public_url* and of
+    *allow_origins* may send requests. *subapp* makes the app of another interface, *site* that of
+    pages for people. *announce* gets the line with the address; None writes it to the error
+    stream. Raise InvalidInput for options that cannot be served, Unavailable if the address is
+    taken.
     """
     _check(target, workers)
     terms = ServeOptions(
@@ -421,7 +418,6 @@ def serve(
         policy=host_policy(host, public_url=public_url, allow_origins=allow_origins),
         subapp=subapp,
         site=site,
-        public_url=public_url,
     )
     tell = announce or _to_stderr
     listener = _listen(host, port)
@@ -481,13 +477,11 @@ def _serve_one(
             models=terms.models,
             make_subapp=terms.subapp,
             make_site=terms.site,
-            public_url=terms.public_url,
         )
         who = "no key is required" if app.state.gate.open() else "a key is required"
-        where = _url(host, listener.getsockname()[1])
-        what = _shown(hf.engine.status().target)
-        notice = f" {app.site.notice}" if app.site else ""
-        line = f"Holdfast listens on {where}, database {what}, {who}.{notice}"
+        where, what = _url(host, listener.getsockname()[1]), _shown(hf.engine.status().target)
+        site = f" {app.site.notice}" if app.site else ""
+        line = f"Holdfast listens on {where}, database {what}, {who}.{site}"
         server = HttpServer(app, lambda: tell(line))
         with _requests_logged() if terms.access_log else nullcontext():
             server.run([listener])

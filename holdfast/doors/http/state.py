@@ -398,7 +398,6 @@ class ServerState:
         self.registry = RunRegistry(hf)
         self.models: frozenset[str] = frozenset()
         """Models that requests may name besides those the server is configured with."""
-        self.public_url: str | None = None
         self.in_flight, self.live = 0, 0
         self.stopping = asyncio.Event()
         self._all_agents = AgentContext(
@@ -519,22 +518,6 @@ class ServerState:
         except Unavailable as error:
             _log.warning("work that was left over could not be taken up: %s", error.reason)
 
-    def is_open(self) -> bool:
-        """Return whether requests need no credential."""
-        return self.gate.open()
-
-    def metrics_text(self) -> str:
-        """Return all metrics as text for Prometheus."""
-        return self.metrics.text(self.gauges())
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Return *work*(), run on a thread."""
-        return await self.executor.slow(work)
-
-    async def wait(self, work: Callable[[], T]) -> T:
-        """Return *work*(), which waits for events, run on a thread for that purpose."""
-        return await self.executor.live(work)
-
     def gauges(self) -> dict[str, float]:
         """Return the numbers of the database and of the caches, by sample name."""
         sizes = self.hf.longterm_shared.room.sizes()
@@ -561,4 +544,32 @@ class Site(Protocol):
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> int: ...  # noqa: D102
 
 
-MakeSite = Callable[[ServerState], Site]
+class SiteServer:
+    """What pages for people use of the server process that they are part of.
+
+    *public_url* is the address at which other machines reach it.
+    """
+
+    def __init__(self, state: ServerState, public_url: str | None = None) -> None:
+        self._state, self.public_url = state, public_url
+        self.hf, self.clock, self.stopping = state.hf, state.clock, state.stopping
+        self.sign_ins = state.sign_ins
+
+    def is_open(self) -> bool:
+        """Return whether requests need no credential."""
+        return self._state.gate.open()
+
+    def metrics_text(self) -> str:
+        """Return all metrics as text for Prometheus."""
+        return self._state.metrics.text(self._state.gauges())
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return *work*(), run on a thread."""
+        return await self._state.executor.slow(work)
+
+    async def wait(self, work: Callable[[], T]) -> T:
+        """Return *work*(), which waits for events, run on a thread for that purpose."""
+        return await self._state.executor.live(work)
+
+
+MakeSite = Callable[[SiteServer], Site]

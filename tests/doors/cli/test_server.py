@@ -57,7 +57,8 @@ def ask(line: Run, served: Served) -> Run:
 
 def test_it_says_where_it_listens_and_stops_when_told(served: Served, db: str) -> None:
     assert db in served.says
-    assert "open" in served.says
+    assert "no key is required" in served.says
+    assert "Its console is at /console." in served.says
     assert served.stop() == 0
 
 

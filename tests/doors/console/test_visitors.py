@@ -1,15 +1,17 @@
 """Sign-in, the cookie, rights, and requests of other sites."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from doors.console.client import ORIGIN, ConsoleClient
 
-from holdfast.doors.console.app import BODY_BYTES
+from holdfast.doors.console.app import BODY_BYTES, Console
 from holdfast.doors.console.response import POLICY, STATUSES, status_of
 from holdfast.doors.console.visitors import safe_next
-from holdfast.doors.http.app import App
+from holdfast.doors.http.app import make_app
+from holdfast.doors.http.auth import host_policy
 from holdfast.ground import errors
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
@@ -64,11 +66,15 @@ def test_a_key_is_exchanged_for_a_cookie_that_only_the_console_gets(
 
 
 def test_under_an_https_address_the_cookie_is_secure(
-    hf: Holdfast, app: App, visitor: ConsoleClient
+    hf: Holdfast, clock: FrozenClock, runner: asyncio.Runner
 ) -> None:
-    app.state.public_url = "https://memory.example"
+    policy = host_policy("127.0.0.1", public_url="https://memory.example")
+    app = make_app(hf, clock=clock, make_site=Console, policy=policy)
 
-    assert "; Secure" in visitor.sign_in(key_of(hf)).cookies[0]
+    shown = ConsoleClient(app, runner).sign_in(key_of(hf))
+
+    assert "; Secure" in shown.cookies[0]
+    app.state.close()
 
 
 @pytest.mark.parametrize("key", ["", "hf_wrong", "hfs_" + "x" * 43, "revoked"])
