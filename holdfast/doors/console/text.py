@@ -290,6 +290,8 @@ def _host(address: str) -> str | None:
             IPv4Address(host)
     except ValueError:
         return None
+    if host and "xn--" in host and "href" not in nh3.clean(f'<a href="http://{host}">'):
+        return None  # no browser takes it: the rules of encoded names are nh3's parser's
     return host
 
 

@@ -60,7 +60,17 @@ PIECES = st.sampled_from(
     [
         *("# ", "> ", "- ", "1. ", "**", "_", "~~", "`", "```\n", "[", "](", "](/a)", "![", ")"),
         *("<", ">", "|", "\n", "\n\n", "|-|\n", "    ", "\\", "&amp;", "mailto:", "http://", ":"),
-        *("https://a.example/?x=1&y=2#z", "/", "//", "..", "a b", '"t"', "\u202e", "&#x202e;"),
+        *(
+            "https://a.example/?x=1&y=2#z",
+            "/",
+            "//",
+            "..",
+            "xn--",
+            "a b",
+            '"t"',
+            "\u202e",
+            "&#x202e;",
+        ),
         *("%E2%80%AE", "é", "\x00"),
     ]
 )
@@ -334,6 +344,9 @@ def test_a_path_is_resolved(written: str, path: str) -> None:
         "[a](https:///evil.example)",
         "[a](http://a:99999/)",
         "[a](http://1.2.3/)",
+        "[a](http://xn--a/)",
+        "[a](http://xn--0000/)",
+        "[a](http://xn--ab-5da.com/)",
     ],
 )
 def test_a_link_that_leads_nowhere_is_text(written: str) -> None:
