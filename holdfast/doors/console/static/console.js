@@ -7,7 +7,7 @@
 //   data-letter                  a link of the menu, opened by g and the letter
 //   data-up data-next data-first data-edit   links and buttons that u ] [ e press
 //   data-copy="#id"              copies the text of the element
-//   data-compare                 boxes of which two are ticked; their form's button waits for two
+//   data-compare                 boxes of which two are ticked; data-compare-button waits for two
 //   button.chip[aria-pressed]    the chat's switch, with a hidden input memory_enabled in its form
 //   data-send                    a text field in which Enter sends its form and Shift+Enter breaks
 //   data-empty                   a text field that is emptied when its form was sent
@@ -107,7 +107,7 @@ const makeModal = (dialog) => {
 const limitCompare = (form) => {
   const boxes = all("[data-compare]", form);
   const ticked = boxes.filter((box) => box.checked).length;
-  const button = one("[data-compare-button]", form) ?? one("button:not([formaction])", form);
+  const button = one("[data-compare-button]", form);
   if (!boxes.length || !button) return;
   button.disabled = ticked !== 2;
   button.title = ticked === 2 ? "" : "Tick two versions";
