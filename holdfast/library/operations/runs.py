@@ -52,7 +52,6 @@ from holdfast.memories.run.records.question import (
 from holdfast.memories.run.records.read import LOOKS_EVERY as LOOKS_EVERY
 from holdfast.memories.run.records.read import MOST_LISTED, read_in, run_from_wire
 from holdfast.memories.run.records.read import FollowOptions as FollowOptions
-from holdfast.memories.run.records.read import ReadEntry as ReadEntry
 from holdfast.memories.run.records.read import RunProgress as RunProgress
 from holdfast.memories.run.records.read import look as look
 from holdfast.memories.run.records.read import run_row as run_row

@@ -22,6 +22,7 @@ from holdfast.doors.console.pages.runs import (
     sliced,
     store_answer,
 )
+from holdfast.doors.console.text import pretty
 from holdfast.doors.console.views import (
     ROWS_MOST,
     Answer,
@@ -44,7 +45,6 @@ from holdfast.ground.json_values import JSON
 from holdfast.library.operations.runs import (
     LOOKS_EVERY,
     FollowOptions,
-    ReadEntry,
     Run,
     RunEvent,
     RunPart,
@@ -66,7 +66,9 @@ TASKS_DRAWN: Final = 60
 EVENTS_READ: Final = 2_000
 """Newest events of a run among which its page looks for turns."""
 TEXT_MOST: Final = 25_000
-"""Characters of a text of a version that are shown at once."""
+"""Characters of a text that are shown at once."""
+VALUE_BYTES: Final = 65_536
+"""Bytes of a value beyond which it is shown as text, in parts."""
 VERSIONS_SHOWN: Final = 20
 EARLIER_SHOWN: Final = 5
 
@@ -390,50 +392,37 @@ class ShownValue(Struct, frozen=True, kw_only=True):
 
 
 def _value(visit: Visit, run: Run) -> ShownValue | None:
-    """Return the value of the entry that the address names."""
-    key = visit.text("key")
+    """Return the value of the entry that the address names, a part of it if it is long."""
+    key, version = visit.text("key"), _version(visit)
     if key is None:
         return None
-    offset = visit.number("offset", 0, least=0, most=2**53)
-    version = _version(visit)
+    value, stored = None, ""
     if version is not None:
-        return _value_then(visit, run, key, version, offset)
-    try:
-        entry = visit.hf.runs.entry(run.id, key, path=visit.text("path"), offset=offset)
-    except (NotFound, InvalidInput) as error:
-        return ShownValue(problem=str(error))
-    return _value_now(run, key, entry, visit.text("path"))
-
-
-def _value_now(run: Run, key: str, entry: ReadEntry, path: str | None) -> ShownValue:
-    part = entry.part
-    if entry.path_error is not None:
-        return ShownValue(problem=entry.path_error)
-    if part is None:
-        return ShownValue(value=entry.value)
-    words = f"{part.returned:,} of {part.total:,}, from {part.offset:,}"
-    if part.kept is not None:
-        words += f"; only the first {part.kept:,} are stored"
-    more = None
-    if part.next_offset is not None:
-        more = address("runs", run.id, key=key, path=path, offset=part.next_offset) + "#value"
-    return ShownValue(value=entry.value, part=f"A part of its {part.of}: {words}.", more=more)
-
-
-def _value_then(visit: Visit, run: Run, key: str, version: int, offset: int) -> ShownValue:
-    held = visit.hf.runs.at(run.id, version).memory.snapshot()
-    entry = next((each for each in held if each.key == key), None)
-    if entry is None:
-        return ShownValue(problem=f"Version {version} has no entry under this key.")
-    value = entry.value
+        held = visit.hf.runs.at(run.id, version).memory.snapshot()
+        entry = next((each for each in held if each.key == key), None)
+        if entry is None:
+            return ShownValue(problem=f"Version {version} has no entry under this key.")
+        value = entry.value if entry.value_bytes <= VALUE_BYTES else _readable(entry.value)
+    else:
+        try:
+            read = visit.hf.runs.entry(run.id, key)
+        except (NotFound, InvalidInput) as error:
+            return ShownValue(problem=str(error))
+        value = read.value
+        if read.part is not None:
+            stored = f" Of its {read.part.total:,} only the first {read.part.kept:,} are stored."
     if not isinstance(value, str) or len(value) <= TEXT_MOST:
-        return ShownValue(value=value)
-    after = offset + TEXT_MOST
-    more = None
+        return ShownValue(value=value, part=stored.strip() or None)
+    offset = visit.number("offset", 0, least=0, most=2**53)
+    after, more = offset + TEXT_MOST, None
     if after < len(value):
         more = address("runs", run.id, key=key, version=version, offset=after) + "#value"
-    words = f"A part of its text, from {offset:,} of {len(value):,}."
-    return ShownValue(value=value[offset:after], part=words, more=more)
+    part = f"A part of its text: from {offset:,} of {len(value):,} characters.{stored}"
+    return ShownValue(value=value[offset:after], part=part, more=more)
+
+
+def _readable(value: JSON) -> str:
+    return value if isinstance(value, str) else pretty(value)
 
 
 def show_part(visit: Visit) -> Answer:
