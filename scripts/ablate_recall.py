@@ -20,7 +20,7 @@ from holdfast.library.evaluation import (
     Conversation,
     Id,
     LocomoOutcome,
-    Sample,
+    SampleFile,
     answered,
     figures,
     read,
@@ -131,7 +131,7 @@ VARIANTS: dict[str, Make] = {
 }
 
 
-def ask(sample: Sample, make: Make) -> list[LocomoOutcome]:
+def ask(sample: SampleFile, make: Make) -> list[LocomoOutcome]:
     """Return what came of the questions that can be answered."""
     return [
         answered(number, asked, subject.ranked(asked.question, DEPTH))

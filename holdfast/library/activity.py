@@ -132,7 +132,7 @@ class Sample(Struct, frozen=True, kw_only=True):
 
 
 def list_samples(context: StoresContext, now: datetime, *, days: int) -> list[Sample]:
-    """Return the samples of the last *days* days, oldest first; a server takes them hourly."""
+    """Return the samples of the last *days* days, oldest first."""
     refuse_narrowed(context, "read")
     reason = f"must be 1 to {SAMPLED}"
     check_whole("days", days, reason, least=1, most=SAMPLED, limit=SAMPLED)

@@ -80,7 +80,7 @@ class Conversation(Struct, frozen=True, kw_only=True):
         return max((turn.at for turn in self.turns), default=_START)
 
 
-class Sample(Struct, frozen=True, kw_only=True):
+class SampleFile(Struct, frozen=True, kw_only=True):
     """A sample file, parsed."""
 
     path: str
@@ -88,7 +88,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     conversations: tuple[Conversation, ...]
 
 
-def read(path: Path) -> Sample:
+def read(path: Path) -> SampleFile:
     """Read the conversations in the file at *path*.
 
     Raises OSError if it cannot be read, InvalidInput if it is not of this format.
@@ -101,7 +101,7 @@ def read(path: Path) -> Sample:
     if not isinstance(found, list):
         raise _foreign("is not a list of conversations")
     samples = cast("list[Any]", found)
-    return Sample(
+    return SampleFile(
         path=str(path),
         sha256=sha256(content).hexdigest(),
         conversations=tuple(_conversation(each, index) for index, each in enumerate(samples)),
@@ -379,7 +379,9 @@ class Outcome(Struct, kw_only=True):
     """Seconds for inserting all turns, and for each question."""
 
 
-def evaluate(sample: Sample, open: Open, *, k: int, watch: Watch, progress: Progress) -> Outcome:
+def evaluate(
+    sample: SampleFile, open: Open, *, k: int, watch: Watch, progress: Progress
+) -> Outcome:
     """Evaluate every question of *sample*, at least *k* deep, and foreign questions.
 
     Calls *progress* with the number of questions done so far.
@@ -408,7 +410,7 @@ def evaluate(sample: Sample, open: Open, *, k: int, watch: Watch, progress: Prog
     return outcome
 
 
-def foreign_questions(sample: Sample, most: int) -> Callable[[int], Iterator[str]]:
+def foreign_questions(sample: SampleFile, most: int) -> Callable[[int], Iterator[str]]:
     """Return a function from a conversation's number to the foreign questions there.
 
     They are questions of the other conversations, about *most* in all.
@@ -501,7 +503,7 @@ def remembered(conversation: Conversation) -> Generator[RecalledConversation]:
 Report = dict[str, object]
 
 
-def report(sample: Sample, outcome: Outcome, *, k: int | None, version: str) -> Report:
+def report(sample: SampleFile, outcome: Outcome, *, k: int | None, version: str) -> Report:
     """Return the measures of *outcome*; with *k*, also recall at that depth."""
     every, shipped = sample.conversations, _main(outcome.shipped)
     plain = figures(_main(outcome.plain))
@@ -532,7 +534,7 @@ def _main(every: Sequence[LocomoOutcome]) -> list[LocomoOutcome]:
     return [each for each in every if each.category != UNANSWERABLE]
 
 
-def _by_conversation(sample: Sample, outcome: Outcome) -> list[Report]:
+def _by_conversation(sample: SampleFile, outcome: Outcome) -> list[Report]:
     """Return the recall of each conversation, in the order of the file."""
     answers: list[list[LocomoOutcome]] = [[] for _ in sample.conversations]
     for each in _main(outcome.ranked):
@@ -547,7 +549,7 @@ def _by_conversation(sample: Sample, outcome: Outcome) -> list[Report]:
     ]
 
 
-def _milliseconds(sample: Sample, outcome: Outcome) -> Figures:
+def _milliseconds(sample: SampleFile, outcome: Outcome) -> Figures:
     """Return milliseconds per inserted turn and per question (p50, p95)."""
     turns = sum(len(each.turns) for each in sample.conversations)
     asking = sorted(outcome.asking) or [0.0]

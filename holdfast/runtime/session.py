@@ -83,7 +83,7 @@ class Durably:
 
     @property
     def given(self) -> dict[str, JSON] | None:
-        """What the system text holds of durable memory, in ids and numbers; None for nothing."""
+        """What the system text holds of it, in ids and numbers; None for nothing."""
         seen = self.hydration
         if seen is None or not (seen.entries or seen.omitted):
             return None

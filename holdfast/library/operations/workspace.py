@@ -23,7 +23,7 @@ def event_to_wire(event: Event) -> dict[str, Any]:
 
 
 def event_from_wire(wire: Any) -> Event:
-    """Convert *wire* to an event; raise KeyError or ValidationError if it does not fit."""
+    """Convert *wire* to an event; raise ValidationError or KeyError otherwise."""
     fields = msgspec.convert(wire, dict[str, Any])
     actor = fields.get("actor")
     if isinstance(actor, dict) and "type" in actor:

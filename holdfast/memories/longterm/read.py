@@ -305,7 +305,7 @@ class _PersonRow(Struct, frozen=True, kw_only=True):
 def list_people(
     engine: Engine, workspace: str, prefix: str, *, limit: int | None, page: str | None
 ) -> Page[Person]:
-    """Return the collections of *workspace* that hold anything, by the name of the user.
+    """Return the collections of *workspace* that hold anything, by user.
 
     Only those of users with a name that begins with *prefix*. *engine* need not be scoped.
     """

@@ -497,7 +497,7 @@ class SignIns:
         return secret
 
     def find(self, secret: str) -> Credential | None:
-        """Return the credential of the key that the sign-in began with; None if it is over.
+        """Return the credential of the sign-in's key; None if the sign-in is over.
 
         When it was last seen is updated once a minute, without waiting for the write.
         """

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.library.evaluation import (
-    Sample,
+    SampleFile,
     evaluate,
     foreign_questions,
     read,
@@ -43,13 +43,13 @@ def sample(subject: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> Sample:
+def given(tmp_path: Path) -> SampleFile:
     path = tmp_path / "file.json"
     path.write_text(json.dumps([sample("kettle"), sample("bicycle")]))
     return read(path)
 
 
-def measured(given: Sample, k: int | None = None) -> dict[str, Any]:
+def measured(given: SampleFile, k: int | None = None) -> dict[str, Any]:
     ticks = iter(range(1_000))
     outcome = evaluate(
         given,
@@ -61,7 +61,7 @@ def measured(given: Sample, k: int | None = None) -> dict[str, Any]:
     return report(given, outcome, k=k, version="1.2.3")
 
 
-def test_the_report_has_these_keys_in_this_order(given: Sample) -> None:
+def test_the_report_has_these_keys_in_this_order(given: SampleFile) -> None:
     found = measured(given)
 
     assert list(found) == [
@@ -81,7 +81,7 @@ def test_the_report_has_these_keys_in_this_order(given: Sample) -> None:
     assert list(found["ms"]) == ["insert", "query_p50", "query_p95"]
 
 
-def test_what_is_counted(given: Sample) -> None:
+def test_what_is_counted(given: SampleFile) -> None:
     found = measured(given)
 
     assert (found["conversations"], found["turns"]) == (2, 8)
@@ -89,7 +89,7 @@ def test_what_is_counted(given: Sample) -> None:
     assert (found["mode"], found["version"]) == ("lexical", "1.2.3")
 
 
-def test_what_cannot_be_answered_stands_apart(given: Sample) -> None:
+def test_what_cannot_be_answered_stands_apart(given: SampleFile) -> None:
     found = measured(given)
 
     assert found["overall"]["n"] == 4
@@ -98,7 +98,7 @@ def test_what_cannot_be_answered_stands_apart(given: Sample) -> None:
     assert [each["n"] for each in found["by_conversation"]] == [2, 2]
 
 
-def test_what_is_asked_for_is_found(given: Sample) -> None:
+def test_what_is_asked_for_is_found(given: SampleFile) -> None:
     found = measured(given)
 
     assert found["overall"]["recall@10"] == 1
@@ -108,13 +108,13 @@ def test_what_is_asked_for_is_found(given: Sample) -> None:
     ]
 
 
-def test_every_ninth_question_of_each_other_conversation_is_asked_here(given: Sample) -> None:
+def test_every_ninth_question_of_each_other_conversation_is_asked_here(given: SampleFile) -> None:
     found = measured(given)
 
     assert found["foreign"]["n"] == 2
 
 
-def test_of_very_many_foreign_questions_some_are_asked(given: Sample) -> None:
+def test_of_very_many_foreign_questions_some_are_asked(given: SampleFile) -> None:
     every, some = foreign_questions(given, 100), foreign_questions(given, 1)
 
     assert [list(every(0)), list(every(1))] == [
@@ -124,7 +124,7 @@ def test_of_very_many_foreign_questions_some_are_asked(given: Sample) -> None:
     assert len([*some(0), *some(1)]) == 1
 
 
-def test_a_depth_of_ones_own_is_shown_with_the_others(given: Sample) -> None:
+def test_a_depth_of_ones_own_is_shown_with_the_others(given: SampleFile) -> None:
     found = measured(given, k=70)
 
     assert found["overall"]["recall@70"] == 1
@@ -132,7 +132,7 @@ def test_a_depth_of_ones_own_is_shown_with_the_others(given: Sample) -> None:
     assert "recall@70" not in found["baseline"]
 
 
-def test_times_are_milliseconds_a_turn_and_a_question(given: Sample) -> None:
+def test_times_are_milliseconds_a_turn_and_a_question(given: SampleFile) -> None:
     assert measured(given)["ms"] == {"insert": 0.25, "query_p50": 1.0, "query_p95": 1.0}
 
 

@@ -1,4 +1,4 @@
-"""Routes for health, metrics, the OpenAPI description, a workspace, and forgetting."""
+"""Routes for health, metrics, OpenAPI, a workspace as a whole, and forgetting."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
