@@ -173,9 +173,13 @@ def _known_of_user(visit: Visit, user: str) -> list[tuple[str, str, str | None]]
         for each in found.data
         if each.user == user
     ]
-    threads = visit.hf.threads.list(_LISTED, user=user).data
-    shown = f"{len(threads):,}" + (" or more" if len(threads) == _LISTED else "")
-    return [*known, ("Threads", shown, address("threads", user=user))]
+    try:
+        owned = len(visit.hf.threads.list(_LISTED, user=user).data)
+    except InvalidInput:
+        # Names of people are of any characters, those of owners of threads are not.
+        owned = 0
+    shown = f"{owned:,}" + (" or more" if owned == _LISTED else "")
+    return [*known, ("Threads", shown, address("threads", user=user) if owned else None)]
 
 
 def _known_of_agent(visit: Visit, agent: str) -> list[tuple[str, str, str | None]]:

@@ -4,6 +4,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from holdfast.doors.console.text import plain
 from holdfast.doors.console.views import (
     Answer,
     ConsoleRoute,
@@ -144,7 +145,7 @@ def _others(visit: Visit) -> list[tuple[str, str, bool]]:
         return []
     return [
         (
-            f"{namespace} · {workspace_id}" if workspace_id else namespace,
+            plain(f"{namespace} · {workspace_id}" if workspace_id else namespace),
             address("people", user, namespace=namespace, workspace_id=workspace_id),
             (namespace, workspace_id) == (here["namespace"], here["workspace_id"]),
         )
