@@ -458,7 +458,7 @@ class AsyncMemoryStores:
         """
         return await self._cross(self._of.delete, memory_store_id)
 
-    async def sizes(self, memory_store_ids: Iterable[str]) -> dict[str, int]:
+    async def sizes(self, memory_store_ids: Iterable[str] = ()) -> dict[str, int]:
         """Return how many memories each of the stores has, by id.
 
         At most 100 ids; a store that is not there is left out.
