@@ -233,6 +233,17 @@ def test_what_a_client_stored_in_its_place_is_no_record(
     assert "without a record" in given(shown)
 
 
+def test_entries_that_the_answer_before_was_given_too_are_listed_once(
+    hf: Holdfast, visitor: ConsoleClient
+) -> None:
+    for entries in (["entry_a"], ["entry_a"], ["entry_b"]):
+        answer(hf, "Hello.", memory={"enabled": True, "hydration": {"entries": entries}})
+
+    text = visitor.get(TARGET).text
+    assert text.count("the same entries as for the answer before") == 1
+    assert text.count("forgotten") == 2
+
+
 def test_at_most_a_hundred_rows_of_each_kind_are_listed(
     hf: Holdfast, visitor: ConsoleClient
 ) -> None:

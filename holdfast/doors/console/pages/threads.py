@@ -92,10 +92,14 @@ class GivenRow(Struct, frozen=True, kw_only=True):
 
 
 class GivenMemory(Struct, frozen=True, kw_only=True):
-    """What memory gave to one answer; `more` counts rows that are not shown."""
+    """What memory gave to one answer; `more` counts rows that are not shown.
+
+    `same` is whether the answer before it on the page was given the same entries.
+    """
 
     enabled: bool
     agent: str
+    same: bool = False
     hydrated: Sequence[GivenRow] = ()
     omitted: Sequence[GivenRow] = ()
     recalled: Sequence[GivenRow] = ()
@@ -127,11 +131,13 @@ class TurnView(Struct, frozen=True, kw_only=True):
 
 
 class MemoryLookup:
-    """Look-up of what answers of one page were given, by id; each agent is read once."""
+    """Look-up of what answers of one page were given, by id; each thing is read once."""
 
     def __init__(self, visit: Visit, user: str | None) -> None:
         self._visit, self._user = visit, user
         self._entries: dict[str, tuple[dict[str, DurableEntry], bool]] = {}
+        self._found: dict[str, Item | Turn | None] = {}
+        self._last: tuple[str, _KeptHydration] | None = None
 
     def given(self, result: InferenceResult) -> GivenMemory | None:
         """Return what memory gave to *result*; None if that was not kept."""
@@ -140,13 +146,14 @@ class MemoryLookup:
             return None
         seen = kept.hydration or _KeptHydration()
         lists = (seen.entries, seen.omitted, kept.recalled)
+        same, self._last = (result.agent, seen) == self._last, (result.agent, seen)
+        entries, omitted = ([], []) if same else (seen.entries[:NAMED], seen.omitted[:NAMED])
         return GivenMemory(
             enabled=kept.enabled,
             agent=result.agent,
-            hydrated=[self._entry(result.agent, each) for each in seen.entries[:NAMED]],
-            omitted=[
-                self._entry(result.agent, each.id, each.reason) for each in seen.omitted[:NAMED]
-            ],
+            same=same,
+            hydrated=[self._entry(result.agent, each) for each in entries],
+            omitted=[self._entry(result.agent, each.id, each.reason) for each in omitted],
             recalled=[self.recalled(each.id, each.score) for each in kept.recalled[:NAMED]],
             counts=(len(seen.entries), len(seen.omitted), len(kept.recalled)),
             left_out=kept.left_out,
@@ -157,8 +164,10 @@ class MemoryLookup:
         """Return the item or turn *id* of the person, as it reads now."""
         if self._user is None:
             return GivenRow(id=id, score=score)
-        found = self._visit.hf.longterm_data(self._user, namespace=NAMESPACE).get(id)
-        if found is None:
+        if id not in self._found:
+            data = self._visit.hf.longterm_data(self._user, namespace=NAMESPACE)
+            self._found[id] = data.get(id)
+        if (found := self._found[id]) is None:
             return GivenRow(id=id, score=score, state="forgotten")
         href = _where(self._user, found)
         return GivenRow(id=id, score=score, state="there", text=found.text, href=href)
