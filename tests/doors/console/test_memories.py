@@ -52,6 +52,19 @@ def test_markdown_is_rendered_and_its_source_shown(visitor: ConsoleClient, here:
     assert "**Monday**" in source.text
 
 
+def test_paths_in_markdown_lead_to_their_memories(
+    hf: Holdfast, visitor: ConsoleClient, store: str
+) -> None:
+    target = hf.memory_stores.memories.create(store, path="/notes/b.md", content="b")
+    text = "[b](b.md) [up](../notes/b.md) [whole](/notes/b.md) [none](/missing.md) [x](?a)"
+    memory = hf.memory_stores.memories.create(store, path="/notes/a.md", content=text)
+
+    links = visitor.get(f"/console/stores/{store}/memories/{memory.id}").page.links
+
+    assert links.count(f"/console/stores/{store}/memories/{target.id}") == 3
+    assert not any("missing" in each for each in links)
+
+
 def test_a_large_memory_is_shown_as_its_source(
     hf: Holdfast, visitor: ConsoleClient, store: str
 ) -> None:

@@ -1,8 +1,10 @@
 """Pages of one memory: content, edit, versions, comparison, redaction."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version as release
+from itertools import count
+from posixpath import dirname, join, normpath
 from typing import Any, Final
 
 from holdfast.doors.console.diffs import diff_rows, split_rows
@@ -29,6 +31,8 @@ RENDERED: Final = 8 * 1024
 """Bytes up to which Markdown is rendered unless source is chosen."""
 RENDERED_MOST: Final = 32 * 1024
 SESSIONS_SHOWN: Final = 20
+LINKS_MOST: Final = 50
+"""Links of one memory to others that are looked up."""
 
 DONE: Final = {
     "created": "The memory was created.",
@@ -98,12 +102,32 @@ def show_memory(visit: Visit) -> Answer:
     )
 
 
-def _shape(visit: Visit, memory: Memory) -> dict[str, bool]:
+def _shape(visit: Visit, memory: Memory) -> dict[str, Any]:
     """Return how the content is shown: rendered, and whether it may be."""
     size = memory.content_size_bytes
     may = memory.path.endswith(".md") and size <= RENDERED_MOST
     chosen = visit.text("view")
-    return {"may_render": may, "rendered": may and (chosen or _usual(size)) == "rendered"}
+    rendered = may and (chosen or _usual(size)) == "rendered"
+    return {"may_render": may, "rendered": rendered, "link": _link(visit, memory)}
+
+
+def _link(visit: Visit, memory: Memory) -> Callable[[str], str | None]:
+    """Return what resolves a path in the Markdown of *memory* to the page of that memory.
+
+    Past `LINKS_MOST` paths nothing is looked up; those stay text, as paths without a memory do.
+    """
+    left = count(LINKS_MOST, -1)
+
+    def page_of(path: str) -> str | None:
+        whole = normpath(join(dirname(memory.path), path))
+        try:
+            at = visit.hf.memory_stores.memories.at
+            found = at(memory.memory_store_id, whole) if next(left) > 0 else None
+        except InvalidInput:
+            return None
+        return found and _where(memory.memory_store_id, found.id)
+
+    return page_of
 
 
 def _usual(size: int) -> str:
