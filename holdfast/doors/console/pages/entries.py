@@ -10,7 +10,7 @@ from holdfast.doors.console.pages.agents import (
     written_category,
     written_tags,
 )
-from holdfast.doors.console.pages.forget import Erasure, pending_erasure, receipt_view
+from holdfast.doors.console.pages.forget import ErasureReceipt, pending_erasure, receipt_view
 from holdfast.doors.console.views import (
     Answer,
     ConsoleRoute,
@@ -40,7 +40,7 @@ def _where(visit: Visit, **query: object) -> str:
 
 
 def show_entry(visit: Visit) -> Answer:
-    """Show an entry, why it is hydrated or not, and its changes; also once it is not there."""
+    """Show an entry, why it is hydrated or not, and its changes; also a deleted one."""
     agent, key = visit["agent"], visit["key"]
     durable = visit.hf.durable(agent)
     entry = durable.get(key)
@@ -82,7 +82,7 @@ def _edits(visit: Visit) -> bool:
 
 
 def _redaction(visit: Visit, changes: list[EntryChange]) -> EntryChange | None:
-    """Return the change whose redaction the visitor is to confirm."""
+    """Return the change that the visitor is to confirm the redaction of."""
     chosen = visit.form.get("redact") or visit.text("redact")
     return next((each for each in changes if str(each.seq) == chosen), None)
 
@@ -137,7 +137,7 @@ def forget_entry(visit: Visit) -> Answer:
     visit.confirm(confirmation(entry.key, entry.id))
     if not visit.hf.durable(visit["agent"]).forget(entry.key, scope=entry.scope):
         raise NotFound("entry", entry.key, next="Look at the agent's entries.")
-    erasure = Erasure(
+    erasure = ErasureReceipt(
         done="forgotten",
         ids=(entry.id,),
         counts={"durable_entries": 1},
@@ -153,7 +153,7 @@ def redact_change(visit: Visit) -> Answer:
     seq = _number(visit, "redact")
     visit.confirm(change_token(seq))
     change = visit.hf.durable(visit["agent"]).redact(seq)
-    erasure = Erasure(
+    erasure = ErasureReceipt(
         done="redacted",
         ids=(f"change {change.seq}",),
         counts={"durable_changes": 1},

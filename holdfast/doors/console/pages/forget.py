@@ -42,8 +42,11 @@ _POSTGRES: Final = (
 DONE: Final[dict[str, str]] = {}
 
 
-class Erasure(Struct, frozen=True, kw_only=True):
-    """What was erased: ids, rows by table, where bytes remain, and when; nothing of its content."""
+class ErasureReceipt(Struct, frozen=True, kw_only=True):
+    """What was erased: ids, rows by table, when; `pending` is where bytes remain.
+
+    It holds nothing of the content.
+    """
 
     done: str
     ids: Sequence[str] = ()
@@ -57,7 +60,7 @@ def pending_erasure(visit: Visit) -> tuple[str, ...]:
     return tuple(visit.hf.engine.scrub().pending)
 
 
-def erasure_facts(visit: Visit, erasure: Erasure) -> list[tuple[str, str]]:
+def erasure_facts(visit: Visit, erasure: ErasureReceipt) -> list[tuple[str, str]]:
     """Return what a receipt says, for people."""
     left = "; ".join(erasure.pending)
     if not left:
@@ -75,7 +78,7 @@ def erasure_facts(visit: Visit, erasure: Erasure) -> list[tuple[str, str]]:
 
 def receipt_view(
     visit: Visit,
-    erasure: Erasure,
+    erasure: ErasureReceipt,
     *,
     title: str,
     section: str,
@@ -217,7 +220,7 @@ def forget_owner(visit: Visit) -> Answer:
     counts = {table: rows for table, rows in report.counts.items() if rows}
     if not counts:
         raise NotFound("person" if user else "agent", user or agent or "")
-    erasure = Erasure(
+    erasure = ErasureReceipt(
         done=f"forgotten: {'person' if user else 'agent'} {user or agent}",
         counts=counts,
         pending=report.pending,

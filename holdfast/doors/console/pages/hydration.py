@@ -1,4 +1,4 @@
-"""Page of a hydration: what an agent sees within a budget, what is left out, and why."""
+"""Page of a hydration: what an agent sees within a budget, what it does not, why."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -30,7 +30,10 @@ Spot = tuple[str, str]
 
 
 class HydrationRow(Struct, frozen=True):
-    """One candidate of a hydration: why it is in or out, and whether another budget differs."""
+    """One candidate of a hydration: why it is in or out.
+
+    `differs` says whether another budget decides otherwise.
+    """
 
     explanation: Explanation
     entry: DurableEntry | None
@@ -99,7 +102,7 @@ def _rows(
 
 
 class _Part(Struct, frozen=True):
-    """The rows of a table that one page shows, with links to others; `total` counts all."""
+    """The rows of a table that one page shows; `total` counts those of all."""
 
     rows: list[HydrationRow]
     total: int
@@ -108,7 +111,7 @@ class _Part(Struct, frozen=True):
 
 
 def _part(visit: Visit, rows: list[HydrationRow], name: str) -> _Part:
-    """Return the page of *rows* that the address names: those after the number in *name*."""
+    """Return the page of *rows* that the address names, by the number before it."""
     limit = visit.limit
     after = visit.number(name, 0, least=0, most=10**6)
     query = {key: value for key, value in visit.query.items() if key != name}

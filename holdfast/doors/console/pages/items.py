@@ -7,7 +7,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.doors.console.diffs import diff_rows
-from holdfast.doors.console.pages.forget import Erasure, pending_erasure, receipt_view
+from holdfast.doors.console.pages.forget import ErasureReceipt, pending_erasure, receipt_view
 from holdfast.doors.console.pages.people import (
     KINDS,
     SECTION,
@@ -74,7 +74,7 @@ def _items(visit: Visit, ids: Iterable[str]) -> list[Item]:
 
 
 def _sources(visit: Visit, ids: Iterable[str]) -> list[SourceTurn]:
-    """Return the turns *ids* with their neighbours, as far as the newest turns hold them."""
+    """Return the turns *ids* with their neighbours, if they are among the newest."""
     data = _data(visit)
     chosen = [each for id in islice(ids, SOURCES) if isinstance(each := data.get(id), Turn)]
     if not chosen:
@@ -156,7 +156,7 @@ def show_turn(visit: Visit) -> Answer:
 
 
 def forget_item(visit: Visit) -> Answer:
-    """Forget an item and the turns that it came from, once confirmed; show the receipt."""
+    """Forget an item and the turns that it came from, once confirmed."""
     return _forget(visit, _item(visit).id)
 
 
@@ -168,7 +168,7 @@ def forget_turn(visit: Visit) -> Answer:
 def _forget(visit: Visit, id: str) -> Answer:
     visit.confirm(confirmation("", id))
     gone = _data(visit).forget(id)
-    erasure = Erasure(
+    erasure = ErasureReceipt(
         done="forgotten",
         ids=(*gone.items, *gone.turns),
         counts={"ltm_items": len(gone.items), "ltm_turns": len(gone.turns)},

@@ -48,7 +48,7 @@ def where(visit: Visit, *below: str, **query: object) -> str:
 
 
 def crumbs(visit: Visit, *, person: bool = True) -> tuple[tuple[str, str], ...]:
-    """Return the links above a page of a person, as far as the visitor may follow them."""
+    """Return the links above a page of a person that the visitor may follow."""
     first = () if visit.visitor.bound else (("People", address("people")),)
     return (*first, (visit["user"], where(visit))) if person else first
 
@@ -132,7 +132,7 @@ def show_person(visit: Visit) -> Answer:
 
 
 def _others(visit: Visit) -> list[tuple[str, str, bool]]:
-    """Return the collections of the person, if the visitor may see them and there are several."""
+    """Return the collections of the person; none if the visitor may not see others."""
     if visit.visitor.bound:
         return []
     user, here = visit["user"], place_of(visit)
@@ -169,7 +169,7 @@ def list_turns(visit: Visit) -> Answer:
 
 
 def show_status(visit: Visit) -> Answer:
-    """Show how a collection stands: its sizes, how it is recalled, what waits or failed."""
+    """Show the state of a collection: sizes, mode of recall, jobs."""
     place = place_of(visit)
     memory = visit.hf.longterm(visit["user"], enabled=True, **place)
     data = memory or visit.hf.longterm_data(visit["user"], **place)

@@ -1,4 +1,4 @@
-"""Playground of recall: a query under one or two settings, scores, what is left out."""
+"""Playground of recall: a query, its scores, what is left out; two settings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -66,7 +66,10 @@ class RecallSetting(Struct, frozen=True, kw_only=True):
 
 
 class RecallRow(Struct, frozen=True, kw_only=True):
-    """One result: its rank, the weighted parts of its score, and how another setting ranks it."""
+    """One result: its rank, the weighted parts of its score, why it is left out.
+
+    `change` says how another setting ranks it.
+    """
 
     rank: int
     found: Recalled
@@ -156,7 +159,7 @@ def _change(rank: int, ranks: Mapping[str, int], row: RecallRow) -> str:
 def _left_out(
     setting: RecallSetting, results: Sequence[Recalled], all_found: Sequence[Recalled]
 ) -> list[RecallRow]:
-    """Return what was found beyond *results*, each with the reason that it was left out."""
+    """Return what was found beyond *results*, each with its reason."""
     taken = {each.id for each in results}
     return [
         RecallRow(
@@ -212,7 +215,7 @@ def _typed(visit: Visit) -> dict[str, str]:
 
 
 def _setting(visit: Visit, prefix: str) -> RecallSetting:
-    """Return the setting whose fields begin with *prefix*."""
+    """Return the setting in the fields that begin with *prefix*."""
     weights = _USUAL.weights
     return RecallSetting(
         k=visit.number(f"{prefix}k", DEFAULT_K, least=1, most=RESULTS_MOST),
