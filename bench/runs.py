@@ -163,7 +163,7 @@ def taken_up(bench: Bench, hf: Holdfast) -> None:
         return Timing(each=perf_counter_ns() - begin)
 
     rounds = paired(loaded, restored, bench.rounds)
-    bench.cost(f"loading a run of {items:,} finished items", "restoring its entries", 3, rounds)
+    bench.cost(f"loading a run of {items:,} finished items", "restoring its entries", 2.5, rounds)
 
 
 def on_dbos(bench: Bench, hf: Holdfast) -> None:

@@ -769,12 +769,6 @@ select min(number), max(number)
 from run_versions
 where workspace = :workspace and run_id = :run and part = :part and number <= :number
 
--- turns_of_run --
-select part, n, agent, body
-from run_turns
-where workspace = :workspace and run_id = :run
-order by part, n
-
 -- turns_of_part --
 select part, n, agent, body
 from run_turns

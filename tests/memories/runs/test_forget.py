@@ -13,7 +13,7 @@ import holdfast
 from holdfast.ground.errors import NotFound, NotPermitted
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
-from holdfast.memories.run.history.turns import KeptTurn, turns_of
+from holdfast.memories.run.history.turns import KeptTurn, open_turns
 from holdfast.memories.run.history.versions import StateRow, VersionSave, entry_row, save_version
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.event import RunEvent
@@ -185,7 +185,7 @@ def asked_about(text: str) -> tuple[KeptTurn, ...]:
 
 def kept_bodies(hf: Holdfast, run_id: str) -> str:
     context = hf.runs.context
-    return repr(turns_of(context.engine, statements(context), run_id))
+    return repr(open_turns(context.engine, statements(context), run_id, ()))
 
 
 def values_of(hf: Holdfast, run_id: str, version: int | None = None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from holdfast.ground.errors import NotFound
 from holdfast.ground.json_values import hashed
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
-from holdfast.memories.run.history.turns import KeptTurn, turns_of
+from holdfast.memories.run.history.turns import KeptTurn, open_turns
 from holdfast.memories.run.history.versions import (
     State,
     StateRow,
@@ -311,10 +311,10 @@ def test_messages_are_copied_but_not_those_of_parts_that_ask_or_run_again(kept: 
     fork = kept.runs.fork("run_1", rerun=["a"])
 
     context = kept.runs.context
-    found = turns_of(context.engine, statements(context), fork.id)
+    found = open_turns(context.engine, statements(context), fork.id, ())
     assert [turn.part for turn in found] == ["b", "cut"]
     older = kept.runs.fork("run_1", version=2)
-    found = turns_of(context.engine, statements(context), older.id)
+    found = open_turns(context.engine, statements(context), older.id, ())
     assert [turn.part for turn in found] == ["a", "b"]
     assert kept.runs.questions("open").data[0].run_id == "run_1"
     assert len(kept.runs.questions("open").data) == 1

@@ -25,7 +25,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.history.turns import (
     KeptTurn,
     messages_in,
-    turns_of,
+    open_turns,
     with_texts,
     without_texts,
 )
@@ -182,7 +182,7 @@ def begun(hf: Holdfast) -> None:
 
 def read(hf: Holdfast, run_id: str = "run_1") -> set[bytes]:
     context = hf.runs.context
-    found = turns_of(context.engine, statements(context), run_id)
+    found = open_turns(context.engine, statements(context), run_id, ())
     return {with_texts(each.body, {}) for each in found}
 
 

@@ -14,7 +14,7 @@ from holdfast.ground.errors import InvalidInput, NotFound, StaleRun
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
-from holdfast.memories.run.history.turns import KeptTurn, turns_of
+from holdfast.memories.run.history.turns import KeptTurn, open_turns, turns_of
 from holdfast.memories.run.history.versions import (
     CHANGED_MOST,
     SavedVersion,
@@ -77,6 +77,8 @@ def state(hf: Holdfast, version: int | None = None, run: str = "run_1") -> State
 
 def turns(hf: Holdfast, part: str | None = None) -> list[KeptTurn]:
     context = hf.runs.context
+    if part is None:
+        return open_turns(context.engine, statements(context), "run_1", ())
     return turns_of(context.engine, statements(context), "run_1", part)
 
 

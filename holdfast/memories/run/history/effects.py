@@ -24,6 +24,7 @@ from holdfast.ground.errors import Conflict, StaleRun
 from holdfast.ground.events import EventBus
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.pages import NEWEST
+from holdfast.memories.run.history.turns import open_turns
 from holdfast.memories.run.history.versions import (
     CHANGED_MOST,
     SavedVersion,
@@ -33,7 +34,6 @@ from holdfast.memories.run.history.versions import (
     completed,
     saved,
     state_at,
-    turns_of,
 )
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.run.records.read import AT_ONCE, EventRow
@@ -317,8 +317,7 @@ def _is_whole(tx: Transaction, sql: SimpleNamespace, save: VersionSave) -> bool:
     """Return whether the run has the facts and messages of *save*, and no others."""
     given = {(row.kind, row.key): row.body for row in save.rows}
     state = state_at(tx, sql, save.run_id)
-    over = completed(state)
-    there = [turn for turn in turns_of(tx, sql, save.run_id) if turn.part not in over]
+    there = open_turns(tx, sql, save.run_id, completed(state))
     turns = sorted(save.turns, key=lambda turn: (turn.part, turn.n))
     return state == given and there == turns
 

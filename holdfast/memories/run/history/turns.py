@@ -5,7 +5,7 @@ of pydantic-ai, and answers of tools that no request has sent yet. Their long sy
 stored once a run, by hash.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -143,14 +143,32 @@ def set_turns(tx: Transaction, sql: SimpleNamespace, run_id: str, turns: Iterabl
     return size
 
 
-def turns_of(
-    reader: Reader, sql: SimpleNamespace, run_id: str, part: str | None = None
+def turns_of(reader: Reader, sql: SimpleNamespace, run_id: str, part: str) -> list[KeptTurn]:
+    """Return the kept messages of the part *part* of the run *run_id*, in order."""
+    return _whole(reader, sql, run_id, reader.rows(sql.turns_of_part, run=run_id, part=part))
+
+
+def open_turns(
+    reader: Reader, sql: SimpleNamespace, run_id: str, over: Container[str]
 ) -> list[KeptTurn]:
-    """Return the kept messages of the run *run_id*, or of its part *part*, in order."""
-    if part is None:
-        rows = reader.rows(sql.turns_of_run, run=run_id)
-    else:
-        rows = reader.rows(sql.turns_of_part, run=run_id, part=part)
+    """Return the kept messages of the parts of the run that are not *over*, in order.
+
+    Those of the others stay where they are: they may be most of what a run has stored.
+    """
+    parts = sorted(reader.all(scalar, sql.parts_with_turns, run=run_id))
+    rows = [
+        row
+        for part in parts
+        if part not in over
+        for row in reader.rows(sql.turns_of_part, run=run_id, part=part)
+    ]
+    return _whole(reader, sql, run_id, rows)
+
+
+def _whole(
+    reader: Reader, sql: SimpleNamespace, run_id: str, rows: Iterable[Any]
+) -> list[KeptTurn]:
+    """Return the messages in *rows* with their texts."""
     found = [KeptTurn(part, n, bytes(body), agent) for part, n, agent, body in rows]
     texts: dict[str, bytes] = {}
     for name in dict.fromkeys(name for turn in found for name in names_in(turn.body)):

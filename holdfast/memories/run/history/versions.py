@@ -20,6 +20,7 @@ from holdfast.memories.run.history.turns import (
     KeptTurn,
     messages_in,
     messages_of_call,
+    open_turns,
     set_turns,
     turns_of,
     with_results,
@@ -385,7 +386,7 @@ class VersionRows:
             newest = reader.first(_Newest, sql.newest_version, run=run_id)
             state = state_at(reader, sql, run_id)
             over = completed(state)
-            turns = [each for each in turns_of(reader, sql, run_id) if each.part not in over]
+            turns = open_turns(reader, sql, run_id, over)
             results = {key: body for (kind, key), body in state.items() if kind == "result"}
             for key, body in with_results(reader, sql, run_id, results).items():
                 state["result", key] = body
