@@ -1,5 +1,6 @@
 """The ASGI app of the console: dispatch, sign-in, errors, rendering."""
 
+import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -90,6 +91,8 @@ except ImportError as error:
 
 BODY_BYTES: Final = 4 * 1_048_576
 SIGN_IN_SECONDS: Final = 7 * 86_400
+CHECKED_EVERY: Final = 1.0
+"""Seconds between two checks that the visitor of a live page is still signed in."""
 _log = logging.getLogger(__name__)
 
 MENU: Final = (
@@ -153,6 +156,7 @@ class Console:
         self._server, self._chat_models = server, tuple(chat_models)
         self._routes = ConsoleRoutes(self.routes())
         self._assets = Assets()
+        activity.watch(server.hf.events)
         self._env = Environment(
             loader=PackageLoader("holdfast.doors.console"),
             autoescape=True,
@@ -186,7 +190,9 @@ class Console:
             response = self._response(request, self._failed(request, None))
         status = 200
         if isinstance(response, Live):
-            await send_live(response, self._server.stopping, receive, send)
+            signed_out = self._signed_out(request)
+            stopping = self._server.stopping
+            await send_live(response, stopping, receive, send, signed_out=signed_out)
         else:
             status = response.status
             await response.send(request, send)
@@ -247,13 +253,24 @@ class Console:
 
     def _visitor(self, request: ConsoleRequest) -> ConsoleVisitor | None:
         """Return the visitor; None if they have to sign in."""
+        request.visitor = self._signed_in(request)
+        return request.visitor
+
+    def _signed_in(self, request: ConsoleRequest) -> ConsoleVisitor | None:
         secret = request.cookies.get(SIGN_IN)
         rights = self._server.sign_ins.find(secret) if secret else None
         if rights is not None:
-            request.visitor = visitor_of(rights)
-        elif self._server.is_open():
-            request.visitor = open_visitor(chosen_workspace(dict(request.query), request.cookies))
-        return request.visitor
+            return visitor_of(rights)
+        if self._server.is_open():
+            return open_visitor(chosen_workspace(dict(request.query), request.cookies))
+        return None
+
+    async def _signed_out(self, request: ConsoleRequest) -> None:
+        """Return once the visitor of a live page has to sign in."""
+        while True:
+            if await self._server.run(partial(self._signed_in, request)) is None:
+                return
+            await asyncio.sleep(CHECKED_EVERY)
 
     def _visit(
         self,

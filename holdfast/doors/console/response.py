@@ -2,7 +2,7 @@
 
 import asyncio
 import gzip
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
@@ -155,8 +155,18 @@ class ConsoleResponse:
         await send({"type": "http.response.body", "body": body})
 
 
-async def send_live(live: Live, stopping: asyncio.Event, receive: Receive, send: Send) -> None:
-    """Send the events of *live* until they end, the browser leaves, or the server stops."""
+async def send_live(
+    live: Live,
+    stopping: asyncio.Event,
+    receive: Receive,
+    send: Send,
+    *,
+    signed_out: Coroutine[Any, Any, None],
+) -> None:
+    """Send the events of *live* until they end, the browser leaves, or the server stops.
+
+    Once *signed_out* returns the browser is sent `close`, after which it does not come back.
+    """
     headers = [
         *_SECURITY,
         (b"content-security-policy", POLICY.encode()),
@@ -183,9 +193,13 @@ async def send_live(live: Live, stopping: asyncio.Event, receive: Receive, send:
         while (await receive())["type"] != "http.disconnect":
             pass
 
-    ends = [asyncio.ensure_future(each) for each in (pieces(), gone(), stopping.wait(), beats())]
+    out = asyncio.ensure_future(signed_out)
+    others = (pieces(), gone(), stopping.wait(), beats())
+    ends = [out, *(asyncio.ensure_future(each) for each in others)]
     try:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if out.done() and out.exception() is None:
+            await piece(frame(None, "close", ""))
     finally:
         LIVE.add(by=-1)
         for each in ends:

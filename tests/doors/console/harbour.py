@@ -88,6 +88,8 @@ class LiveClient:
     ) -> None:
         path, _, query = self.target.partition("?")
         given = {"host": ORIGIN.partition("//")[2]}
+        cookie = "; ".join(f"{name}={value}" for name, value in self.visitor.cookies.items())
+        given |= {"cookie": cookie} if cookie else {}
         given |= {name.replace("_", "-"): value for name, value in headers.items()}
         scope: dict[str, Any] = {
             "type": "http",

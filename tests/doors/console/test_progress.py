@@ -439,3 +439,21 @@ def test_without_script_a_live_page_says_so_with_a_link(
         shown = visitor.get(page)
         assert "Without script this page is not live." in shown.text
         assert page in shown.page.links
+
+
+def test_a_live_page_ends_when_its_key_is_revoked(hf: Holdfast, signed_in: SignedIn) -> None:
+    attached(hf, "run_1")
+    reader = signed_in("read")
+    signed_in("admin")
+
+    def act(client: LiveClient) -> bool:
+        if len(client.events) == 1:
+            (key,) = [each for each in hf.keys.list() if each.name == "read-key"]
+            hf.keys.revoke(key.id)
+        return False
+
+    client = LiveClient(reader, "/console/runs/run_1/live?after=1")
+    events = client.follow(act)
+    assert [each.get("event") for each in events] == [None, "close"]
+    refused = reader.get("/console/runs/run_1/live")
+    assert refused.status == 303

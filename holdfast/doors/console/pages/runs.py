@@ -34,7 +34,6 @@ from holdfast.ground.pages import Page
 from holdfast.library.operations.runs import (
     ADMIN,
     KINDS,
-    LOOKS_EVERY,
     STATUSES,
     Answerer,
     ComparedValue,
@@ -44,6 +43,8 @@ from holdfast.library.operations.runs import (
 )
 
 SECTION: Final = "Runs"
+LIST_EVERY: Final = 0.4
+"""Seconds between two looks at the list, of which one takes a millisecond."""
 POLL: Final = "every 5s"
 """How often a page looks that is one too many to be live."""
 
@@ -137,7 +138,7 @@ async def _lists(visit: Visit) -> AsyncIterator[tuple[int | None, str, str]]:
         seen, html = await visit.server.run(partial(_changed, visit, seen))
         if html is not None:
             yield None, "", html
-        await asyncio.sleep(LOOKS_EVERY)
+        await asyncio.sleep(LIST_EVERY)
 
 
 def _changed(visit: Visit, seen: list[Run] | None) -> tuple[list[Run], str | None]:
