@@ -26,6 +26,7 @@ from holdfast.doors.http.state import IN_FLIGHT_MOST, LIVE_MOST
 from holdfast.engines.base import KEPT
 from holdfast.engines.postgres import pool
 from holdfast.engines.postgres.server import CONNECT_TIMEOUT, MOST_CONNECTIONS
+from holdfast.library.activity import LOOKED, SAMPLED
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.operations.durable import LIMIT as DURABLE_LIMIT
 from holdfast.library.operations.longterm import LIMIT as LONGTERM_LIMIT
@@ -66,7 +67,9 @@ FIGURES = {
     "seconds to wait for one of them": pool.PATIENCE,
     "seconds to connect": CONNECT_TIMEOUT,
     "ended runs of a workspace that are kept": ENDED_MOST,
-    "days that changes are kept for `/api/events`": KEPT / timedelta(days=1),
+    "days that changes are kept for `/api/events` and `/api/activity`": KEPT / timedelta(days=1),
+    "stored events that one call of `/api/activity` looks at": LOOKED,
+    "days of which a server keeps sizes for `/api/samples`": SAMPLED,
     "days that the history of durable memory is kept": CHANGES_KEPT / DAY,
     "days that an evicted durable entry can be restored": EVICTED_KEPT / DAY,
 }
