@@ -45,7 +45,7 @@ Render = Callable[[str, Mapping[str, Any]], str]
 
 
 class Visit:
-    """A request to the console: its visitor, what it names, and a handle that acts as them.
+    """A request to the console: its visitor, what it names, and their handle.
 
     `query` and `form` hold the last value of each name; `ticks` gives all of them. `error` is what
     refused the form that is shown again. `render` makes a part of a page, for a live one, which
@@ -202,7 +202,7 @@ class Fragment(Struct, frozen=True, kw_only=True):
 
 
 class Live(Struct, frozen=True):
-    """Events for a page that is open, each as id, type and HTML, until the source ends.
+    """Events for an open page, each as id, type and HTML.
 
     Without an id the browser cannot go on from the event.
     """
@@ -245,7 +245,7 @@ def act(
     bound: Bound = "never",
     again: Handler | None = None,
 ) -> ConsoleRoute:
-    """Return the route of a form; *again* shows it with what was typed, if it is refused."""
+    """Return the route of a form; *again* shows what was typed, if it is refused."""
     return ConsoleRoute(
         method="POST", path=path, needs=needs, bound=bound, answer=answer, again=again
     )
@@ -314,7 +314,7 @@ class Pager(Struct, frozen=True):
 
 
 def pager(visit: Visit, found: Page[Any], *segments: str, name: str = "page") -> Pager:
-    """Return the links of the list *found* at the address of *segments*, with its filters."""
+    """Return the links between pages of the list *found* at *segments*."""
     query = {key: value for key, value in visit.query.items() if key not in {name, "done", "undo"}}
     first = address(*segments, **query) if visit.query.get(name) else None
     following = address(*segments, **{**query, name: found.next_page}) if found.next_page else None

@@ -43,7 +43,7 @@ class SignInTable(Protocol):
     """Sign-ins of the console, by the secret in a visitor's cookie."""
 
     def begin(self, key: str) -> str | None:
-        """Sign in with the API key *key*; return the cookie's secret, None if it is no key."""
+        """Sign in with an API key; return the cookie's secret, None if it is no key."""
         ...
 
     def find(self, secret: str) -> Rights | None:
@@ -212,7 +212,7 @@ def demand_same_site(headers: Mapping[str, str], public_url: str | None) -> None
 
 
 def safe_next(given: str) -> str:
-    """Return *given* if it leads to a page of the console, else the console's own address."""
+    """Return *given* if it leads to a page of the console, else `/console`."""
     parts = urlsplit(given)
     below = parts.path == "/console" or parts.path.startswith("/console/")
     if parts.scheme or parts.netloc or not below or "\\" in given or not given.isprintable():

@@ -532,7 +532,7 @@ class ServerState:
 
 
 class Site(Protocol):
-    """Pages for people, below `prefix`; a call answers one request and returns the status.
+    """Pages for people, below `prefix`: each call answers a request.
 
     `limit` is the greatest form in bytes, `notice` a sentence for the line at the start.
     """

@@ -47,7 +47,7 @@ def _where(store: str, memory: str, **query: object) -> str:
 
 
 def _head(visit: Visit, store: Store) -> Memory | None:
-    """Return the memory of the address, None if it is deleted; NotFound if it never was."""
+    """Return the memory of the address; None if it was deleted."""
     memories = visit.hf.memory_stores
     try:
         return memories.memories.retrieve(visit["m"], memory_store_id=store.id, view="full")
@@ -112,7 +112,7 @@ def _shape(visit: Visit, memory: Memory) -> dict[str, Any]:
 
 
 def _link(visit: Visit, memory: Memory) -> Callable[[str], str | None]:
-    """Return what resolves a path in the Markdown of *memory* to the page of that memory.
+    """Return a function that resolves paths in the Markdown of *memory* to pages.
 
     Past `LINKS_MOST` paths nothing is looked up; those stay text, as paths without a memory do.
     """
@@ -135,7 +135,7 @@ def _usual(size: int) -> str:
 
 
 def _conflict(visit: Visit, memory: Memory) -> dict[str, Any]:
-    """Return both texts and their difference, where the head moved while somebody typed."""
+    """Return both texts and their difference, where the head moved meanwhile."""
     error = visit.error
     if isinstance(error, PreconditionFailed):
         mine = visit.written("content")
@@ -146,7 +146,7 @@ def _conflict(visit: Visit, memory: Memory) -> dict[str, Any]:
 
 
 def _undo(visit: Visit, store: Store, versions: Sequence[Version]) -> Undo | None:
-    """Return the form that undoes what was just done, where restoring the version before does."""
+    """Return the form that undoes what was just done, if restoring a version does."""
     done = visit.text("done")
     before = 1 if done in {"deleted", "restored", "saved"} else None
     if before is None or visit.page or len(versions) <= before or not visit.visitor.may("write"):

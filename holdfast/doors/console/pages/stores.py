@@ -1,4 +1,4 @@
-"""Pages of memory stores: the list, one store as a tree, its versions and settings."""
+"""Pages of memory stores: the list, a store as a tree, its versions and settings."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -234,7 +234,7 @@ def _day(visit: Visit, name: str) -> datetime | None:
 
 
 class _Step:
-    """What putting back does to one memory: from its head to the version before the ticked."""
+    """What putting back does to one memory: from its head to an earlier version."""
 
     def __init__(self, memory_id: str, path: str | None) -> None:
         self.memory_id, self.path = memory_id, path
