@@ -554,6 +554,22 @@ class DurableExplanationsContract(GivenAnAgent):
         assert {each.budget for each in explained} == {100}
         assert all(each.text and "\n" not in each.text for each in explained)
 
+    @pytest.mark.surface("http", "a hydration is explained on the client's side")
+    def test_a_hydration_explains_each_of_its_candidates(self, durable: DurableMemory) -> None:
+        durable.set("C", "all", category="workspace")
+        for key, category, size in (("w1", "note", 60), ("w2", "note", 30), ("big", "core", 200)):
+            put(durable, key, category, size)
+        put(durable, "C", "core", 50)
+
+        hydration = durable.hydrate(100)
+
+        keys = ["C", "big", "w2", "w1"]
+        *considered, shadowed = hydration.explanations
+        assert considered == [durable.explain(key, 100) for key in keys]
+        assert (shadowed.key, shadowed.reason, shadowed.rank) == ("C", "shadowed", None)
+        assert sum(each.hydrated for each in considered) == len(hydration.entries)
+        assert len(considered) + 1 == len(hydration.entries) + len(hydration.omitted)
+
     def test_of_a_key_it_tells_about_the_nearest(self, durable: DurableMemory) -> None:
         durable.set("a", "all", category="workspace")
         durable.set("a", "own", category="core")
