@@ -132,7 +132,7 @@ def menu_of(visitor: ConsoleVisitor) -> list[tuple[str, str, str]]:
 
 
 def _home(visit: Visit) -> Answer:
-    """Send a visitor with a bound key to what it is bound to; show the overview to others."""
+    """Show the overview, or to a visitor with a bound key what it is bound to."""
     if visit.visitor.bound:
         return Redirect(menu_of(visit.visitor)[0][1])
     return overview.show(visit)

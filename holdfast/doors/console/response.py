@@ -163,7 +163,7 @@ async def send_live(
     *,
     signed_out: Coroutine[Any, Any, None],
 ) -> None:
-    """Send the events of *live* until they end, the browser leaves, or the server stops.
+    """Send events until they end, the browser disconnects, or the server stops.
 
     Once *signed_out* returns the browser is sent `close`, after which it does not come back.
     """
@@ -225,7 +225,7 @@ class Asset:
         self._type, self.body, self._packed = type, body, gzip.compress(body, 9, mtime=0)
 
     async def send(self, request: ConsoleRequest, send: Send) -> None:
-        """Send the file, which may be cached for a year: its address changes with its content."""
+        """Send the file, to be cached for a year: its address has its hash."""
         body = self._packed if request.takes_gzip else self.body
         headers = [
             *_SECURITY,
