@@ -13,7 +13,8 @@ from contracts.stores import invalid
 from holdfast.ground.errors import Conflict, InvalidInput, NotFound, RunTaken, Unsupported
 from holdfast.ground.metrics import REGISTRY
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.run.history.versions import VersionSave
+from holdfast.memories.run.history.turns import KeptTurn
+from holdfast.memories.run.history.versions import StateRow, VersionSave
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.lease import (
     ClaimTerms,
@@ -706,12 +707,14 @@ class WorkerStopContract(GivenAWorker):
         for name in ("run_lost_total", 'run_takeovers_total{how="worker"}'):
             assert after[name] == before[name] + 1
 
-    def life(self, here: Holdfast, made: Made, clock: FrozenClock, *, version: bool = False) -> str:
-        """Let `run_1` end its owner; return its status once workers have looked."""
+    def life(
+        self, here: Holdfast, made: Made, clock: FrozenClock, *, kept: VersionSave | None = None
+    ) -> str:
+        """Let `run_1` end its owner, which has *kept* something; return its status then."""
         opening = RunOpening(kind="plan", name="report")
         writer = here.runs.open_run(RunMemory(run_id="run_1"), opening)
-        if version:
-            writer.keep(VersionSave(run_id="run_1", at=1, cause="step", fence=writer.fence))
+        if kept is not None:
+            writer.keep(kept)
         killed(writer)
         clock.tick(LONG)
         free_lost(here.runs.context, made(Ledger().definition()).terms())
@@ -736,12 +739,24 @@ class WorkerStopContract(GivenAWorker):
         drain(made(ledger.definition()))
         assert hf.runs.retrieve(fork.id).status == "completed"
 
-    def test_a_run_that_stores_a_version_in_between_goes_on(
-        self, here: Holdfast, made: Made, clock: FrozenClock
+    @pytest.mark.parametrize(
+        "facts",
+        [
+            {"cause": "step"},
+            {"cause": None, "turns": (KeptTurn("read", 1, b"{}"),)},
+            {"cause": None, "rows": (StateRow("once", "read:mail", b"1"),)},
+        ],
+        ids=["a version", "a message", "a result of once"],
+    )
+    def test_a_run_that_keeps_something_in_between_goes_on(
+        self, here: Holdfast, made: Made, clock: FrozenClock, facts: dict[str, Any]
     ) -> None:
         here.runs.start("report", run_id="run_1")
+        kept = VersionSave(run_id="run_1", at=1, fence=0, **facts)
 
-        lives = [self.life(here, made, clock, version=each == 3) for each in range(7)]
+        lives = [
+            self.life(here, made, clock, kept=kept if each == 3 else None) for each in range(7)
+        ]
 
         assert lives == ["queued"] * 7
         assert self.life(here, made, clock) == "failed"

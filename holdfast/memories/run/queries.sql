@@ -725,8 +725,9 @@ on conflict (workspace, run_id, sha256) do nothing
 select body from run_texts where workspace = :workspace and run_id = :run and sha256 = :sha256
 
 -- keep_version --
+-- What is kept is progress, which a lost owner has made.
 update runs
-set losses = case when versions < :versions then 0 else losses end,
+set losses = case when versions < :versions or cast(:kept as integer) > 0 then 0 else losses end,
   versions = :versions, version_bytes = version_bytes + :size, seq = :seq
 where workspace = :workspace and id = :run
 

@@ -170,19 +170,20 @@ def saved(context: RunsContext, tx: Transaction, save: VersionSave) -> SavedVers
         emitted += (_left(tx, sql, save, held),)
     events = _numbered(emitted, max(held.seq, save.seq), held)
     add_events(tx, sql, save.run_id, events)
-    facts = {"run": save.run_id, "seq": events[-1].seq if events else held.seq}
+    kept = len(save.turns) + len(save.rows)
+    facts = {"run": save.run_id, "seq": events[-1].seq if events else held.seq, "kept": kept}
     tx.run(sql.keep_version, versions=number or held.versions, size=stored, **facts)
     if save.status is not None:
         tx.run(sql.rest_run, run=save.run_id, status=save.status, now=context.now())
     elif number is not None:
-        kept = VersionSpan(
+        span = VersionSpan(
             run_id=save.run_id,
             at=save.at,
             oldest=held.oldest or number,
             newest=number,
             bytes=held.version_bytes + stored,
         )
-        events += _fold(tx, sql, kept, held, events)
+        events += _fold(tx, sql, span, held, events)
     tx.after_commit(lambda: _count(context, save, size, events))
     return SavedVersion(number=number, events=events)
 
@@ -199,7 +200,7 @@ def _fold(
     emitted = _numbered(fold(tx, sql, kept), seq, held)
     if emitted:
         add_events(tx, sql, kept.run_id, emitted)
-        facts = {"run": kept.run_id, "versions": kept.newest, "size": 0}
+        facts = {"run": kept.run_id, "versions": kept.newest, "size": 0, "kept": 0}
         tx.run(sql.keep_version, seq=emitted[-1].seq, **facts)
     return emitted
 

@@ -209,7 +209,7 @@ class _Lost(Struct, frozen=True, kw_only=True):
 
 def _stalled(losses: int, now: int) -> RunEvent:
     detail = (
-        f"Its owner was lost {losses} times in a row, and no version was stored in between. "
+        f"Its owner was lost {losses} times in a row, and nothing was kept in between. "
         "Fork the run to try again."
     )
     return _ended("failed", "stalled", detail, now)
