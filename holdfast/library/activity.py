@@ -147,11 +147,13 @@ def take_samples(engine: Engine, now: datetime) -> int:
     """
     engine, day = engine.scoped(EVERYBODY), _day(now)
     sql = engine.queries(_QUERIES)
+    # Counting is left to a reader, as it would keep other writes waiting.
+    sizes = engine.all(dict[str, object], sql.sizes_of_all)
+    counted = {"day": day, "bytes": engine.one(scalar, sql.database_bytes)}
 
     def work(tx: Transaction) -> int:
-        taken = tx.run(sql.put_samples, day=day, bytes=tx.one(scalar, sql.database_bytes))
         tx.run(sql.drop_samples, before=day - SAMPLED)
-        return taken
+        return tx.run_many(sql.put_sample, [{**each, **counted} for each in sizes])
 
     return engine.write(work)
 

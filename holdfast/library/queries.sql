@@ -49,11 +49,12 @@ select cast(coalesce(sum(pg_total_relation_size(c.oid)), 0) as bigint) as bytes
 from pg_class c
 where c.relnamespace = cast('holdfast' as regnamespace) and c.relkind = 'r'
 
--- put_samples --
--- A row for each workspace that has anything; the last of a day stays.
-insert into samples (workspace, day, bytes, memories, versions, entries, items, turns, runs)
-select workspace, :day, :bytes, sum(memories), sum(versions), sum(entries), sum(items),
-    sum(turns), sum(runs)
+-- sizes_of_all --
+-- A row for each workspace that has anything.
+select workspace as home, cast(sum(memories) as bigint) as memories,
+    cast(sum(versions) as bigint) as versions, cast(sum(entries) as bigint) as entries,
+    cast(sum(items) as bigint) as items, cast(sum(turns) as bigint) as turns,
+    cast(sum(runs) as bigint) as runs
 from (
     select s.workspace, s.memories,
         (select count(*) from versions v where v.store_id = s.id) as versions,
@@ -68,6 +69,13 @@ from (
 ) held
 where :workspace = '*'
 group by workspace
+order by workspace
+
+-- put_sample --
+-- The last of a day stays. Upkeep's scope alone may.
+insert into samples (workspace, day, bytes, memories, versions, entries, items, turns, runs)
+select :home, :day, :bytes, :memories, :versions, :entries, :items, :turns, :runs
+where :workspace = '*'
 on conflict (workspace, day) do update
 set bytes = excluded.bytes, memories = excluded.memories, versions = excluded.versions,
     entries = excluded.entries, items = excluded.items, turns = excluded.turns,
