@@ -1,4 +1,4 @@
-"""One turn of a chat: a session of an agent, and what memory gave to it and took from it.
+"""One turn of a chat: a session of an agent, and what its memories did.
 
 Needs the extra `agents`.
 """
@@ -73,7 +73,7 @@ def _said(messages: Sequence[ModelMessage]) -> str:
 
 
 def texts_of(block: str) -> list[str]:
-    """Return the texts in a block of recalled memories, without kinds, speakers and dates."""
+    """Return the texts in a recalled block, without kinds, speakers and dates."""
     found: list[str] = []
     for line in block.splitlines():
         if (match := _LINE.fullmatch(line)) is not None:
@@ -83,7 +83,7 @@ def texts_of(block: str) -> list[str]:
 
 
 class ChatRequest(Struct, frozen=True, kw_only=True):
-    """What a visitor said, to which agent and model, as whom, and whether memory is on."""
+    """A message of a visitor to an agent: its model, user and memory switch."""
 
     thread: str
     text: str
@@ -94,7 +94,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
 
 
 class ChatPiece(Struct, frozen=True):
-    """A piece of an answer while it is made: its text, or the name of a tool that is called."""
+    """A piece of an answer: some text, or the name of a tool that is called."""
 
     kind: Literal["text", "call"]
     text: str

@@ -49,7 +49,7 @@ SECTION: Final = "Chat"
 SCRIPTED: Final = "scripted"
 """The model that calls no provider; it is there while no other is named."""
 AGENT: Final = "chat"
-"""The agent whose durable memory it is, unless another is chosen."""
+"""The agent, with its durable memory, unless another is chosen."""
 AGENTS_LISTED: Final = 100
 THREADS_LOOKED_AT: Final = 20
 """Newest threads among which the user of the last chat is looked for."""
@@ -114,7 +114,10 @@ def show_chat(visit: Visit) -> Answer:
 
 
 def _thread_user(visit: Visit, id: str, *, known: bool) -> tuple[bool, str | None]:
-    """Return whether the thread is there, and its user; raise NotFound if it must be *known*."""
+    """Return whether the thread is there, and its user.
+
+    Raise NotFound if it must be *known* and is not, or is of another user than the key's.
+    """
     own = visit.visitor.user
     try:
         thread = visit.hf.threads.retrieve(id)
@@ -193,7 +196,7 @@ def _agents(visit: Visit, chosen: str) -> list[str]:
 
 
 def is_on(visit: Visit) -> bool:
-    """Return whether the form or the address switches memory on; it is off unless they do."""
+    """Return whether the form or the address switches memory on."""
     given = visit.form.get("memory_enabled") or visit.query.get("memory_enabled")
     return given == ON
 
@@ -204,7 +207,7 @@ def vetoed(visit: Visit) -> bool:
 
 
 def missing_extra() -> MissingExtra | None:
-    """Return the error that says how to have agents, where their extra is not installed."""
+    """Return the error that says how to have the extra `agents`, or None."""
     # Nothing is imported for it: only a turn needs what is in the extra.
     there = util.find_spec("pydantic_ai") and util.find_spec("jsonschema")
     return None if there else MissingExtra("agents")
@@ -229,11 +232,11 @@ def _request(visit: Visit) -> "console.ChatRequest":
     if user is not None:
         checked_name("user", user)
     if there and user != owner:
-        whose = "is of another user" if owner else "was begun without a user"
-        raise InvalidInput("user", f"is not this thread's, which {whose}", next="Begin a new chat.")
+        why = "is of another user" if owner else "was begun without a user"
+        raise InvalidInput("user", f"is not this thread's, which {why}", next="Begin a new chat.")
     memory = is_on(visit) and not vetoed(visit)
     if memory and user is None:
-        advice = "Name the user whose memory it is, or switch memory off."
+        advice = "Name a user, or switch memory off."
         raise InvalidInput("user", "is missing, and memory is on", next=advice)
     agent = visit.visitor.agent or visit.written("agent").strip() or AGENT
     return console.ChatRequest(

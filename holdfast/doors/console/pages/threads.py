@@ -119,7 +119,7 @@ class CallView(Struct, frozen=True, kw_only=True):
 
 
 class TurnView(Struct, frozen=True, kw_only=True):
-    """A turn, as a page shows it; `cut` is the length of a text that is not shown whole."""
+    """A turn as a page shows it; `cut` is the length of a text that is cut."""
 
     turn: ThreadTurn
     by: str
@@ -235,7 +235,7 @@ def _cut(text: str, most: int | None) -> int | None:
 
 
 def call_views(result: InferenceResult, most: int | None = TEXT_SHOWN) -> list[CallView]:
-    """Return the calls of tools of *result*, with at most *most* characters of each text."""
+    """Return the tool calls of *result*, each text cut at *most* characters."""
     return [
         CallView(
             name=each.tool.name,
