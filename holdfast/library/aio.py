@@ -1047,6 +1047,13 @@ class AsyncLongTermData:
         """Return the item or turn called *id*, or None."""
         return await self._cross(self._of.get, id)
 
+    async def neighbours(self, id: str) -> tuple[Turn | None, Turn | None]:
+        """Return the turns before and after the turn *id* in its session, None for none.
+
+        Raises NotFound if there is no such turn.
+        """
+        return await self._cross(self._of.neighbours, id)
+
     async def export(self) -> AsyncWalk[dict[str, object]]:
         """Yield every turn and then every item, each as a dict with its `type`."""
         answer = await self._cross(self._of.export)

@@ -17,10 +17,11 @@ from contracts.longterm_items import (
     texts,
     turns,
 )
+from holdfast.ground.errors import NotFound
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.memory import LongTermMemory
-from holdfast.memories.longterm.records import LongTermOptions, RejectedRecord
+from holdfast.memories.longterm.records import LongTermOptions, RejectedRecord, Turn
 from holdfast.testing.fakes import FrozenClock
 
 ENABLED = "HOLDFAST_LTM_ENABLED"
@@ -328,6 +329,25 @@ class LongTermListingContract(GivenAUser):
         wrong: Any = None
         for id in (ID, "turn_85ozrDgbQ0001LkPd6wG80qk", "nonsense", "", wrong):
             assert ltm.get(id) is None
+
+    def test_a_turn_has_neighbours_in_its_session(self, ltm: LongTermMemory) -> None:
+        one = [Turn(role="user", text=text) for text in ("tea", "cake", "jam")]
+        other = [Turn(role="user", text="of another session")]
+        first, second, third = ltm.record(one, thread_id="t1").turns
+        (alone,) = ltm.record(other, thread_id="t2").turns
+
+        assert ltm.neighbours(second.id) == (ltm.get(first.id), ltm.get(third.id))
+        assert ltm.neighbours(first.id) == (None, ltm.get(second.id))
+        assert ltm.neighbours(third.id) == (ltm.get(second.id), None)
+        assert ltm.neighbours(alone.id) == (None, None)
+
+    def test_what_is_no_turn_has_no_neighbours(self, ltm: LongTermMemory) -> None:
+        item = ltm.remember("Ada likes tea").stored
+        assert item is not None
+
+        for wrong in (item.id, "turn_" + "0" * 24, "x"):
+            with pytest.raises(NotFound):
+                ltm.neighbours(wrong)
 
     def test_the_status_counts(self, ltm: LongTermMemory) -> None:
         kept(ltm, "Likes tabs")

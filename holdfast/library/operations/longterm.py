@@ -99,6 +99,23 @@ def sorted_kinds(given: object) -> list[str] | None:
     return None if kinds is None else sorted(kinds)
 
 
+def _known_turn(id: str) -> str:
+    if not is_id("turn", id):
+        raise NotFound("turn", str(id), next="Check the id, or list the turns.")
+    return id
+
+
+def _beside(found: tuple[Turn | None, Turn | None]) -> Wire:
+    """Encode the turns before and after another."""
+    before, after = (None if each is None else to_wire(each) for each in found)
+    return {"before": before, "after": after}
+
+
+def _both_beside(wire: Any) -> tuple[Turn | None, Turn | None]:
+    before, after = (wire[name] and from_wire(Turn, wire[name]) for name in ("before", "after"))
+    return before, after
+
+
 def _weights(given: object) -> object:
     return asdict(given) if isinstance(given, Weights) else given
 
@@ -194,6 +211,16 @@ DATA: Final = OperationTable(
     limit=LIMIT,
     bound="user",
     operations=(
+        Operation(
+            "longterm_data.neighbours",
+            f"{USER}/turns/{{id}}/neighbours",
+            "Retrieve the turns before and after a turn.",
+            WireForm(_beside, _both_beside),
+            method="GET",
+            scope="read",
+            special={"id": Param(encode=_known_turn)},
+            lane="slow",
+        ),
         Operation(
             "longterm_data.clear",
             USER,

@@ -330,6 +330,13 @@ class LongTermData:
         """Return the item or turn called *id*, or None."""
         return read.get(self.context, id)
 
+    def neighbours(self, id: str) -> tuple[Turn | None, Turn | None]:
+        """Return the turns before and after the turn *id* in its session, None for none.
+
+        Raises NotFound if there is no such turn.
+        """
+        return read.neighbours(self.context, id)
+
     def export(self) -> Iterator[dict[str, object]]:
         """Yield every turn and then every item, each as a dict with its `type`."""
         return export(self.context)

@@ -5,11 +5,12 @@ from functools import partial
 from itertools import product
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground.clock import from_microseconds_or_none
-from holdfast.ground.errors import InvalidInput
+from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.pages import (
     NEWEST,
     Key,
@@ -86,6 +87,33 @@ def get(context: CollectionContext, id: str) -> Item | Turn | None:
             return None
         numbers = numbers_text([row.number])
         return reader.one(make, fetch, collection=found.number, numbers=numbers).record()
+
+    return context.engine.read(work)
+
+
+_numbers: Final = msgspec.json.Decoder(list[int]).decode
+
+
+def neighbours(context: CollectionContext, id: str) -> tuple[Turn | None, Turn | None]:
+    """Return the turns before and after the turn *id* in its session; raise NotFound."""
+
+    def work(reader: Reader) -> tuple[Turn | None, Turn | None]:
+        found, sql = collection_of(context, reader), context.sql
+        row = None
+        if found is not None and is_id("turn", id):
+            row = reader.first(NumberedRow, sql.turn_number, collection=found.number, id=id)
+        if found is None or row is None:
+            raise NotFound("turn", id, next="Check the id, or list the turns.")
+        place = {"collection": found.number}
+        ((_, earlier, later),) = reader.rows(
+            sql.around, numbers=numbers_text([row.number]), **place
+        )
+        beside = [next(iter(_numbers(each)), None) for each in (earlier, later)]
+        numbers = numbers_text([each for each in beside if each is not None])
+        rows = reader.all(TurnRow, sql.turns_numbered, numbers=numbers, **place)
+        turns = {each.number: each.record() for each in rows}
+        before, after = (None if each is None else turns.get(each) for each in beside)
+        return before, after
 
     return context.engine.read(work)
 

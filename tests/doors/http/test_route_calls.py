@@ -92,6 +92,7 @@ CALLS: dict[str, tuple[str, object]] = {
     "POST /api/longterm/{user}/turns": (LTM, {"turns": [{"role": "user", "text": "Hi."}]}),
     "GET /api/longterm/{user}/turns": (LTM, None),
     "GET /api/longterm/{user}/turns/{id}": (LTM, None),
+    "GET /api/longterm/{user}/turns/{id}/neighbours": (LTM, None),
     "DELETE /api/longterm/{user}/turns/{id}": (LTM, None),
     "POST /api/longterm/{user}/conversations": (LTM, {"messages": []}),
     "POST /api/threads/{id}/turns": ("", {"turns": [made(5).export()]}),

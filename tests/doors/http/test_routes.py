@@ -67,6 +67,7 @@ OURS = {
     "/api/longterm/{user}/items/{id}": ("GET", "PATCH DELETE", ""),
     "/api/longterm/{user}/turns": ("GET", "POST", ""),
     "/api/longterm/{user}/turns/{id}": ("GET", "DELETE", ""),
+    "/api/longterm/{user}/turns/{id}/neighbours": ("GET", "", ""),
     "/api/longterm/{user}/conversations": ("", "POST", ""),
     "/api/longterm/{user}/flush": ("", "POST", ""),
     "/api/longterm/{user}/retry": ("", "POST", ""),
