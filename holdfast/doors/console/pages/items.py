@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -33,8 +33,6 @@ from holdfast.memories.longterm.records import Item, Turn
 
 SOURCES: Final = 20
 """Turns of an item, and items of a turn, that a page shows."""
-_READ: Final = 1_000
-_PAGES: Final = 5
 
 DONE: Final = {"item-saved": "The item was saved."}
 
@@ -43,59 +41,35 @@ class SourceTurn(Struct, frozen=True):
     """A turn with those before and after it in its session; None where there is none."""
 
     turn: Turn
-    before: Turn | None = None
-    after: Turn | None = None
-    placed: bool = False
-    """Whether its neighbours were found."""
-
-
-def _data(visit: Visit) -> Any:
-    return visit.hf.longterm_data(visit["user"], **place_of(visit))
+    before: Turn | None
+    after: Turn | None
 
 
 def _item(visit: Visit) -> Item:
-    found = _data(visit).get(visit["id"])
+    found = visit.hf.longterm_data(visit["user"], **place_of(visit)).get(visit["id"])
     if not isinstance(found, Item):
         raise NotFound("item", visit["id"], next="Look at the person's items.")
     return found
 
 
 def _turn(visit: Visit) -> Turn:
-    found = _data(visit).get(visit["id"])
+    found = visit.hf.longterm_data(visit["user"], **place_of(visit)).get(visit["id"])
     if not isinstance(found, Turn):
         raise NotFound("turn", visit["id"], next="Look at the person's turns.")
     return found
 
 
 def _items(visit: Visit, ids: Iterable[str]) -> list[Item]:
-    data = _data(visit)
+    data = visit.hf.longterm_data(visit["user"], **place_of(visit))
     found = (data.get(id) for id in islice(ids, SOURCES))
     return [each for each in found if isinstance(each, Item)]
 
 
 def _sources(visit: Visit, ids: Iterable[str]) -> list[SourceTurn]:
-    """Return the turns *ids* with their neighbours, if they are among the newest."""
-    data = _data(visit)
-    chosen = [each for id in islice(ids, SOURCES) if isinstance(each := data.get(id), Turn)]
-    if not chosen:
-        return []
-    missing = {each.id for each in chosen}
-    found: dict[str, SourceTurn] = {}
-    later: dict[tuple[str | None, str | None], Turn] = {}
-    waiting: dict[tuple[str | None, str | None], list[SourceTurn]] = {}
-    for each in islice(data.list("turns", limit=_READ).all(), _READ * _PAGES):
-        session = (each.thread_id, each.session)
-        for source in waiting.pop(session, ()):
-            found[source.turn.id] = SourceTurn(source.turn, each, source.after, placed=True)
-        if each.id in missing:
-            missing.discard(each.id)
-            source = SourceTurn(each, None, later.get(session), placed=True)
-            found[each.id] = source
-            waiting.setdefault(session, []).append(source)
-        later[session] = each
-        if not missing and not waiting:
-            break
-    return [found.get(each.id, SourceTurn(each)) for each in chosen]
+    """Return the turns *ids* that are stored, with their neighbours."""
+    data = visit.hf.longterm_data(visit["user"], **place_of(visit))
+    found = (data.get(id) for id in islice(ids, SOURCES))
+    return [SourceTurn(each, *data.neighbours(each.id)) for each in found if isinstance(each, Turn)]
 
 
 def show_item(visit: Visit) -> Answer:
@@ -143,8 +117,9 @@ def save_item(visit: Visit) -> Answer:
 def show_turn(visit: Visit) -> Answer:
     """Show a turn, its neighbours, and the items mined from it."""
     turn = _turn(visit)
+    (source,) = _sources(visit, [turn.id])
     values = shared_values(visit, "Turns") | {
-        "source": _sources(visit, [turn.id])[0],
+        "source": source,
         "items": _items(visit, turn.items),
         "hidden_items": max(0, len(turn.items) - SOURCES),
         "confirm": visit.form.get("confirm") or visit.text("confirm"),
@@ -167,7 +142,7 @@ def forget_turn(visit: Visit) -> Answer:
 
 def _forget(visit: Visit, id: str) -> Answer:
     visit.confirm(confirmation("", id))
-    gone = _data(visit).forget(id)
+    gone = visit.hf.longterm_data(visit["user"], **place_of(visit)).forget(id)
     erasure = ErasureReceipt(
         done="forgotten",
         ids=(*gone.items, *gone.turns),
