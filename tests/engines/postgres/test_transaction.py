@@ -11,7 +11,7 @@ import pytest
 from psycopg import errors
 
 import holdfast
-from holdfast.engines.base import Reader, Transaction
+from holdfast.engines.base import Reader, Transaction, scalar
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.ground.errors import CursorExpired, EngineFault, NotPermitted, ScopeDenied
 from holdfast.ground.scope import EVERYBODY, Scope
@@ -409,6 +409,24 @@ def test_a_credential_admits_its_row_alone(opened: Opened, admin: psycopg.Connec
 
     assert holder.all(Row, "select id from api_keys") == [Row(id="apikey_1")]
     assert holder.write(lambda tx: tx.run("update api_keys set name = 'b'")) == 0
+
+
+def test_the_hash_of_a_sign_in_admits_its_row_alone(
+    opened: Opened, admin: psycopg.Connection
+) -> None:
+    insert = """
+        insert into holdfast.console_sessions
+            (hash, key_id, workspace, created_at, seen_at, expires_at)
+        values (%s, 'apikey_1', 'ours', 0, 0, 0)
+    """
+    for hash in ("hash_1", "hash_2"):
+        admin.execute(insert, (hash,))
+    holder = opened("").scoped(Scope(workspace="", credential="hash_1"))
+    other = opened("").scoped(Scope(workspace="theirs"))
+
+    assert holder.all(scalar, "select hash from console_sessions") == ["hash_1"]
+    assert holder.write(lambda tx: tx.run("update console_sessions set expires_at = 1")) == 0
+    assert other.all(scalar, "select hash from console_sessions") == []
 
 
 def test_a_login_that_bypasses_and_cannot_step_down_is_refused(

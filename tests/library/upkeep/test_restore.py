@@ -13,9 +13,10 @@ import holdfast
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import Corrupt, InvalidInput, TooNew, Unavailable
 from holdfast.ground.scope import Actor
+from holdfast.library.activity import take_samples
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.restore import restore
-from holdfast.memories.stores.credentials import Credentials
+from holdfast.memories.stores.credentials import Credentials, SignIns
 from holdfast.memories.stores.records import Memory, Store
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 
@@ -534,3 +535,25 @@ def test_numbers_go_on_after_those_that_were_there(
 
         assert newest.memory_id == memory.id
         assert back.verify().ok
+
+
+def test_sizes_by_day_come_back_and_sign_ins_do_not(
+    hf: Holdfast, store: Store, other: str, tmp_path: Path
+) -> None:
+    assert store.id
+    clock = SystemClock()
+    take_samples(hf.engine, clock.now())
+    key = hf.keys.create("laptop").secret
+    assert key is not None
+    secret = SignIns(hf.engine, clock).begin(key)
+    assert secret is not None
+    hf.backup(tmp_path / "b.db")
+
+    restore(tmp_path / "b.db", other)
+
+    with opened(other) as back:
+        assert back.samples() == hf.samples()
+        assert back.samples() != []
+        sign_ins = SignIns(back.engine, clock)
+        assert sign_ins.find(secret) is None
+        assert sign_ins.begin(key) is not None
