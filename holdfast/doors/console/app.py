@@ -126,6 +126,8 @@ def menu_of(visitor: ConsoleVisitor) -> list[tuple[str, str, str]]:
             own.append(("Agents", address("agents", visitor.agent), "a"))
         if visitor.user is not None:
             own.append(("People", address("people", visitor.user), "p"))
+        if visitor.agent is not None and visitor.user is not None:
+            own.append(("Chat", address("chat"), "c"))
         return own
     seen = [each for each in MENU if each[0] != "Keys" or visitor.may("admin")]
     return [(title, address(*filter(None, [part])), letter) for title, part, letter in seen]

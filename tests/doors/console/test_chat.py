@@ -413,6 +413,7 @@ def test_a_key_of_an_agent_and_a_user_chats_as_these(
     own = signed_in("write", agent="support", user="ada")
 
     begun = own.get("/console/chat")
+    assert "/console/chat" in begun.page.links
     assert [each["value"] for each in begun.named("option")] == ["scripted", "support"]
     assert begun.named("input", name="user", value="ada")
     own.post(TARGET, form("Hello", memory=True, user="dora", agent="chat"))
