@@ -10,9 +10,12 @@ from doors.console.client import HOSTILE, ORIGIN, ConsoleClient
 from doors.console.harbour import PLAN, LiveClient, asked, asking, attached, planned, question_tool
 from teams import a_team, an_agent, create, work
 
+import holdfast
 from holdfast import RunMemory, keys
+from holdfast.doors.console.app import Console
 from holdfast.doors.console.pages.progress import Timeline
 from holdfast.doors.console.response import LIVE, LIVE_MOST
+from holdfast.doors.http.app import make_app
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.runtime import Context, Network, ParallelTaskExecutor, Step, Task, TaskPlan
@@ -457,3 +460,21 @@ def test_a_live_page_ends_when_its_key_is_revoked(hf: Holdfast, signed_in: Signe
     assert [each.get("event") for each in events] == [None, "close"]
     refused = reader.get("/console/runs/run_1/live")
     assert refused.status == 303
+
+
+def test_pages_are_the_same_on_postgresql(fresh_postgres_url: str, runner: asyncio.Runner) -> None:
+    with holdfast.open(fresh_postgres_url) as hf:
+        app = make_app(hf, make_site=Console)
+        visitor = ConsoleClient(app, runner)
+        planned(hf, "run_1", "Three.", "Told.")
+        question = asked(hf)
+        for page in ("runs", "questions", "runs/run_1?key=step:find", "runs/run_1?version=1"):
+            assert visitor.get(f"/console/{page}").status == 200
+        assert "run_ask" in visitor.get("/console/runs?status=waiting").html
+        assert "Three." in visitor.get("/console/runs/run_1/parts/find").text
+        assert visitor.get("/console/runs/compare?a=run_1&b=run_ask").status == 200
+        action = f"/console/runs/run_ask/questions/{question.id}"
+        assert visitor.post(action, {"answer": "Seven"}).status == 303
+        events = LiveClient(visitor, "/console/runs/run_1/live").follow()
+        assert events[-1]["event"] == "close"
+        app.state.close()

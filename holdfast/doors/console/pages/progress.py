@@ -1,4 +1,4 @@
-"""One run as a page and live: its plan, memory, turns, questions, versions, and acts on it."""
+"""One run as a page, live: plan, memory, turns, questions, versions, and acts."""
 
 import asyncio
 from collections import deque
@@ -58,7 +58,7 @@ from holdfast.library.operations.runs import (
 DONE: Final = {
     "cancelled": "The run is to be cancelled; the process that has it obeys within 5 s.",
     "steered": "The message was sent: its running steps get it before their next request.",
-    "forked": "The fork was made. It waits for whoever executes it under its id, or for a worker.",
+    "forked": "The fork was made. It waits for a worker, or a process that executes its id.",
 }
 
 TASKS_DRAWN: Final = 60
@@ -111,7 +111,7 @@ _NOT_TURNS: Final = frozenset({"model.requested", "value.read"})
 # Values of the regions
 
 
-class EntryRow(Struct, frozen=True, kw_only=True):
+class PanelRow(Struct, frozen=True, kw_only=True):
     """An entry of run memory in the log; *anchor* is the id of its row."""
 
     anchor: str
@@ -125,7 +125,7 @@ class EntryRow(Struct, frozen=True, kw_only=True):
     changed: bool = False
 
 
-class TurnRow(Struct, frozen=True, kw_only=True):
+class TimelineRow(Struct, frozen=True, kw_only=True):
     """A row of the timeline: what happened, who did it, and what came in and out."""
 
     seq: int
@@ -142,7 +142,7 @@ class Timeline:
     """The newest rows of a run's timeline, at most `ROWS_MOST`."""
 
     def __init__(self) -> None:
-        self.rows: deque[TurnRow] = deque(maxlen=ROWS_MOST)
+        self.rows: deque[TimelineRow] = deque(maxlen=ROWS_MOST)
         self.left_out = 0
 
     def add(self, events: Iterable[RunEvent]) -> bool:
@@ -172,10 +172,13 @@ def _is_turn(event: RunEvent) -> bool:
     return event.type.partition(".")[0] in _TURNS and event.type not in _NOT_TURNS
 
 
-def _turn_of(event: RunEvent) -> TurnRow:
-    """Return *event* as a row; a call of a tool has its id as text, by which it is finished."""
+def _turn_of(event: RunEvent) -> TimelineRow:
+    """Return *event* as a row.
+
+    A call of a tool has its id as text, by which its outcome finds it.
+    """
     data, name = event.data, event.type
-    row = TurnRow(seq=event.seq, at=event.at, type=name, who=event.agent or event.part)
+    row = TimelineRow(seq=event.seq, at=event.at, type=name, who=event.agent or event.part)
     if name == "tool.called":
         called = f"{data.get('name')} {compact(data.get('input'))}"
         return replace(row, text=event.call_id or "", input=called)
@@ -273,7 +276,7 @@ def _part_values(visit: Visit, run: Run) -> dict[str, Any]:
 
 
 def _drawn(run: Run, parts: Sequence[RunPart]) -> list[PlanTask]:
-    """Return the tasks or nodes of *parts* as boxes; none where they are too many to draw."""
+    """Return the tasks or nodes of *parts* as boxes, none if they are too many."""
     boxes = [each for each in parts if each.kind in {"task", "node"}]
     if len(boxes) > TASKS_DRAWN:
         return []
@@ -329,12 +332,12 @@ def _memory_values(visit: Visit, run: Run) -> dict[str, Any]:
     return {"spaces": spaces, "entries": [_row(each) for each in first], "links": links}
 
 
-def _row(entry: Any, *, changed: bool = False) -> EntryRow:
+def _row(entry: Any, *, changed: bool = False) -> PanelRow:
     """Return *entry*, listed or of a version, as a row."""
     names = ("key", "kind", "title", "source", "value_bytes", "version", "failed")
     facts = {name: getattr(entry, name) for name in names}
     anchor = f"e-{sha256(entry.key.encode()).hexdigest()[:16]}"
-    return EntryRow(anchor=anchor, changed=changed, **facts)
+    return PanelRow(anchor=anchor, changed=changed, **facts)
 
 
 def _changed_keys(visit: Visit, run: Run, version: int) -> frozenset[str]:
@@ -372,7 +375,7 @@ def show_run(visit: Visit) -> Answer:
         "stream": None if run.ended else address("runs", run.id, "live", **query, after=seq),
         "value": _value(visit, run),
         "key": visit.text("key"),
-        "asked": visit.text("confirm") == "delete" or visit.form.get("confirm") == "delete",
+        "dialog": visit.text("confirm") == "delete" or visit.form.get("confirm") == "delete",
         "token": confirmation(run.name, run.id),
         "forked": visit.text("fork") == "1" or "changes" in visit.form,
     }
@@ -380,9 +383,9 @@ def show_run(visit: Visit) -> Answer:
 
 
 class ShownValue(Struct, frozen=True, kw_only=True):
-    """The value of an entry as it is read now, or a part of it; *problem* says why there is none.
+    """The value of an entry, or a part of it.
 
-    *more* is the address of the next part.
+    *problem* says why there is none, *more* is the address of the next part.
     """
 
     value: Any = None
@@ -392,7 +395,7 @@ class ShownValue(Struct, frozen=True, kw_only=True):
 
 
 def _value(visit: Visit, run: Run) -> ShownValue | None:
-    """Return the value of the entry that the address names, a part of it if it is long."""
+    """Return the value of the entry that the address names, in parts if it is long."""
     key, version = visit.text("key"), _version(visit)
     if key is None:
         return None
@@ -462,13 +465,13 @@ async def follow_run(visit: Visit) -> Live | Answer:
 
 
 def _followed(visit: Visit) -> frozenset[str]:
-    """Return the regions that are sent: not what is shown as of a version, or of a later page."""
+    """Return the regions that are sent, without those of a version or a later page."""
     fixed = {"memory"} if visit.text("version") or visit.text("entries") else set[str]()
     return frozenset(REGIONS) - fixed - ({"versions"} if visit.text("versions") else set[str]())
 
 
 class _Follower:
-    """A page of a run that is open: the events after the last one sent, and what they change."""
+    """An open page of a run: the events after the last one, and what they change."""
 
     def __init__(self, visit: Visit) -> None:
         self._visit, self._id = visit, visit["run"]
@@ -497,7 +500,7 @@ class _Follower:
         yield None, "close", ""
 
     def _next(self) -> tuple[str, bool]:
-        """Return what has changed since the last call as HTML, and whether the run is over."""
+        """Return what has changed as HTML, and whether the run is over."""
         seen: RunProgress = look(self._context, self._id, FollowOptions(after=self._after))
         self._after = seen.after
         if not seen.events and not seen.over:
@@ -536,7 +539,7 @@ def steer_run(visit: Visit) -> Answer:
 
 
 def fork_run(visit: Visit) -> Answer:
-    """Make a new run with the history of this one up to a version, with changed values."""
+    """Fork the run at a version, with changed values."""
     given = visit.form.get("version", "")
     changes = [_change(line) for line in visit.form.get("changes", "").splitlines() if line.strip()]
     fork = visit.hf.runs.fork(

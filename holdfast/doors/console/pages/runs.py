@@ -168,7 +168,7 @@ class DifferenceRow(Struct, frozen=True):
 
 
 def compact(value: Any) -> str:
-    """Return a text as it is, a list of texts with commas, other values as JSON in one line."""
+    """Return *value* as one line: text, several texts with commas, else JSON."""
     if value is None or isinstance(value, str):
         return value or ""
     several = cast("list[JSON]", value) if isinstance(value, list) else None
@@ -285,7 +285,7 @@ def form_of(visit: Visit, question: Question, *segments: str) -> QuestionForm:
 
 
 def list_questions(visit: Visit) -> Answer:
-    """Show the questions of all runs, the last asked first; of a bound key those for its user."""
+    """Show the questions of all runs, or those for the user of a bound key."""
     status = visit.text("status") or "open"
     user = visit.visitor.user
     found = visit.hf.runs.questions(
