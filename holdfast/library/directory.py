@@ -1,4 +1,4 @@
-"""Objects of a workspace by id or by the beginning of a name, and which need a person.
+"""Objects of a workspace by id or beginning of a name; what needs a person.
 
 Pages for people show these; each list is bounded, and read with one statement.
 """
@@ -24,7 +24,7 @@ _SOON: Final = timedelta(days=1)
 
 
 def _own(hf: Holdfast) -> Engine:
-    """Return the engine in the scope of the workspace, with every agent and user of it."""
+    """Return the engine in the scope of all agents and users of the workspace."""
     return hf.engine.scoped(Scope(workspace=hf.workspace, agent="*", user="*"))
 
 
@@ -32,7 +32,7 @@ def _own(hf: Holdfast) -> Engine:
 
 
 class Holdings(Struct, frozen=True, kw_only=True):
-    """How much a workspace holds, by counters; `stores` are those that are not archived."""
+    """How much a workspace holds, by counters, archived stores included."""
 
     stores: int
     memories: int
@@ -169,7 +169,7 @@ def is_id(text: str) -> bool:
 
 
 def place_of(hf: Holdfast, id: str) -> Place | None:
-    """Return where the object *id* of the workspace is; None if the id is none of ours.
+    """Return where the object *id* is; None if it is none of ours.
 
     Whether a store, session, key, agent, run or thread is there, its own call says.
     """

@@ -87,7 +87,7 @@ delete from samples where :workspace = '*' and day <= :before
 -- holdings --
 -- Sums of counters that stand beside the rows.
 select
-  (select count(*) from stores where workspace = :workspace and archived_at is null) as stores,
+  (select count(*) from stores where workspace = :workspace) as stores,
   (select cast(coalesce(sum(memories), 0) as bigint) from stores where workspace = :workspace)
     as memories,
   (select count(*) from durable_agents where workspace = :workspace and agent <> '') as agents,

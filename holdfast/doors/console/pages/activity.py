@@ -49,7 +49,7 @@ _denied: "WeakKeyDictionary[EventBus, deque[Event]]" = WeakKeyDictionary()
 
 
 def watch(events: EventBus) -> None:
-    """Remember the last refusals among *events*, for the page; a repeat changes nothing."""
+    """Remember the last refusals among *events*; a repeat changes nothing."""
     if events not in _denied:
         last: deque[Event] = deque(maxlen=DENIED_MOST)
         _denied[events] = last
@@ -122,7 +122,7 @@ def _listed(visit: Visit) -> tuple[EventQuery, Page[Event]]:
 def _event_values(
     visit: Visit, query: EventQuery, found: Page[Event], unstored: Sequence[Event] = ()
 ) -> dict[str, Any]:
-    """Return what the table shows: stored events, and on the first page those that are not."""
+    """Return what the table shows; its first page has events that are not stored."""
     events = list(found.data)
     if visit.page is None:
         others = [*_denied.get(visit.server.hf.events, ()), *unstored]
@@ -151,7 +151,7 @@ def _at(event: Event) -> datetime:
 
 
 def _is_shown(visit: Visit, event: Event) -> bool:
-    """Return whether *event* is of the visitor's workspace, or of none and they administer."""
+    """Return whether *event* is the workspace's; admins see those of none, too."""
     if not event.workspace:
         return visit.visitor.may("admin")
     return event.workspace == visit.visitor.workspace
@@ -207,7 +207,7 @@ async def _follow(visit: Visit) -> AsyncIterator[tuple[int | None, str, str]]:
 def _changed(
     visit: Visit, unstored: Sequence[Event], seen: list[tuple[datetime, str, int]] | None
 ) -> tuple[list[tuple[datetime, str, int]], str | None]:
-    """Return what tells the events apart, and the table as HTML unless it is as *seen*."""
+    """Return what the events are, and their table unless they are as *seen*."""
     values = _event_values(visit, *_listed(visit), unstored)
     now = [(each.at, each.type, each.seq) for each in values["events"]]
     if now == seen:
@@ -337,7 +337,7 @@ def _checks(visit: Visit) -> Mapping[str, Any]:
 
 
 def show_failed(visit: Visit) -> Answer:
-    """Return the checks that failed, for the overview; as they were within ten minutes."""
+    """Return the checks that failed within ten minutes, for the overview."""
     try:
         failed = [each for each in _examine(visit, EXAMINED_FOR).checks if not each.ok]
     except HoldfastError as error:

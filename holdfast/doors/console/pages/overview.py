@@ -1,4 +1,4 @@
-"""The page that a visitor sees first: what there is, what is new, what needs a person."""
+"""The first page: what there is, what is new, what needs a person."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -22,7 +22,7 @@ DONE: Final[dict[str, str]] = {}
 
 
 class AttentionLine(Struct, frozen=True, kw_only=True):
-    """A line below `Needs attention`: what it is about, what is the matter, where to look.
+    """A line below `Needs attention`: its subject, a sentence, an address.
 
     `subject` is a name that others chose, or "".
     """

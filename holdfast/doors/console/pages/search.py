@@ -62,7 +62,7 @@ def search(visit: Visit) -> Answer:
 
 
 def _matches(hf: Holdfast, query: str) -> tuple[list[tuple[Store, Match]], bool]:
-    """Return the memories that match best, and whether there are stores that were left out."""
+    """Return the best matches, and whether stores were left out."""
     if not query:
         return [], False
     stores = hf.memory_stores.list(limit=STORES_MOST, include_archived=True)
@@ -78,7 +78,7 @@ def _matches(hf: Holdfast, query: str) -> tuple[list[tuple[Store, Match]], bool]
 
 
 def _named(visit: Visit, query: str) -> tuple[list[AgentSummary], list[Person], list[EntrySummary]]:
-    """Return the agents, people and durable entries with a name that begins with *query*."""
+    """Return agents, people and entries with a name that begins with *query*."""
     if not query:
         return [], [], []
     agents = directory.agents_from(visit.hf, query, ROWS + 1)
@@ -113,7 +113,7 @@ def _agent_address(visit: Visit, place: Place) -> str | None:
 
 
 def _entry_address(visit: Visit, place: Place) -> str | None:
-    """Return the page of an entry; of one of a run its agent's, of one of the workspace None."""
+    """Return the page of an entry, its agent's for one of a run."""
     del visit
     if not place.holder or place.more:
         return address("agents", place.holder) if place.holder else None

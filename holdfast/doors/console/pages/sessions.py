@@ -38,7 +38,7 @@ def title_of(session: SessionRecord) -> str:
 
 
 def list_sessions(visit: Visit) -> Answer:
-    """Show the sessions of the workspace, newest first, of one store if the address names it."""
+    """Show sessions, newest first, of one store if the address names it."""
     archived = visit.text("archived") == "1"
     store = visit.text("store")
     found = visit.hf.sessions.list(
