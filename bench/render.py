@@ -30,6 +30,7 @@ _TITLES = {
     "runs": "As runs are kept",
     "mount": "As a directory",
     "http": "As a server",
+    "console": "In a browser",
     "mcp": "For hosts of the Model Context Protocol",
     "startup": "Starting",
     "adapters": "Behind other frameworks",
@@ -43,7 +44,7 @@ machine, absolute figures do not. *At least* is a ratio of rates, *at most* a ra
 What is closer to 1 than 1.15 is noise and told as "the same".
 
 Measured: memory stores, durable memory and long-term memory on SQLite, as a library; memory \
-stores through the server and as a directory; the server for hosts; durable memory on \
+stores through the server and as a directory; the console in a browser; the server for hosts; durable memory on \
 PostgreSQL, and how it and long-term memory grow; and how all of it starts. **Not measured**: \
 other products beside ours, how cost grows with the number of stores and versions, \
 the way of a change to its listeners, and latency while a backup runs.
@@ -72,6 +73,7 @@ $ .venv/bin/python bench/postgres.py
 $ .venv/bin/python bench/runtime.py
 $ .venv/bin/python bench/mount.py
 $ .venv/bin/python bench/http.py --json http.json
+$ .venv/bin/python bench/console.py
 $ .venv/bin/python bench/mcp.py
 $ .venv/bin/python bench/startup.py
 ```

@@ -19,7 +19,7 @@ from measure import Report
 HERE = Path(__file__).parent
 BENCHES = (
     *("embedded", "stores", "durable", "longterm", "state", "run_memory", "growth", "postgres"),
-    *("runtime", "runs", "mount", "http", "mcp", "startup", "adapters"),
+    *("runtime", "runs", "mount", "http", "console", "mcp", "startup", "adapters"),
 )
 HOSTS = HERE.parent / ".venv" / "hosts" / "bin" / "python"
 """The interpreter that has the frameworks of the adapters: `make hosts`."""

@@ -29,6 +29,7 @@ BENCHES = [
     "runs",
     pytest.param("mount", marks=pytest.mark.fuse),
     "http",
+    pytest.param("console", marks=pytest.mark.browser),
     "mcp",
     "startup",
     "adapters",
