@@ -44,8 +44,9 @@ machine, absolute figures do not. *At least* is a ratio of rates, *at most* a ra
 What is closer to 1 than 1.15 is noise and told as "the same".
 
 Measured: memory stores, durable memory and long-term memory on SQLite, as a library; memory \
-stores through the server and as a directory; the console in a browser; the server for hosts; durable memory on \
-PostgreSQL, and how it and long-term memory grow; and how all of it starts. **Not measured**: \
+stores through the server and as a directory; the console in a browser; the server for hosts; \
+durable memory on PostgreSQL, and how it and long-term memory grow; and how all of it starts. \
+**Not measured**: \
 other products beside ours, how cost grows with the number of stores and versions, \
 the way of a change to its listeners, and latency while a backup runs.
 """
