@@ -292,7 +292,7 @@ class Console:
         if request.method != "POST":
             here = request.here
             return Redirect(address("sign-in", next=None if here == "/console" else here))
-        kept = json.dumps({"path": request.raw_path.decode("latin-1"), "form": form})
+        kept = json.dumps({"path": request.here, "form": form})
         return _sign_in_view("/console", status=401, kept=kept)
 
     def _failed(self, request: ConsoleRequest, error: HoldfastError | None) -> View:
@@ -342,13 +342,15 @@ class Console:
             held = convert(json.loads(kept or "null"), _KeptForm | None)
             if held is None or visitor is None:
                 return None
-            methods, segments = self._routes.find(safe_next(held.path).encode())
+            path, _, query = safe_next(held.path).partition("?")
+            methods, segments = self._routes.find(path.encode())
         except (ValueError, ValidationError, NotFound):
             return None
         route = methods.get("POST")
         if route is None or route.again is None or not visitor.may(route.needs):
             return None
         visitor.demand_owner(route.bound, segments)
+        request.query = read_pairs(query.encode())
         visit = request.visit = self._visit(request, visitor, segments, held.form)
         return route.again(visit)
 

@@ -206,6 +206,23 @@ def test_an_edit_against_a_concurrent_write_loses_neither(
     assert stored.content == "theirs"
 
 
+def test_what_was_typed_is_there_again_after_a_lapsed_sign_in(
+    hf: Holdfast, durable: DurableMemory, visitor: ConsoleClient
+) -> None:
+    seq = durable.set("owner", "Ada", category="core").seq
+    secret = hf.keys.create("admin", scope="admin").secret or ""
+
+    (kept,) = visitor.post(entry("owner"), edit("mine", seq)).named("input", name="kept")
+    durable.set("owner", "theirs", category="core")
+    shown = visitor.post("/console/sign-in", {"key": secret, "kept": kept["value"] or ""})
+
+    area = shown.html.split('name="content"', 1)[1].split("</textarea>", 1)[0]
+    assert area.endswith("\nmine")
+    # Saving it again does not overwrite what was written meanwhile.
+    (seen,) = shown.named("input", name="shown")
+    assert seen["value"] == str(seq)
+
+
 def test_line_ends_stay_as_they_were(durable: DurableMemory, visitor: ConsoleClient) -> None:
     seq = durable.set("owner", "a\r\nb", category="core").seq
 

@@ -176,6 +176,20 @@ def test_what_is_not_remembered_stays_in_the_form(
     assert [each["name"] for each in wrong if "aria-invalid" in each] == [field]
 
 
+def test_a_lapsed_sign_in_loses_neither_what_was_typed_nor_the_collection(
+    hf: Holdfast, visitor: ConsoleClient
+) -> None:
+    secret = hf.keys.create("admin", scope="admin").secret or ""
+    fields = {"text": "Ada works at Acme", "kind": "event", "importance": "0.5"}
+
+    asked = visitor.post(f"{ADA}/remember?namespace=work", fields)
+    (kept,) = asked.named("input", name="kept")
+    shown = visitor.post("/console/sign-in", {"key": secret, "kept": kept["value"] or ""})
+
+    assert "Ada works at Acme" in shown.text
+    assert shown.named("form", action=f"{ADA}/remember?namespace=work")
+
+
 def test_an_item_shows_its_source_turns_with_their_neighbours(
     memory: LongTermMemory, item: Item, turns: list[Turn], visitor: ConsoleClient
 ) -> None:

@@ -56,6 +56,7 @@ def show_entry(visit: Visit) -> Answer:
         "changes": found.data,
         "categories": CHOSEN,
         "edited": entry is not None and _edits(visit),
+        "shown": visit.form.get("shown") or (entry.seq if entry else 0),
         "mine": None,
         "changed": (),
         "confirm": visit.form.get("confirm") or visit.text("confirm"),
@@ -65,7 +66,7 @@ def show_entry(visit: Visit) -> Answer:
     }
     if entry is not None and isinstance(visit.error, PreconditionFailed):
         mine = visit.written("content")
-        values |= {"mine": mine, "changed": diff_rows(entry.content, mine)}
+        values |= {"mine": mine, "changed": diff_rows(entry.content, mine), "shown": entry.seq}
     return View(
         template="entry.html",
         title=key,
@@ -77,8 +78,8 @@ def show_entry(visit: Visit) -> Answer:
 
 
 def _edits(visit: Visit) -> bool:
-    """Return whether the form is shown: on request, and where it was refused."""
-    return visit.text("edit") == "1" or (visit.error is not None and "content" in visit.form)
+    """Return whether the form is shown: on request, and where it was not carried out."""
+    return visit.text("edit") == "1" or "content" in visit.form
 
 
 def _redaction(visit: Visit, changes: list[EntryChange]) -> EntryChange | None:

@@ -82,8 +82,8 @@ def show_item(visit: Visit) -> Answer:
         "supersedes": _items(visit, item.supersedes),
         "newer": _items(visit, [item.superseded_by] if item.superseded_by else []),
         "kinds": KINDS,
-        "edited": visit.text("edit") == "1" or (visit.error is not None and "text" in visit.form),
-        "shown": to_rfc3339(item.updated_at),
+        "edited": visit.text("edit") == "1" or "text" in visit.form,
+        "shown": visit.form.get("shown") or to_rfc3339(item.updated_at),
         "confirm": visit.form.get("confirm") or visit.text("confirm"),
         "token": confirmation("", item.id),
         "changed": (),
@@ -91,7 +91,8 @@ def show_item(visit: Visit) -> Answer:
     }
     if isinstance(visit.error, PreconditionFailed):
         mine = visit.written("text")
-        values |= {"mine": mine, "changed": diff_rows(item.text, mine)}
+        changed = diff_rows(item.text, mine)
+        values |= {"mine": mine, "changed": changed, "shown": to_rfc3339(item.updated_at)}
     return View(
         template="item.html", title="Item", section=SECTION, values=values, up=crumbs(visit)
     )
