@@ -122,8 +122,9 @@ class ChatTurn:
 
     async def pieces(self) -> AsyncGenerator[ChatPiece]:
         """Take the turn and yield the pieces of its answer; leaving early cancels it."""
-        session = await asyncio.to_thread(self._session)
+        session: Session | None = None
         try:
+            session = await asyncio.to_thread(self._session)
             async with session, aclosing(session.stream(self.request.text)) as events:
                 async for event in events:
                     if event.type == "text.delta":
@@ -133,7 +134,8 @@ class ChatTurn:
         except HoldfastError as error:
             self.failure = str(error)
         finally:
-            self._keep(session)
+            if session is not None:
+                self._keep(session)
 
     def _session(self) -> Session:
         """Return the session of this turn; without memory it is of no person."""

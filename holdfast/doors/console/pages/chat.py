@@ -221,8 +221,8 @@ def _request(visit: Visit) -> "console.ChatRequest":
     _owners(visit.visitor)
     if (error := missing_extra()) is not None:
         raise error
-    text, model = visit.written("message").strip(), visit.written("model")
-    if not text:
+    text, model = visit.written("message"), visit.written("model")
+    if not text.strip():
         raise InvalidInput("message", "is empty", next="Type a message.")
     models = visit.chat_models or (SCRIPTED,)
     if model not in models:

@@ -169,8 +169,8 @@ class MemoryLookup:
             self._found[id] = data.get(id)
         if (found := self._found[id]) is None:
             return GivenRow(id=id, score=score, state="forgotten")
-        href = _where(self._user, found)
-        return GivenRow(id=id, score=score, state="there", text=found.text, href=href)
+        href, text = _where(self._user, found), found.text.replace("\n", " ")
+        return GivenRow(id=id, score=score, state="there", text=text, href=href)
 
     def _entry(self, agent: str, id: str | None, reason: str = "") -> GivenRow:
         why = REASONS.get(reason, reason)
