@@ -170,8 +170,14 @@ def test_more_rows_than_are_shown_are_mentioned(hf: Holdfast, visitor: ConsoleCl
         [{"key": f"key {n:02}", "content": "x", "category": "core"} for n in range(25)]
     )
 
+    store = hf.memory_stores.create(name="notes")
+    for n in range(41):
+        hf.memory_stores.memories.create(store.id, path=f"/{n}.md", content="key")
+
     shown = visitor.get(f"{SEARCH}key")
 
+    assert len([each for each in shown.page.links if "/memories/" in each]) == 40
+    assert "type more words" in shown.text
     assert len([each for each in shown.page.links if "/entries/" in each]) == 20
     assert "There are more" in shown.text
 

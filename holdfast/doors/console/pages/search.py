@@ -44,13 +44,14 @@ def search(visit: Visit) -> Answer:
     agents, people, entries = _named(visit, query)
     values = {
         "query": query,
-        "matches": matches,
+        "matches": matches[:MATCHES],
         "stores_searched": STORES_MOST,
         "more_stores": more_stores,
         "entries": entries[:ROWS],
         "agents": agents[:ROWS],
         "people": people[:ROWS],
         "more": {
+            "matches": len(matches) > MATCHES,
             "entries": len(entries) > ROWS,
             "agents": len(agents) > ROWS,
             "people": len(people) > ROWS,
@@ -69,12 +70,12 @@ def _matches(hf: Holdfast, query: str) -> tuple[list[tuple[Store, Match]], bool]
     found: list[tuple[Store, Match]] = []
     for store in stores.data:
         try:
-            hits = hf.memory_stores.memories.search(store.id, query, limit=MATCHES)
+            hits = hf.memory_stores.memories.search(store.id, query, limit=MATCHES + 1)
         except NotFound:
             continue  # deleted meanwhile
         found += [(store, each) for each in hits]
     found.sort(key=lambda each: -each[1].score)
-    return found[:MATCHES], stores.next_page is not None
+    return found[: MATCHES + 1], stores.next_page is not None
 
 
 def _named(visit: Visit, query: str) -> tuple[list[AgentSummary], list[Person], list[EntrySummary]]:
