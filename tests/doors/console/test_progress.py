@@ -13,8 +13,8 @@ from teams import a_team, an_agent, create, work
 import holdfast
 from holdfast import RunMemory, keys
 from holdfast.doors.console.app import Console
-from holdfast.doors.console.pages.progress import Timeline
 from holdfast.doors.console.response import LIVE, LIVE_MOST
+from holdfast.doors.console.timeline import Timeline
 from holdfast.doors.http.app import make_app
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.records.event import RunEvent
@@ -168,12 +168,12 @@ def test_a_call_and_its_outcome_are_one_row_and_a_gap_is_a_row() -> None:
     assert (gap.type, gap.text) == ("gap", "missed 6")
 
 
-def test_a_timeline_has_at_most_a_hundred_rows_and_counts_the_others() -> None:
+def test_a_timeline_has_at_most_fifty_rows_and_counts_the_others() -> None:
     timeline = Timeline()
     timeline.add(
         RunEvent(type="log", seq=n, at=0, run_id="r", data={"content": "x"}) for n in range(130)
     )
-    assert (len(timeline.rows), timeline.left_out) == (100, 30)
+    assert (len(timeline.rows), timeline.left_out) == (50, 80)
 
 
 # Versions and forks

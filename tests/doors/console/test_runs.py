@@ -9,7 +9,7 @@ from doors.console.harbour import asked, asking, attached, planned, question_too
 from pydantic_ai import Tool
 
 from holdfast import keys
-from holdfast.doors.console.pages.runs import compact
+from holdfast.doors.console.timeline import compact
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing import call
 

@@ -1,21 +1,19 @@
 """One run as a page, live: plan, memory, turns, questions, versions, and acts."""
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final, cast
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from holdfast.doors.console.charts import PlanTask
 from holdfast.doors.console.pages.runs import (
     BADGES,
     POLL,
     SECTION,
-    compact,
     crumbs,
     form_of,
     is_crowded,
@@ -23,6 +21,7 @@ from holdfast.doors.console.pages.runs import (
     store_answer,
 )
 from holdfast.doors.console.text import pretty
+from holdfast.doors.console.timeline import ROWS, Timeline
 from holdfast.doors.console.views import (
     ROWS_MOST,
     Answer,
@@ -46,7 +45,6 @@ from holdfast.library.operations.runs import (
     LOOKS_EVERY,
     FollowOptions,
     Run,
-    RunEvent,
     RunPart,
     RunProgress,
     RunVersion,
@@ -63,6 +61,8 @@ DONE: Final = {
 
 TASKS_DRAWN: Final = 60
 """Tasks of a plan that are drawn; beyond that there is the table alone."""
+BOARD_ROWS: Final = 30
+"""Tasks of a board that are shown, so that all tables of the page have 100 rows at most."""
 EVENTS_READ: Final = 2_000
 """Newest events of a run among which its page looks for turns."""
 TEXT_MOST: Final = 25_000
@@ -89,23 +89,7 @@ _CHANGES: Final[Mapping[str, frozenset[str]]] = {
     "question": frozenset({"questions"}),
     "version": frozenset({"versions", "messages"}),
 }
-"""The regions that an event changes, by what it is about; `turns` by those that are a turn."""
-
-_TURNED: Final = frozenset({"network", "agent", "session", "team", "workflow"})
-"""The kinds of runs with a timeline."""
-_TURNS: Final = frozenset(
-    ("router", "agent", "model", "tool", "value", "team", "history", "mcp", "log", "gap", "run")
-)
-"""What an event of the timeline is about."""
-_SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
-    "router": ("agents", "route", "reason"),
-    "agent": ("stop_reason", "why", "usage"),
-    "model": ("calls", "tokens", "finish_reason"),
-    "value": ("key", "version"),
-    "gap": ("missed",),
-}
-"""What of an event's data is in its row, by what it is about; all of others."""
-_NOT_TURNS: Final = frozenset({"model.requested", "value.read"})
+"""The regions that an event changes, by what it is about; `turns` by those that have a row."""
 
 
 # Values of the regions
@@ -125,92 +109,11 @@ class PanelRow(Struct, frozen=True, kw_only=True):
     changed: bool = False
 
 
-class TimelineRow(Struct, frozen=True, kw_only=True):
-    """A row of the timeline: what happened, who did it, and what came in and out."""
-
-    seq: int
-    at: int
-    type: str
-    who: str | None
-    text: str | None = None
-    input: str | None = None
-    outcome: str | None = None
-    ok: bool = True
-
-
-class Timeline:
-    """The newest rows of a run's timeline, at most `ROWS_MOST`."""
-
-    def __init__(self) -> None:
-        self.rows: deque[TimelineRow] = deque(maxlen=ROWS_MOST)
-        self.left_out = 0
-
-    def add(self, events: Iterable[RunEvent]) -> bool:
-        """Add the rows of *events*; return whether there are any."""
-        found = [each for each in events if _is_turn(each)]
-        for event in found:
-            if event.type == "tool.returned" and self._finish(event):
-                continue
-            if len(self.rows) == ROWS_MOST:
-                self.left_out += 1
-            self.rows.append(_turn_of(event))
-        return bool(found)
-
-    def _finish(self, event: RunEvent) -> bool:
-        """Put the outcome of a call beside the call; return whether it is there."""
-        name = f"{event.call_id}"
-        for index in range(len(self.rows) - 1, -1, -1):
-            row = self.rows[index]
-            if row.type == "tool.called" and event.call_id and row.text == name:
-                done = _turn_of(event)
-                self.rows[index] = replace(row, outcome=done.outcome, ok=done.ok)
-                return True
-        return False
-
-
-def _is_turn(event: RunEvent) -> bool:
-    return event.type.partition(".")[0] in _TURNS and event.type not in _NOT_TURNS
-
-
-def _turn_of(event: RunEvent) -> TimelineRow:
-    """Return *event* as a row.
-
-    A call of a tool has its id as text, by which its outcome finds it.
-    """
-    data, name = event.data, event.type
-    row = TimelineRow(seq=event.seq, at=event.at, type=name, who=event.agent or event.part)
-    if name == "tool.called":
-        called = f"{data.get('name')} {compact(data.get('input'))}"
-        return replace(row, text=event.call_id or "", input=called)
-    if name == "tool.returned":
-        outcome: Any = data.get("content")
-        if isinstance(outcome, dict):
-            outcome = cast("dict[str, Any]", outcome).get("data", cast("Any", outcome))
-        return replace(row, outcome=compact(outcome), ok=data.get("ok") is not False)
-    if name == "model.responded" and data.get("text"):
-        return replace(row, text=compact(data["text"]))
-    if name == "value.changed":
-        row = replace(row, who=compact(data.get("agent")) or row.who)
-    shown = _SHOWN.get(name.partition(".")[0], tuple(data))
-    ok = name not in {"run.failed", "run.lost", "mcp.unavailable"}
-    return replace(row, text=_facts(data, shown), ok=ok)
-
-
-def _facts(data: Mapping[str, Any], names: Iterable[str]) -> str:
-    """Return what *data* says under *names*, as one line."""
-    said = [(name, data.get(name)) for name in names]
-    return " · ".join(
-        f"{name.replace('_', ' ')} {compact(each)}"
-        for name, each in said
-        if each not in (None, "", [], {}, False)
-    )
-
-
 def _timeline(visit: Visit, run: Run, until: int) -> Timeline:
     """Return the timeline of *run* up to the event *until*."""
     found = Timeline()
     options = FollowOptions(after=max(0, until - EVENTS_READ))
-    while run.kind in _TURNED and options.after < until:
+    while options.after < until:
         seen = look(visit.hf.runs.context, run.id, options)
         found.add(seen.events)
         options = FollowOptions(after=seen.after)
@@ -228,7 +131,6 @@ def _values(
         "badges": BADGES,
         "poll": None,
         "trigger": POLL,
-        "timed": run.kind in _TURNED,
         "here_run": run.place == this_process(),
         "version": _version(visit),
     }
@@ -238,6 +140,8 @@ def _values(
         values |= _memory_values(visit, run)
     if "messages" in wanted:
         values["messages"] = _messages(visit, run)
+    if "facts" in wanted:
+        values["known"] = _known(visit, run)
     if "questions" in wanted:
         found = visit.hf.runs.questions(None, run=run.id, limit=VERSIONS_SHOWN)
         values["forms"] = [form_of(visit, q, "runs", run.id, "questions") for q in found.data]
@@ -254,6 +158,20 @@ def _version(visit: Visit) -> int | None:
     return visit.number("version", 0, least=0, most=2**53) if visit.text("version") else None
 
 
+def _known(visit: Visit, run: Run) -> frozenset[str]:
+    """Return which ids that *run* names are still of something with a page."""
+    found = set[str]()
+    runs = [run.parent_id, run.forked_from and run.forked_from[0]]
+    for retrieve, ids in (
+        (visit.hf.runs.retrieve, runs),
+        (visit.hf.threads.retrieve, [run.thread_id]),
+    ):
+        for id in filter(None, ids):
+            with suppress(NotFound):
+                found.add(retrieve(id).id)
+    return frozenset(found)
+
+
 def _earlier(visit: Visit, run: Run) -> Sequence[Run]:
     """Return other runs of the thread, the newest first."""
     if run.thread_id is None:
@@ -268,10 +186,10 @@ def _part_values(visit: Visit, run: Run) -> dict[str, Any]:
     begin = visit.number("tasks", 0, least=0, most=10_000_000)
     return {
         "drawn": _drawn(run, tasks),
-        "tasks": tasks[begin : begin + ROWS_MOST],
+        "tasks": tasks[begin : begin + ROWS],
         "tasks_total": len(tasks),
-        "tasks_pager": sliced(begin, len(tasks), "runs", run.id, name="tasks"),
-        "board": [each for each in parts if each.kind == "board_task"][:ROWS_MOST],
+        "tasks_pager": sliced(begin, len(tasks), "runs", run.id, name="tasks", rows=ROWS),
+        "board": [each for each in parts if each.kind == "board_task"][:BOARD_ROWS],
     }
 
 
@@ -321,10 +239,10 @@ def _memory_values(visit: Visit, run: Run) -> dict[str, Any]:
         rows = [_row(each, changed=each.key in changed) for each in found]
         begin = visit.number("entries", 0, least=0, most=10_000_000)
         query = {"ns": space, "version": version}
-        links = sliced(begin, len(rows), "runs", run.id, name="entries", **query)
-        return {"spaces": spaces, "entries": rows[begin : begin + ROWS_MOST], "links": links}
+        links = sliced(begin, len(rows), "runs", run.id, name="entries", rows=ROWS, **query)
+        return {"spaces": spaces, "entries": rows[begin : begin + ROWS], "links": links}
     listed = visit.hf.runs.entries(
-        run.id, key_prefix=prefix or None, limit=ROWS_MOST, page=visit.text("entries")
+        run.id, key_prefix=prefix or None, limit=ROWS, page=visit.text("entries")
     )
     first = listed.data[::-1]
     first.sort(key=lambda each: each.created_at)
@@ -351,7 +269,7 @@ def _messages(visit: Visit, run: Run) -> Sequence[Mapping[str, Any]]:
     if run.kind != "team" or not run.versions:
         return ()
     sent = [cast("Mapping[str, Any]", each) for each in visit.hf.runs.at(run.id).messages]
-    return sorted(sent, key=lambda each: str(each["id"]))[-ROWS_MOST:]
+    return sorted(sent, key=lambda each: str(each["id"]))[-ROWS:]
 
 
 def _version_values(visit: Visit, run: Run) -> dict[str, Any]:
@@ -364,12 +282,15 @@ def _version_values(visit: Visit, run: Run) -> dict[str, Any]:
 
 # The page
 
+_LIVE_QUERY: Final = ("ns", "version", "tasks", "entries", "versions")
+"""What of the address of a page its stream needs."""
+
 
 def show_run(visit: Visit) -> Answer:
     """Show a run: what it does, what it knows, what it asks, and what it was."""
     run = visit.hf.runs.retrieve(visit["run"])
     seq = run_row(visit.hf.runs.context, run.id).seq
-    query = {name: each for name, each in visit.query.items() if name not in {"done", "after"}}
+    query = {name: visit.text(name) for name in _LIVE_QUERY}
     values = {
         **_values(visit, run, REGIONS, _timeline(visit, run, seq)),
         "stream": None if run.ended else address("runs", run.id, "live", **query, after=seq),
@@ -452,7 +373,8 @@ def poll_run(visit: Visit) -> Answer:
     run = visit.hf.runs.retrieve(visit["run"])
     seq = run_row(visit.hf.runs.context, run.id).seq
     values = _values(visit, run, _followed(visit), _timeline(visit, run, seq))
-    values["poll"] = None if run.ended else address("runs", run.id, "poll", **visit.query)
+    query = {name: visit.text(name) for name in _LIVE_QUERY}
+    values["poll"] = None if run.ended else address("runs", run.id, "poll", **query)
     return Fragment(template="run_live.html", values={**values, "over": run.ended})
 
 
@@ -480,7 +402,7 @@ class _Follower:
         given = visit.last_event_id or visit.query.get("after", "")
         seq = run_row(self._context, self._id).seq
         self._after = min(int(given[:18]), seq) if given.isdecimal() else 0
-        self._regions = _followed(visit) - ({"turns"} if run.kind not in _TURNED else set[str]())
+        self._regions = _followed(visit)
         self._timeline = _timeline(visit, run, self._after)
 
     async def updates(self) -> AsyncIterator[tuple[int | None, str, str]]:

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import Any, Final, Literal, cast
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.doors.console.response import LIVE, LIVE_MOST
 from holdfast.doors.console.text import pretty
+from holdfast.doors.console.timeline import compact
 from holdfast.doors.console.views import (
     ROWS_MOST,
     Answer,
@@ -167,16 +167,6 @@ class DifferenceRow(Struct, frozen=True):
         return "" if found is None else compact(found.value)
 
 
-def compact(value: Any) -> str:
-    """Return *value* as one line: text, several texts with commas, else JSON."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    several = cast("list[JSON]", value) if isinstance(value, list) else None
-    if several is not None and all(isinstance(each, str) for each in several):
-        return ", ".join(map(str, several))
-    return msgspec.json.encode(value).decode()
-
-
 def compare(visit: Visit) -> Answer:
     """Show what two runs differ in, key by key."""
     match visit.ticks("run") or [visit.query.get("a", ""), visit.query.get("b", "")]:
@@ -214,9 +204,16 @@ def compare(visit: Visit) -> Answer:
     )
 
 
-def sliced(begin: int, total: int, *segments: str, name: str = "from", **query: object) -> Pager:
+def sliced(
+    begin: int,
+    total: int,
+    *segments: str,
+    name: str = "from",
+    rows: int = ROWS_MOST,
+    **query: object,
+) -> Pager:
     """Return the links between pages of a list of *total* rows that is read whole."""
-    after = begin + ROWS_MOST
+    after = begin + rows
     first = address(*segments, **query) if begin else None
     return Pager(first, address(*segments, **query, **{name: after}) if after < total else None)
 
