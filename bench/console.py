@@ -7,9 +7,10 @@ sys.path.append(sys.path.pop(0))
 
 import gzip
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
@@ -25,9 +26,9 @@ from texts import Texts
 
 import holdfast
 from holdfast import RunMemory, Turn, keys
-from holdfast.doors.console.response import Assets
 
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run")
+_FILES = ("console.css", "console.js", "icons.svg", "htmx.min.js", "hx-sse.min.js")
 LIVE_PAGES = 20
 STORES = 10
 _IMPORT = """
@@ -179,9 +180,8 @@ def _sizes(bench: Bench, served: Served, found: Filled) -> None:
     """Measure what goes over the wire, compressed."""
     visitor = _Visitor(served)
     overview = visitor.open("/console")
-    assets = Assets()
-    html = gzip.decompress(overview).decode()
-    linked = {name: visitor.open(assets.address(name)) for name in _linked(html, assets)}
+    root = re.findall(r"/console/static/\w+/", gzip.decompress(overview).decode())[0]
+    linked = {name: visitor.open(root + name) for name in _FILES}
     script = sum(len(body) for name, body in linked.items() if name.endswith(".js"))
     whole = len(overview) + sum(map(len, linked.values()))
     for what, size, goal in (
@@ -191,13 +191,6 @@ def _sizes(bench: Bench, served: Served, found: Filled) -> None:
         ("script in all", script, 32),
     ):
         bench.amount(f"{what}, compressed", "the wire", goal, "kB", [size / 1000])
-
-
-def _linked(html: str, assets: Assets) -> Iterator[str]:
-    """Give the names of the static files that a page may load."""
-    for name in ("console.css", "console.js", "icons.svg", "htmx.min.js", "hx-sse.min.js"):
-        if assets.address(name) in html or name.endswith("min.js"):
-            yield name
 
 
 def _memory(bench: Bench, served: Served, found: Filled) -> None:
