@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 from opentelemetry.trace import get_current_span
 from pydantic_ai import Agent as ModelAgent
 from pydantic_ai import CallToolsNode, ModelRequestNode, RunContext, UsageLimits
@@ -16,7 +16,6 @@ from pydantic_ai.agent import AgentRun
 from pydantic_ai.capabilities import AbstractCapability, Instrumentation
 from pydantic_ai.messages import (
     ModelMessage,
-    ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
 )
@@ -46,7 +45,7 @@ from holdfast.runtime.concurrency import (
 )
 from holdfast.runtime.context import Context, Inbox
 from holdfast.runtime.events import shortened
-from holdfast.runtime.inference.messages import Answers, texts, tool_results
+from holdfast.runtime.inference.messages import Answers, MessageSizes, texts, tool_results
 from holdfast.runtime.inference.request import (
     Delta,
     Sent,
@@ -87,7 +86,8 @@ class LoopScope(Struct, frozen=True, kw_only=True):
     responses; None if they reach no reader, observer or record.
     *index* is the number of the result in the run. *result_schema* are the parameters of the tool
     that ends the loop, if there is one. *answers* has facts of tool calls for results. *kept* has
-    what an earlier stay kept of the loop, and keeps what this one says.
+    what an earlier stay kept of the loop, and keeps what this one says. *sizes* are those of the
+    messages that the agent has sent in the run.
     """
 
     agent: AgentSpec
@@ -102,6 +102,7 @@ class LoopScope(Struct, frozen=True, kw_only=True):
     tell: Tell | None = None
     result_schema: Schema | None = None
     answers: Answers = {}
+    sizes: MessageSizes = field(default_factory=MessageSizes)
 
 
 class LoopPolicy(Protocol):
@@ -152,7 +153,6 @@ class AgentLoop:
         self._messages: list[ModelMessage] = []
         self._requested_at = self._created_at
         self._kept, self._hearing = 0, False
-        self._sizes: list[tuple[ModelMessage, int]] = []
 
     @property
     def sent(self) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
@@ -372,15 +372,10 @@ class AgentLoop:
         """Return the facts of *request*, which is made now, for an event."""
         self._requested_at = self.scope.clock.now()
         parameters = request.model_request_parameters
-        sizes = self._sizes
-        for index, message in enumerate(request.messages):
-            if index == len(sizes) or sizes[index][0] is not message:
-                sizes[index:] = [(message, size_of(message))]
-        del sizes[len(request.messages) :]
         return {
             "model": request.model.model_name,
             "messages": len(request.messages),
-            "bytes": sum(size for _, size in sizes),
+            "bytes": self.scope.sizes.total(request.messages),
             "tools": [each.name for each in (*parameters.function_tools, *parameters.output_tools)],
         }
 
@@ -523,15 +518,6 @@ def response_facts(response: ModelResponse, *, ms: int) -> dict[str, Any]:
         "ms": ms,
         "finish_reason": response.finish_reason,
     }
-
-
-def size_of(message: ModelMessage) -> int:
-    """Return the bytes of *message* as JSON; 0 if it has no such form."""
-    try:
-        return len(ModelMessagesTypeAdapter.dump_json([message]))
-    except (PydanticSerializationError, ValueError):
-        # A provider may put anything in the details of a part.
-        return 0
 
 
 class WholeRequest(AbstractCapability[Any]):

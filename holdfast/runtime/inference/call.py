@@ -45,6 +45,7 @@ from holdfast.runtime.inference.agent_loop import (
 )
 from holdfast.runtime.inference.messages import (
     Content,
+    MessageSizes,
     ToolOutcome,
     calls,
     content_of,
@@ -454,6 +455,7 @@ class AgentCall:
             tell=self._policy.tell if run.heard else None,
             answers=self._policy.answers,
             kept=self._kept,
+            sizes=run.sizes.setdefault(agent.name, MessageSizes()),
         )
         self._loop = AgentLoop(scope, self._policy, usage=run.usage)
 

@@ -24,6 +24,7 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.concurrency import class_of
 from holdfast.runtime.events import EventFacts, event_facts
+from holdfast.runtime.inference.messages import MessageSizes
 from holdfast.runtime.inference.pages import LIMIT, ResultPages
 from holdfast.runtime.plans.leases import RunOwnership
 from holdfast.runtime.runs.checkpoints import Checkpoints
@@ -272,6 +273,7 @@ class InferenceRun:
     logs: PartLogs = field(init=False)
     omitted: list[Window] = field(default_factory=list[Window], init=False)
     pages: dict[str, ResultPages] = field(default_factory=dict[str, ResultPages], init=False)
+    sizes: dict[str, MessageSizes] = field(default_factory=dict[str, MessageSizes], init=False)
 
     ownership: RunOwnership = field(default_factory=RunOwnership, init=False)
     lose: Callable[[StaleRun], object] = field(default=_nothing_lost, init=False)

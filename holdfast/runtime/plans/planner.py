@@ -46,7 +46,8 @@ from holdfast.runtime.concurrency import awaited, cause_of, contained
 from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import EventFacts, ExecutionEvent, PlanningUpdate, TaskUpdate
 from holdfast.runtime.executor import ExecutionOutcome
-from holdfast.runtime.inference.agent_loop import response_facts, size_of
+from holdfast.runtime.inference.agent_loop import response_facts
+from holdfast.runtime.inference.messages import MessageSizes
 from holdfast.runtime.inference.validation import repair
 from holdfast.runtime.plans.plan import ID_LENGTH, Step, Task, TaskPlan, with_schema
 from holdfast.runtime.plans.schema import OutputSchema, schema_of
@@ -359,6 +360,7 @@ class TaskPlanner:
         )
         self._max_iterations, self._approve = max_iterations, approve
         self._draft = self._new_draft()
+        self._sizes = MessageSizes()
         self.messages: list[ModelMessage] = []
         self._revisions = 0
         self._reason: Reason = "rejected"
@@ -469,7 +471,7 @@ class TaskPlanner:
             data = {
                 "model": model_name(self._model),
                 "messages": len(self.messages),
-                "bytes": sum(map(size_of, self.messages)),
+                "bytes": self._sizes.total(self.messages),
                 "tools": [each.name for each in TOOLS],
             }
             await self.context.emit(EventFacts(type="model.requested", data=data))
