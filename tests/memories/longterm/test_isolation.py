@@ -209,7 +209,7 @@ GIVEN: dict[str, object] = {
 }
 """What statements are given when they are explained; numbers else."""
 
-OF_ALL = {"held_by_all", "jobs_of_all", "left_over"}
+OF_ALL = {"held_by_all", "jobs_of_all", "left_over", "list_people"}
 """Statements that are asked of every user's rows."""
 
 
