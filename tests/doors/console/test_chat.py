@@ -135,8 +135,10 @@ def test_a_turn_without_script_gives_the_whole_page(hf: Holdfast, visitor: Conso
 
 
 def test_without_memory_nothing_is_recalled_and_nothing_is_recorded(
-    hf: Holdfast, visitor: ConsoleClient
+    hf: Holdfast, visitor: ConsoleClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Off is a veto, also where the server enables it for everyone.
+    monkeypatch.setenv("HOLDFAST_LTM_ENABLED", "1")
     memory_of(hf).remember("Ada's canoe is called Marigold")
 
     shown = visitor.post(TARGET, form("What is my canoe called?"))
