@@ -62,7 +62,7 @@ def test_events_are_shown_newest_first_with_who_did_it(
     texts = shown.text
     assert texts.index("memory.created") < texts.index("session.created")
     assert texts.index("session.created") < texts.index("store.created")
-    assert f"/console/sessions/{session.id}" in shown.page.links
+    assert f"/console/search?q={session.id}" in shown.page.links
     assert f"/console/search?q={memory.id}" in shown.page.links
     assert "secret words" not in texts
     assert "/a.md" not in texts

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
+from msgspec import Struct
+
 from holdfast.doors.console.views import (
     Answer,
     ConsoleRoute,
@@ -27,6 +29,8 @@ STORES_MOST: Final = 50
 """Stores, the newest, of which the words are searched."""
 MATCHES: Final = 40
 """Memories that are shown."""
+OF_EACH: Final = 5
+"""Fewest matches that each store may give: their contents are read, for the snippet."""
 ROWS: Final = 20
 """Rows of each other kind."""
 
@@ -40,18 +44,18 @@ def search(visit: Visit) -> Answer:
     there = found_id(visit, query) if query else None
     if there is not None:
         return Redirect(there)
-    matches, more_stores = _matches(visit.hf, query)
+    matches = _matches(visit.hf, query)
     agents, people, entries = _named(visit, query)
     values = {
         "query": query,
-        "matches": matches[:MATCHES],
+        "matches": matches.rows,
         "stores_searched": STORES_MOST,
-        "more_stores": more_stores,
+        "more_stores": matches.more_stores,
         "entries": entries[:ROWS],
         "agents": agents[:ROWS],
         "people": people[:ROWS],
         "more": {
-            "matches": len(matches) > MATCHES,
+            "matches": matches.more_matches,
             "entries": len(entries) > ROWS,
             "agents": len(agents) > ROWS,
             "people": len(people) > ROWS,
@@ -62,20 +66,33 @@ def search(visit: Visit) -> Answer:
     return View(template="search.html", title="Search", section=SECTION, values=values)
 
 
-def _matches(hf: Holdfast, query: str) -> tuple[list[tuple[Store, Match]], bool]:
-    """Return the best matches, and whether stores were left out."""
+class _Matches(Struct, frozen=True):
+    rows: list[tuple[Store, Match]]
+    more_matches: bool = False
+    more_stores: bool = False
+
+
+def _matches(hf: Holdfast, query: str) -> _Matches:
+    """Return the best matches of each store, and what was left out."""
     if not query:
-        return [], False
+        return _Matches([])
     stores = hf.memory_stores.list(limit=STORES_MOST, include_archived=True)
+    each_most = max(OF_EACH, MATCHES // max(1, len(stores)))
     found: list[tuple[Store, Match]] = []
+    more_matches = False
     for store in stores.data:
         try:
-            hits = hf.memory_stores.memories.search(store.id, query, limit=MATCHES + 1)
+            hits = hf.memory_stores.memories.search(store.id, query, limit=each_most + 1)
         except NotFound:
             continue  # deleted meanwhile
-        found += [(store, each) for each in hits]
+        more_matches = more_matches or len(hits) > each_most
+        found += [(store, each) for each in hits[:each_most]]
     found.sort(key=lambda each: -each[1].score)
-    return found[: MATCHES + 1], stores.next_page is not None
+    return _Matches(
+        found[:MATCHES],
+        more_matches=more_matches or len(found) > MATCHES,
+        more_stores=stores.next_page is not None,
+    )
 
 
 def _named(visit: Visit, query: str) -> tuple[list[AgentSummary], list[Person], list[EntrySummary]]:
