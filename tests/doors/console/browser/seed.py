@@ -41,6 +41,7 @@ class Seeded(Struct, frozen=True, kw_only=True):
     store: str
     archived: str
     memory: str
+    long: str
     deleted: str
     version: str
     older: str
@@ -89,7 +90,7 @@ def _stores(hf: Holdfast) -> dict[str, str]:
     for number, text in enumerate(HOSTILE):
         name = plain(text).replace("/", "|")[:200]
         memories.create(store.id, path=f"/notes/{number} {name}.md", content=f"{text}\n{ALL}")
-    memories.create(store.id, path="/long.txt", content=LONG_LINE)
+    long = memories.create(store.id, path="/long.txt", content=LONG_LINE)
     shown = memories.create(store.id, path="/notes/plan.md", content="Deploy on Monday.\n")
     older = shown.memory_version_id
     session = hf.sessions.create(
@@ -108,6 +109,7 @@ def _stores(hf: Holdfast) -> dict[str, str]:
         "store": store.id,
         "archived": archived.id,
         "memory": shown.id,
+        "long": long.id,
         "deleted": gone.id,
         "version": shown.memory_version_id,
         "older": older,

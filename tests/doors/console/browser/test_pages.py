@@ -50,11 +50,14 @@ FURTHER = (
     "/stores/{store}/memories/{memory}?edit=1",
     "/stores/{store}/memories/{memory}?redact={older}",
     "/stores/{store}/memories/{deleted}",
+    "/stores/{store}/memories/{long}",
     "/stores/{store}/diff?from={older}&to={version}&layout=split",
     "/stores/{archived}",
     "/agents/{agent}/hydration?budget=900",
     "/runs/{run}",
     "/runs/{run}?key=shared:key0",
+    "/runs/{network_run}",
+    "/threads/trip",
     "/forget?agent={agent}",
 )
 """Further states of pages."""
