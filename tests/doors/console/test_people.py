@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from unicodedata import normalize
 from urllib.parse import quote
 
@@ -18,7 +19,8 @@ from holdfast.doors.console.app import Console
 from holdfast.doors.console.pages.recall import short_number
 from holdfast.doors.http.app import make_app
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.records import Item, Weights
+from holdfast.memories.longterm.records import Item, LongTermOptions, Weights
+from holdfast.testing.embedders import WordEmbedder
 from holdfast.testing.fakes import FrozenClock
 
 SignedIn = Callable[..., ConsoleClient]
@@ -457,6 +459,28 @@ def test_a_person_is_forgotten_once_confirmed(hf: Holdfast, visitor: ConsoleClie
     assert "ltm_items" in shown.text
     assert not list(hf.longterm_data("ada").list())
     assert not hf.longterm_people().data
+
+
+def test_a_receipt_says_that_vectors_are_outside_the_database(
+    tmp_path: Path, runner: asyncio.Runner
+) -> None:
+    outside = LongTermOptions(vector_provider="sqlite-vec")
+    with holdfast.open(tmp_path / "h.db") as hf:
+        app = make_app(hf, make_site=Console)
+        visitor = ConsoleClient(app, runner)
+        memory = hf.longterm("ada", enabled=True, embedder=WordEmbedder(), options=outside)
+        assert memory is not None
+        stored = memory.remember("Ada likes tea").stored
+        assert stored is not None
+        memory.remember("Ada owns a boat")
+        memory.flush(30)
+
+        here = f"{ADA}/items/{stored.id}/forget"
+        shown = visitor.post(here, {"confirmation": stored.id[-6:]})
+        assert "vectors in sqlite-vec, outside the database" in shown.text
+        shown = visitor.post(f"{FORGET}ada", {"confirmation": "ada"})
+        assert "vectors in sqlite-vec, outside the database" in shown.text
+        app.state.close()
 
 
 # Rights

@@ -1,6 +1,6 @@
 """Pages that forget a person or an agent, and receipts of what was erased."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from importlib.metadata import version as release
@@ -24,6 +24,7 @@ from holdfast.doors.console.views import (
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.memories.durable.records import AgentSummary
+from holdfast.memories.longterm.records import Person
 
 COUNTED: Final = 1_000
 """Runs and threads that are looked at before something is forgotten."""
@@ -32,6 +33,9 @@ COLLECTIONS: Final = 100
 _LISTED: Final = 100
 _PARTS_MOST: Final = 200
 _TEXT_MOST: Final = 200
+
+_OUTSIDE: Final = frozenset({"sqlite-vec", "chroma"})
+"""Vector providers with files of their own, from which vectors are deleted in the background."""
 
 _NOWHERE: Final = "no byte of it is left in the database's files"
 _POSTGRES: Final = (
@@ -58,6 +62,21 @@ class ErasureReceipt(Struct, frozen=True, kw_only=True):
 def pending_erasure(visit: Visit) -> tuple[str, ...]:
     """Return where bytes of what was erased remain; empty once no file has any."""
     return tuple(visit.hf.engine.scrub().pending)
+
+
+def vectors_outside(
+    visit: Visit, user: str, collections: Iterable[tuple[str, str | None]]
+) -> tuple[str, ...]:
+    """Return where vectors of *collections* of *user* are outside the database."""
+    found = (
+        visit.hf.longterm_data(user, namespace=namespace, workspace_id=workspace_id).status()
+        for namespace, workspace_id in collections
+    )
+    providers = {each.vector_provider for each in found} & _OUTSIDE
+    return tuple(
+        f"vectors in {each}, outside the database: deleted in the background, within seconds"
+        for each in sorted(filter(None, providers))
+    )
 
 
 def erasure_facts(visit: Visit, erasure: ErasureReceipt) -> list[tuple[str, str]]:
@@ -164,17 +183,20 @@ def _up(user: str | None, agent: str | None) -> tuple[tuple[str, str], ...]:
     return (("Agents", address("agents")), (agent or "", address("agents", agent or "")))
 
 
+def _collections(visit: Visit, user: str) -> list[Person]:
+    found = visit.hf.longterm_people(prefix=user, limit=COLLECTIONS)
+    return [each for each in found.data if each.user == user]
+
+
 def _known_of_user(visit: Visit, user: str) -> list[tuple[str, str, str | None]]:
     """Return what is known of *user*: what it is, how much, and where it is shown."""
-    found = visit.hf.longterm_people(prefix=user, limit=COLLECTIONS)
     known: list[tuple[str, str, str | None]] = [
         (
             f"Collection {each.namespace}" + (f" of {each.workspace_id}" * bool(each.workspace_id)),
             f"{counted(each.items, 'item')}, {counted(each.turns, 'turn')}",
             address("people", user, namespace=each.namespace, workspace_id=each.workspace_id),
         )
-        for each in found.data
-        if each.user == user
+        for each in _collections(visit, user)
     ]
     try:
         owned = len(visit.hf.threads.list(_LISTED, user=user).data)
@@ -216,6 +238,10 @@ def forget_owner(visit: Visit) -> Answer:
     """Forget a person or an agent in every memory, once confirmed; show the receipt."""
     user, agent = _named(visit)
     visit.confirm(_token(user or agent or ""))
+    outside: tuple[str, ...] = ()
+    if user:
+        people = _collections(visit, user)
+        outside = vectors_outside(visit, user, [(e.namespace, e.workspace_id) for e in people])
     report = visit.hf.forget_user(user) if user else visit.hf.forget_agent(agent or "")
     counts = {table: rows for table, rows in report.counts.items() if rows}
     if not counts:
@@ -223,7 +249,7 @@ def forget_owner(visit: Visit) -> Answer:
     erasure = ErasureReceipt(
         done=f"forgotten: {'person' if user else 'agent'} {user or agent}",
         counts=counts,
-        pending=report.pending,
+        pending=(*report.pending, *outside),
         at=visit.now,
     )
     up = _up(user, agent)[:1]

@@ -7,7 +7,12 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.doors.console.diffs import diff_rows
-from holdfast.doors.console.pages.forget import ErasureReceipt, pending_erasure, receipt_view
+from holdfast.doors.console.pages.forget import (
+    ErasureReceipt,
+    pending_erasure,
+    receipt_view,
+    vectors_outside,
+)
 from holdfast.doors.console.pages.people import (
     KINDS,
     SECTION,
@@ -143,12 +148,15 @@ def forget_turn(visit: Visit) -> Answer:
 
 def _forget(visit: Visit, id: str) -> Answer:
     visit.confirm(confirmation("", id))
+    place = place_of(visit)
+    collection = (place["namespace"], place["workspace_id"])
+    outside = vectors_outside(visit, visit["user"], [collection])
     gone = visit.hf.longterm_data(visit["user"], **place_of(visit)).forget(id)
     erasure = ErasureReceipt(
         done="forgotten",
         ids=(*gone.items, *gone.turns),
         counts={"ltm_items": len(gone.items), "ltm_turns": len(gone.turns)},
-        pending=pending_erasure(visit),
+        pending=(*pending_erasure(visit), *outside),
         at=visit.now,
     )
     return receipt_view(visit, erasure, title="Forgotten", section=SECTION, up=crumbs(visit))
