@@ -264,7 +264,7 @@ class App:
         have the origin `null`. Limits of size, time and number hold as elsewhere.
         """
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        self._policy.check_host(scope["headers"])
+        self._policy.check(scope["headers"], origin=False)
         body = IncomingBody(self.bodies, keyed=False)
         try:
             if facts.method == "POST":

@@ -45,31 +45,30 @@ class HostPolicy(Struct, frozen=True, kw_only=True):
     origins: frozenset[str] = frozenset()
     public_url: str | None = None
 
-    def check(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Check the `Host` and `Origin` of a request.
+    def check(self, headers: Iterable[tuple[bytes, bytes]], *, origin: bool = True) -> None:
+        """Check the `Host` of a request, and its `Origin` unless *origin* is False.
 
         Raise MisdirectedRequest for a foreign `Host`, NotPermitted for a foreign `Origin`.
         A page on a name that was pointed at this machine sends that name as both, so that an
         `Origin` equal to the `Host` proves nothing.
         """
-        headers = tuple(headers)
-        self.check_host(headers)
-        origins = (value.decode("latin-1") for name, value in headers if name == b"origin")
+        hosts: list[str] = []
+        origins: list[str] = []
+        for name, value in headers:
+            if name == b"host":
+                hosts.append(value.decode("latin-1"))
+            elif name == b"origin" and origin:
+                origins.append(value.decode("latin-1"))
+        if self.hosts is not None:
+            found = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
+            if found is None or found[1] not in self.hosts:
+                raise MisdirectedRequest(", ".join(hosts), sorted(self.hosts))
         if not all(map(self._allows, origins)):
             raise NotPermitted(
                 "A page of another site sent this request.",
                 needed="an allowed origin",
                 next="Start the server with --allow-origin to allow the pages of that site.",
             )
-
-    def check_host(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Check the `Host` of a request; raise MisdirectedRequest for a foreign one."""
-        if self.hosts is None:
-            return
-        hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
-        found = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
-        if found is None or found[1] not in self.hosts:
-            raise MisdirectedRequest(", ".join(hosts), sorted(self.hosts))
 
     def _allows(self, origin: str) -> bool:
         found = _ORIGIN.fullmatch(origin.lower())
