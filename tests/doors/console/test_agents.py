@@ -111,6 +111,24 @@ def test_entries_of_the_workspace_are_marked(
     assert "badge accent" in visitor.get(entry("rule")).html
 
 
+def test_an_entry_of_the_workspace_behind_an_own_one_is_shown_and_forgotten_apart(
+    durable: DurableMemory, visitor: ConsoleClient
+) -> None:
+    durable.set("rule", "Be brief", category="workspace")
+    durable.set("rule", "Be thorough", category="core")
+    behind = f"{entry('rule')}?scope=workspace"
+
+    assert {behind, entry("rule")} <= set(visitor.get(AGENT).page.links)
+    shown = visitor.get(behind)
+    assert "Be brief" in shown.html.split('aria-label="Content"', 1)[1].split("</section>", 1)[0]
+    assert "its own entry" in shown.text
+    assert "Edit" not in shown.text
+    target = f"{entry('rule')}/forget?scope=workspace"
+    assert visitor.post(target, {"confirmation": "rule"}).status == 200
+    (left,) = durable.list()
+    assert left.content == "Be thorough"
+
+
 # One entry
 
 

@@ -25,7 +25,7 @@ from holdfast.doors.console.views import (
     pager,
 )
 from holdfast.ground.errors import InvalidInput, NotFound, PreconditionFailed
-from holdfast.memories.durable.records import DurableEntry, EntryChange
+from holdfast.memories.durable.records import WORKSPACE, DurableEntry, EntryChange
 
 DIGITS: Final = 18
 
@@ -35,15 +35,29 @@ DONE: Final = {
 }
 
 
-def _where(visit: Visit, **query: object) -> str:
-    return address("agents", visit["agent"], "entries", visit["key"], **query)
+def _where(visit: Visit, *below: str, **query: object) -> str:
+    scope = visit.text("scope")
+    return address("agents", visit["agent"], "entries", visit["key"], *below, scope=scope, **query)
+
+
+def _found(visit: Visit) -> tuple[DurableEntry | None, bool]:
+    """Return the entry that the address names, and whether a nearer one has its key.
+
+    With the scope `workspace` it is that of the workspace, else the nearest.
+    """
+    durable, key = visit.hf.durable(visit["agent"]), visit["key"]
+    nearest = durable.get(key)
+    if visit.text("scope") != WORKSPACE or nearest is None or nearest.scope == WORKSPACE:
+        return nearest, False
+    entries = durable.list(category=WORKSPACE, key_prefix=key).all()
+    return next((each for each in entries if each.key == key), None), True
 
 
 def show_entry(visit: Visit) -> Answer:
     """Show an entry, why it is hydrated or not, and its changes; also a deleted one."""
     agent, key = visit["agent"], visit["key"]
     durable = visit.hf.durable(agent)
-    entry = durable.get(key)
+    entry, shadowed = _found(visit)
     explanation = durable.explain(key)
     found = durable.history(key, limit=visit.limit, page=visit.page)
     if entry is None and explanation.reason == "never_stored" and not found.data:
@@ -52,10 +66,12 @@ def show_entry(visit: Visit) -> Answer:
         "agent": agent,
         "key": key,
         "entry": entry,
+        "shadowed": shadowed,
+        "scope": visit.text("scope"),
         "explanation": explanation,
         "changes": found.data,
         "categories": CHOSEN,
-        "edited": entry is not None and _edits(visit),
+        "edited": entry is not None and not shadowed and _edits(visit),
         "shown": visit.form.get("shown") or (entry.seq if entry else 0),
         "mine": None,
         "changed": (),
@@ -94,7 +110,7 @@ def _undo(visit: Visit, changes: list[EntryChange]) -> Undo | None:
     if not done or visit.page or not visit.visitor.may("write"):
         return None
     before = next((each for each in changes[1:] if each.content is not None), None)
-    return before and Undo(_where(visit) + "/restore", {"seq": str(before.seq)})
+    return before and Undo(_where(visit, "restore"), {"seq": str(before.seq)})
 
 
 def save_entry(visit: Visit) -> Answer:
@@ -126,7 +142,7 @@ def _number(visit: Visit, name: str) -> int:
 
 
 def _entry(visit: Visit) -> DurableEntry:
-    entry = visit.hf.durable(visit["agent"]).get(visit["key"])
+    entry, _ = _found(visit)
     if entry is None:
         raise NotFound("entry", visit["key"], next="Look at the agent's entries.")
     return entry
