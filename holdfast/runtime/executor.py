@@ -205,25 +205,19 @@ async def _heard(
     with claimed(executor):
         if prepare is not None:
             prepare()
-        return await _observed(executor, observer, feed)
-
-
-async def _observed(
-    executor: Executor, observer: Observer | None, feed: EventFeed | None
-) -> Stopped:
-    outer = audience.get()
-    observers = () if outer is None else outer.observers
-    if observer is not None:
-        observers = (*observers, observer)
-        executor.context.events.observers.add(observer)
-    if feed is None and outer is not None:
-        feed = outer.feed
-    here = Audience(feed, observers) if feed is not None or observers else None
-    token = audience.set(here)
-    try:
-        return await _performed(executor)
-    finally:
-        audience.reset(token)
+        outer = audience.get()
+        observers = () if outer is None else outer.observers
+        if observer is not None:
+            observers = (*observers, observer)
+            executor.context.events.observers.add(observer)
+        if feed is None and outer is not None:
+            feed = outer.feed
+        here = Audience(feed, observers) if feed is not None or observers else None
+        token = audience.set(here)
+        try:
+            return await _performed(executor)
+        finally:
+            audience.reset(token)
 
 
 async def _performed(executor: Executor) -> Stopped:

@@ -454,7 +454,7 @@ class Alone:
         return await self._closed(self.ending, result)
 
     async def _closed(self, ending: RunEnd, result: InferenceResult) -> InferenceResult:
-        """End the run; return *result*, or what is left of it if another owner has the run."""
+        """End the run; return *result*, or an error if another owner has the run."""
         await self._finish(ending)
         return self._without_answer() if self.ending.reason == "taken_over" else result
 

@@ -45,7 +45,7 @@ from holdfast.runtime.concurrency import (
 )
 from holdfast.runtime.context import Context, Inbox
 from holdfast.runtime.events import shortened
-from holdfast.runtime.inference.messages import Answers, MessageSizes, texts, tool_results
+from holdfast.runtime.inference.messages import Answers, texts, tool_results
 from holdfast.runtime.inference.request import (
     Delta,
     Sent,
@@ -60,7 +60,7 @@ from holdfast.runtime.inference.request import (
 )
 from holdfast.runtime.inference.run_types import usage_of
 from holdfast.runtime.inference.validation import repair
-from holdfast.runtime.runs.part_log import PartLog, messages_json
+from holdfast.runtime.runs.part_log import MessageSizes, PartLog, messages_json
 from holdfast.runtime.runs.suspension import AnswerTimeout, PartWaits
 from holdfast.tools.base import Schema
 

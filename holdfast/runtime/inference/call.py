@@ -45,7 +45,6 @@ from holdfast.runtime.inference.agent_loop import (
 )
 from holdfast.runtime.inference.messages import (
     Content,
-    MessageSizes,
     ToolOutcome,
     calls,
     content_of,
@@ -85,7 +84,7 @@ from holdfast.runtime.inference.run_types import (
 from holdfast.runtime.inference.validation import NotJSON
 from holdfast.runtime.inference.values import VALUE_TOOLS, values_section
 from holdfast.runtime.mcp import connect, is_remote, kept, seen_to
-from holdfast.runtime.runs.part_log import KeptAnswer, PartLog
+from holdfast.runtime.runs.part_log import KeptAnswer, MessageSizes, PartLog
 from holdfast.runtime.runs.suspension import (
     WAITS,
     AnswerTimeout,

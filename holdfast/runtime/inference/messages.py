@@ -1,6 +1,6 @@
 """Convert messages of pydantic-ai to ours, and back."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any, TypeAlias, cast
 
@@ -21,7 +21,6 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
-from pydantic_core import PydanticSerializationError
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import JSON, is_nested_over
@@ -66,62 +65,6 @@ def to_model(messages: Iterable[Message]) -> list[ModelMessage]:
                 found.append(last)
             last.parts = [*last.parts, _request_part(message)]
     return found
-
-
-def size_of(message: ModelMessage) -> int:
-    """Return the bytes of *message* as JSON; 0 if it has no such form."""
-    try:
-        return len(ModelMessagesTypeAdapter.dump_json([message]))
-    except (PydanticSerializationError, ValueError):
-        # A provider may put anything in the details of a part.
-        return 0
-
-
-class MessageSizes:
-    """The bytes of the messages of an agent's requests, each message measured once.
-
-    A message that a call makes again of the same parts or texts counts as the same. `measured` is
-    how many were measured. Those that the last request does not have are forgotten.
-    """
-
-    def __init__(self) -> None:
-        self.measured = 0
-        self._known: dict[Hashable, tuple[Sequence[object], int]] = {}
-
-    def total(self, messages: Iterable[ModelMessage]) -> int:
-        """Return the bytes of *messages*, those of a request."""
-        known, self._known, total = self._known, {}, 0
-        for message in messages:
-            key = _size_key(message)
-            found = known.get(key) or self._known.get(key)
-            if found is None:
-                self.measured += 1
-                # What a key names by its id is held as long as the key.
-                found = tuple(message.parts), size_of(message)
-            self._known[key] = found
-            total += found[1]
-        return total
-
-
-def _size_key(message: ModelMessage) -> Hashable:
-    """Return what tells *message* from others of another size."""
-    if isinstance(message, ModelRequest):
-        new = message.run_id is None, message.timestamp is None
-        return message.instructions, new, *map(_part_key, message.parts)
-    if message.model_name is not None:
-        return "response", *map(id, message.parts)
-    return "response", *map(_part_key, message.parts)
-
-
-def _part_key(part: ModelRequestPart | ModelResponsePart) -> Hashable:
-    """Return the text of *part*, if it has nothing else, or its id."""
-    match part:
-        case UserPromptPart(content=str(text)) | SystemPromptPart(content=text):
-            return part.part_kind, text
-        case TextPart(content=text, id=None, provider_details=None):
-            return part.part_kind, text
-        case _:
-            return id(part)
 
 
 def error_text(error: dict[str, JSON]) -> str:

@@ -24,11 +24,10 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.concurrency import class_of
 from holdfast.runtime.events import EventFacts, event_facts
-from holdfast.runtime.inference.messages import MessageSizes
 from holdfast.runtime.inference.pages import LIMIT, ResultPages
 from holdfast.runtime.plans.leases import RunOwnership
 from holdfast.runtime.runs.checkpoints import Checkpoints
-from holdfast.runtime.runs.part_log import OnQuestion, PartLogs
+from holdfast.runtime.runs.part_log import MessageSizes, OnQuestion, PartLogs
 from holdfast.runtime.runs.run_events import (
     Audience,
     OnEvent,

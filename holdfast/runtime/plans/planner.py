@@ -47,12 +47,12 @@ from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import EventFacts, ExecutionEvent, PlanningUpdate, TaskUpdate
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent_loop import response_facts
-from holdfast.runtime.inference.messages import MessageSizes
 from holdfast.runtime.inference.validation import repair
 from holdfast.runtime.plans.plan import ID_LENGTH, Step, Task, TaskPlan, with_schema
 from holdfast.runtime.plans.schema import OutputSchema, schema_of
 from holdfast.runtime.plans.wire import NEW_PLAN, NEW_TASK, PlanProblem, shaped
 from holdfast.runtime.runs.checkpoints import Checkpoints
+from holdfast.runtime.runs.part_log import MessageSizes
 from holdfast.runtime.runs.run_events import OnEvent, observer_of
 from holdfast.runtime.runs.version_writer import KeptReplies, OnMismatch, checked_mismatch
 from holdfast.runtime.tools import offered

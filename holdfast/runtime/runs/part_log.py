@@ -8,7 +8,7 @@ part has asked people is in its log too.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from typing import Any, Final, Protocol, TypeAlias, cast
@@ -22,6 +22,8 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelRequestPart,
     ModelResponse,
+    SystemPromptPart,
+    TextPart,
     ToolReturn,
     ToolReturnPart,
     UserPromptPart,
@@ -327,6 +329,57 @@ class StoredAnswer(Struct, frozen=True, kw_only=True):
     failed: bool
     facts: dict[str, Any]
     pages: dict[str, str]
+
+
+class MessageSizes(Struct):
+    """The bytes of the messages of an agent's requests, each message measured once.
+
+    A message that is made again of the same parts or texts counts as the same. Those that the last
+    request does not have are forgotten.
+    """
+
+    known: dict[Hashable, tuple[Sequence[object], int]] = {}
+
+    def total(self, messages: Iterable[ModelMessage]) -> int:
+        """Return the bytes of *messages*, those of a request."""
+        known, self.known, total = self.known, {}, 0
+        for message in messages:
+            key = _size_key(message)
+            found = known.get(key) or self.known.get(key)
+            if found is None:
+                # What a key names by its id is held as long as the key.
+                found = tuple(message.parts), size_of(message)
+            self.known[key] = found
+            total += found[1]
+        return total
+
+
+def size_of(message: ModelMessage) -> int:
+    """Return the bytes of *message* as JSON; 0 if it has no such form."""
+    try:
+        return len(ModelMessagesTypeAdapter.dump_json([message]))
+    except (PydanticSerializationError, ValueError):
+        # A provider may put anything in the details of a part.
+        return 0
+
+
+def _size_key(message: ModelMessage) -> Hashable:
+    """Return what tells *message* from others of another size: texts, and ids of other parts."""
+    if isinstance(message, ModelRequest):
+        facts = message.instructions, message.run_id is None, message.timestamp is None
+    elif message.model_name is None:
+        facts = ("response",)
+    else:
+        return "response", *map(id, message.parts)
+    keys = [
+        (part.part_kind, part.content)
+        if isinstance(part, UserPromptPart | SystemPromptPart | TextPart)
+        and isinstance(part.content, str)
+        and getattr(part, "id", None) is getattr(part, "provider_details", None) is None
+        else id(part)
+        for part in message.parts
+    ]
+    return *facts, *keys
 
 
 _list: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])

@@ -7,7 +7,7 @@ from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from runtime.networks.played import agent, in_turn, network
 
 from holdfast.memories.run.records.event import RunEvent
-from holdfast.runtime.inference import messages
+from holdfast.runtime.runs import part_log
 from holdfast.testing.scripted import Asked, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -55,13 +55,13 @@ async def test_a_message_is_not_measured_again_in_each_turn(
     names: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured: list[ModelMessage] = []
-    whole = messages.size_of
+    whole = part_log.size_of
 
     def size_of(message: ModelMessage) -> int:
         measured.append(message)
         return whole(message)
 
-    monkeypatch.setattr(messages, "size_of", size_of)
+    monkeypatch.setattr(part_log, "size_of", size_of)
     counts: list[int] = []
     for turns in (8, 16, 32):
         measured.clear()
