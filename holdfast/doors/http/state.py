@@ -354,6 +354,9 @@ IN_FLIGHT_MOST = 1_000
 SWEEP_EVERY = 3600.0
 """Seconds between two sweeps of changes, edits and sign-ins that are over, and two samples."""
 
+FIRST_SWEEP = 5.0
+"""Seconds from the start to the first of them, so that sizes are known on the first day."""
+
 DURABLE_SWEEP_EVERY = 60.0
 """Seconds between two sweeps of durable memory, of every agent in every workspace."""
 
@@ -458,7 +461,7 @@ class ServerState:
     async def keep_swept(self) -> None:
         """Delete expired data and resume unfinished jobs, until the server stops."""
         await asyncio.gather(
-            self._repeat(self.sweep, SWEEP_EVERY),
+            self._repeat(self.sweep, SWEEP_EVERY, first=FIRST_SWEEP),
             self._repeat(self.sweep_durable, DURABLE_SWEEP_EVERY),
             self._repeat(self.resume_work, TAKE_UP_EVERY),
             self._repeat(self.sweep_runs, LOST_EVERY),
@@ -471,11 +474,15 @@ class ServerState:
         await self.stopping.wait()
         await self.registry.stop()
 
-    async def _repeat(self, work: Callable[[], None], every: float) -> None:
+    async def _repeat(
+        self, work: Callable[[], None], every: float, *, first: float | None = None
+    ) -> None:
+        seconds = first or every
         while True:
             try:
-                await asyncio.wait_for(self.stopping.wait(), every)
+                await asyncio.wait_for(self.stopping.wait(), seconds)
             except TimeoutError:
+                seconds = every
                 await asyncio.to_thread(work)
             else:
                 return
