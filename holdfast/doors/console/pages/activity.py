@@ -257,7 +257,7 @@ METRICS: Final = (
     _Number("http_auth_failures_total", "Requests refused for want of a valid credential."),
     _Number("store_writes_total", "Versions of memories that were made."),
     _Number("store_conflicts_total", "Writes that met a newer state, and changed nothing."),
-    _Number("durable_stored_total", "Writes of durable entries, by whatever outcome."),
+    _Number("durable_stored_total", "Writes of durable entries, with any outcome."),
     _Number("durable_evicted_total", "Durable entries that made room for others."),
     _Number("durable_omitted_entries_total", "Durable entries that no longer fitted a prompt."),
     _Number("durable_sweep_lag_seconds", "Seconds since the oldest entry expired unswept."),
