@@ -227,7 +227,10 @@ class NetworkRun:
         self._run.queue.add(agents)
 
     def stop(self, reason: str = "") -> None:
-        """End the run once the current call is finished."""
+        """End the run as `stopped` once the current call is finished.
+
+        Before the first call it ends as `no_agent`.
+        """
         if self._run.stopping is None:
             self._run.stopping = reason
 

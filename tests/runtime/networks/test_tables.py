@@ -124,3 +124,14 @@ def test_the_page_on_runs_has_every_reason_with_its_status() -> None:
     told = {reason: status for names, status in rows for reason in re.findall(r"\w+", names)}
 
     assert told == REASONS
+
+
+def test_the_page_on_networks_has_the_reasons_of_completed_runs_first() -> None:
+    page = (ROOT / "docs" / "networks.md").read_text().split("## How a run ends", 1)[1]
+    rows = re.findall(r"^\| ((?:`\w+`,? ?)+)\|", page.split("```", 1)[0], re.MULTILINE)
+    names = [name for row in rows for name in re.findall(r"\w+", row) if name != "stop_reason"]
+
+    completed = ["done", "stopped", "no_agent"]
+    assert names[: len(completed)] == completed
+    assert [name for name in names if REASONS[name] == "completed"] == completed
+    assert {"taken_over", "cancelled"} <= {*names}
