@@ -1,4 +1,4 @@
-"""The timeline of a run: its events as rows, calls of tools with what came of them."""
+"""The timeline of a run: its events as rows, calls of tools with outcomes."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
