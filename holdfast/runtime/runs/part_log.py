@@ -364,7 +364,7 @@ def size_of(message: ModelMessage) -> int:
 
 
 def _size_key(message: ModelMessage) -> Hashable:
-    """Return what tells *message* from others of another size: texts, and ids of other parts."""
+    """Return the texts of *message*, and the ids of its other parts."""
     if isinstance(message, ModelRequest):
         facts = message.instructions, message.run_id is None, message.timestamp is None
     elif message.model_name is None:
