@@ -116,6 +116,35 @@ def test_an_edit_loses_neither_text_when_the_head_moved(
     assert shown.named("table", aria_label="Changes")
 
 
+def test_a_form_that_was_refused_still_guards_what_was_shown_first(
+    hf: Holdfast, visitor: ConsoleClient, here: str, memory: Memory
+) -> None:
+    fields = {"content": "mine", "path": "no slash", "shown": memory.content_sha256}
+    update(hf, memory, "theirs")
+
+    refused = visitor.post(here, fields)
+    (held,) = refused.named("input", name="shown")
+    again = visitor.post(here, {**fields, "path": "/plan.md", "shown": held["value"] or ""})
+
+    assert (refused.status, again.status) == (400, 409)
+    assert content_of(hf, memory) == "theirs"
+
+
+def test_an_edit_is_there_again_after_a_lapsed_sign_in(
+    hf: Holdfast, visitor: ConsoleClient, here: str, memory: Memory
+) -> None:
+    secret = hf.keys.create("mine", scope="write").secret or ""
+    fields = {"content": "an hour of work", "path": "/plan.md", "shown": memory.content_sha256}
+
+    (kept,) = visitor.post(here, fields).named("input", name="kept")
+    shown = visitor.post("/console/sign-in", {"key": secret, "kept": kept["value"] or ""})
+
+    (box,) = shown.named("textarea", name="content")
+    assert box
+    assert "an hour of work" in shown.text
+    assert content_of(hf, memory) == "Deploy on **Monday**."
+
+
 def test_a_taken_path_names_the_memory_that_has_it(
     hf: Holdfast, visitor: ConsoleClient, store: str, here: str, memory: Memory
 ) -> None:

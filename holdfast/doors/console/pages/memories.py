@@ -82,7 +82,7 @@ def show_memory(visit: Visit) -> Answer:
         "attached": list(_attached(visit, store)),
         "rendered": False,
         "may_render": False,
-        "edited": visit.text("edit") == "1" or visit.error is not None,
+        "edited": visit.text("edit") == "1" or "content" in visit.form,
         "mine": None,
         "changed": (),
         "blocker": None,
@@ -91,7 +91,9 @@ def show_memory(visit: Visit) -> Answer:
         "pager": pager(visit, found, "stores", store.id, "memories", visit["m"]),
     }
     if memory is not None:
-        values |= _shape(visit, memory) | _conflict(visit, memory)
+        moved = isinstance(visit.error, PreconditionFailed)
+        shown = memory.content_sha256 if moved else visit.typed("shown", memory.content_sha256)
+        values |= {"shown": shown} | _shape(visit, memory) | _conflict(visit, memory)
     return View(
         template="memory.html",
         title=title,
