@@ -51,8 +51,8 @@ from holdfast.doors.console.views import (
     Download,
     Fragment,
     Live,
+    PageView,
     Redirect,
-    View,
     Visit,
     address,
     page,
@@ -295,13 +295,15 @@ class Console:
         kept = json.dumps({"path": request.here, "form": form})
         return _sign_in_view("/console", status=401, kept=kept)
 
-    def _failed(self, request: ConsoleRequest, error: HoldfastError | None) -> View:
+    def _failed(self, request: ConsoleRequest, error: HoldfastError | None) -> PageView:
         status = 500 if error is None else status_of(error)
         if status in {401, 403}:
             self._publish_denied(request, status)
         values = {"failure": error, "retry": request.here if request.method == "GET" else None}
         title = TITLES.get(status, "Refused")
-        return View(template="error.html", title=title, section="", values=values, status=status)
+        return PageView(
+            template="error.html", title=title, section="", values=values, status=status
+        )
 
     def _publish_denied(self, request: ConsoleRequest, status: int) -> None:
         visitor = request.visitor
@@ -396,7 +398,7 @@ class Console:
             self._fill(request, response, answer)
         return response
 
-    def _fill(self, request: ConsoleRequest, response: ConsoleResponse, view: View) -> None:
+    def _fill(self, request: ConsoleRequest, response: ConsoleResponse, view: PageView) -> None:
         """Put the page of *view* into *response*."""
         if view.sign_in is not None and (secret := self._server.sign_ins.begin(view.sign_in)):
             self._set_sign_in(request, secret)
@@ -428,10 +430,10 @@ def _may_nothing(needed: str) -> bool:
     return False
 
 
-def _sign_in_view(following: str, *, status: int, kept: str = "", wrong: bool = False) -> View:
+def _sign_in_view(following: str, *, status: int, kept: str = "", wrong: bool = False) -> PageView:
     values = {"following": following, "kept": kept}
     failure = NotAuthenticated() if wrong else None
-    return View(
+    return PageView(
         template="sign_in.html",
         title="Sign in",
         section="",

@@ -159,7 +159,7 @@ class Undo(Struct, frozen=True):
     label: str = "Undo"
 
 
-class View(Struct, frozen=True, kw_only=True):
+class PageView(Struct, frozen=True, kw_only=True):
     """A page: its template, and the values that it shows.
 
     `up` are the links above the heading, outermost first. `section` is the entry of the menu. A
@@ -210,7 +210,7 @@ class Live(Struct, frozen=True):
     source: AsyncIterator[tuple[int | None, str, str]]
 
 
-Answer = View | Redirect | Download | Fragment
+Answer = PageView | Redirect | Download | Fragment
 Handler = Callable[[Visit], Answer]
 Streamer = Callable[[Visit], Awaitable[Live | Answer]]
 

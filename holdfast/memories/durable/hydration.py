@@ -92,7 +92,7 @@ class Hydration(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def explanations(self) -> tuple[Explanation, ...]:
-        """Why each candidate is in or left out, in the order considered; shadowed ones last."""
+        """Why each candidate is in or left out, in order; shadowed ones last."""
         planned = plan((*self.entries, *self.omitted), budget=self.budget)
         considered = [_of_candidate(each, self.budget) for each in planned.considered]
         return (*considered, *(_of_shadowed(each, self.budget) for each in planned.shadowed))

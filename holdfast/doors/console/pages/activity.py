@@ -20,7 +20,7 @@ from holdfast.doors.console.views import (
     ConsoleRoute,
     Fragment,
     Live,
-    View,
+    PageView,
     Visit,
     act,
     address,
@@ -104,7 +104,7 @@ def list_activity(visit: Visit) -> Answer:
         "live": live,
         "stream": address("activity", "live", **address_now) if live else None,
     }
-    return View(template="activity.html", title="Activity", section=SECTION, values=values)
+    return PageView(template="activity.html", title="Activity", section=SECTION, values=values)
 
 
 def _listed(visit: Visit) -> tuple[EventQuery, Page[Event]]:
@@ -306,7 +306,7 @@ def show_verified(visit: Visit) -> Answer:
     return _health_view(visit, _findings(visit))
 
 
-def _health_view(visit: Visit, verified: Mapping[str, Any] | None = None) -> View:
+def _health_view(visit: Visit, verified: Mapping[str, Any] | None = None) -> PageView:
     may = visit.visitor.may("admin")
     status = visit.hf.engine.status()
     samples = visit.hf.samples()
@@ -320,7 +320,7 @@ def _health_view(visit: Visit, verified: Mapping[str, Any] | None = None) -> Vie
         "examined": _checks(visit) if may and visit.text("checks") == "1" else None,
         "verified": verified,
     }
-    return View(template="health.html", title="Health", section=HEALTH, values=values)
+    return PageView(template="health.html", title="Health", section=HEALTH, values=values)
 
 
 def show_checks(visit: Visit) -> Answer:

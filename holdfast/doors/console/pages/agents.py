@@ -10,8 +10,8 @@ from holdfast.doors.console.views import (
     Answer,
     ConsoleRoute,
     Download,
+    PageView,
     Redirect,
-    View,
     Visit,
     act,
     address,
@@ -71,7 +71,7 @@ def list_agents(visit: Visit) -> Answer:
     """Show the agents of the workspace that have durable memory, by name."""
     found = visit.hf.durable_agents(limit=visit.limit, page=visit.page)
     values = {"agents": found.data, "pager": pager(visit, found, "agents")}
-    return View(template="agents.html", title="Agents", section=SECTION, values=values)
+    return PageView(template="agents.html", title="Agents", section=SECTION, values=values)
 
 
 def show_agent(visit: Visit) -> Answer:
@@ -96,7 +96,7 @@ def show_agent(visit: Visit) -> Answer:
         "categories": CATEGORIES,
         "pager": pager(visit, found, "agents", agent),
     }
-    return View(
+    return PageView(
         template="agent.html", title=agent, section=SECTION, values=values, up=crumbs(visit)
     )
 
@@ -107,7 +107,7 @@ def entry_form(visit: Visit) -> Answer:
     if isinstance(visit.error, PreconditionFailed):
         taken = address("agents", visit["agent"], "entries", visit.written("key"))
     values = {"agent": visit["agent"], "categories": CHOSEN, "taken": taken}
-    return View(
+    return PageView(
         template="entry_new.html",
         title="New entry",
         section=SECTION,
@@ -145,7 +145,7 @@ def list_history(visit: Visit) -> Answer:
         "ops": [("", "any"), *OPS],
         "pager": pager(visit, found, "agents", agent, "history"),
     }
-    return View(
+    return PageView(
         template="agent_history.html",
         title="History",
         section=SECTION,
@@ -171,7 +171,7 @@ def show_limits(visit: Visit) -> Answer:
         for name in DurableLimits.__struct_fields__
     ]
     values = {"agent": agent, "tabs": tabs(agent, "Limits"), "rows": rows}
-    return View(
+    return PageView(
         template="agent_limits.html",
         title="Limits",
         section=SECTION,

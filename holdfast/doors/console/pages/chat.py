@@ -25,8 +25,8 @@ from holdfast.doors.console.views import (
     ConsoleRoute,
     Fragment,
     Live,
+    PageView,
     Redirect,
-    View,
     Visit,
     act,
     address,
@@ -136,7 +136,7 @@ def _chat_page(
     *,
     known: bool = False,
     fresh: AnswerView | None = None,
-) -> View:
+) -> PageView:
     there, user = _thread_user(visit, id, known=known)
     turns = visit.hf.threads.turns(id, ROWS, last=ROWS).data if there else []
     if fresh is not None:
@@ -162,7 +162,7 @@ def _chat_page(
         "draft": "" if fresh else visit.typed("message"),
         "forgetting": _forgetting(visit, user),
     }
-    return View(
+    return PageView(
         template="chat.html",
         title="Chat",
         section=SECTION,

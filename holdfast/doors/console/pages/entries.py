@@ -14,9 +14,9 @@ from holdfast.doors.console.pages.forget import ErasureReceipt, pending_erasure,
 from holdfast.doors.console.views import (
     Answer,
     ConsoleRoute,
+    PageView,
     Redirect,
     Undo,
-    View,
     Visit,
     act,
     address,
@@ -83,7 +83,7 @@ def show_entry(visit: Visit) -> Answer:
     if entry is not None and isinstance(visit.error, PreconditionFailed):
         mine = visit.written("content")
         values |= {"mine": mine, "changed": diff_rows(entry.content, mine), "shown": entry.seq}
-    return View(
+    return PageView(
         template="entry.html",
         title=key,
         section=SECTION,

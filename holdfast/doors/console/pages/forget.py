@@ -14,7 +14,7 @@ from holdfast.doors.console.views import (
     Answer,
     ConsoleRoute,
     Download,
-    View,
+    PageView,
     Visit,
     act,
     address,
@@ -102,7 +102,7 @@ def receipt_view(
     title: str,
     section: str,
     up: Sequence[tuple[str, str]],
-) -> View:
+) -> PageView:
     """Return the page with the receipt of *erasure*."""
     download = address(
         "forget",
@@ -114,7 +114,7 @@ def receipt_view(
         at=to_rfc3339(erasure.at),
     )
     values = {"facts": erasure_facts(visit, erasure), "download": download}
-    return View(template="receipt.html", title=title, section=section, values=values, up=up)
+    return PageView(template="receipt.html", title=title, section=section, values=values, up=up)
 
 
 def download_receipt(visit: Visit) -> Answer:
@@ -160,7 +160,7 @@ def show_forget(visit: Visit) -> Answer:
         "known": _known_of_user(visit, user) if user else _known_of_agent(visit, agent or ""),
     }
     section = "People" if user else "Agents"
-    return View(
+    return PageView(
         template="forget.html", title="Forget", section=section, values=values, up=_up(user, agent)
     )
 

@@ -10,7 +10,7 @@ from holdfast.doors.console.views import (
     Answer,
     ConsoleRoute,
     Download,
-    View,
+    PageView,
     Visit,
     address,
     page,
@@ -76,7 +76,7 @@ def show_hydration(visit: Visit) -> Answer:
         "rendered": rendered if size <= SHOWN_BYTES else None,
         "rendered_bytes": size,
     }
-    return View(
+    return PageView(
         template="hydration.html",
         title="Hydration",
         section=SECTION,

@@ -25,8 +25,8 @@ from holdfast.doors.console.pages.people import (
 from holdfast.doors.console.views import (
     Answer,
     ConsoleRoute,
+    PageView,
     Redirect,
-    View,
     Visit,
     act,
     confirmation,
@@ -98,7 +98,7 @@ def show_item(visit: Visit) -> Answer:
         mine = visit.written("text")
         changed = diff_rows(item.text, mine)
         values |= {"mine": mine, "changed": changed, "shown": to_rfc3339(item.updated_at)}
-    return View(
+    return PageView(
         template="item.html", title="Item", section=SECTION, values=values, up=crumbs(visit)
     )
 
@@ -131,7 +131,7 @@ def show_turn(visit: Visit) -> Answer:
         "confirm": visit.form.get("confirm") or visit.text("confirm"),
         "token": confirmation("", turn.id),
     }
-    return View(
+    return PageView(
         template="turn.html", title="Turn", section=SECTION, values=values, up=crumbs(visit)
     )
 

@@ -13,9 +13,9 @@ from holdfast.doors.console.views import (
     Answer,
     ConsoleRoute,
     Download,
+    PageView,
     Redirect,
     Undo,
-    View,
     Visit,
     act,
     address,
@@ -94,7 +94,7 @@ def show_memory(visit: Visit) -> Answer:
         moved = isinstance(visit.error, PreconditionFailed)
         shown = memory.content_sha256 if moved else visit.typed("shown", memory.content_sha256)
         values |= {"shown": shown} | _shape(visit, memory) | _conflict(visit, memory)
-    return View(
+    return PageView(
         template="memory.html",
         title=title,
         section=SECTION,
@@ -173,7 +173,7 @@ def edit_form(visit: Visit) -> Answer:
     if isinstance(visit.error, PathTaken):
         blocker = _where(store.id, visit.error.conflicting_memory_id)
     values = {"store": store, "prefix": visit.text("path") or "/", "blocker": blocker}
-    return View(
+    return PageView(
         template="memory_new.html",
         title="New memory",
         section=SECTION,
@@ -237,7 +237,7 @@ def redact_versions(visit: Visit) -> Answer:
             "stores", store.id, "memories", visit["m"], "receipt", redact=tuple(ids)
         ),
     }
-    return View(
+    return PageView(
         template="redacted.html",
         title="Redacted",
         section=SECTION,
@@ -289,7 +289,7 @@ def show_version(visit: Visit) -> Answer:
     store = visit.hf.memory_stores.retrieve(visit["s"])
     version = visit.hf.memory_stores.memory_versions.retrieve(visit["v"], memory_store_id=store.id)
     memory = _where(store.id, version.memory_id)
-    return View(
+    return PageView(
         template="version.html",
         title=version.path or "Redacted version",
         section=SECTION,
@@ -325,7 +325,7 @@ def compare(visit: Visit) -> Answer:
         ],
         "memory": _where(store.id, newer.memory_id),
     }
-    return View(
+    return PageView(
         template="diff.html",
         title="Compare versions",
         section=SECTION,

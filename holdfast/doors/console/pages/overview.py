@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.doors.console.pages.runs import BADGES
-from holdfast.doors.console.views import Answer, ConsoleRoute, View, Visit, address
+from holdfast.doors.console.views import Answer, ConsoleRoute, PageView, Visit, address
 from holdfast.library import directory
 from holdfast.library.directory import Concern, ConcernKind
 
@@ -48,7 +48,7 @@ def show(visit: Visit) -> Answer:
         "lines": [line_of(each) for each in directory.concerns(hf, visit.now, CONCERNS)],
         "growth": growth_of(visit),
     }
-    return View(template="overview.html", title="Overview", section=SECTION, values=values)
+    return PageView(template="overview.html", title="Overview", section=SECTION, values=values)
 
 
 def growth_of(visit: Visit) -> list[tuple[str, int]]:

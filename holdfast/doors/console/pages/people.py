@@ -9,8 +9,8 @@ from holdfast.doors.console.views import (
     Answer,
     ConsoleRoute,
     Download,
+    PageView,
     Redirect,
-    View,
     Visit,
     act,
     address,
@@ -100,7 +100,7 @@ def list_people(visit: Visit) -> Answer:
         "usual": NAMESPACE,
         "pager": pager(visit, found, "people"),
     }
-    return View(template="people.html", title="People", section=SECTION, values=values)
+    return PageView(template="people.html", title="People", section=SECTION, values=values)
 
 
 def show_person(visit: Visit) -> Answer:
@@ -122,7 +122,7 @@ def show_person(visit: Visit) -> Answer:
         "others": _others(visit),
         "pager": pager(visit, found, "people", visit["user"]),
     }
-    return View(
+    return PageView(
         template="person.html",
         title=visit["user"],
         section=SECTION,
@@ -163,7 +163,7 @@ def list_turns(visit: Visit) -> Answer:
         "words": visit.query.get("words", ""),
         "pager": pager(visit, found, "people", visit["user"], "turns"),
     }
-    return View(
+    return PageView(
         template="turns.html", title="Turns", section=SECTION, values=values, up=crumbs(visit)
     )
 
@@ -174,7 +174,7 @@ def show_status(visit: Visit) -> Answer:
     memory = visit.hf.longterm(visit["user"], enabled=True, **place)
     data = memory or visit.hf.longterm_data(visit["user"], **place)
     values = shared_values(visit, "Status") | {"status": data.status()}
-    return View(
+    return PageView(
         template="person_status.html",
         title="Status",
         section=SECTION,
@@ -196,7 +196,7 @@ def remember_form(visit: Visit) -> Answer:
     """Show the form of a new item."""
     demand_on()
     values = shared_values(visit, "Items") | {"kinds": KINDS}
-    return View(
+    return PageView(
         template="item_new.html", title="Remember", section=SECTION, values=values, up=crumbs(visit)
     )
 

@@ -28,8 +28,8 @@ from holdfast.doors.console.views import (
     ConsoleRoute,
     Fragment,
     Live,
+    PageView,
     Redirect,
-    View,
     Visit,
     act,
     address,
@@ -300,7 +300,9 @@ def show_run(visit: Visit) -> Answer:
         "token": confirmation(run.name, run.id),
         "forked": visit.text("fork") == "1" or "changes" in visit.form,
     }
-    return View(template="run.html", title=run.name, section=SECTION, values=values, up=crumbs())
+    return PageView(
+        template="run.html", title=run.name, section=SECTION, values=values, up=crumbs()
+    )
 
 
 class ShownValue(Struct, frozen=True, kw_only=True):
@@ -360,7 +362,7 @@ def show_part(visit: Visit) -> Answer:
         "pager": sliced(begin, len(sent), "runs", run.id, "parts", visit["part"]),
     }
     title = f"Messages of {visit['part']}"
-    return View(
+    return PageView(
         template="run_part.html", title=title, section=SECTION, values=values, up=crumbs(run)
     )
 

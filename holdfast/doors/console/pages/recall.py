@@ -13,7 +13,7 @@ from holdfast.doors.console.pages.people import (
     place_of,
     shared_values,
 )
-from holdfast.doors.console.views import Answer, ConsoleRoute, View, Visit, page
+from holdfast.doors.console.views import Answer, ConsoleRoute, PageView, Visit, page
 from holdfast.ground.errors import InvalidInput, Refused, Unavailable
 from holdfast.memories.longterm.records import (
     DEFAULT_K,
@@ -97,7 +97,7 @@ def show_recall(visit: Visit) -> Answer:
             values["found"] = _found(visit, memory, query, second=second)
         except (InvalidInput, Refused, Unavailable) as error:
             visit.error = error
-    return View(
+    return PageView(
         template="recall.html", title="Recall", section=SECTION, values=values, up=crumbs(visit)
     )
 

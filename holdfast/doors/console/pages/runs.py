@@ -17,8 +17,8 @@ from holdfast.doors.console.views import (
     Fragment,
     Live,
     Pager,
+    PageView,
     Redirect,
-    View,
     Visit,
     act,
     address,
@@ -80,7 +80,7 @@ _FILTERS: Final = ("status", "kind", "definition", "thread", "parent", "queue")
 
 def list_runs(visit: Visit) -> Answer:
     """Show the runs of the workspace, the latest start first."""
-    return View(template="runs.html", title="Runs", section=SECTION, values=_list_values(visit))
+    return PageView(template="runs.html", title="Runs", section=SECTION, values=_list_values(visit))
 
 
 def _listed(visit: Visit) -> Page[Run]:
@@ -195,7 +195,7 @@ def compare(visit: Visit) -> Answer:
         "pager": sliced(begin, len(rows), "runs", "compare", a=a.id, b=b.id),
         "badges": BADGES,
     }
-    return View(
+    return PageView(
         template="runs_compared.html",
         title="Compare runs",
         section=SECTION,
@@ -300,7 +300,7 @@ def list_questions(visit: Visit) -> Answer:
         "pager": pager(visit, found, "questions"),
         "linked": not visit.visitor.bound,
     }
-    return View(
+    return PageView(
         template="questions.html",
         title="Questions",
         section=SECTION,

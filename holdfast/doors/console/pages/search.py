@@ -9,8 +9,8 @@ from msgspec import Struct
 from holdfast.doors.console.views import (
     Answer,
     ConsoleRoute,
+    PageView,
     Redirect,
-    View,
     Visit,
     address,
     page,
@@ -63,7 +63,7 @@ def search(visit: Visit) -> Answer:
         "rows": ROWS,
         "is_id": directory.is_id(query),
     }
-    return View(template="search.html", title="Search", section=SECTION, values=values)
+    return PageView(template="search.html", title="Search", section=SECTION, values=values)
 
 
 class _Matches(Struct, frozen=True):

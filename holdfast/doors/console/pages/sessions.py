@@ -8,8 +8,8 @@ from holdfast.doors.console.views import (
     Answer,
     ConsoleRoute,
     Pager,
+    PageView,
     Redirect,
-    View,
     Visit,
     act,
     address,
@@ -50,7 +50,7 @@ def list_sessions(visit: Visit) -> Answer:
         "store": None if store is None else visit.hf.memory_stores.retrieve(store),
         "pager": pager(visit, found, "sessions"),
     }
-    return View(template="sessions.html", title="Sessions", section=SECTION, values=values)
+    return PageView(template="sessions.html", title="Sessions", section=SECTION, values=values)
 
 
 def show_session(visit: Visit) -> Answer:
@@ -73,7 +73,7 @@ def show_session(visit: Visit) -> Answer:
         "token": confirmation(session.title or "", session.id),
         "deleted": "delete" in (visit.text("confirm"), visit.form.get("confirm")),
     }
-    return View(
+    return PageView(
         template="session.html",
         title=title_of(session),
         section=SECTION,
@@ -113,7 +113,7 @@ def list_keys(visit: Visit) -> Answer:
 
 def _keys_view(
     visit: Visit, made: ApiKey | None = None, *, signed_in: bool = False, closed: bool = False
-) -> View:
+) -> PageView:
     keys = visit.hf.keys.list()
     shown, links = _page_of_keys(visit, keys)
     chosen = visit.segments.get("key") or visit.text("revoke")
@@ -132,7 +132,7 @@ def _keys_view(
         "own": revoked is not None and revoked.id == visit.visitor.key_id,
         "last": revoked is not None and not _admins(keys, without=revoked.id),
     }
-    return View(
+    return PageView(
         template="keys.html",
         title="Keys",
         section=KEYS,

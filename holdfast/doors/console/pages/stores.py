@@ -9,8 +9,8 @@ from holdfast.doors.console.views import (
     ROWS_MOST,
     Answer,
     ConsoleRoute,
+    PageView,
     Redirect,
-    View,
     Visit,
     act,
     address,
@@ -64,7 +64,7 @@ def list_stores(visit: Visit) -> Answer:
         "pager": pager(visit, found, "stores"),
         "new": visit.text("new") == "1" or visit.error is not None,
     }
-    return View(template="stores.html", title="Stores", section=SECTION, values=values)
+    return PageView(template="stores.html", title="Stores", section=SECTION, values=values)
 
 
 def create_store(visit: Visit) -> Answer:
@@ -109,7 +109,7 @@ def show_store(visit: Visit) -> Answer:
         )
         values["memories"] = found.data
         values["pager"] = pager(visit, found, "stores", store.id)
-    return View(
+    return PageView(
         template="store.html", title=store.name, section=SECTION, values=values, up=crumbs()
     )
 
@@ -133,7 +133,7 @@ def show_settings(visit: Visit) -> Answer:
         "confirm": visit.text("confirm") or visit.form.get("confirm"),
         "metadata": "\n".join(f"{name}={value}" for name, value in store.metadata.items()),
     }
-    return View(
+    return PageView(
         template="store_settings.html",
         title="Settings",
         section=SECTION,
@@ -211,7 +211,7 @@ def list_versions(visit: Visit) -> Answer:
             for name in ("operation", "session_id", "api_key_id", "from", "to")
         },
     }
-    return View(
+    return PageView(
         template="store_versions.html",
         title="Versions",
         section=SECTION,
@@ -265,7 +265,7 @@ def put_back(visit: Visit) -> Answer:
     return _put_back_view(visit, store, steps, done=True)
 
 
-def _put_back_view(visit: Visit, store: Store, steps: Sequence[_Step], *, done: bool) -> View:
+def _put_back_view(visit: Visit, store: Store, steps: Sequence[_Step], *, done: bool) -> PageView:
     values = {
         "store": store,
         "tabs": tabs(store, "Versions"),
@@ -273,7 +273,7 @@ def _put_back_view(visit: Visit, store: Store, steps: Sequence[_Step], *, done: 
         "versions": visit.ticks("version"),
         "carried_out": done,
     }
-    return View(
+    return PageView(
         template="put_back.html",
         title="Put back",
         section=SECTION,

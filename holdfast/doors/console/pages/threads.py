@@ -11,8 +11,8 @@ from holdfast.doors.console.text import pretty
 from holdfast.doors.console.views import (
     Answer,
     ConsoleRoute,
+    PageView,
     Redirect,
-    View,
     Visit,
     act,
     address,
@@ -261,7 +261,7 @@ def list_threads(visit: Visit) -> Answer:
         "user": user or "",
         "pager": pager(visit, found, "threads"),
     }
-    return View(template="threads.html", title="Threads", section=SECTION, values=values)
+    return PageView(template="threads.html", title="Threads", section=SECTION, values=values)
 
 
 def show_thread(visit: Visit) -> Answer:
@@ -276,7 +276,7 @@ def show_thread(visit: Visit) -> Answer:
         "confirm": visit.text("confirm") or visit.form.get("confirm"),
         "recorded": runs_of(visit, found.data),
     }
-    return View(
+    return PageView(
         template="thread.html",
         title="Thread",
         section=SECTION,
