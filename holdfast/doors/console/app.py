@@ -165,6 +165,7 @@ class Console:
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
+            auto_reload=False,
         )
         self._env.filters.update(text.FILTERS)
         shared: dict[str, Any] = {"url": address, "asset": self._assets.address, "charts": charts}

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import re
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -209,12 +210,16 @@ async def send_live(
         await send({"type": "http.response.body", "body": b""})
 
 
+_LINE_END: Final = re.compile("\r\n|\r|\n")
+"""What ends a line of an event; `str.splitlines` would split at more."""
+
+
 def frame(id: int | None, kind: str, html: str) -> bytes:
     """Return one server-sent event; *kind* '' is an unnamed one."""
     lines = [] if id is None else [f"id: {id}"]
     if kind:
         lines.append(f"event: {kind}")
-    lines += [f"data: {each}" for each in html.splitlines() or [""]]
+    lines += [f"data: {each}" for each in _LINE_END.split(html)]
     return ("\n".join(lines) + "\n\n").encode("utf-8", "replace")
 
 

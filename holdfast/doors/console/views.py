@@ -145,7 +145,7 @@ class Visit:
 def confirmation(name: str, id: str) -> str:
     """Return what is to be typed to confirm an act that cannot be undone.
 
-    The *name* if it is printable ASCII of at most `TOKEN_MOST` characters, else the end of the *id*.
+    The *name* if it is printable ASCII of at most `TOKEN_MOST` characters, else the end of *id*.
     """
     plain = name.isascii() and name.isprintable() and name == name.strip()
     return name if plain and 0 < len(name) <= TOKEN_MOST else id[-6:]

@@ -8,7 +8,7 @@ import pytest
 from doors.console.client import ORIGIN, ConsoleClient
 
 from holdfast.doors.console.app import BODY_BYTES, Console
-from holdfast.doors.console.response import POLICY, STATUSES, status_of
+from holdfast.doors.console.response import POLICY, STATUSES, frame, status_of
 from holdfast.doors.console.visitors import safe_next
 from holdfast.doors.http.app import make_app
 from holdfast.doors.http.auth import host_policy
@@ -285,3 +285,9 @@ def test_each_error_has_a_status_of_its_kind() -> None:
         "HoldfastError", "RunFailed", "StepFailed", "TaskFailed", "PlanFailed", "RunCancelled",
         "RunWaiting", "WaitTimeout", "EngineFault",
     }  # fmt: skip
+
+
+def test_an_event_has_a_line_for_each_line_of_its_text_alone() -> None:
+    sent = frame(3, "row", "<p>a\u2028b\x85c\r\nd\re</p>").decode()
+
+    assert sent == "id: 3\nevent: row\ndata: <p>a\u2028b\x85c\ndata: d\ndata: e</p>\n\n"

@@ -43,7 +43,7 @@ from holdfast.library.operations.runs import (
 )
 
 SECTION: Final = "Runs"
-LIST_EVERY: Final = 0.4
+LIST_EVERY: Final = 1.0
 """Seconds between two looks at the list, of which one takes a millisecond."""
 POLL: Final = "every 5s"
 """How often a page looks that is one too many to be live."""
