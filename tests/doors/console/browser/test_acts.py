@@ -184,7 +184,7 @@ def test_nothing_that_cannot_be_undone_acts_with_a_wrong_confirmation(
     item = ltm.remember("Zoe wants seeds on top").stored
     assert item is not None
     below = f"/console/sessions/{seeded.session}"
-    routes = (
+    routes: tuple[tuple[str, dict[str, str]], ...] = (
         (f"/console/stores/{seeded.store}/delete", {}),
         ("/console/agents/till/entries/float/forget", {}),
         ("/console/agents/till/entries/float/redact", {"redact": str(entry.seq)}),

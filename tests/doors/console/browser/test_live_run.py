@@ -1,0 +1,98 @@
+"""A run of another process, while it is looked at."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from doors.console.browser import reporter
+from doors.console.browser.bakery import api, bakery
+from doors.console.browser.conftest import ConsoleSite
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+WAIT = 30_000
+"""Milliseconds that the other process is waited for: it loads what the extra `agents` has."""
+Send = Callable[[str], None]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleSite]:
+    with bakery(tmp_path_factory.mktemp("live") / "h.db") as site:
+        yield site
+
+
+@pytest.fixture(params=["file", "server"])
+def send(request: pytest.FixtureRequest, site: ConsoleSite) -> Iterator[Send]:
+    """Run the reporter against the file or through the server; send it lines."""
+    with api(site) as hf:
+        for run in hf.runs.list().data:
+            if run.id in {"run_plan", "run_team"}:
+                hf.runs.delete(run.id)
+    target = [str(site.path)] if request.param == "file" else [site.url, site.seeded.secret]
+    file = Path(reporter.__file__)
+    command = [sys.executable, str(file), *target]
+    environment = {**os.environ, "PYTHONPATH": str(file.parents[3])}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdin is not None
+        lines = process.stdin
+
+        def write(line: str) -> None:
+            lines.write(f"{line}\n")
+            lines.flush()
+
+        yield write
+        lines.close()
+        assert process.wait(60) == 0
+
+
+def expect_task(page: Page, name: str, state: str) -> None:
+    """Expect a task in the table and in the picture of the plan with this state."""
+    row = page.get_by_role("table", name="Tasks").get_by_role("row").filter(has_text=name).first
+    expect(row).to_contain_text(state)
+    figure = page.get_by_role("figure", name="Plan")
+    box = figure.get_by_role("link").filter(has_text=name).first
+    expect(box).to_contain_text(state)
+
+
+def test_a_run_of_another_process_is_followed_without_a_reload(
+    page: Page, site: ConsoleSite, send: Send
+) -> None:
+    page.goto(site.at("/console/runs"))
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    page.get_by_role("table", name="Runs").get_by_role("link", name="Harbour").click(timeout=WAIT)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Harbour")
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    page.evaluate("window.stays = true")
+    expect_task(page, "Look", "running")
+    log = page.get_by_role("log", name="Run memory")
+    send("ok")
+    expect_task(page, "Look", "completed")
+    expect(log).to_contain_text("task:look")
+    expect_task(page, "Tell", "running")
+    send("fail")
+    expect_task(page, "Tell", "failed")
+    expect(page.get_by_role("table", name="Tasks")).to_contain_text("no ink is left")
+    expect_task(page, "Rest", "blocked")
+    expect(page.get_by_role("table", name="Tasks")).to_contain_text("needs tell")
+    expect(page.locator("#state")).to_have_text("failed")
+    expect(page.get_by_text("The run is over.")).to_be_visible()
+    assert page.evaluate("window.stays")
+
+    log.get_by_role("link", name="task:look").first.click()
+    expect(page.get_by_role("region", name="Value")).to_contain_text("Seven <b>ships</b>.")
+    page.get_by_role("link", name="Runs").first.click()
+    send("")
+    team = page.get_by_role("table", name="Runs").get_by_role("row").filter(has_text="Count")
+    team.get_by_role("link").first.click(timeout=WAIT)
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    page.evaluate("window.stays = true")
+    send("ok")
+    expect(page.get_by_role("log", name="Messages")).to_contain_text("Count the young.")
+    board = page.get_by_role("table", name="Board")
+    expect(board).to_contain_text("Count the seals")
+    expect(board).to_contain_text("completed")
+    expect(page.locator("#state")).to_have_text("completed")
+    assert page.evaluate("window.stays")
