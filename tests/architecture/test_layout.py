@@ -143,7 +143,7 @@ MANY_METHODS = {
     "holdfast/engines/sqlite/transaction.py:SQLiteTransaction": PORT,
 }
 REGISTRIES = ("holdfast/doors/console/pages/",)
-"""Folders of which one table lists each file, as pages of a menu: one importer is what they have."""
+"""Folders of which one table lists each file, as the pages of a menu: one importer is normal."""
 LOCAL_IMPORTS = {
     # Statements in functions, by file. Reasons: a command or a handle loads what it uses when it
     # is used; an engine, an interface or an extra is optional.
