@@ -232,6 +232,9 @@ def test_redacting_needs_the_token_and_gives_a_receipt(
     assert receipt.headers["content-disposition"].startswith("attachment")
     assert receipt.headers["content-security-policy"] == "sandbox"
     assert json.loads(receipt.body)["versions"] == version
+    assert json.loads(receipt.body)["pending"].startswith("no byte of it is left")
+    held = visitor.get(f"{here}/receipt?redact={version}&pending=log")
+    assert json.loads(held.body)["pending"] == "log, until no reader holds it"
 
 
 def test_the_head_is_not_redacted(

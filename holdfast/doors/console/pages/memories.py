@@ -8,6 +8,7 @@ from posixpath import dirname, join, normpath
 from typing import Any, Final
 
 from holdfast.doors.console.diffs import diff_rows, split_rows
+from holdfast.doors.console.pages.forget import pending_erasure
 from holdfast.doors.console.pages.stores import SECTION, crumbs
 from holdfast.doors.console.views import (
     Answer,
@@ -31,6 +32,9 @@ RENDERED: Final = 8 * 1024
 """Bytes up to which Markdown is rendered unless source is chosen."""
 RENDERED_MOST: Final = 32 * 1024
 SESSIONS_SHOWN: Final = 20
+PENDING_MOST: Final = 10
+"""Places in a receipt where bytes remain, of `PENDING_SHOWN` characters."""
+PENDING_SHOWN: Final = 100
 LINKS_MOST: Final = 50
 """Links of one memory to others that are looked up."""
 
@@ -228,14 +232,13 @@ def redact_versions(visit: Visit) -> Answer:
     visit.confirm(confirmation("", ids[0]))
     versions = visit.hf.memory_stores.memory_versions
     redacted = [versions.redact(id, memory_store_id=store.id) for id in ids]
-    facts = redaction_facts(visit, redacted)
+    pending = pending_erasure(visit)
+    path = ("stores", store.id, "memories", visit["m"], "receipt")
     values = {
         "store": store,
         "memory_id": visit["m"],
-        "facts": facts,
-        "download": address(
-            "stores", store.id, "memories", visit["m"], "receipt", redact=tuple(ids)
-        ),
+        "facts": redaction_facts(visit, redacted, pending),
+        "download": address(*path, redact=tuple(ids), pending=pending),
     }
     return PageView(
         template="redacted.html",
@@ -246,12 +249,19 @@ def redact_versions(visit: Visit) -> Answer:
     )
 
 
-def redaction_facts(visit: Visit, redacted: Sequence[Version]) -> list[tuple[str, str]]:
-    """Return what the receipt of redacted versions says; nothing of their content."""
+def redaction_facts(
+    visit: Visit, redacted: Sequence[Version], pending: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Return what the receipt of redacted versions says; nothing of their content.
+
+    *pending* is where bytes of them remain.
+    """
     at = [each.redacted_at for each in redacted if each.redacted_at is not None]
     by = {each.redacted_by.id for each in redacted if each.redacted_by is not None}
     left = "no byte of it is left in the database's files"
-    if visit.hf.engine.dialect == "postgres":
+    if pending:
+        left = f"{'; '.join(pending)}, until no reader holds it"
+    elif visit.hf.engine.dialect == "postgres":
         left = (
             "none in live tables and indexes; the server's log archive and backups keep what"
             " they hold until they expire"
@@ -279,7 +289,9 @@ def download_receipt(visit: Visit) -> Answer:
     redacted = [each for each in found if each.redacted_at is not None]
     if not redacted:
         raise NotFound("receipt", visit["m"], next="Nothing of this memory was redacted.")
-    facts = {name.lower(): value for name, value in redaction_facts(visit, redacted)}
+    pending = [each[:PENDING_SHOWN] for each in visit.ticks("pending")[:PENDING_MOST]]
+    said = redaction_facts(visit, redacted, pending)
+    facts = {name.lower(): value for name, value in said}
     body = json.dumps({"type": "redaction_receipt", **facts}, indent=2).encode()
     return Download(name=f"receipt-{visit['m']}.json", type="application/json", body=body)
 
