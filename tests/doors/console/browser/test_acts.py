@@ -8,6 +8,7 @@ from doors.console.browser.bakery import GOOD, NONSENSE, api, bakery, bytes_left
 from doors.console.browser.conftest import ConsoleSite, Watch
 from playwright.sync_api import APIResponse, Page, expect
 
+from holdfast import Turn
 from holdfast.errors import NotFound
 from holdfast.library.holdfast import Holdfast
 
@@ -172,6 +173,51 @@ def test_a_redacted_version_is_gone_from_the_files_and_has_a_receipt(
     assert bytes_left(site.path, secret) == []
 
 
+def test_text_is_removed_from_a_memory_with_one_receipt(
+    page: Page, site: ConsoleSite, hf: Holdfast
+) -> None:
+    seeded, secret = site.seeded, "the till opens with 0815-strudel"
+    memories, versions = hf.memory_stores.memories, hf.memory_stores.memory_versions
+    made = memories.create(seeded.store, path="/till.md", content=f"One. {secret}")
+    memories.update(made.id, memory_store_id=seeded.store, content=f"Two. {secret}")
+    memory_page(page, site, made.id)
+    page.get_by_role("link", name="Remove text from this memory…").click()
+    page.get_by_role("textbox", name="Content").fill("Two.")
+    page.get_by_role("button", name="Save").click()
+    rows = page.get_by_role("table", name="Versions").locator("tbody tr")
+    expect(rows).to_have_count(3)
+    for row in (rows.nth(1), rows.nth(2)):
+        row.get_by_role("checkbox").check()
+    page.get_by_role("button", name="Redact ticked…").click()
+    confirm(page)
+
+    receipt = page.get_by_role("region", name="Receipt")
+    expect(receipt).to_contain_text("no byte of it is left in the database's files")
+    listed = versions.list(seeded.store, memory_id=made.id, view="full").data
+    assert [each.content for each in listed] == ["Two.", None, None]
+    for each in listed[1:]:
+        expect(receipt).to_contain_text(each.id)
+    assert bytes_left(site.path, secret) == []
+
+
+def test_a_forgotten_item_takes_its_turn_along(page: Page, site: ConsoleSite, hf: Holdfast) -> None:
+    said = "My cellar is under the mill."
+    ltm = hf.longterm("eve", enabled=True)
+    assert ltm is not None
+    (turn,) = ltm.record([Turn(role="user", text=said)]).turns
+    item = ltm.remember("Eve has a cellar", turns=[turn.id]).stored
+    assert item is not None
+    page.goto(site.at(f"/console/people/eve/items/{item.id}"))
+    page.get_by_role("button", name="Forget").click()
+    expect(page.get_by_role("dialog")).to_contain_text("the turn that it came from with it")
+    confirm(page, button="Forget")
+
+    expect(page.get_by_role("region", name="Receipt")).to_be_visible()
+    assert hf.longterm_data("eve").get(item.id) is None
+    assert hf.longterm_data("eve").get(turn.id) is None
+    assert bytes_left(site.path, said) == []
+
+
 def test_nothing_that_cannot_be_undone_acts_with_a_wrong_confirmation(
     page: Page, site: ConsoleSite, hf: Holdfast, post: Post, watch: Watch
 ) -> None:
@@ -183,13 +229,18 @@ def test_nothing_that_cannot_be_undone_acts_with_a_wrong_confirmation(
     assert ltm is not None
     item = ltm.remember("Zoe wants seeds on top").stored
     assert item is not None
+    token = hf.sessions.create_token(seeded.session)
+    (run,) = hf.runs.list().data
     below = f"/console/sessions/{seeded.session}"
     routes: tuple[tuple[str, dict[str, str]], ...] = (
         (f"/console/stores/{seeded.store}/delete", {}),
         ("/console/agents/till/entries/float/forget", {}),
         ("/console/agents/till/entries/float/redact", {"redact": str(entry.seq)}),
         (f"/console/people/zoe/items/{item.id}/forget", {}),
+        (f"/console/people/ada/turns/{seeded.turn}/forget", {}),
+        (f"/console/runs/{run.id}/delete", {}),
         (f"{below}/delete", {}),
+        (f"{below}/tokens/{token.id}/revoke", {}),
         (f"/console/keys/{other.id}/revoke", {}),
         (f"/console/threads/{seeded.thread}/delete", {}),
     )
@@ -206,7 +257,11 @@ def test_nothing_that_cannot_be_undone_acts_with_a_wrong_confirmation(
     changes = hf.durable("till").history("float").data
     assert [each.content for each in changes] == ["60 in coins", "50 in coins"]
     assert hf.longterm_data("zoe").get(item.id) is not None
+    assert hf.longterm_data("ada").get(seeded.turn) is not None
+    assert hf.runs.retrieve(run.id) == run
+    assert hf.threads.turns(seeded.thread).data
     assert hf.sessions.retrieve(seeded.session).id == seeded.session
+    assert token.id in [each.id for each in hf.sessions.list_tokens(seeded.session)]
     (found,) = [each for each in hf.keys.list() if each.id == other.id]
     assert found.revoked_at is None
 
