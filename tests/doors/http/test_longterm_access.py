@@ -68,7 +68,7 @@ def test_every_route_is_asked_with_a_body_that_it_takes() -> None:
     bodies = {below(each) for each in LONGTERM if each.body}
 
     assert bodies == set(BODIES)
-    assert len(LONGTERM) == 17
+    assert len(LONGTERM) == 18
 
 
 @pytest.mark.usefixtures("item")

@@ -25,7 +25,7 @@ KEYS: Final = "Keys"
 SCOPES: Final = ("read", "write", "admin")
 
 DONE: Final = {
-    "session-archived": "The session was archived: it is over, and its tokens with it.",
+    "session-archived": "The session was archived, and its tokens are no longer valid.",
     "session-deleted": "The session was deleted, with its tokens.",
     "token-revoked": "The token was revoked.",
     "key-revoked": "The key was revoked.",
