@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 import holdfast
 
+pytestmark = pytest.mark.browser
 WAIT = 30_000
 """Milliseconds that an answer is waited for: the first one loads what the extra `agents` has."""
 

@@ -17,6 +17,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.runtime import Context, ParallelTaskExecutor, Step, Task, TaskPlan
 from holdfast.testing import ScriptedModel
 
+pytestmark = pytest.mark.browser
 WAIT = 20_000
 """Milliseconds that a report is waited for under load."""
 
