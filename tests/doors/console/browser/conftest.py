@@ -24,6 +24,7 @@ from playwright.sync_api import (
     Request,
     StorageState,
     ViewportSize,
+    expect,
     sync_playwright,
 )
 from served import Served
@@ -35,6 +36,7 @@ FLAGS = (
 WIDE: ViewportSize = {"width": 1280, "height": 800}
 NARROW: ViewportSize = {"width": 390, "height": 844}
 USUAL: dict[str, Any] = {"viewport": WIDE, "color_scheme": "light", "reduced_motion": "reduce"}
+expect.set_options(timeout=30_000)  # milliseconds; other tests may have the processors
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
 RUN_AXE = """async (rules) => {
     const only = rules.length ? {runOnly: {type: 'rule', values: rules}} : {};
