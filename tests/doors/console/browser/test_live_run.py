@@ -10,7 +10,7 @@ import pytest
 from doors.console.browser import reporter
 from doors.console.browser.bakery import api, bakery
 from doors.console.browser.conftest import ConsoleSite
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 pytestmark = pytest.mark.browser
 WAIT = 30_000
@@ -55,6 +55,20 @@ def expect_task(page: Page, name: str, state: str) -> None:
     figure = page.get_by_role("figure", name="Plan")
     box = figure.get_by_role("link").filter(has_text=name).first
     expect(box).to_contain_text(state)
+
+
+def test_a_page_is_live_however_late_its_second_script_comes(page: Page, site: ConsoleSite) -> None:
+    late: list[Route] = []
+
+    def hold(route: Route) -> None:
+        late.append(route)
+
+    page.route("**/hx-sse.min.js", hold)
+    page.goto(site.at("/console/runs"), wait_until="commit")
+    page.wait_for_function("'htmx' in window")
+    page.evaluate("new Promise((done) => setTimeout(() => setTimeout(done)))")
+    late[0].continue_()
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
 
 
 def test_a_run_of_another_process_is_followed_without_a_reload(
