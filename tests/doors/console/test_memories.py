@@ -248,6 +248,21 @@ def test_the_head_is_not_redacted(
     assert content_of(hf, memory) == "Deploy on **Monday**."
 
 
+def test_nothing_is_redacted_if_one_of_the_versions_may_not_be(
+    hf: Holdfast, visitor: ConsoleClient, store: str, here: str, memory: Memory
+) -> None:
+    head = update(hf, memory, "Friday")
+    other = hf.memory_stores.memories.create(store, path="/other.md", content="x")
+    old = memory.memory_version_id
+
+    for last in (head.memory_version_id, other.memory_version_id, f"memver_{'0' * 24}"):
+        target = f"{here}/redact?redact={old}&redact={last}"
+        assert visitor.post(target, {"confirmation": old[-6:]}).status in {400, 404}
+
+    found = hf.memory_stores.memory_versions.retrieve(old, memory_store_id=store)
+    assert found.content == "Deploy on **Monday**."
+
+
 def test_redaction_is_for_admins(signed_in: SignedIn, here: str, memory: Memory) -> None:
     version = memory.memory_version_id
     writer = signed_in("write")

@@ -25,7 +25,13 @@ from holdfast.doors.console.views import (
     pager,
 )
 from holdfast.ground.clock import to_rfc3339
-from holdfast.ground.errors import InvalidInput, NotFound, PathTaken, PreconditionFailed
+from holdfast.ground.errors import (
+    HeadVersion,
+    InvalidInput,
+    NotFound,
+    PathTaken,
+    PreconditionFailed,
+)
 from holdfast.memories.stores.records import Memory, SessionRecord, Store, Version
 
 RENDERED: Final = 8 * 1024
@@ -230,7 +236,14 @@ def redact_versions(visit: Visit) -> Answer:
     if not ids:
         raise InvalidInput("redact", "names no version", next="Tick the versions to redact.")
     visit.confirm(confirmation("", ids[0]))
-    versions = visit.hf.memory_stores.memory_versions
+    versions, head = visit.hf.memory_stores.memory_versions, _head(visit, store)
+    # Nothing is erased if one of them may not be.
+    for id in ids:
+        version = versions.retrieve(id, memory_store_id=store.id, view="basic")
+        if version.memory_id != visit["m"]:
+            raise NotFound("version of this memory", id)
+        if head is not None and id == head.memory_version_id:
+            raise HeadVersion(id, head.id)
     redacted = [versions.redact(id, memory_store_id=store.id) for id in ids]
     pending = pending_erasure(visit)
     path = ("stores", store.id, "memories", visit["m"], "receipt")
