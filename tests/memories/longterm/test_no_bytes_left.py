@@ -2,6 +2,7 @@
 
 import logging
 import os
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -179,8 +180,18 @@ def holding(folder: Path, mark: bytes) -> list[str]:
 
 
 def content(file: Path) -> bytes:
-    """Return the bytes of *file*, which are none once it is deleted."""
+    """Return the bytes of *file*, which are none once it is deleted.
+
+    Of a file of an index of Chroma it is the part with elements: an index without any is written
+    as memory that was never initialised (`MALLOC_PERTURB_` shows it), so that the file may hold
+    whatever the process held before, of other collections too.
+    """
     try:
-        return file.read_bytes()
+        found = file.read_bytes()
+        if file.name == "data_level0.bin":
+            header = file.with_name("header.bin").read_bytes()
+            _, _, _, elements, size = struct.unpack_from("<i4Q", header)
+            return found[: elements * size]
     except FileNotFoundError:
         return b""
+    return found
