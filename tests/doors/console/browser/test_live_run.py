@@ -65,7 +65,7 @@ def test_a_page_is_live_however_late_its_second_script_comes(page: Page, site: C
 
     page.route("**/hx-sse.min.js", hold)
     page.goto(site.at("/console/runs"), wait_until="commit")
-    page.wait_for_function("'htmx' in window")
+    page.wait_for_function("() => 'htmx' in window")
     page.evaluate("new Promise((done) => setTimeout(() => setTimeout(done)))")
     late[0].continue_()
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
