@@ -513,6 +513,10 @@ create table holdfast.ltm_collections (
   embedding_model text collate "C",
   dimension integer,
   vector_provider text collate "C",
+  extractor text collate "C",                  -- its own wish; null without one, 'none' for no mining
+  mined_at bigint,                -- when a job last mined turns of it
+  held bigint not null default 0, -- so many items wait for a person
+  text_form integer not null default 1,  -- the form in which texts were embedded
   created_at bigint not null,
   cleared_seq bigint not null default 0  -- of the last clearing: rows of an older copy were cleared
 );
@@ -533,7 +537,15 @@ create table holdfast.ltm_items (
   updated_at bigint not null,
   superseded_by text collate "C",
   superseded_at bigint,
-  flags integer not null,          -- 1 asks, 2 speaks in the first person, 4 names a time
+  tier text collate "C" not null
+    check (tier in ('said', 'confirmed', 'assistant', 'outside', 'imported')),
+  held text collate "C",                       -- why it waits for a person; null: it does not
+  held_at bigint,
+  said_by text collate "C" not null,           -- the user who wrote it, or ''
+  origin_ref text collate "C" not null,        -- where outside text came from, or ''
+  valid_from bigint not null,
+  valid_to bigint,                -- null: still
+  flags integer not null,          -- 1 asks, 2 first person, 4 names a time, 32 gives orders
   terms integer not null,          -- how many the body has
   fold bytea not null,              -- a hash of what is left of the text without case and marks
   body text collate "C" not null,              -- the terms that the analyzer makes of it, in order
@@ -544,6 +556,7 @@ create table holdfast.ltm_items (
 
 create index ltm_items_by_fold on holdfast.ltm_items (collection, fold) where superseded_at is null;
 create index ltm_items_by_terms on holdfast.ltm_items (collection, terms) where superseded_at is null;
+create index ltm_items_by_time on holdfast.ltm_items (collection, created_at, superseded_at);
 create index ltm_items_superseded on holdfast.ltm_items (collection, superseded_by)
   where superseded_by is not null;
 
@@ -558,7 +571,12 @@ create table holdfast.ltm_turns (
   thread_id text collate "C" not null,
   session text collate "C" not null,
   created_at bigint not null,
-  flags integer not null,
+  tier text collate "C" not null check (tier in ('said', 'assistant', 'outside', 'imported')),
+  held text collate "C",
+  held_at bigint,
+  said_by text collate "C" not null,
+  origin_ref text collate "C" not null,
+  flags integer not null,          -- as of items; 8 only asks, 16 says nothing
   terms integer not null,
   fingerprint bytea not null,       -- a keyed hash of role, speaker and text
   caption text collate "C" not null,
@@ -582,6 +600,24 @@ create table holdfast.ltm_links (
 );
 
 create index ltm_links_of_turn on holdfast.ltm_links (collection, turn, item);
+
+-- What an item was at each change, for answers as of an earlier moment.
+create table holdfast.ltm_item_history (
+  workspace text collate "C" not null,
+  collection bigint not null,
+  item bigint not null,           -- its number
+  seq bigint not null,            -- of the change, in the engine-wide order
+  at bigint not null,
+  actor text collate "C" not null,
+  op text collate "C" not null check (op in ('create', 'update', 'supersede', 'restore', 'accept')),
+  text text collate "C" not null,
+  kind text collate "C" not null,
+  importance double precision not null,
+  tier text collate "C" not null,
+  valid_from bigint not null,
+  valid_to bigint,
+  primary key (collection, item, seq)
+);
 
 -- When a row was last recalled, and how often; apart, so that a mark never writes a text again.
 create table holdfast.ltm_access (
@@ -955,6 +991,106 @@ create table holdfast.samples (
   primary key (workspace, day)
 );
 
+-- Which objects belong to a person, besides the rows that carry the user.
+create table holdfast.subjects (
+  workspace text collate "C" not null,
+  user_id text collate "C" not null,
+  kind text collate "C" not null check (kind in (
+    'thread', 'run', 'network_run', 'durable_entry', 'store', 'memory', 'version', 'consolidation'
+  )),
+  object_id text collate "C" not null,
+  at bigint not null,
+  primary key (workspace, user_id, kind, object_id)
+);
+
+-- Erasures of people and agents, by the keyed hash of the name; none holds a name.
+create table holdfast.erasures (
+  workspace text collate "C" not null,
+  id text collate "C" not null,
+  number bigint not null,         -- its place in the workspace's chain
+  kind text collate "C" not null check (kind in ('user', 'agent')),
+  subject bytea not null,
+  at bigint not null,             -- what was recorded up to then is erased
+  seq bigint not null,
+  state text collate "C" not null check (state in ('running', 'pending', 'completed')),
+  completed_at bigint,
+  counts text collate "C" not null,            -- JSON
+  unreached text collate "C" not null,         -- JSON
+  receipt text collate "C",                    -- canonical JSON, once completed
+  link text collate "C",
+  mac text collate "C",
+  primary key (workspace, id)
+);
+
+create index erasures_by_subject on holdfast.erasures (workspace, kind, subject);
+
+-- Backups that were made, which may hold what was erased since.
+create table holdfast.backups (
+  workspace text collate "C" not null,
+  at bigint not null,
+  seq bigint not null,
+  rows bigint not null,
+  name text collate "C" not null,
+  primary key (workspace, at, name)
+);
+
+-- Proposals to tidy a memory, made by jobs and accepted or rejected by people.
+create table holdfast.consolidations (
+  workspace text collate "C" not null,
+  id text collate "C" not null,
+  owner_kind text collate "C" not null check (owner_kind in ('user', 'store', 'agent')),
+  owner text collate "C" not null,             -- the user, store or agent
+  scope text collate "C" not null,             -- JSON: namespace and workspace_id of a collection
+  status text collate "C" not null check (status in (
+    'pending', 'running', 'partial', 'completed', 'failed', 'cancelled'
+  )),
+  proposal text collate "C" not null check (proposal in (
+    'open', 'accepted', 'rejected', 'stale', 'undone'
+  )),
+  request text collate "C" not null,           -- JSON: model, instructions, output
+  base bigint not null,
+  budget text collate "C" not null,            -- JSON
+  usage text collate "C" not null,             -- JSON
+  progress text collate "C" not null,          -- JSON
+  token text collate "C",
+  leased_until bigint,
+  error text collate "C",
+  created_at bigint not null,
+  ended_at bigint,
+  primary key (workspace, id)
+);
+
+create index consolidations_due on holdfast.consolidations (status, leased_until);
+create index consolidations_of_owner on holdfast.consolidations (workspace, owner_kind, owner, id);
+
+create table holdfast.consolidation_changes (
+  workspace text collate "C" not null,
+  job text collate "C" not null,
+  n integer not null,
+  op text collate "C" not null check (op in (
+    'merge', 'supersede', 'promote', 'expire', 'hold', 'edit', 'create', 'move', 'conflict'
+  )),
+  before text collate "C" not null,            -- JSON
+  after text collate "C" not null,             -- JSON
+  reason text collate "C" not null,
+  evidence text collate "C" not null,          -- JSON
+  state text collate "C" not null check (state in ('open', 'applied', 'rejected', 'stale', 'undone')),
+  applied text collate "C",                    -- JSON: what was written, to undo it
+  primary key (workspace, job, n)
+);
+
+-- Calls to a model, for replays; redacted.
+create table holdfast.consolidation_calls (
+  workspace text collate "C" not null,
+  job text collate "C" not null,
+  n integer not null,
+  prompt text collate "C" not null,
+  answer text collate "C" not null,
+  usage text collate "C" not null,             -- JSON
+  at bigint not null,
+  primary key (workspace, job, n)
+);
+
 -- Names of what was deleted, so that it stays deleted when an older backup is restored.
 
 -- Of a user who was forgotten only the keyed hash of the name is left.
@@ -1026,11 +1162,13 @@ alter table holdfast.ltm_collections
   alter column user_id set statistics 0, alter column namespace set statistics 0,
   alter column workspace_id set statistics 0;
 alter table holdfast.ltm_items
-  alter column source set statistics 0, alter column fold set statistics 0,
+  alter column source set statistics 0, alter column said_by set statistics 0,
+  alter column origin_ref set statistics 0, alter column fold set statistics 0,
   alter column body set statistics 0, alter column text set statistics 0;
 alter table holdfast.ltm_turns
   alter column speaker set statistics 0, alter column thread_id set statistics 0,
-  alter column session set statistics 0, alter column fingerprint set statistics 0,
+  alter column session set statistics 0, alter column said_by set statistics 0,
+  alter column origin_ref set statistics 0, alter column fingerprint set statistics 0,
   alter column caption set statistics 0, alter column body set statistics 0,
   alter column text set statistics 0;
 alter table holdfast.ltm_cursors
@@ -1084,6 +1222,19 @@ alter table holdfast.thread_turns
   alter column run_id set statistics 0, alter column agent set statistics 0,
   alter column checksum set statistics 0, alter column body set statistics 0;
 alter table holdfast.ltm_secrets alter column user_id set statistics 0;
+alter table holdfast.ltm_item_history
+  alter column actor set statistics 0, alter column text set statistics 0;
+alter table holdfast.subjects
+  alter column user_id set statistics 0, alter column object_id set statistics 0;
+alter table holdfast.consolidations
+  alter column owner set statistics 0, alter column scope set statistics 0,
+  alter column request set statistics 0;
+alter table holdfast.consolidation_changes
+  alter column before set statistics 0, alter column after set statistics 0,
+  alter column reason set statistics 0, alter column evidence set statistics 0,
+  alter column applied set statistics 0;
+alter table holdfast.consolidation_calls
+  alter column prompt set statistics 0, alter column answer set statistics 0;
 
 -- Compression of vectors saves nothing.
 alter table holdfast.ltm_vectors alter column vector set storage external;
@@ -1133,7 +1284,7 @@ declare
 begin
   foreach name in array array[
     'ltm_items', 'ltm_turns', 'ltm_links', 'ltm_access', 'ltm_cursors', 'ltm_tombstones',
-    'ltm_jobs', 'ltm_lex', 'ltm_df', 'ltm_vectors', 'ltm_vector_sets'
+    'ltm_jobs', 'ltm_lex', 'ltm_df', 'ltm_vectors', 'ltm_vector_sets', 'ltm_item_history'
   ] loop
     col := case when name in ('ltm_vectors', 'ltm_vector_sets') then 'id' else 'number' end;
     own := format('collection in (

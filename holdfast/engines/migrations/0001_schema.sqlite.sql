@@ -457,6 +457,10 @@ create table ltm_collections (
   embedding_model text,
   dimension integer,
   vector_provider text,
+  extractor text,                  -- its own wish; null without one, 'none' for no mining
+  mined_at integer,                -- when a job last mined turns of it
+  held integer not null default 0, -- so many items wait for a person
+  text_form integer not null default 1,  -- the form in which texts were embedded
   created_at integer not null,
   cleared_seq integer not null default 0  -- of the last clearing: rows of an older copy were cleared
 ) strict;
@@ -477,7 +481,15 @@ create table ltm_items (
   updated_at integer not null,
   superseded_by text,
   superseded_at integer,
-  flags integer not null,          -- 1 asks, 2 speaks in the first person, 4 names a time
+  tier text not null
+    check (tier in ('said', 'confirmed', 'assistant', 'outside', 'imported')),
+  held text,                       -- why it waits for a person; null: it does not
+  held_at integer,
+  said_by text not null,           -- the user who wrote it, or ''
+  origin_ref text not null,        -- where outside text came from, or ''
+  valid_from integer not null,
+  valid_to integer,                -- null: still
+  flags integer not null,          -- 1 asks, 2 first person, 4 names a time, 32 gives orders
   terms integer not null,          -- how many the body has
   fold blob not null,              -- a hash of what is left of the text without case and marks
   body text not null,              -- the terms that the analyzer makes of it, in order
@@ -488,6 +500,7 @@ create table ltm_items (
 
 create index ltm_items_by_fold on ltm_items (collection, fold) where superseded_at is null;
 create index ltm_items_by_terms on ltm_items (collection, terms) where superseded_at is null;
+create index ltm_items_by_time on ltm_items (collection, created_at, superseded_at);
 create index ltm_items_superseded on ltm_items (collection, superseded_by)
   where superseded_by is not null;
 
@@ -502,7 +515,12 @@ create table ltm_turns (
   thread_id text not null,
   session text not null,
   created_at integer not null,
-  flags integer not null,
+  tier text not null check (tier in ('said', 'assistant', 'outside', 'imported')),
+  held text,
+  held_at integer,
+  said_by text not null,
+  origin_ref text not null,
+  flags integer not null,          -- as of items; 8 only asks, 16 says nothing
   terms integer not null,
   fingerprint blob not null,       -- a keyed hash of role, speaker and text
   caption text not null,
@@ -526,6 +544,24 @@ create table ltm_links (
 ) strict, without rowid;
 
 create index ltm_links_of_turn on ltm_links (collection, turn, item);
+
+-- What an item was at each change, for answers as of an earlier moment.
+create table ltm_item_history (
+  workspace text not null,
+  collection integer not null,
+  item integer not null,           -- its number
+  seq integer not null,            -- of the change, in the engine-wide order
+  at integer not null,
+  actor text not null,
+  op text not null check (op in ('create', 'update', 'supersede', 'restore', 'accept')),
+  text text not null,
+  kind text not null,
+  importance real not null,
+  tier text not null,
+  valid_from integer not null,
+  valid_to integer,
+  primary key (collection, item, seq)
+) strict, without rowid;
 
 -- When a row was last recalled, and how often; apart, so that a mark never writes a text again.
 create table ltm_access (
@@ -888,6 +924,106 @@ create table samples (
   turns integer not null,
   runs integer not null,
   primary key (workspace, day)
+) strict, without rowid;
+
+-- Which objects belong to a person, besides the rows that carry the user.
+create table subjects (
+  workspace text not null,
+  user_id text not null,
+  kind text not null check (kind in (
+    'thread', 'run', 'network_run', 'durable_entry', 'store', 'memory', 'version', 'consolidation'
+  )),
+  object_id text not null,
+  at integer not null,
+  primary key (workspace, user_id, kind, object_id)
+) strict, without rowid;
+
+-- Erasures of people and agents, by the keyed hash of the name; none holds a name.
+create table erasures (
+  workspace text not null,
+  id text not null,
+  number integer not null,         -- its place in the workspace's chain
+  kind text not null check (kind in ('user', 'agent')),
+  subject blob not null,
+  at integer not null,             -- what was recorded up to then is erased
+  seq integer not null,
+  state text not null check (state in ('running', 'pending', 'completed')),
+  completed_at integer,
+  counts text not null,            -- JSON
+  unreached text not null,         -- JSON
+  receipt text,                    -- canonical JSON, once completed
+  link text,
+  mac text,
+  primary key (workspace, id)
+) strict, without rowid;
+
+create index erasures_by_subject on erasures (workspace, kind, subject);
+
+-- Backups that were made, which may hold what was erased since.
+create table backups (
+  workspace text not null,
+  at integer not null,
+  seq integer not null,
+  rows integer not null,
+  name text not null,
+  primary key (workspace, at, name)
+) strict, without rowid;
+
+-- Proposals to tidy a memory, made by jobs and accepted or rejected by people.
+create table consolidations (
+  workspace text not null,
+  id text not null,
+  owner_kind text not null check (owner_kind in ('user', 'store', 'agent')),
+  owner text not null,             -- the user, store or agent
+  scope text not null,             -- JSON: namespace and workspace_id of a collection
+  status text not null check (status in (
+    'pending', 'running', 'partial', 'completed', 'failed', 'cancelled'
+  )),
+  proposal text not null check (proposal in (
+    'open', 'accepted', 'rejected', 'stale', 'undone'
+  )),
+  request text not null,           -- JSON: model, instructions, output
+  base integer not null,
+  budget text not null,            -- JSON
+  usage text not null,             -- JSON
+  progress text not null,          -- JSON
+  token text,
+  leased_until integer,
+  error text,
+  created_at integer not null,
+  ended_at integer,
+  primary key (workspace, id)
+) strict, without rowid;
+
+create index consolidations_due on consolidations (status, leased_until);
+create index consolidations_of_owner on consolidations (workspace, owner_kind, owner, id);
+
+create table consolidation_changes (
+  workspace text not null,
+  job text not null,
+  n integer not null,
+  op text not null check (op in (
+    'merge', 'supersede', 'promote', 'expire', 'hold', 'edit', 'create', 'move', 'conflict'
+  )),
+  before text not null,            -- JSON
+  after text not null,             -- JSON
+  reason text not null,
+  evidence text not null,          -- JSON
+  state text not null check (state in ('open', 'applied', 'rejected', 'stale', 'undone')),
+  applied text,                    -- JSON: what was written, to undo it
+  primary key (workspace, job, n)
+) strict, without rowid;
+
+-- Calls to a model, for replays; redacted.
+create table consolidation_calls (
+  workspace text not null,
+  job text not null,
+  n integer not null,
+  prompt text not null,
+  answer text not null,
+  usage text not null,             -- JSON
+  at integer not null,
+  primary key (workspace, job, n)
 ) strict, without rowid;
 
 -- Names of what was deleted, so that it stays deleted when an older backup is restored.

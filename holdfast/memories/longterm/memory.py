@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Final, LiteralString, cast
+from typing import Any, Final, LiteralString, cast, get_args
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -35,6 +35,7 @@ from holdfast.memories.longterm.records import (
     Recorded,
     RejectedRecord,
     Remembered,
+    Tier,
     Turn,
     Weights,
     What,
@@ -231,6 +232,7 @@ def _ready_turn(
     rejected: list[RejectedRecord],
 ) -> list[PreparedTurn]:
     fields = {name: value for name, value in record.items() if name not in {"type", "items"}}
+    fields.setdefault("tier", "imported")
     id, created = fields.pop("id", None), checked_instant("created_at", fields.get("created_at"))
     turn = replace(checked_turn(fields), id=_checked_id("turn", id), created_at=created)
     fit, skipped = ready_turns(context, [(index, turn)])
@@ -269,6 +271,10 @@ def _ready_item(
         updated_at=_instant(record, "updated_at") or created,
         superseded_by=_checked_id("item", by) or None if superseded is not None else None,
         superseded_at=superseded,
+        tier=str(check_one_of("tier", record.get("tier", "imported"), get_args(Tier))),
+        origin_ref=checked_source(record.get("origin_ref") or ""),
+        valid_from=_instant(record, "valid_from") or created,
+        valid_to=_instant(record, "valid_to"),
         **prepared.columns,
     )
     return [

@@ -58,15 +58,19 @@ delete from ltm_secrets where workspace = :workspace and user_id = :user
 
 -- put_item --
 insert into ltm_items (collection, number, id, workspace, kind, importance, origin, source,
-    created_at, updated_at, superseded_by, superseded_at, flags, terms, fold, body, text)
+    created_at, updated_at, superseded_by, superseded_at, tier, held, held_at, said_by,
+    origin_ref, valid_from, valid_to, flags, terms, fold, body, text)
 values (:collection, :number, :id, :workspace, :kind, :importance, :origin, :source,
-    :created_at, :updated_at, :superseded_by, :superseded_at, :flags, :terms, :fold, :body, :text)
+    :created_at, :updated_at, :superseded_by, :superseded_at, :tier, :held, :held_at, :said_by,
+    :origin_ref, :valid_from, :valid_to, :flags, :terms, :fold, :body, :text)
 
 -- put_turn --
 insert into ltm_turns (collection, number, id, workspace, role, speaker, at, thread_id, session,
-    created_at, flags, terms, fingerprint, caption, body, text)
+    created_at, tier, held, held_at, said_by, origin_ref, flags, terms, fingerprint, caption, body,
+    text)
 values (:collection, :number, :id, :workspace, :role, :speaker, :at, :thread_id, :session,
-    :created_at, :flags, :terms, :fingerprint, :caption, :body, :text)
+    :created_at, :tier, :held, :held_at, :said_by, :origin_ref, :flags, :terms, :fingerprint,
+    :caption, :body, :text)
 
 -- put_link --
 insert into ltm_links (workspace, collection, item, turn)
@@ -199,7 +203,8 @@ select i.number, i.id, i.text, i.kind, i.importance, i.origin, i.source, (
         from ltm_items s
         where s.collection = i.collection and s.superseded_by = i.id
     ) as supersedes,
-    i.superseded_by, i.superseded_at, i.created_at, i.updated_at, a.last_accessed_at,
+    i.superseded_by, i.superseded_at, i.created_at, i.updated_at, i.tier, i.flags, i.held,
+    i.said_by, i.origin_ref, i.valid_from, i.valid_to, a.last_accessed_at,
     coalesce(a.access_count, 0) as access_count
 from json_each(:numbers) j
 cross join ltm_items i
@@ -217,7 +222,8 @@ select i.number, i.id, i.text, i.kind, i.importance, i.origin, i.source, (
         from ltm_items s
         where s.collection = i.collection and s.superseded_by = i.id
     ) as supersedes,
-    i.superseded_by, i.superseded_at, i.created_at, i.updated_at, a.last_accessed_at,
+    i.superseded_by, i.superseded_at, i.created_at, i.updated_at, i.tier, i.flags, i.held,
+    i.said_by, i.origin_ref, i.valid_from, i.valid_to, a.last_accessed_at,
     coalesce(a.access_count, 0) as access_count
 from ltm_items i
 left join ltm_access a on a.collection = i.collection and a.number = i.number
@@ -227,7 +233,7 @@ where i.workspace = :workspace and i.collection = :collection
 
 -- turns_numbered (sqlite) --
 select t.number, t.id, t.role, t.text, t.speaker, t.at, t.session, t.thread_id, t.caption,
-    t.created_at, (
+    t.created_at, t.tier, t.flags, t.held, t.said_by, t.origin_ref, (
         select json_group_array(i.id order by i.number)
         from ltm_links l
         join ltm_items i on i.collection = l.collection and i.number = l.item
@@ -239,7 +245,7 @@ where t.workspace = :workspace and t.collection = :collection and t.number = j.v
 
 -- turns_numbered (postgres) --
 select t.number, t.id, t.role, t.text, t.speaker, t.at, t.session, t.thread_id, t.caption,
-    t.created_at, (
+    t.created_at, t.tier, t.flags, t.held, t.said_by, t.origin_ref, (
         select cast(coalesce(json_agg(i.id order by i.number), '[]') as text)
         from ltm_links l
         join ltm_items i on i.collection = l.collection and i.number = l.item
@@ -260,7 +266,8 @@ with c as (
 )
 select 0 as what, c.number, c.id, '' as text, '' as label, null as importance,
     '' as origin, '' as source, '' as linked, '' as supersedes, null as by,
-    null as first_at, null as created_at, null as updated_at,
+    null as first_at, null as created_at, null as updated_at, '' as tier, 0 as flags,
+    null as held, '' as said_by, '' as origin_ref, null as valid_from, null as valid_to,
     c.marks as last_at, c.version as times
 from c
 union all
@@ -275,7 +282,8 @@ select 1 as what, i.number, i.id, i.text, i.kind, i.importance, i.origin, i.sour
         from ltm_items s
         where s.collection = i.collection and s.superseded_by = i.id
     ), i.superseded_by, i.superseded_at, i.created_at,
-    i.updated_at, a.last_accessed_at, coalesce(a.access_count, 0)
+    i.updated_at, i.tier, i.flags, i.held, i.said_by, i.origin_ref, i.valid_from, i.valid_to,
+    a.last_accessed_at, coalesce(a.access_count, 0)
 from c
 cross join json_each(:items) j
 cross join ltm_items i
@@ -289,7 +297,7 @@ select 2 as what, t.number, t.id, t.text, t.role, null, t.speaker, t.session,
         join ltm_items i on i.collection = l.collection and i.number = l.item
         where l.collection = t.collection and l.turn = t.number
     ), t.thread_id, t.caption, t.at, t.created_at,
-    null, null, 0
+    null, t.tier, t.flags, t.held, t.said_by, t.origin_ref, null, null, null, 0
 from c
 cross join json_each(:turns) j
 cross join ltm_turns t
@@ -305,6 +313,8 @@ with c as (
 select 0 as what, c.number, c.id, '' as text, '' as label, cast(null as double precision) as importance,
     '' as origin, '' as source, '' as linked, '' as supersedes, cast(null as text) as by,
     cast(null as bigint) as first_at, cast(null as bigint) as created_at, cast(null as bigint) as updated_at,
+    '' as tier, 0 as flags, cast(null as text) as held, '' as said_by, '' as origin_ref,
+    cast(null as bigint) as valid_from, cast(null as bigint) as valid_to,
     c.marks as last_at, c.version as times
 from c
 union all
@@ -319,7 +329,8 @@ select 1 as what, i.number, i.id, i.text, i.kind, i.importance, i.origin, i.sour
         from ltm_items s
         where s.collection = i.collection and s.superseded_by = i.id
     ), i.superseded_by, i.superseded_at, i.created_at,
-    i.updated_at, a.last_accessed_at, coalesce(a.access_count, 0)
+    i.updated_at, i.tier, i.flags, i.held, i.said_by, i.origin_ref, i.valid_from, i.valid_to,
+    a.last_accessed_at, coalesce(a.access_count, 0)
 from c
 join ltm_items i on i.workspace = :workspace and i.collection = c.number
     and i.number = any (array(
@@ -333,7 +344,8 @@ select 2 as what, t.number, t.id, t.text, t.role, cast(null as double precision)
         join ltm_items i on i.collection = l.collection and i.number = l.item
         where l.collection = t.collection and l.turn = t.number
     ), t.thread_id, t.caption, t.at, t.created_at,
-    cast(null as bigint), cast(null as bigint), 0
+    cast(null as bigint), t.tier, t.flags, t.held, t.said_by, t.origin_ref,
+    cast(null as bigint), cast(null as bigint), cast(null as bigint), 0
 from c
 join ltm_turns t on t.workspace = :workspace and t.collection = c.number
     and t.number = any (array(

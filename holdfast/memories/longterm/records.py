@@ -22,8 +22,28 @@ Kind = Literal["fact", "preference", "decision", "event"]
 Origin = Literal["api", "tool", "extraction", "import"]
 Role = Literal["user", "assistant"]
 Outcome = Literal[
-    "stored", "duplicate", "secret", "blank", "forgotten", "unconfirmed", "over_limit"
+    "stored",
+    "duplicate",
+    "secret",
+    "blank",
+    "forgotten",
+    "unconfirmed",
+    "over_limit",
+    "ungrounded",
+    "held",
 ]
+Tier = Literal["said", "confirmed", "assistant", "outside", "imported"]
+"""Who stands behind a row: the user, the user by way of a mined turn, an agent, another source,
+another system."""
+TURN_TIERS: Final[tuple[Tier, ...]] = ("said", "assistant", "outside", "imported")
+TIER_OF_ROLE: Final[Mapping[str, Tier]] = {"user": "said", "assistant": "assistant"}
+TIER_OF_ORIGIN: Final[Mapping[str, Tier]] = {
+    "api": "said",
+    "tool": "assistant",
+    "extraction": "confirmed",
+    "import": "imported",
+}
+HoldReason = Literal["ungrounded", "instruction", "echo", "burst", "canary"]
 SkipReason = Literal["role", "blank", "seen", "secret", "forgotten"]
 Mode = Literal["lexical", "hybrid", "re-embedding"]
 What = Literal["all", "items", "turns"]
@@ -35,6 +55,11 @@ class Item(Struct, frozen=True, kw_only=True):
 
     `turns` are the ids of the turns it came from, oldest first; `origin` is the kind of writer,
     which decides how far it is trusted. A superseded one is stored, and not recalled.
+
+    `tier` is who stands behind it; `held` is why it waits for a person and is not recalled, None
+    if it does not. `flags` are bits: 1 asks, 2 first person, 4 names a time, 32 gives orders to a
+    machine. `origin_ref` names the source of an item from outside. It was true from `valid_from`
+    until `valid_to`, None if it still is.
     """
 
     id: str
@@ -51,6 +76,12 @@ class Item(Struct, frozen=True, kw_only=True):
     updated_at: datetime
     last_accessed_at: datetime | None
     access_count: int
+    tier: Tier = "said"
+    flags: int = 0
+    held: HoldReason | None = None
+    origin_ref: str | None = None
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -59,6 +90,10 @@ class Turn(Struct, frozen=True, kw_only=True):
     `at` is when it was said, by default now; `session` names one sitting, by default the thread;
     `caption` describes an image, is searched, and is not part of the text. `id`, `created_at` and
     `items`, the ids of the items that came from it, are set by long-term memory.
+
+    `tier` is who stands behind it, by default by the role; `by` is the id of the user who spoke,
+    where it may be another one than the collection's; `origin_ref` names the source of a turn of
+    tier "outside", such as a tool result or a web page.
     """
 
     role: Role
@@ -68,6 +103,9 @@ class Turn(Struct, frozen=True, kw_only=True):
     session: str | None = None
     thread_id: str | None = None
     caption: str | None = None
+    tier: Tier | None = None
+    by: str | None = None
+    origin_ref: str | None = None
     id: str = ""
     items: tuple[str, ...] = ()
     created_at: datetime | None = None

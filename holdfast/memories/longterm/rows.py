@@ -7,7 +7,15 @@ from msgspec import Struct
 
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.memories.longterm.recall.analyze import flags_of
-from holdfast.memories.longterm.records import Item, Kind, Origin, Role, Turn
+from holdfast.memories.longterm.records import (
+    HoldReason,
+    Item,
+    Kind,
+    Origin,
+    Role,
+    Tier,
+    Turn,
+)
 
 QUESTION, FIRST_PERSON, TIME = 1, 2, 4
 """The bits of a row's flags."""
@@ -63,6 +71,13 @@ class ItemRow(Struct, frozen=True):
     superseded_at: int | None
     created_at: int
     updated_at: int
+    tier: str
+    flags: int
+    held: str | None
+    said_by: str
+    origin_ref: str
+    valid_from: int
+    valid_to: int | None
     last_accessed_at: int | None
     access_count: int
 
@@ -83,6 +98,12 @@ class ItemRow(Struct, frozen=True):
             updated_at=from_microseconds(self.updated_at),
             last_accessed_at=from_microseconds_or_none(self.last_accessed_at),
             access_count=self.access_count,
+            tier=cast("Tier", self.tier),
+            flags=self.flags,
+            held=cast("HoldReason | None", self.held),
+            origin_ref=self.origin_ref or None,
+            valid_from=from_microseconds(self.valid_from),
+            valid_to=from_microseconds_or_none(self.valid_to),
         )
 
 
@@ -99,6 +120,11 @@ class TurnRow(Struct, frozen=True):
     thread_id: str
     caption: str
     created_at: int
+    tier: str
+    flags: int
+    held: str | None
+    said_by: str
+    origin_ref: str
     items: str
 
     def record(self) -> Turn:
@@ -113,6 +139,9 @@ class TurnRow(Struct, frozen=True):
             thread_id=self.thread_id or None,
             caption=self.caption or None,
             created_at=from_microseconds(self.created_at),
+            tier=cast("Tier", self.tier),
+            by=self.said_by or None,
+            origin_ref=self.origin_ref or None,
             items=_ids.decode(self.items),
         )
 

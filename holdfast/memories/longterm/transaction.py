@@ -329,6 +329,13 @@ class NewItem(Struct, frozen=True, kw_only=True):
     updated_at: int
     superseded_by: str | None = None
     superseded_at: int | None = None
+    tier: str
+    held: str | None = None
+    held_at: int | None = None
+    said_by: str = ""
+    origin_ref: str = ""
+    valid_from: int
+    valid_to: int | None = None
     flags: int
     terms: int
     fold: bytes
@@ -349,6 +356,11 @@ class NewTurn(Struct, frozen=True, kw_only=True):
     thread_id: str
     session: str
     created_at: int
+    tier: str
+    held: str | None = None
+    held_at: int | None = None
+    said_by: str = ""
+    origin_ref: str = ""
     flags: int
     terms: int
     fingerprint: bytes

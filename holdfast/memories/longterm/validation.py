@@ -17,7 +17,15 @@ from holdfast.ground.validation import (
     is_list,
     nested,
 )
-from holdfast.memories.longterm.records import Kind, Role, Turn, What, checked_share
+from holdfast.memories.longterm.records import (
+    TURN_TIERS,
+    Kind,
+    Role,
+    Tier,
+    Turn,
+    What,
+    checked_share,
+)
 
 NAME_BYTES: Final = 256
 ITEM_BYTES: Final = 4_096
@@ -147,7 +155,14 @@ def checked_turn(given: object) -> Turn:
         session=_said("session", members.get("session"), NAME_BYTES),
         thread_id=checked_thread(members.get("thread_id")),
         caption=_said("caption", members.get("caption"), CAPTION_BYTES),
+        tier=_turn_tier(members.get("tier")),
+        by=_said("by", members.get("by"), NAME_BYTES),
+        origin_ref=_said("origin_ref", members.get("origin_ref"), NAME_BYTES),
     )
+
+
+def _turn_tier(given: object) -> Tier | None:
+    return None if given is None else cast("Tier", check_one_of("tier", given, TURN_TIERS))
 
 
 def checked_thread(given: object) -> str | None:

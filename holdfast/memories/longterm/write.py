@@ -8,12 +8,23 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction
 from holdfast.ground import secrets
-from holdfast.ground.clock import from_microseconds
+from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.metrics import REGISTRY
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.dedupe import ComparedText, said
 from holdfast.memories.longterm.recall.analyze import VERSION, analyze
-from holdfast.memories.longterm.records import Item, Kind, Origin, Skipped, Turn, fingerprint
+from holdfast.memories.longterm.records import (
+    TIER_OF_ORIGIN,
+    TIER_OF_ROLE,
+    HoldReason,
+    Item,
+    Kind,
+    Origin,
+    Skipped,
+    Tier,
+    Turn,
+    fingerprint,
+)
 from holdfast.memories.longterm.rows import bits_of
 from holdfast.memories.longterm.transaction import (
     CollectionTransaction,
@@ -175,6 +186,8 @@ def new_item(request: ItemRequest, text: Ready, *, id: str, now: int) -> NewItem
         source=request.source,
         created_at=now,
         updated_at=now,
+        tier=TIER_OF_ORIGIN[request.origin],
+        valid_from=now,
         **text.columns,
     )
 
@@ -196,6 +209,12 @@ def item_of(new: NewItem, turns: Sequence[str]) -> Item:
         updated_at=from_microseconds(new.updated_at),
         last_accessed_at=None,
         access_count=0,
+        tier=cast("Tier", new.tier),
+        flags=new.flags,
+        held=cast("HoldReason | None", new.held),
+        origin_ref=new.origin_ref or None,
+        valid_from=from_microseconds(new.valid_from),
+        valid_to=from_microseconds_or_none(new.valid_to),
     )
 
 
@@ -208,10 +227,23 @@ def put_turns(
     unit.put_turns(list(zip(numbers, new, strict=True)))
     created = from_microseconds(unit.now)
     stored = [
-        replace(ready.turn, id=made.id, at=from_microseconds(made.at), created_at=created, items=())
+        replace(
+            ready.turn,
+            id=made.id,
+            at=from_microseconds(made.at),
+            created_at=created,
+            tier=cast("Tier", made.tier),
+            items=(),
+        )
         for ready, made in zip(turns, new, strict=True)
     ]
     return numbers, stored
+
+
+def _tier_of(context: CollectionContext, turn: Turn) -> Tier:
+    if turn.by is not None and turn.by != context.user:
+        return "outside"
+    return turn.tier or TIER_OF_ROLE[turn.role]
 
 
 def _new_turn(unit: CollectionTransaction, ready: PreparedTurn) -> NewTurn:
@@ -224,6 +256,9 @@ def _new_turn(unit: CollectionTransaction, ready: PreparedTurn) -> NewTurn:
         thread_id=turn.thread_id or "",
         session=turn.session or "",
         created_at=microseconds(turn.created_at, unit.now),
+        tier=_tier_of(unit.context, turn),
+        said_by=turn.by or "",
+        origin_ref=turn.origin_ref or "",
         flags=ready.flags,
         terms=ready.terms,
         fingerprint=print_of(unit, turn),

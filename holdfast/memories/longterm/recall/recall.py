@@ -169,9 +169,11 @@ def _fetched(rows: Iterable[EngineRow]) -> Fetched:
         elif what == _ITEM:
             items[number] = ItemRow(number, *rest).record()
         else:
-            id, text, role, _, speaker, session, of, thread, caption, at, created, *_ = rest
+            id, text, role, _, speaker, session, of, thread, caption, at, created, *more = rest
+            _, tier, flags, held, said_by, origin_ref, *_ = more
             row = TurnRow(
-                number, id, role, text, speaker, at, session, thread, caption, created, of
+                *(number, id, role, text, speaker, at, session, thread, caption, created),
+                *(tier, flags, held, said_by, origin_ref, of),
             )
             turns[number] = row.record()
     return Fetched(stamp=stamp, items=items, turns=turns)
