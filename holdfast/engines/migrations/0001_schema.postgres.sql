@@ -577,6 +577,7 @@ create table holdfast.ltm_turns (
   said_by text collate "C" not null,
   origin_ref text collate "C" not null,
   flags integer not null,          -- as of items; 8 only asks, 16 says nothing
+  covered integer not null default 0,  -- 1 once a job to mine it was queued
   terms integer not null,
   fingerprint bytea not null,       -- a keyed hash of role, speaker and text
   caption text collate "C" not null,
@@ -588,6 +589,7 @@ create table holdfast.ltm_turns (
 
 create index ltm_turns_of_session on holdfast.ltm_turns (collection, thread_id, session, number);
 create index ltm_turns_by_time on holdfast.ltm_turns (collection, at);
+create index ltm_turns_uncovered on holdfast.ltm_turns (collection, number) where covered = 0;
 create index ltm_turns_by_speaker on holdfast.ltm_turns (collection, speaker, role);
 
 -- Which turns an item came from, by their numbers.
@@ -596,6 +598,7 @@ create table holdfast.ltm_links (
   collection bigint not null,
   item bigint not null,
   turn bigint not null,
+  at bigint not null,             -- when it was linked
   primary key (collection, item, turn)
 );
 
@@ -672,12 +675,22 @@ create table holdfast.ltm_jobs (
   token text collate "C",                      -- of the worker that runs it
   leased_until bigint,
   error text collate "C",                      -- the type of what it failed with
+  tried_at bigint,                   -- when it last failed
+  failing_since bigint,              -- since when each try of it has failed
   created_at bigint not null,
   check ((state = 'running') = (token is not null and leased_until is not null))
 );
 
 create index ltm_jobs_due on holdfast.ltm_jobs (state, next_at);
 create index ltm_jobs_of_collection on holdfast.ltm_jobs (collection, kind, state);
+
+-- Tokens that mining has used, a row for each day: the number of days since 1970, UTC.
+create table holdfast.mining_spending (
+  workspace text collate "C" not null,
+  day integer not null,
+  tokens bigint not null,
+  primary key (workspace, day)
+);
 
 -- Unit vectors, in a type that the extension `vector` reads too, which need not be there. The
 -- collection is named as vector providers know it.

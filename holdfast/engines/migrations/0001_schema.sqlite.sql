@@ -521,6 +521,7 @@ create table ltm_turns (
   said_by text not null,
   origin_ref text not null,
   flags integer not null,          -- as of items; 8 only asks, 16 says nothing
+  covered integer not null default 0,  -- 1 once a job to mine it was queued
   terms integer not null,
   fingerprint blob not null,       -- a keyed hash of role, speaker and text
   caption text not null,
@@ -532,6 +533,7 @@ create table ltm_turns (
 
 create index ltm_turns_of_session on ltm_turns (collection, thread_id, session, number);
 create index ltm_turns_by_time on ltm_turns (collection, at);
+create index ltm_turns_uncovered on ltm_turns (collection, number) where covered = 0;
 create index ltm_turns_by_speaker on ltm_turns (collection, speaker, role);
 
 -- Which turns an item came from, by their numbers.
@@ -540,6 +542,7 @@ create table ltm_links (
   collection integer not null,
   item integer not null,
   turn integer not null,
+  at integer not null,             -- when it was linked
   primary key (collection, item, turn)
 ) strict, without rowid;
 
@@ -616,12 +619,22 @@ create table ltm_jobs (
   token text,                      -- of the worker that runs it
   leased_until integer,
   error text,                      -- the type of what it failed with
+  tried_at integer,                  -- when it last failed
+  failing_since integer,             -- since when each try of it has failed
   created_at integer not null,
   check ((state = 'running') = (token is not null and leased_until is not null))
 ) strict;
 
 create index ltm_jobs_due on ltm_jobs (state, next_at);
 create index ltm_jobs_of_collection on ltm_jobs (collection, kind, state);
+
+-- Tokens that mining has used, a row for each day: the number of days since 1970, UTC.
+create table mining_spending (
+  workspace text not null,
+  day integer not null,
+  tokens integer not null,
+  primary key (workspace, day)
+) strict, without rowid;
 
 -- Unit vectors, little-endian float32. The collection is named as vector providers know it.
 create table ltm_vectors (

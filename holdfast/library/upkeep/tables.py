@@ -63,6 +63,7 @@ TABLES = (
     CopiedTable("user_tombstones", ("workspace", "user_hash")),
     CopiedTable("ltm_secrets", ("workspace", "user_id")),
     CopiedTable("ltm_jobs", ("number",)),
+    CopiedTable("mining_spending", ("workspace", "day")),
     CopiedTable("ltm_vectors", ("collection", "id")),
     CopiedTable("ltm_vector_sets", ("collection",)),
     CopiedTable("runs", ("workspace", "id")),
