@@ -523,6 +523,16 @@ class LongTermRecallingContract(GivenAUser):
 
         assert ltm.recall("frozen lake", touch=False) == alone
 
+    def test_a_related_word_is_found_with_the_same_numbers_everywhere(
+        self, ltm: LongTermMemory
+    ) -> None:
+        ltm.record([said("My dog sleeps by the fire"), said("The train leaves at noon")])
+
+        found = ltm.recall("Is there a pet?")[0]
+
+        assert found.why["related"] == [["pet", "dog"]]
+        assert (found.similarity, round(found.relevance, 4)) == (1, 0.444)
+
 
 @pytest.mark.surface("file", "recall times are written in batches")
 class LongTermMarksContract(GivenAUser):

@@ -397,7 +397,8 @@ class LongTermOptions(Struct, frozen=True, kw_only=True):
 
     `max_items` and `max_turns` are limits, 0 for none. `min_relevance` is the relevance that the
     best result must reach for anything to be recalled, `row_relevance` that of each of the rest,
-    `min_cosine` the same by cosine. `dedupe_similarity` 0 keeps duplicates.
+    `min_cosine` the same by cosine. `related` counts related words, such as dog for pet, where
+    texts are not compared by meaning. `dedupe_similarity` 0 keeps duplicates.
     `credentials(user_id, name)`, when given, is the only source of keys.
     """
 
@@ -409,6 +410,7 @@ class LongTermOptions(Struct, frozen=True, kw_only=True):
     row_relevance: float = 0.06
     min_cosine: float = 0.35
     cosine_weight: float = 0.5
+    related: bool = True
     dedupe_similarity: float = 0.92
     secrets: Secrets = "refuse"
     embed_turns: bool = True

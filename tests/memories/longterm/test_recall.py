@@ -213,6 +213,7 @@ def test_why_names_every_cue_and_a_sentence() -> None:
 
     assert found.why == {
         "terms": ["prefer", "tab"],
+        "related": [],
         "lexical": 1.0,
         "coverage": 0.6667,
         "cosine": None,
@@ -743,6 +744,15 @@ def test_neighbours_are_those_of_its_session(large: LongTermMemory) -> None:
 
 def test_what_has_nothing_to_do_with_it_is_not_recalled(large: LongTermMemory) -> None:
     assert large.recall("quantum chromodynamics") == []
+
+
+def test_a_related_word_is_found_among_many_turns(large: LongTermMemory) -> None:
+    item = kept(large, "Ana owns a dog")
+
+    (found,) = large.recall("Which pet?", k=1)
+
+    assert (found.item, found.why["related"]) == (item, [["pet", "dog"]])
+    large.forget(item.id)
 
 
 def test_an_item_is_found_by_its_words_and_by_its_turn(large: LongTermMemory) -> None:

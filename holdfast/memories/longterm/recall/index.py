@@ -161,6 +161,11 @@ class Postings:
         return {numbers[id]: each for id, each in values.items() if id in numbers}
 
     @property
+    def partial(self) -> bool:
+        """Check whether these rows are only some of the collection's."""
+        return self._given is not None
+
+    @property
     def participants(self) -> tuple[str, ...]:
         """Names of speakers in the collection, without names of roles."""
         return self._given.participants if self._given else tuple(self._speakers)
@@ -321,6 +326,8 @@ class Postings:
         self._brief_weights: dict[int, float] = {}
         self.leanings: dict[object, list[float]] = {}
         """Score that a kind of question adds to each row; cached by the ranking."""
+        self.related: dict[str, tuple[tuple[str, float, float], ...]] = {}
+        """Stems related to a term, with similarity and share; cached by the ranking."""
 
     def _weigh(self, term: str) -> dict[int, float]:
         followers = tuple(zip(self.next, self._lent, strict=True))

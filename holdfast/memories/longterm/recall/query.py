@@ -1,8 +1,13 @@
-"""The query of a recall, parsed."""
+"""The query of a recall, parsed, and the stems related to its own: `dog` for `pet`."""
 
+import gzip
 import re
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, lru_cache
+from importlib.resources import files
+from math import inf
+from sys import intern
+from typing import Final
 
 from msgspec import Struct
 
@@ -149,3 +154,50 @@ def _words(name: str) -> Iterator[str]:
 
 def _bare(token: str) -> str:
     return token.lower().removesuffix("'s")
+
+
+# `scripts/make_related.py` made the table of related stems from a model's own words. It is loaded
+# on first use and stays in memory: about 60 ms and 8.5 MB, once a process.
+
+TABLE: Final = files("holdfast.memories.longterm.recall").joinpath("related.txt.gz")
+LEAST: Final = 0.5
+"""Least similarity of two stems in the table; 1 would be the same."""
+MOST: Final = 16
+"""Related stems of one stem in the table. With 5, recall@10 is .003 lower (docs/recall.md)."""
+CHOSEN: Final = 5
+"""Related stems of one query term that count: the nearest that the collection holds."""
+
+Related = tuple[tuple[str, float], ...]
+"""Stems, each with its similarity, nearest first."""
+
+
+def related(stem: str) -> Related:
+    """Return the stems related to *stem*; none for one that the table lacks."""
+    return _table().get(stem, ())
+
+
+def chosen(stem: str, df: Callable[[str], int], most_rows: float = inf) -> Related:
+    """Return the stems related to *stem* that count where *df* rows hold a stem.
+
+    A stem that more than *most_rows* rows hold is left out.
+    """
+    held = ((other, near) for other, near in related(stem) if 0 < df(other) <= most_rows)
+    return tuple(each for each, _ in zip(held, range(CHOSEN), strict=False))
+
+
+def version_of_table() -> int:
+    """Return the version of the analyzer by which the table's stems were made."""
+    head = gzip.decompress(TABLE.read_bytes()).partition(b";")[0]
+    return int(head.removeprefix(b"# analyzer "))
+
+
+@cache
+def _table() -> dict[str, Related]:
+    lines = gzip.decompress(TABLE.read_bytes()).decode().splitlines()[1:]
+    shares = {str(number): number / 100 for number in range(101)}
+    found: dict[str, Related] = {}
+    for line in lines:
+        stem, *others = line.split(" ")
+        pairs = (other.split(":") for other in others)
+        found[stem] = tuple((intern(other), shares[near]) for other, near in pairs)
+    return found

@@ -6,7 +6,7 @@ exact ranking is then applied to them, with their neighbours and the collection'
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from math import log
 from time import perf_counter
 from typing import Final, get_args
@@ -40,8 +40,14 @@ from holdfast.memories.longterm.recall.index import (
     Statistics,
     is_machine,
 )
-from holdfast.memories.longterm.recall.query import ParsedQuery, read
-from holdfast.memories.longterm.recall.score import CANDIDATES, RecallSearch, rank, rare_terms
+from holdfast.memories.longterm.recall.query import ParsedQuery, chosen, read, related
+from holdfast.memories.longterm.recall.score import (
+    CANDIDATES,
+    COMMON,
+    RecallSearch,
+    rank,
+    rare_terms,
+)
 from holdfast.memories.longterm.records import (
     Item,
     Mode,
@@ -234,11 +240,23 @@ class Look:
         self.learn((term,))
         return self._known.df[term]
 
-    def proposed(self, question: ParsedQuery) -> set[int]:
-        """Return the engine's best rows, and rows of the query's dates."""
+    def related(self, question: ParsedQuery) -> dict[str, tuple[str, ...]]:
+        """Return the stems related to each term of *question* that count here."""
+        table = {term: related(term) for term in question.terms}
+        self.learn(chain(table, (other for each in table.values() for other, _ in each)))
+        most = COMMON * self._collection.rows
+        return {term: tuple(other for other, _ in chosen(term, self.df, most)) for term in table}
+
+    def proposed(self, question: ParsedQuery, others: Mapping[str, tuple[str, ...]]) -> set[int]:
+        """Return the engine's best rows, and rows of the query's dates.
+
+        The stems in *others* that are related to the query's rare terms count as well.
+        """
         self.learn(question.terms)
         held = [term for term in question.terms if self.df(term)]
         terms = rare_terms(held, self.df, self._collection.rows)
+        rare = (term for term in others if term in terms or not self.df(term))
+        terms = tuple(dict.fromkeys((*terms, *chain.from_iterable(map(others.__getitem__, rare)))))
         found: set[int] = set()
         if terms:
             rows = self._reader.rows(
@@ -373,7 +391,8 @@ def rank_large(
     names = dict.fromkeys(each.speaker for each in said if each.speaker)
     participants = tuple(name for name in names if name.casefold() not in ROLE_WORDS)
     question = read(search.query.query, participants)
-    proposed = look.proposed(question)
+    others = look.related(question) if search.related else {}
+    proposed = look.proposed(question, others)
     if not proposed:
         return []
     statistics = Statistics(
@@ -384,7 +403,7 @@ def rank_large(
         participants=participants,
         df=look.df,
         learn=look.learn,
-        asked=frozenset(question.terms),
+        asked=frozenset(chain(question.terms, *others.values())),
     )
     postings = Postings(look.rows(proposed), statistics)
     ids = {row.seq: row.id for row in postings.rows if not row.context}

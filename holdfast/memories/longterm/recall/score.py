@@ -5,8 +5,9 @@ of the postings, the question and the options.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappush, heapreplace, nsmallest
+from math import inf
 from operator import itemgetter
 
 from msgspec import Struct
@@ -14,7 +15,7 @@ from msgspec import Struct
 from holdfast.engines.base import Row
 from holdfast.memories.longterm.recall.analyze import closeness
 from holdfast.memories.longterm.recall.index import DAY, LENT, SHORT, Postings, is_machine
-from holdfast.memories.longterm.recall.query import ParsedQuery, calls
+from holdfast.memories.longterm.recall.query import ParsedQuery, calls, chosen
 from holdfast.memories.longterm.records import LongTermOptions, Ranked, RecallQuery, Weights
 
 CANDIDATES, NEAREST = 400, 200
@@ -25,7 +26,9 @@ BEST_OF = 3
 """Rows that make up the score of a session."""
 NARROW = 0.05
 """Cosines that span less than this are not scaled: the difference would be noise."""
-_KINDS_OF_QUESTIONS = 64
+SHARE = 0.6
+"""Share of its weight that a stem lends to a query term of the same meaning."""
+_KINDS_OF_QUESTIONS, _RELATED_TERMS = 64, 1_024
 
 
 class Cues(Struct, frozen=True, kw_only=True):
@@ -61,6 +64,11 @@ class RecallSearch(Struct, frozen=True, kw_only=True):
     now: int
     cosines: Mapping[str, float] | None = None
 
+    @property
+    def related(self) -> bool:
+        """Check whether related stems count: not where rows are compared by meaning."""
+        return self.options.related and self.cosines is None
+
 
 class Fits(Struct, frozen=True, kw_only=True):
     """Candidates in order of recording, with the score of each.
@@ -80,6 +88,7 @@ class Fits(Struct, frozen=True, kw_only=True):
     near: dict[int, float]
     cosine: dict[int, float]
     hybrid: bool
+    related: bool
 
 
 def rare_terms(terms: Sequence[str], df: Callable[[str], int], rows: int) -> tuple[str, ...]:
@@ -90,7 +99,7 @@ def rare_terms(terms: Sequence[str], df: Callable[[str], int], rows: int) -> tup
 
 def fit(postings: Postings, question: ParsedQuery, search: RecallSearch, cues: Cues = CUES) -> Fits:
     """Score the rows that *search* allows against *question*."""
-    lex, covered, touched = _lex(postings, question.terms)
+    lex, covered, touched = _lex(postings, question.terms, related=search.related)
     worded = _best(lex, _allowed(postings, search.query, sorted(touched)))
     date = _dates(postings, question, search.query)
     cosine, nearest = _cosines(postings, search)
@@ -117,10 +126,13 @@ def fit(postings: Postings, question: ParsedQuery, search: RecallSearch, cues: C
     return Fits(
         rows=rows, fit=fits, told=covered, lexical=lexical, session=session,
         date=date, link=link, near=near, cosine=cosine, hybrid=search.cosines is not None,
+        related=search.related,
     )  # fmt: skip
 
 
-def _lex(postings: Postings, terms: Sequence[str]) -> tuple[list[float], list[float], set[int]]:
+def _lex(
+    postings: Postings, terms: Sequence[str], *, related: bool
+) -> tuple[list[float], list[float], set[int]]:
     """Return lexical scores, term weights and matched rows.
 
     Lists have one entry for each row and a 0 in place -1.
@@ -129,11 +141,60 @@ def _lex(postings: Postings, terms: Sequence[str]) -> tuple[list[float], list[fl
     touched: set[int] = set()
     for term in terms:
         weights, telling = postings.weights(term), postings.telling(term)
+        for row in weights:
+            covered[row] += telling
+        if related and (others := related_terms(postings, term)):
+            weights = _with_related(postings, weights, others, covered, telling)
         touched.update(weights)
         for row, weight in weights.items():
             lex[row] += weight
-            covered[row] += telling
     return lex, covered, touched
+
+
+_RelatedTerms = tuple[tuple[str, float, float], ...]
+"""Stems with their similarity to a term and the share of their weight that it gets."""
+
+
+def _with_related(
+    postings: Postings,
+    own: dict[int, float],
+    others: _RelatedTerms,
+    covered: list[float],
+    telling: float,
+) -> dict[int, float]:
+    """Return *own* weights of a term, or those of *others* where they are larger.
+
+    The maximum and not the sum: one idea counts once. Rows without the term are *covered* by the
+    nearest stem that they hold.
+    """
+    weights, near = dict(own), dict[int, float]()
+    for other, similarity, share in others:
+        for row, weight in postings.weights(other).items():
+            if (lent := share * weight) > weights.get(row, 0.0):
+                weights[row] = lent
+            if row not in own and row not in near:
+                near[row] = similarity
+    for row, similarity in near.items():
+        covered[row] += SHARE * similarity * telling
+    return weights
+
+
+def related_terms(postings: Postings, term: str) -> _RelatedTerms:
+    """Return the stems related to *term* that the collection holds, nearest first.
+
+    In a large collection frequent ones are left out, as among the query's own.
+    """
+    found = postings.related.get(term)
+    if found is None:
+        if len(postings.related) >= _RELATED_TERMS:
+            postings.related.clear()
+        most = COMMON * postings.count if postings.partial else inf
+        idf = postings.idf
+        found = postings.related[term] = tuple(
+            (other, near, SHARE * near * min(1.0, idf(term) / idf(other)))
+            for other, near in chosen(term, postings.df, most)
+        )
+    return found
 
 
 def _allowed(postings: Postings, query: RecallQuery, rows: Iterable[int]) -> list[int]:
@@ -324,14 +385,14 @@ def why(
     """
     number = fits.rows[place]
     row = postings.rows[number]
-    weighed = [(postings.weights(term).get(number, 0.0), term) for term in question.terms]
-    matched = [(much, term) for much, term in weighed if much]
-    ordered = sorted(matched, key=itemgetter(0), reverse=True)
-    terms = [term for _, term in ordered]
+    weighed = [_best_match(postings, number, term, fits) for term in question.terms]
+    ordered = sorted((each for each in weighed if each[0]), key=itemgetter(0), reverse=True)
+    matches = [(term, found) for _, term, found in ordered]
     theirs = is_of(postings, number, question)
     session = fits.session.get(postings.session[number], 0.0)
     details: dict[str, object] = {
-        "terms": terms,
+        "terms": [term for term, _ in matches],
+        "related": [[term, found] for term, found in matches if term != found],
         "lexical": round(fits.lexical[place], 4),
         "coverage": round(coverage, 4),
         "cosine": round(fits.cosine.get(number, 0.0), 4) if fits.hybrid else None,
@@ -345,7 +406,7 @@ def why(
         "mode": "hybrid" if fits.hybrid else "lexical",
     }
     reasons = [
-        *_words(terms, row.body.split()),
+        *_words(matches, row.body.split()),
         _said_by(postings, number, question) if theirs else "",
         _dated(question, fits.date.get(number, 0.0)),
         "tells a time" if details["time"] else "",
@@ -357,11 +418,26 @@ def why(
     return details
 
 
-def _words(terms: list[str], body: list[str]) -> tuple[str, str]:
-    """Return which of *terms* are in the row, and which only in the turns before it."""
-    own = ", ".join([term for term in terms if term in body])
-    lent = ", ".join([term for term in terms if term not in body])
-    return (f'matches "{own}"' if own else "", f'follows "{lent}"' if lent else "")
+def _best_match(postings: Postings, number: int, term: str, fits: Fits) -> tuple[float, str, str]:
+    """Return the weight of *term* in the row *number*, the term, and the stem found for it."""
+    own = postings.weights(term).get(number, 0.0)
+    if not fits.related or f" {term} " in f" {postings.rows[number].body} ":
+        return own, term, term
+    lent = (
+        (share * postings.weights(other).get(number, 0.0), term, other)
+        for other, _, share in related_terms(postings, term)
+    )
+    return max(((own, term, term), *lent), key=itemgetter(0))
+
+
+def _words(matches: list[tuple[str, str]], body: list[str]) -> Iterator[str]:
+    """Yield which terms are in the row, and which only in the turns before it."""
+    for verb, held in (("matches", True), ("follows", False)):
+        here = [(term, found) for term, found in matches if (found in body) is held]
+        exact = ", ".join([term for term, found in here if term == found])
+        if exact:
+            yield f'{verb} "{exact}"'
+        yield from (f'{verb} "{term}" by "{found}"' for term, found in here if term != found)
 
 
 def _said_by(postings: Postings, number: int, question: ParsedQuery) -> str:
