@@ -166,11 +166,18 @@ class UnknownFormat(InvalidInput):
 
     facts = (*InvalidInput.facts, "format", "version")
 
-    def __init__(self, field: str, *, format: object, version: object, known: str) -> None:
+    def __init__(
+        self,
+        field: str,
+        *,
+        format: object,
+        version: object,
+        known: str,
+        next: str = "Give what to_json() made, or upgrade holdfast.",
+    ) -> None:
+        numbered = "" if version is None else f", version {shortened(version)}"
         super().__init__(
-            field,
-            f"its format is {shortened(format)}, version {shortened(version)}; known is {known}",
-            next="Give what to_json() made, or upgrade holdfast.",
+            field, f"its format is {shortened(format)}{numbered}; known is {known}", next=next
         )
         self.format, self.version = format, version
 

@@ -1,0 +1,1 @@
+"""Import memories and conversations from the exports of other programs."""

@@ -1,0 +1,206 @@
+"""Parse exports of memories: mem0, LangMem, and the memory server of MCP."""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, BinaryIO, Final, cast
+
+import msgspec
+
+from holdfast.library.imports.files import documents, json_lines
+from holdfast.library.imports.records import (
+    EVERY_USER,
+    ImportLog,
+    ImportOptions,
+    SourceItem,
+    SourceRelation,
+    fields_of,
+    instant,
+    list_of,
+)
+
+_MEM0: Final = frozenset(
+    ("id", "memory", "user_id", "agent_id", "created_at", "updated_at", "expiration_date", "hash")
+)
+_RESULTS: Final = frozenset(("results", "memories"))
+
+
+def mem0(
+    name: str, content: BinaryIO, options: ImportOptions, log: ImportLog
+) -> Iterator[SourceItem]:
+    """Yield the memories of `get_all`, of an export, or of a list of them."""
+    for place, key, each in documents(name, content, _RESULTS, log):
+        if key in {"", *_RESULTS} and isinstance(each, dict):
+            yield from _memory(place, fields_of(cast("object", each)), options, log)
+        elif key in _RESULTS and each == []:
+            log.known = True
+        elif key and key not in _RESULTS:
+            log.unlike(f"an object with {key!r}", place, f"{key} is no list of memories")
+        else:
+            log.unlike(type(each).__name__, place, "it is no memory")
+
+
+def _memory(
+    place: str, record: dict[str, Any], options: ImportOptions, log: ImportLog
+) -> Iterator[SourceItem]:
+    text, id = record.get("memory"), record.get("id")
+    if not isinstance(text, str) or not isinstance(id, str | int):
+        log.unlike(likeness(record), place, "it has no id, or no memory")
+        return
+    log.known = True
+    owner = record.get("user_id")
+    if (reason := _not_wanted(record, options)) is not None:
+        log.read += 1
+        log.skip(place, reason)
+        return
+    log.others(record, _MEM0)
+    created_at, expires = instant(record.get("created_at")), record.get("expiration_date")
+    if expires and _day_after(expires) is None:
+        log.leave("expiration_date")
+    yield SourceItem(
+        id=str(id),
+        place=place,
+        text=text,
+        user=owner if isinstance(owner, str) else None,
+        created_at=created_at,
+        valid_to=_day_after(expires),
+    )
+
+
+def _not_wanted(record: dict[str, Any], options: ImportOptions) -> str | None:
+    """Return why *record* is not imported with *options*, or None if it is."""
+    owner, agent = record.get("user_id"), record.get("agent_id")
+    if options.agent is not None and agent != options.agent:
+        return "it is of no agent" if agent is None else f"it is of the agent {agent!r}"
+    if options.user == EVERY_USER:
+        return None if isinstance(owner, str) and owner else "it is of no user"
+    if owner not in (None, options.user):
+        return f"it is of the user {owner!r}"
+    return None
+
+
+def _day_after(given: object) -> datetime | None:
+    """Return the end of the day *given*: a memory is valid throughout the day it expires on."""
+    try:
+        day = date.fromisoformat(str(given)[:10]) + timedelta(days=1)
+    except (ValueError, OverflowError):
+        return None
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def likeness(record: object) -> str:
+    """Return what *record* looks like, for a message about a file of another kind."""
+    members: frozenset[str] = frozenset(
+        cast("dict[str, Any]", record) if isinstance(record, dict) else ()
+    )
+    for marks, what in _MARKS:
+        if members >= marks:
+            return what
+    return "unknown"
+
+
+_MARKS: Final = (
+    (frozenset(("mapping",)), "chatgpt"),
+    (frozenset(("chat_messages",)), "claude"),
+    (frozenset(("memory", "id")), "mem0"),
+    (frozenset(("namespace", "key", "value")), "langmem"),
+    (frozenset(("type", "name", "observations")), "mcp-graph"),
+    (frozenset(("type", "relationType")), "mcp-graph"),
+    (frozenset(("agents", "blocks")), "letta"),
+    (frozenset(("block_ids",)), "letta"),
+)
+
+
+_STORE_ITEM: Final = frozenset(("namespace", "key", "value", "created_at", "updated_at", "score"))
+
+
+def langmem(
+    name: str, content: BinaryIO, _options: ImportOptions, log: ImportLog
+) -> Iterator[SourceItem]:
+    """Yield the items of a LangGraph store, as a list or one in each line."""
+    if _begins_list(content):
+        found = ((place, each) for place, _, each in documents(name, content, frozenset(), log))
+    else:
+        found = json_lines(name, content, log)
+    for place, each in found:
+        yield from _store_item(place, each, log)
+
+
+def _begins_list(content: BinaryIO) -> bool:
+    start = cast("Any", content).peek(64).lstrip(b"\xef\xbb\xbf \t\r\n")
+    return start[:1] == b"["
+
+
+def _store_item(place: str, given: object, log: ImportLog) -> Iterator[SourceItem]:
+    record = fields_of(given)
+    namespace, key, value = record.get("namespace"), record.get("key"), record.get("value")
+    if not isinstance(key, str) or not isinstance(value, dict):
+        log.unlike(likeness(given), place, "it is no item of a store")
+        return
+    log.known = True
+    log.others(record, _STORE_ITEM)
+    names = [str(each) for each in list_of(namespace)]
+    members = cast("dict[str, Any]", value)
+    text = _text_of(members.get("content"))
+    if text is None:
+        log.read += 1
+        log.skip(place, "its value has no content")
+        return
+    log.others(members, frozenset(("kind", "content")), "value.")
+    created_at = instant(record.get("created_at"))
+    id = "/".join((*names, key))
+    yield SourceItem(id=id, place=place, text=text, created_at=created_at)
+
+
+def _text_of(content: object) -> str | None:
+    """Return a memory's text: an object's single field of text, else the object as JSON."""
+    if isinstance(content, str):
+        return content
+    fields = fields_of(content)
+    texts = [each for each in fields.values() if isinstance(each, str)]
+    if len(texts) == len(fields) == 1:
+        return texts[0]
+    return msgspec.json.encode(fields).decode() if fields else None
+
+
+def graph_lines(name: str, content: BinaryIO, log: ImportLog) -> Iterator[SourceRelation]:
+    """Yield the lines of a file of the memory server of MCP, entities and relations."""
+    for place, each in json_lines(name, content, log):
+        record = fields_of(each)
+        if record.get("type") in {"entity", "relation"}:
+            log.known = True
+            yield SourceRelation(place=place, members=record)
+        else:
+            log.unlike(likeness(each), place, "its type is no entity or relation")
+
+
+def mcp_graph(
+    name: str, content: BinaryIO, _options: ImportOptions, log: ImportLog
+) -> Iterator[SourceItem]:
+    """Yield an item for each observation and relation of a knowledge graph."""
+    for line in graph_lines(name, content, log):
+        record, place = line.members, line.place
+        if record["type"] == "relation":
+            found = [record.get(each) for each in ("from", "relationType", "to")]
+            texts = [each for each in found if isinstance(each, str)]
+            if len(texts) < len(found):
+                log.read += 1
+                log.skip(place, "it is no whole relation")
+            else:
+                yield SourceItem(id="\0".join(texts), place=place, text=" ".join(texts))
+            continue
+        yield from _observations(place, record, log)
+
+
+def _observations(place: str, record: dict[str, Any], log: ImportLog) -> Iterator[SourceItem]:
+    entity, observations = record.get("name"), list_of(record.get("observations"))
+    if not isinstance(entity, str) or not isinstance(record.get("observations", []), list):
+        log.read += 1
+        log.skip(place, "it is no whole entity")
+        return
+    log.others(record, frozenset(("type", "name", "entityType", "observations")))
+    for each in observations:
+        if isinstance(each, str):
+            yield SourceItem(id=f"{entity}\0{each}", place=place, text=f"{entity}: {each}")
+        else:
+            log.read += 1
+            log.skip(place, "an observation is no text")
