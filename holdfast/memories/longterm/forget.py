@@ -30,6 +30,7 @@ _TABLES: Final = (
     "items",
     "turns",
     "links",
+    "item_history",
     "access",
     "cursors",
     "tombstones",

@@ -3,7 +3,7 @@
 
 -- find_collection --
 select number, id, version, redone, marks, items, superseded, turns, analyzer, indexed, mean_rows,
-    mean_length, mean_window, embedding_model, vector_provider
+    mean_length, mean_window, embedding_model, vector_provider, extractor, mined_at, held
 from ltm_collections
 where workspace = :workspace and user_id = :user and namespace = :namespace
     and workspace_id = :workspace_id
@@ -12,7 +12,7 @@ where workspace = :workspace and user_id = :user and namespace = :namespace
 -- Whoever writes here is alone.
 select c.number, c.id, c.version, c.redone, c.marks, c.items, c.superseded, c.turns, c.analyzer,
     c.indexed, c.mean_rows, c.mean_length, c.mean_window, c.embedding_model, c.vector_provider,
-    h.secret, exists (
+    c.extractor, c.mined_at, c.held, h.secret, exists (
         select 1 from ltm_tombstones t where t.workspace = c.workspace and t.collection = c.number
     ) as buried
 from ltm_collections c
@@ -23,7 +23,7 @@ where c.workspace = :workspace and c.user_id = :user and c.namespace = :namespac
 -- lock_collection (postgres) --
 select c.number, c.id, c.version, c.redone, c.marks, c.items, c.superseded, c.turns, c.analyzer,
     c.indexed, c.mean_rows, c.mean_length, c.mean_window, c.embedding_model, c.vector_provider,
-    h.secret, exists (
+    c.extractor, c.mined_at, c.held, h.secret, exists (
         select 1 from ltm_tombstones t where t.workspace = c.workspace and t.collection = c.number
     ) as buried
 from ltm_collections c
@@ -66,16 +66,88 @@ values (:collection, :number, :id, :workspace, :kind, :importance, :origin, :sou
 
 -- put_turn --
 insert into ltm_turns (collection, number, id, workspace, role, speaker, at, thread_id, session,
-    created_at, tier, held, held_at, said_by, origin_ref, flags, terms, fingerprint, caption, body,
-    text)
+    created_at, tier, held, held_at, said_by, origin_ref, flags, covered, terms, fingerprint, caption,
+    body, text)
 values (:collection, :number, :id, :workspace, :role, :speaker, :at, :thread_id, :session,
-    :created_at, :tier, :held, :held_at, :said_by, :origin_ref, :flags, :terms, :fingerprint,
-    :caption, :body, :text)
+    :created_at, :tier, :held, :held_at, :said_by, :origin_ref, :flags, :covered, :terms,
+    :fingerprint, :caption, :body, :text)
 
 -- put_link --
-insert into ltm_links (workspace, collection, item, turn)
-values (:workspace, :collection, :item, :turn)
+insert into ltm_links (workspace, collection, item, turn, at)
+values (:workspace, :collection, :item, :turn, :now)
 on conflict (collection, item, turn) do nothing
+
+-- put_first_state --
+-- The state of an item before its first change. Unchanged items have no history: a row costs a
+-- statement for each that is remembered, and says what the item says.
+insert into ltm_item_history (workspace, collection, item, seq, at, actor, op, text, kind,
+    importance, tier, valid_from, valid_to)
+select workspace, collection, number, number, created_at, '', 'create', text, kind, importance,
+    tier, valid_from, valid_to
+from ltm_items
+where workspace = :workspace and collection = :collection and number = :number
+on conflict (collection, item, seq) do nothing
+
+-- put_state --
+insert into ltm_item_history (workspace, collection, item, seq, at, actor, op, text, kind,
+    importance, tier, valid_from, valid_to)
+select workspace, collection, number, :seq, :now, :actor, :op, text, kind, importance, tier,
+    valid_from, valid_to
+from ltm_items
+where workspace = :workspace and collection = :collection and number = :number
+
+-- drop_states --
+delete from ltm_item_history
+where workspace = :workspace and collection = :collection and item = :number
+
+-- clear_item_history --
+delete from ltm_item_history where workspace = :workspace and collection = :collection
+
+-- turns_at --
+-- Turns recorded by then, as recall sees them; access since does not count.
+select t.id, t.number, t.body, t.at, t.role, t.speaker, t.thread_id, t.session, t.flags,
+    cast(null as bigint) as last_accessed_at
+from ltm_turns t
+where t.workspace = :workspace and t.collection = :collection and t.created_at <= :at
+order by t.number
+
+-- states_at --
+-- Items as they were then: recorded, not superseded, and not waiting for a person.
+select i.number, i.id, i.created_at, coalesce(h.at, i.updated_at) as updated_at,
+    coalesce(h.text, i.text) as text, coalesce(h.kind, i.kind) as kind,
+    coalesce(h.importance, i.importance) as importance, coalesce(h.tier, i.tier) as tier,
+    coalesce(h.valid_from, i.valid_from) as valid_from,
+    case when h.seq is null then i.valid_to else h.valid_to end as valid_to,
+    case when h.text is null or h.text = i.text then 0 else 1 end as changed
+from ltm_items i
+left join ltm_item_history h on h.collection = i.collection and h.item = i.number and h.seq = (
+        select max(x.seq) from ltm_item_history x
+        where x.collection = i.collection and x.item = i.number and x.at <= :at
+    )
+where i.workspace = :workspace and i.collection = :collection and i.created_at <= :at
+    and (i.held is null or i.held_at > :at)
+    and not exists (
+        select 1 from ltm_item_history a
+        where a.collection = i.collection and a.item = i.number and a.op = 'accept' and a.at > :at
+    )
+    and case when h.op is null then i.superseded_at is null or i.superseded_at > :at
+        else h.op <> 'supersede' end
+order by i.number
+
+-- links_at --
+-- What items came from by then, oldest first.
+select l.item, t.id, t.at, t.thread_id, t.session, t.speaker
+from ltm_links l
+join ltm_turns t on t.collection = l.collection and t.number = l.turn
+where l.workspace = :workspace and l.collection = :collection and l.at <= :at
+    and t.created_at <= :at
+order by l.item, l.turn
+
+-- erased_since --
+-- Rows that were recorded by then and forgotten after.
+select count(*) as rows from ltm_tombstones
+where workspace = :workspace and collection = :collection and at > :at
+    and id >= :first and id < :last
 
 -- alike --
 -- Live items of about so many terms, and those whose texts are the same but for case and marks.
@@ -552,13 +624,18 @@ insert into ltm_jobs (number, workspace, collection, kind, state, about, model, 
 values (:number, :workspace, :collection, :kind, 'queued', :about, :model, 0, :now, :now)
 
 -- count_jobs --
-select kind, state, count(*) as jobs
+-- Of those queued, the ones that have failed more often than :quick are apart until they are due.
+select kind, case
+        when state = 'queued' and attempts > :quick and next_at > :now then 'put_off' else state
+    end as state, count(*) as jobs
 from ltm_jobs
 where workspace = :workspace and collection = :collection
-group by kind, state
+group by 1, 2
 
 -- retry_jobs --
-update ltm_jobs set state = 'queued', attempts = 0, next_at = :now, error = null
+update ltm_jobs
+set state = 'queued', attempts = 0, next_at = :now, error = null, tried_at = null,
+    failing_since = null
 where workspace = :workspace and collection = :collection and state = 'failed'
 
 -- clear_items --

@@ -169,7 +169,12 @@ def _refreshed(
     unit: CollectionTransaction, same: Like, request: ItemRequest, turns: Sequence[Linked]
 ) -> Item:
     place = {"collection": unit.number, "number": same.number}
+    raised = unit.tx.one(HeldItem, unit.sql.held_item, **place).importance < request.importance
+    if raised:
+        unit.keep_state(same.number)
     unit.tx.send(unit.sql.refresh_item, importance=request.importance, now=unit.now, **place)
+    if raised:
+        unit.record_state(same.number, "update")
     unit.tx.send(unit.sql.mark_access, at=unit.now, times=0, **place)
     unit.put_links(same.number, [turn.number for turn in turns])
     unit.changed()
@@ -236,6 +241,7 @@ def update(context: CollectionContext, id: str, wanted: ItemUpdate) -> Item:
             raise _missing(id)
         place = {"collection": unit.number, "number": number.number}
         held = tx.one(HeldItem, unit.sql.held_item, **place)
+        unit.keep_state(held.number)
         tx.send(
             unit.sql.change_item,
             kind=held.kind if kind is None else kind,
@@ -244,6 +250,7 @@ def update(context: CollectionContext, id: str, wanted: ItemUpdate) -> Item:
             **(text.columns if text else {name: getattr(held, name) for name in _TEXT}),
             **place,
         )
+        unit.record_state(held.number, "update")
         if held.superseded_at is None and text is not None:
             unit.changed(
                 PostingChange(held.number, held.body), PostingChange(held.number, text.body)

@@ -37,6 +37,7 @@ def remove_item(unit: CollectionTransaction, item: GoneItem) -> None:
     tx, sql, place = unit.tx, unit.sql, {"collection": unit.number, "number": item.number}
     tx.send(sql.drop_item, **place)
     tx.send(sql.drop_links_of_item, **place)
+    tx.send(sql.drop_states, **place)
     tx.send(sql.drop_successor, collection=unit.number, id=item.id)
     _remove(unit, item.number, item.id)
     superseded = item.superseded_at is not None

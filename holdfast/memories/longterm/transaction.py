@@ -362,6 +362,7 @@ class NewTurn(Struct, frozen=True, kw_only=True):
     said_by: str = ""
     origin_ref: str = ""
     flags: int
+    covered: int = 0
     terms: int
     fingerprint: bytes
     caption: str
@@ -448,7 +449,25 @@ class CollectionTransaction:
     def put_links(self, item: int, turns: Iterable[int]) -> None:
         """Record that an item came from *turns*."""
         for turn in turns:
-            self.tx.send(self.sql.put_link, collection=self.number, item=item, turn=turn)
+            self.tx.send(
+                self.sql.put_link, collection=self.number, item=item, turn=turn, now=self.now
+            )
+
+    def keep_state(self, item: int) -> None:
+        """Keep the state of *item* before its first change, for answers as of earlier."""
+        self.tx.send(self.sql.put_first_state, collection=self.number, number=item)
+
+    def record_state(self, item: int, op: str) -> None:
+        """Add the state of *item* after the change *op* to its history."""
+        self.tx.send(
+            self.sql.put_state,
+            collection=self.number,
+            number=item,
+            seq=self.numbers(1)[0],
+            now=self.now,
+            actor=self.context.actor.id,
+            op=op,
+        )
 
     def changed(self, gone: PostingChange | None = None, come: PostingChange | None = None) -> None:
         """Record that a stored row changed, with its old and new terms if they changed."""

@@ -12,11 +12,11 @@ U = "/api/longterm/ada"
 ITEM = {
     *("id", "text", "kind", "importance", "origin", "source", "turns", "supersedes"),
     *("superseded_by", "superseded_at", "created_at", "updated_at", "last_accessed_at"),
-    "access_count",
+    *("access_count", "tier", "flags", "held", "origin_ref", "valid_from", "valid_to"),
 }
 TURN = {
     *("id", "role", "text", "speaker", "at", "session", "thread_id", "caption", "items"),
-    "created_at",
+    *("created_at", "tier", "by", "origin_ref"),
 }
 
 

@@ -46,6 +46,13 @@ EXPECTED = {
 
 FILLED = (
     """
+    insert into holdfast.ltm_item_history (workspace, collection, item, seq, at, actor, op, text,
+        kind, importance, tier, valid_from)
+    select workspace, collection, number, number, 0, '', 'create', text, kind, importance, tier, 0
+    from holdfast.ltm_items
+    on conflict do nothing
+    """,
+    """
     insert into holdfast.ltm_jobs (number, workspace, collection, kind, state, about, attempts,
         next_at, created_at)
     select number, workspace, number, 'extract', 'failed', '[]', 4, 0, 0
@@ -118,21 +125,30 @@ MANY = (
     """,
     """
     insert into holdfast.ltm_items (collection, number, id, workspace, kind, importance, origin,
-        source, created_at, updated_at, flags, terms, fold, body, text)
-    select c, c * 100 + n, 'item_' || c || '_' || n, 'ours', 'fact', 0.5, 'api', '', 0, 0, 0, 2,
+        source, created_at, updated_at, tier, said_by, origin_ref, valid_from, flags, terms, fold,
+        body, text)
+    select c, c * 100 + n, 'item_' || c || '_' || n, 'ours', 'fact', 0.5, 'api', '', 0, 0, 'said',
+        '', '', 0, 0, 2,
         decode(md5(n::text), 'hex'), 'like tab', 'Likes tabs'
     from generate_series(1, 400) c, generate_series(1, 30) n
     """,
     """
     insert into holdfast.ltm_turns (collection, number, id, workspace, role, speaker, at, thread_id,
-        session, created_at, flags, terms, fingerprint, caption, body, text)
-    select c, c * 100 + n + 30, 'turn_' || c || '_' || n, 'ours', 'user', '', n, 't', 't', 0, 0, 2,
-        '', '', 'like tab', 'I like tabs'
+        session, created_at, tier, said_by, origin_ref, flags, terms, fingerprint, caption, body,
+        text)
+    select c, c * 100 + n + 30, 'turn_' || c || '_' || n, 'ours', 'user', '', n, 't', 't', 0,
+        'said', '', '', 0, 2, '', '', 'like tab', 'I like tabs'
     from generate_series(1, 400) c, generate_series(1, 30) n
     """,
     """
     insert into holdfast.ltm_links (workspace, collection, item, turn)
     select workspace, collection, number, number + 30 from holdfast.ltm_items
+    """,
+    """
+    insert into holdfast.ltm_item_history (workspace, collection, item, seq, at, actor, op, text,
+        kind, importance, tier, valid_from)
+    select workspace, collection, number, number, 0, '', 'create', text, kind, importance, tier, 0
+    from holdfast.ltm_items
     """,
     """
     insert into holdfast.ltm_access (workspace, collection, number, last_accessed_at, access_count)
