@@ -5,7 +5,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.doors.mcp.graph import (
+from holdfast.doors.mcp.host_tool import RESULT_BYTES, Hints, HostTool, encoded
+from holdfast.doors.mcp.owners import HostMemories
+from holdfast.ground.errors import NotFound
+from holdfast.library.graph import (
     Addition,
     Deletion,
     Entity,
@@ -13,8 +16,6 @@ from holdfast.doors.mcp.graph import (
     Relation,
     StoredEntity,
 )
-from holdfast.doors.mcp.host_tool import RESULT_BYTES, Hints, HostTool, encoded
-from holdfast.doors.mcp.owners import HostMemories
 from holdfast.tools.base import JSON, Schema, Tool
 from holdfast.tools.durable import read
 
@@ -250,9 +251,16 @@ def _opened(graph: KnowledgeGraph, names: Sequence[str]) -> JSON:
     return _shown(graph, found, whole=False)
 
 
+def graph_of(memories: HostMemories) -> KnowledgeGraph:
+    """Return the graph in the store of *memories*."""
+    if memories.store is None:
+        raise NotFound("memory store", "", next="Name a store for the graph.")
+    return KnowledgeGraph(memories.hf.memory_stores, memories.store)
+
+
 def graph_tools(memories: HostMemories) -> list[HostTool]:
     """Return the nine tools of the reference server, on the store of *memories*."""
-    graph = KnowledgeGraph(memories)
+    graph = graph_of(memories)
 
     def tool(name: str, each: _GraphTool) -> HostTool:
         return HostTool(

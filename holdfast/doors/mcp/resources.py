@@ -9,8 +9,7 @@ from urllib.parse import quote, unquote
 import mcp_types as types
 
 from holdfast import recalled_block
-from holdfast.doors.mcp.graph import KnowledgeGraph
-from holdfast.doors.mcp.graph_tools import shown_graph
+from holdfast.doors.mcp.graph_tools import graph_of, shown_graph
 from holdfast.doors.mcp.host_tool import RESULT_BYTES, encoded
 from holdfast.doors.mcp.owners import HostMemories
 from holdfast.ground.clock import to_rfc3339
@@ -213,7 +212,7 @@ class HostResources:
         return recalled_block(newest_items(self._memories, ITEMS_MOST), RESULT_BYTES)
 
     def _whole_graph(self) -> str:
-        entities = KnowledgeGraph(self._memories).entities()
+        entities = graph_of(self._memories).entities()
         links = [link.public() for each in entities for link in each.links()]
         return encoded(shown_graph([each.public() for each in entities], links))
 

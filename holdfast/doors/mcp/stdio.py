@@ -17,9 +17,11 @@ import msgspec
 from mcp.server.stdio import stdio_server
 
 from holdfast.doors.mcp.changes import ChangeHub, events_of, feed_of
-from holdfast.doors.mcp.graph import KnowledgeGraph, export_lines, import_lines
+from holdfast.doors.mcp.graph_tools import graph_of
+from holdfast.doors.mcp.host_tool import encoded
 from holdfast.doors.mcp.owners import HostMemories
 from holdfast.doors.mcp.server import MemoryServer, host_of
+from holdfast.library.graph import export_records, import_lines
 from holdfast.library.settings import location
 
 THREADS: Final = 16
@@ -132,7 +134,7 @@ def _import_once(memories: HostMemories) -> None:
     name = os.environ.get(MEMORY_FILE)
     if memories.owners.profile != "graph" or not name or memories.owners.read_only:
         return
-    graph = KnowledgeGraph(memories)
+    graph = graph_of(memories)
     if not graph.entities() and Path(name).is_file():
         report = import_file(memories, Path(name))
         print(f"holdfast mcp: imported {name}: {report}", file=sys.stderr)  # noqa: T201
@@ -141,7 +143,7 @@ def _import_once(memories: HostMemories) -> None:
 def import_file(memories: HostMemories, path: Path) -> str:
     """Import a file of the reference server; return the counts as JSON."""
     with path.open(encoding="utf-8", errors="replace") as lines:
-        report = import_lines(KnowledgeGraph(memories), lines, _show_progress)
+        report = import_lines(graph_of(memories), lines, _show_progress)
     return msgspec.json.encode(report).decode()
 
 
@@ -152,7 +154,7 @@ def _show_progress(done: int, of: int) -> None:
 
 def export_file(memories: HostMemories, path: Path) -> str:
     """Write the graph as a file of the reference server; return the counts as JSON."""
-    lines = list(export_lines(KnowledgeGraph(memories)))
+    lines = [encoded(each) for each in export_records(graph_of(memories))]
     partial_file = path.with_name(f".{path.name}.{os.getpid()}")
     partial_file.touch(mode=0o600)
     partial_file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

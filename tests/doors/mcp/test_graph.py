@@ -14,8 +14,10 @@ from doors.mcp.node_packages import NODE, installed
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from holdfast.doors.mcp.graph import KnowledgeGraph, export_lines, import_lines, path_of
+from holdfast.doors.mcp.graph_tools import graph_of
+from holdfast.doors.mcp.host_tool import encoded
 from holdfast.doors.mcp.owners import GRAPH, HostMemories, Owners
+from holdfast.library.graph import KnowledgeGraph, export_records, import_lines, path_of
 from holdfast.library.holdfast import Holdfast
 
 pytestmark = pytest.mark.anyio
@@ -305,7 +307,7 @@ LINES = [
 
 
 def of(hf: Holdfast) -> KnowledgeGraph:
-    return KnowledgeGraph(HostMemories(hf, OWNERS))
+    return graph_of(HostMemories(hf, OWNERS))
 
 
 async def test_an_import_merges_and_names_the_lines_it_left_out(hf: Holdfast) -> None:
@@ -324,13 +326,13 @@ async def test_an_import_merges_and_names_the_lines_it_left_out(hf: Holdfast) ->
 
 @pytest.mark.usefixtures("filled")
 async def test_an_import_of_an_export_changes_nothing(hf: Holdfast) -> None:
-    exported = list(export_lines(of(hf)))
+    exported = [encoded(each) for each in export_records(of(hf))]
 
     report = import_lines(of(hf), exported)
 
     assert (report.entities, report.observations, report.relations) == (0, 0, 0)
     assert report.skipped == []
-    assert list(export_lines(of(hf))) == exported
+    assert [encoded(each) for each in export_records(of(hf))] == exported
 
 
 SCRIPT: list[tuple[str, dict[str, Any]]] = [

@@ -16,13 +16,13 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from holdfast.doors.mcp.host_tool import encoded
-from holdfast.doors.mcp.owners import HostMemories
-from holdfast.ground.errors import NotFound, PathTaken, PreconditionFailed, StoreFull, ToolRefused
+from holdfast.ground.errors import PathTaken, PreconditionFailed, StoreFull, ToolRefused
+from holdfast.ground.json_values import JSON
+from holdfast.library.bridges import NamedStore
 from holdfast.memories.stores.edits import EDITS_MAX, Edit, Remove, Save
 from holdfast.memories.stores.records import Memory
+from holdfast.memories.stores.stores import MemoryStores
 from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
-from holdfast.tools.base import JSON
 
 T = TypeVar("T")
 
@@ -158,12 +158,10 @@ class GraphImport(Struct, frozen=True, kw_only=True):
 
 
 class KnowledgeGraph:
-    """The graph in the store of *memories*."""
+    """The graph in the store *choice* of *stores*."""
 
-    def __init__(self, memories: HostMemories) -> None:
-        if memories.store is None:
-            raise NotFound("memory store", "", next="Name a store for the graph.")
-        self._choice, self._hf = memories.store, memories.hf
+    def __init__(self, stores: MemoryStores, choice: NamedStore) -> None:
+        self._choice, self._stores = choice, stores
 
     def create_entities(self, entities: Sequence[Entity]) -> list[Entity]:
         """Create those that do not exist; return them."""
@@ -306,7 +304,7 @@ class KnowledgeGraph:
         by_id = {node.memory.id: node for node in nodes}
         ranked: list[_Node] = []
         if sought.strip():
-            matches = self._hf.memory_stores.memories.search(
+            matches = self._stores.memories.search(
                 store, query, limit=NODES_MOST, path_prefix=FOLDER
             )
             ids = [match.memory.id for match in matches if match.memory.id not in known]
@@ -353,7 +351,7 @@ class KnowledgeGraph:
         store = self._choice.id(create=create)
         if store is None:
             return work("")[1]
-        memories = self._hf.memory_stores.memories
+        memories = self._stores.memories
         for number in range(_TRIES):
             edits, result = work(store)
             if not edits:
@@ -385,7 +383,7 @@ class KnowledgeGraph:
     def _node(self, store: str, name: str) -> _Node | None:
         if not store:
             return None
-        memory = self._hf.memory_stores.memories.at(store, path_of(name))
+        memory = self._stores.memories.at(store, path_of(name))
         if memory is None:
             return None
         entity = _read(memory)
@@ -399,9 +397,7 @@ class KnowledgeGraph:
         """Return every entity in order of creation; other files are left out."""
         if not store:
             return []
-        page = self._hf.memory_stores.memories.list(
-            store, path_prefix=FOLDER, limit=_PAGE, view="full"
-        )
+        page = self._stores.memories.list(store, path_prefix=FOLDER, limit=_PAGE, view="full")
         nodes = [
             _Node(memory, entity)
             for memory in page.all()
@@ -549,11 +545,11 @@ def import_lines(
     )
 
 
-def export_lines(graph: KnowledgeGraph) -> Iterator[str]:
-    """Yield *graph* in the form of the reference server's file, a line at a time."""
+def export_records(graph: KnowledgeGraph) -> Iterator[dict[str, JSON]]:
+    """Yield the lines of *graph* in the form of the reference server's file."""
     entities = graph.entities()
     for each in entities:
-        yield encoded({"type": "entity", **cast("dict[str, JSON]", each.public())})
+        yield {"type": "entity", **cast("dict[str, JSON]", each.public())}
     for each in entities:
         for link in each.links():
-            yield encoded({"type": "relation", **cast("dict[str, JSON]", link.public())})
+            yield {"type": "relation", **cast("dict[str, JSON]", link.public())}
