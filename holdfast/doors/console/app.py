@@ -91,6 +91,8 @@ except ImportError as error:
 
 BODY_BYTES: Final = 4 * 1_048_576
 SIGN_IN_SECONDS: Final = 7 * 86_400
+QUESTIONS_MOST: Final = 99
+"""Open questions that are counted for the menu."""
 CHECKED_EVERY: Final = 1.0
 """Seconds between two checks that the visitor of a live page is still signed in."""
 _log = logging.getLogger(__name__)
@@ -247,12 +249,15 @@ class Console:
         if route.answer is None:
             return None
         try:
-            return route.answer(visit)
+            answer = route.answer(visit)
         except (InvalidInput, Refused, Conflict, NotRunnable) as error:
             if route.again is None:
                 raise
             visit.error = error
-            return route.again(visit)
+            answer = route.again(visit)
+        if isinstance(answer, PageView) and not visitor.bound:
+            request.open_questions = _open_questions(visit)
+        return answer
 
     def _visitor(self, request: ConsoleRequest) -> ConsoleVisitor | None:
         """Return the visitor; None if they have to sign in."""
@@ -417,6 +422,7 @@ class Console:
             "visit": visit,
             "error": visit.error if visit else None,
             "menu": menu_of(visitor) if visitor else [],
+            "open_questions": request.open_questions,
             "theme": theme_of(request.cookies),
             "now": self._server.clock.now(),
             "here": request.here,
@@ -424,6 +430,12 @@ class Console:
             **values,
         }
         return self._env.get_template(template).render(shown)
+
+
+def _open_questions(visit: Visit) -> str:
+    """Return how many questions are open, for the menu; empty if none is."""
+    found = visit.hf.runs.questions(limit=QUESTIONS_MOST)
+    return f"{len(found.data)}{'+' if found.next_page else ''}" if found.data else ""
 
 
 def _may_nothing(needed: str) -> bool:

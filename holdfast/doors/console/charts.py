@@ -184,7 +184,7 @@ def growth(rows: Sequence[tuple[str, int]], label: str) -> Markup:
     ]
     path = "L".join(f"{_n(x)} {_n(y)}" for x, y in points)
     x, y = points[-1]
-    first, last = ordered[0], ordered[-1]
+    first, last = ((_day_text(name), size) for name, size in (ordered[0], ordered[-1]))
     inner = (
         f'<path class="line" d="M0 {_n(_TALL)}H1000" {_STROKE} stroke-width="2" {_EVEN}/>'
         f'<path class="c1" d="M{path}" {_STROKE} stroke-width="2" {_EVEN}/>'
@@ -197,6 +197,13 @@ def growth(rows: Sequence[tuple[str, int]], label: str) -> Markup:
     )
     words = f"{label}: {size_text(first[1])} on {first[0]}, {size_text(last[1])} on {last[0]}"
     return _svg("growth", words, ("100%", 160), _stretched(20, _TALL, inner) + outer)
+
+
+def _day_text(name: str) -> str:
+    try:
+        return day(datetime.fromisoformat(name))
+    except ValueError:
+        return name
 
 
 def _day_number(name: str, index: int) -> int:
@@ -222,10 +229,11 @@ class PlanTask(Struct, frozen=True, kw_only=True):
     href: str
 
 
-_BOX: Final = (200.0, 68.0)
-_BETWEEN: Final = (72.0, 24.0)
-_COLUMNS: Final = 28
-_COLUMNS_STRONG: Final = 23
+_BOX: Final = (192.0, 68.0)
+_BETWEEN: Final = (40.0, 24.0)
+"""Three layers stand side by side in a window of 1,280 pixels."""
+_COLUMNS: Final = 27
+_COLUMNS_STRONG: Final = 22
 _STATES: Final = {
     "pending": ("muted", "○"),
     "running": ("accent", "●"),
@@ -322,7 +330,7 @@ def _edge(before: Rectangle, after: Rectangle) -> str:
         return _curve(f"M{_n(x)} {_n(y)}C{bends} {_n(to_x)} {_n(to_y)}")
     x, y = before[0] + before[2], before[1] + before[3] / 2
     to_x, to_y = after[0], after[1] + after[3] / 2
-    bend = max(abs(to_x - x) / 2, 36)
+    bend = abs(to_x - x) / 2
     bends = f"{_n(x + bend)} {_n(y)} {_n(to_x - bend)} {_n(to_y)}"
     return _curve(f"M{_n(x)} {_n(y)}C{bends} {_n(to_x)} {_n(to_y)}")
 

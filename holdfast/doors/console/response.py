@@ -102,6 +102,8 @@ class ConsoleRequest:
         """The path of its route, for the metrics."""
         self.visitor: ConsoleVisitor | None = None
         self.visit: Visit | None = None
+        self.open_questions = ""
+        """How many questions are open, for the menu."""
         self.set_cookies: list[str] = []
 
     @property

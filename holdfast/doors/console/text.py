@@ -4,7 +4,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from ipaddress import IPv4Address
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -321,6 +321,11 @@ def count(n: int) -> str:
     return f"{n:,}"
 
 
+def counted(n: int, one: str, more: str) -> str:
+    """Return *n* with the noun *one* or *more*."""
+    return f"{n:,} {one if n == 1 else more}"
+
+
 def number(x: float | None, digits: int = 2) -> str:
     """Return *x* with *digits* after the point, a dash for None."""
     return "—" if x is None else f"{x:,.{digits}f}"
@@ -361,7 +366,7 @@ def _relative(at: datetime, now: datetime) -> str:
     return f"{shown} ago" if past > timedelta(0) else f"in {shown}"
 
 
-def day(at: datetime) -> str:
+def day(at: date) -> str:
     """Return the date of *at* as `12 Nov 2026`."""
     return f"{at.day} {_MONTHS[at.month - 1]} {at.year}"
 
@@ -466,9 +471,11 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
         markdown,
         size,
         count,
+        counted,
         number,
         instant,
         ms_instant,
+        day,
         span,
         short,
         pretty,

@@ -104,12 +104,20 @@ def _turn_of(event: RunEvent) -> TimelineRow:
 
 def _facts(data: Mapping[str, Any], names: Iterable[str]) -> str:
     """Return what *data* says under *names*, as one line."""
-    said = [(name, data.get(name)) for name in names]
-    return " · ".join(
-        f"{name.replace('_', ' ')} {compact(each)}"
-        for name, each in said
-        if each not in (None, "", [], {}, False)
-    )
+    said = ((name, _named(data.get(name))) for name in names)
+    return " · ".join(f"{name.replace('_', ' ')} {each}" for name, each in said if each)
+
+
+def _named(value: Any) -> str:
+    """Return *value* as one line: a mapping of numbers and texts by name, without what is 0."""
+    if value in (None, "", [], {}, False):
+        return ""
+    if not isinstance(value, dict):
+        return compact(value)
+    held = {name: each for name, each in cast("dict[str, Any]", value).items() if each}
+    if any(isinstance(each, dict | list) for each in held.values()):
+        return compact(held)
+    return ", ".join(f"{name.replace('_', ' ')} {compact(each)}" for name, each in held.items())
 
 
 def compact(value: Any) -> str:

@@ -64,6 +64,8 @@ def test_events_are_shown_newest_first_with_who_did_it(
     assert texts.index("session.created") < texts.index("store.created")
     assert f"/console/search?q={session.id}" in shown.page.links
     assert f"/console/search?q={memory.id}" in shown.page.links
+    assert "size 12 B" in texts
+    assert "memory_store_id" not in texts
     assert "secret words" not in texts
     assert "/a.md" not in texts
 

@@ -334,6 +334,8 @@ def test_a_hydration_shows_what_is_in_what_is_left_out_and_why(
     assert shown.text.count(durable.explain("large", 100).text) == 2
     assert hydration.digest in shown.text
     assert "Of 100 bytes 49 are pinned (core entries), 0 windowed and 51 free." in shown.text
+    assert "1 entry is in, 1 is left out: 410 bytes in all" in shown.text
+    assert "2 entries are in, none is left out." in visitor.get(f"{AGENT}/hydration").text
     assert shown.named("figure", aria_label="Budget")
     assert " ".join(hydration.render().split()) in shown.text
 

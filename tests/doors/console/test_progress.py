@@ -151,12 +151,13 @@ def _first(state: Any, agent: Any) -> Any:
     return None if state.results else agent
 
 
+def event(seq: int, type: str, **data: Any) -> RunEvent:
+    id = "call_1" if type.startswith("tool") else None
+    return RunEvent(type=type, seq=seq, at=0, run_id="r", call_id=id, data=data)
+
+
 def test_a_call_and_its_outcome_are_one_row_and_a_gap_is_a_row() -> None:
     timeline = Timeline()
-
-    def event(seq: int, type: str, **data: Any) -> RunEvent:
-        id = "call_1" if type.startswith("tool") else None
-        return RunEvent(type=type, seq=seq, at=0, run_id="r", call_id=id, data=data)
 
     assert timeline.add([event(1, "tool.called", name="look", input={"a": 1})])
     assert timeline.add([event(2, "tool.returned", content={"data": "fog"}, ok=False)])
@@ -166,6 +167,20 @@ def test_a_call_and_its_outcome_are_one_row_and_a_gap_is_a_row() -> None:
     called, gap = timeline.rows
     assert (called.input, called.outcome, called.ok) == ('look {"a":1}', "fog", False)
     assert (gap.type, gap.text) == ("gap", "missed 6")
+
+
+def test_a_row_names_numbers_in_words_without_those_that_are_zero() -> None:
+    timeline = Timeline()
+    usage = {"input_tokens": 253, "output_tokens": 0, "details": {}, "requests": 4}
+    timeline.add([event(1, "run.completed", reason="done", usage=usage)])
+    timeline.add([event(2, "run.completed", reason="done", usage={"requests": 0})])
+    timeline.add([event(3, "value.changed", key="a", version=2)])
+
+    assert [row.text for row in timeline.rows] == [
+        "reason done · usage input tokens 253, requests 4",
+        "reason done",
+        "key a · version 2",
+    ]
 
 
 def test_a_timeline_has_at_most_fifty_rows_and_counts_the_others() -> None:

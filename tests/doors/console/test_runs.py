@@ -179,6 +179,23 @@ def test_questions_are_listed_by_status(hf: Holdfast, visitor: ConsoleClient) ->
     assert late.status == 409
 
 
+def test_the_menu_says_how_many_questions_are_open(hf: Holdfast, signed_in: SignedIn) -> None:
+    def counted(visitor: ConsoleClient) -> list[str]:
+        shown = visitor.get("/console/stores")
+        return ["Questions 2" in shown.text, *shown.named("a", href="/console/questions")]
+
+    reader, anna = signed_in("read"), signed_in("read", user="anna")
+    assert not any(counted(reader))
+    asking(hf, question_tool("One?"), calls=[call("ask")], id="run_one")
+    asking(hf, question_tool("Two?"), calls=[call("ask")], id="run_two")
+
+    assert all(counted(reader))
+    assert "/console/questions" not in anna.get("/console/people/anna").page.links
+    hf.runs.answer("run_one", "Seven")
+    hf.runs.answer("run_two", "Eight")
+    assert not any(counted(reader))
+
+
 def test_a_question_for_others_has_no_form_and_takes_no_answer(
     hf: Holdfast, signed_in: SignedIn
 ) -> None:

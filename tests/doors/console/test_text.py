@@ -433,6 +433,8 @@ def test_sizes(n: int, shown: str) -> None:
 
 def test_numbers() -> None:
     assert text.count(1_234_567) == "1,234,567"
+    assert text.counted(1, "entry", "entries") == "1 entry"
+    assert text.counted(1_200, "entry", "entries") == "1,200 entries"
     assert text.number(0.985) == "0.98"
     assert text.number(1_234.5, 1) == "1,234.5"
     assert text.number(None) == "—"

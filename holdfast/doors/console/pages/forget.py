@@ -34,8 +34,8 @@ _LISTED: Final = 100
 _PARTS_MOST: Final = 200
 _TEXT_MOST: Final = 200
 
-_OUTSIDE: Final = frozenset({"sqlite-vec", "chroma"})
-"""Vector providers with files of their own, from which vectors are deleted in the background."""
+_OUTSIDE: Final = frozenset({"sqlite-vec", "chroma", "qdrant", "pinecone"})
+"""Vector providers outside the database, from which vectors are deleted in the background."""
 
 _NOWHERE: Final = "no byte of it is left in the database's files"
 _POSTGRES: Final = (

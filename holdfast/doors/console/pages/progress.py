@@ -183,6 +183,7 @@ def _earlier(visit: Visit, run: Run) -> Sequence[Run]:
 def _part_values(visit: Visit, run: Run) -> dict[str, Any]:
     parts = visit.hf.runs.parts(run.id)
     tasks = [each for each in parts if each.kind != "board_task"]
+    tasks.sort(key=lambda each: each.kind == "step")
     begin = visit.number("tasks", 0, least=0, most=10_000_000)
     return {
         "drawn": _drawn(run, tasks),
@@ -209,7 +210,7 @@ def _box(run: Run, task: RunPart, steps: Sequence[RunPart]) -> PlanTask:
     at_work = next((each for each in steps if each.state in {"running", "waiting"}), None)
     detail = task.cause or task.agent or task.model or ""
     if at_work is not None and not task.cause:
-        detail = at_work.title or at_work.id
+        detail = at_work.title if at_work.title not in (None, "", task.title) else at_work.id
     key = f"task:{task.id}" if task.kind == "task" else f"step:{task.id}"
     return PlanTask(
         id=task.id,

@@ -276,6 +276,11 @@ document.addEventListener("click", (event) => {
   }
 });
 
+document.addEventListener("input", (event) => {
+  const shown = event.target.type === "range" && one(`output[for="${event.target.id}"]`);
+  if (shown) shown.textContent = event.target.value;
+});
+
 document.addEventListener("change", (event) => {
   if (event.target.matches?.("[data-compare]")) limitCompare(event.target.form);
 });
