@@ -22,8 +22,16 @@ from holdfast.ground.text import to_nfc
 from holdfast.library.open import open
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.recall.analyze import MONTHS, WORDS
+from holdfast.memories.longterm.recall.form import PHRASES, form_of
 from holdfast.memories.longterm.recall.index import MACHINES
-from holdfast.memories.longterm.records import LongTermOptions, Recalled, Role, Turn, Weights
+from holdfast.memories.longterm.records import (
+    DEFAULT_K,
+    LongTermOptions,
+    Recalled,
+    Role,
+    Turn,
+    Weights,
+)
 from holdfast.memories.longterm.validation import CAPTION_BYTES, NAME_BYTES, TURN_BYTES
 
 LONGEST, LONGEST_CAPTION, LONGEST_NAME = TURN_BYTES, CAPTION_BYTES, NAME_BYTES
@@ -374,6 +382,8 @@ class Outcome(Struct, kw_only=True):
     plain: list[LocomoOutcome]
     foreign: list[bool]
     """For each foreign question, whether its result was empty."""
+    off_topic: list[int]
+    """For each message off the topic, how many turns were recalled."""
     inserting: float = 0.0
     asking: list[float]
     """Seconds for inserting all turns, and for each question."""
@@ -386,7 +396,7 @@ def evaluate(
 
     Calls *progress* with the number of questions done so far.
     """
-    outcome = Outcome(ranked=[], shipped=[], plain=[], foreign=[], asking=[])
+    outcome = Outcome(ranked=[], shipped=[], plain=[], foreign=[], off_topic=[], asking=[])
     foreign = foreign_questions(sample, MOST_FOREIGN)
     for number, conversation in enumerate(sample.conversations):
         began = watch()
@@ -402,6 +412,9 @@ def evaluate(
                 outcome.shipped.append(answered(number, each, shipped))
                 progress(len(outcome.ranked))
             outcome.foreign += [not subject.as_shipped(each, 1) for each in foreign(number)]
+            outcome.off_topic += [
+                len(subject.as_shipped(each, DEFAULT_K)) for each in PHRASES.off_topic
+            ]
         with full_text(conversation) as plain:
             outcome.plain += [
                 answered(number, each, plain.recall(each.question, DEEPEST))
@@ -525,6 +538,12 @@ def report(sample: SampleFile, outcome: Outcome, *, k: int | None, version: str)
         "by_conversation": _by_conversation(sample, outcome),
         "as_shipped": figures(shipped, k) | {"empty": mean(not each.found for each in shipped)},
         "foreign": {"n": len(outcome.foreign), "empty": mean(outcome.foreign)},
+        "off_topic": {
+            "n": len(outcome.off_topic),
+            "empty": mean(not rows for rows in outcome.off_topic),
+            "rows": mean(outcome.off_topic),
+        },
+        "noise": _noise(sample),
         "baseline": {name: plain[name] for name in ("recall@5", "recall@10", "mrr")},
         "ms": _milliseconds(sample, outcome),
     }
@@ -547,6 +566,13 @@ def _by_conversation(sample: SampleFile, outcome: Outcome) -> list[Report]:
         }
         for conversation, its in zip(sample.conversations, answers, strict=True)
     ]
+
+
+def _noise(sample: SampleFile) -> Figures:
+    """Return the number of turns that are no statement, and their share."""
+    turns = [turn for each in sample.conversations for turn in each.turns]
+    noise = [form_of(turn.text, turn.caption) != "statement" for turn in turns]
+    return {"turns": sum(noise), "share": mean(noise)}
 
 
 def _milliseconds(sample: SampleFile, outcome: Outcome) -> Figures:

@@ -12,7 +12,7 @@ from holdfast.library.upkeep.tables import Finding, in_batches, miscounted, stra
 from holdfast.library.upkeep.verify_durable import NameTombstone, NameTombstones
 from holdfast.memories.longterm.recall.analyze import VERSION
 from holdfast.memories.longterm.records import user_hash
-from holdfast.memories.longterm.rows import bits_of
+from holdfast.memories.longterm.rows import bits_of, bits_of_turn
 from holdfast.memories.longterm.transaction import terms_of
 from holdfast.memories.longterm.write import ready, turn_terms
 
@@ -180,10 +180,10 @@ def _wrong_rows(reader: Reader, sql: SimpleNamespace, each: _Collection) -> Iter
 def _derived(row: _Row) -> _Derived:
     if row.is_item:
         text = ready(row.text)
-        terms, fold = list(text.said.terms), text.said.fold
+        terms, fold, flags = list(text.said.terms), text.said.fold, bits_of(row.text)
     else:
         terms, fold = turn_terms(row.text, row.caption), b""
-    flags = bits_of(row.text, row.caption or None)
+        flags = bits_of_turn(row.text, row.caption or None)
     return _Derived(flags=flags, terms=len(terms), fold=fold, body=" ".join(terms))
 
 

@@ -30,8 +30,8 @@ from holdfast.memories.longterm.records import (
     Imported,
     Item,
     LongTermStatus,
-    Recalled,
     RecallQuery,
+    RecallResult,
     Recorded,
     RejectedRecord,
     Remembered,
@@ -395,11 +395,18 @@ class LongTermMemory(LongTermData):
         min_relevance: float | None = None,
         weights: Weights | None = None,
         touch: bool = True,
-    ) -> "list[Recalled]":
+        noise: bool = False,
+        explain: bool = False,
+    ) -> RecallResult:
         """Return at most *k* items and turns that answer *query*, best first.
 
         *k* is 0 to 100. Nothing is returned when nothing is relevant enough; *min_relevance* 0
         returns the nearest however far. Without *touch* the recall is not recorded.
+
+        Turns that are no statement, such as questions, and turns that are the query itself are
+        left out; *noise* returns them like others. Rows that say the same are one result, with
+        the other ids in `also`. With *explain* `suppressed` of the list says how many rows were
+        left out and why.
         """
         params = RecallQuery(
             query=query,
@@ -409,6 +416,8 @@ class LongTermMemory(LongTermData):
             min_relevance=min_relevance,
             weights=weights,
             touch=touch,
+            noise=noise,
+            explain=explain,
         )
         return recall(self.context, params)
 

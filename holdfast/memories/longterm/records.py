@@ -115,7 +115,8 @@ class Recalled(Struct, frozen=True, kw_only=True):
     """One result of a recall, and why it matches. Numbers are 0 to 1.
 
     Either `item` or `turn` is None; `neighbours` are the turns before and after it in its
-    session, for a turn.
+    session, for a turn. `also` are the ids of rows that say the same and were left out for it, at
+    most 20; their number is in `why["also"]`.
     """
 
     item: Item | None
@@ -127,6 +128,7 @@ class Recalled(Struct, frozen=True, kw_only=True):
     importance: float
     neighbours: tuple[Turn | None, Turn | None] | None
     why: Why
+    also: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Show text, score and reason in a line; the attributes have the rest."""
@@ -144,6 +146,35 @@ class Recalled(Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """The text of the item or turn."""
         return _found(self).text
+
+
+SuppressReason = Literal["phatic", "general", "at_hand", "echo", "duplicate", "noise", "tier"]
+
+
+class Suppressed(Struct, frozen=True):
+    """How many rows a recall left out for one reason.
+
+    `phatic`, `at_hand`: the query recalls nothing, 1 for the query; `general`: rows that hold too
+    few words of a query about no person; `echo`: turns that are the query itself; `duplicate`:
+    rows that say the same as another; `noise`: turns that are no statement; `tier`: rows of a
+    source that was not wanted.
+    """
+
+    reason: SuppressReason
+    count: int
+
+
+class RecallResult(list[Recalled]):
+    """The results of a recall, best first, and what was left out.
+
+    `suppressed` is filled if the recall was made with `explain=True`.
+    """
+
+    def __init__(
+        self, results: Iterable[Recalled] = (), suppressed: Iterable[Suppressed] = ()
+    ) -> None:
+        super().__init__(results)
+        self.suppressed = tuple(suppressed)
 
 
 def _found(recalled: Recalled) -> Item | Turn:
@@ -371,6 +402,8 @@ class RecallQuery(Struct, frozen=True, kw_only=True):
     min_relevance: float | None = None
     weights: Weights | None = None
     touch: bool = True
+    noise: bool = False
+    explain: bool = False
 
 
 class Ranked(Struct, frozen=True, kw_only=True):
@@ -383,6 +416,7 @@ class Ranked(Struct, frozen=True, kw_only=True):
     recency: float
     importance: float
     why: Mapping[str, object]
+    also: tuple[str, ...] = ()
 
 
 MAX_ITEMS: Final = 500
@@ -392,13 +426,25 @@ Credentials = Callable[[str, str], str | None]
 Secrets = Literal["refuse", "redact"]
 
 
+_SHARES: Final = (
+    "min_relevance",
+    "row_relevance",
+    "min_relevance_general",
+    "min_evidence",
+    "min_cosine",
+    "dedupe_similarity",
+)
+
+
 class LongTermOptions(Struct, frozen=True, kw_only=True):
     """Options of a collection. None means that another setting decides.
 
     `max_items` and `max_turns` are limits, 0 for none. `min_relevance` is the relevance that the
     best result must reach for anything to be recalled, `row_relevance` that of each of the rest,
-    `min_cosine` the same by cosine. `related` counts related words, such as dog for pet, where
-    texts are not compared by meaning. `dedupe_similarity` 0 keeps duplicates.
+    `min_cosine` the same by cosine. A query about no person is answered only by rows that reach
+    `min_relevance_general` and `min_evidence`, how rare the words are that they hold. `related`
+    counts related words, such as dog for pet, where texts are not compared by meaning.
+    `dedupe_similarity` 0 keeps duplicates.
     `credentials(user_id, name)`, when given, is the only source of keys.
     """
 
@@ -408,6 +454,8 @@ class LongTermOptions(Struct, frozen=True, kw_only=True):
     half_life_days: float = 30
     min_relevance: float = 0.24
     row_relevance: float = 0.06
+    min_relevance_general: float = 0.40
+    min_evidence: float = 0.40
     min_cosine: float = 0.35
     cosine_weight: float = 0.5
     related: bool = True

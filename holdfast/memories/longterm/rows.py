@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.memories.longterm.recall.analyze import flags_of
+from holdfast.memories.longterm.recall.form import form_of
 from holdfast.memories.longterm.records import (
     HoldReason,
     Item,
@@ -18,7 +19,9 @@ from holdfast.memories.longterm.records import (
 )
 
 QUESTION, FIRST_PERSON, TIME = 1, 2, 4
-"""The bits of a row's flags."""
+ASKS_ONLY, SAYS_NOTHING = 8, 16
+"""The bits of a row's flags. The last two are of turns that are no statement."""
+NO_STATEMENT = ASKS_ONLY | SAYS_NOTHING
 
 _ids = msgspec.json.Decoder(tuple[str, ...])
 
@@ -160,6 +163,14 @@ def bits_of(text: str, caption: str | None = None) -> int:
         | (FIRST_PERSON if flags.first_person else 0)
         | (TIME if flags.time else 0)
     )
+
+
+_FORM_BITS = {"statement": 0, "question": ASKS_ONLY}
+
+
+def bits_of_turn(text: str, caption: str | None = None) -> int:
+    """Return the flags of a turn as they are stored, those of its form among them."""
+    return bits_of(text, caption) | _FORM_BITS.get(form_of(text, caption), SAYS_NOTHING)
 
 
 def numbers_text(numbers: "list[int] | tuple[int, ...] | set[int]") -> str:

@@ -25,7 +25,7 @@ from holdfast.memories.longterm.records import (
     Turn,
     fingerprint,
 )
-from holdfast.memories.longterm.rows import bits_of
+from holdfast.memories.longterm.rows import bits_of, bits_of_turn
 from holdfast.memories.longterm.transaction import (
     CollectionTransaction,
     NewItem,
@@ -165,7 +165,7 @@ def ready_turns(
             skipped.append(Skipped(index, "secret"))
             continue
         terms = turn_terms(turn.text, turn.caption)
-        flags = bits_of(turn.text, turn.caption)
+        flags = bits_of_turn(turn.text, turn.caption)
         body = " ".join(terms)
         fit.append(PreparedTurn(index=index, turn=turn, terms=len(terms), body=body, flags=flags))
     return fit, skipped
@@ -343,7 +343,7 @@ def _turns(unit: CollectionTransaction, after: int) -> int:
     place = {"collection": unit.number}
     rows = unit.tx.all(_Turn, unit.sql.turn_texts, after=after, rows=ROWS_AT_ONCE, **place)
     for row in rows:
-        terms, flags = turn_terms(row.text, row.caption), bits_of(row.text, row.caption)
+        terms, flags = turn_terms(row.text, row.caption), bits_of_turn(row.text, row.caption)
         body = " ".join(terms)
         if (body, flags, len(terms)) == (row.body, row.flags, row.terms):
             continue

@@ -7,7 +7,8 @@ import msgspec
 from holdfast.memories.longterm.recall.analyze import analyze, flags_of
 from holdfast.memories.longterm.recall.index import DAY, Postings, Row
 from holdfast.memories.longterm.recall.query import read
-from holdfast.memories.longterm.recall.score import Fits, RecallSearch, fit, rank
+from holdfast.memories.longterm.recall.rank import rank
+from holdfast.memories.longterm.recall.score import Fits, RecallSearch, fit
 from holdfast.memories.longterm.records import LongTermOptions, Ranked, RecallQuery, Weights
 
 NOW = 20_000 * DAY

@@ -18,7 +18,8 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.recall.index import DAY, Postings, Row, Statistics, is_machine
 from holdfast.memories.longterm.recall.query import read
-from holdfast.memories.longterm.recall.score import means_of, rank, rare_terms
+from holdfast.memories.longterm.recall.rank import rank
+from holdfast.memories.longterm.recall.score import means_of, rare_terms
 from holdfast.memories.longterm.records import Recalled, Turn, Weights
 from holdfast.memories.longterm.transaction import LARGE, first_rows
 from holdfast.testing.fakes import FrozenClock

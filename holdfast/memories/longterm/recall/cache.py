@@ -14,7 +14,7 @@ from holdfast.engines.base import Engine, Reader
 from holdfast.engines.base import Row as EngineRow
 from holdfast.memories.longterm.cache_budget import POSTINGS, ByteBudget, Tenant
 from holdfast.memories.longterm.recall.index import Postings, Row
-from holdfast.memories.longterm.rows import FIRST_PERSON, QUESTION, TIME, Collection
+from holdfast.memories.longterm.rows import FIRST_PERSON, NO_STATEMENT, QUESTION, TIME, Collection
 
 # A turn stays valid until rows are changed or deleted; the turns after it are final once there are
 # FOLLOWING of them; document frequencies are valid for one version alone. The time of the last
@@ -281,6 +281,7 @@ def turn_row(row: EngineRow) -> Row:
         question=bool(flags & QUESTION),
         first_person=bool(flags & FIRST_PERSON),
         time=bool(flags & TIME),
+        noise=bool(flags & NO_STATEMENT),
         apart=apart,
         context=context,
     )

@@ -64,6 +64,8 @@ class Row(Struct, frozen=True, kw_only=True, gc=False):
     question: bool = False
     first_person: bool = False
     time: bool = False
+    noise: bool = False
+    """A turn that is no statement."""
     cites: tuple[str, ...] = ()
     """Of an item: the ids of its turns."""
     text: str = ""
@@ -118,6 +120,7 @@ class Postings:
         """The largest importance of any row."""
         self.has_machine = False
         self.has_items = False
+        self.has_noise = False
         self.has_context = False
         self._given, self._lent = statistics, lent
         self._numbers: dict[str, int] = {}
@@ -194,6 +197,11 @@ class Postings:
             brief = (terms for terms in map(set, bodies) if len(terms) <= BRIEF)
             self._given.learn(set(chain.from_iterable(brief)) - self._telling.keys())
 
+    def learn_terms(self, terms: Iterable[str]) -> None:
+        """Load the frequencies of *terms* in one call."""
+        if self._given and self._given.learn:
+            self._given.learn(terms)
+
     def idf(self, term: str) -> float:
         """Return the inverse document frequency of *term*, as BM25 defines it."""
         df = self.df(term)
@@ -258,6 +266,7 @@ class Postings:
         self.machine += machine
         self.has_machine = self.has_machine or any(machine)
         self.has_items = self.has_items or any(row.kind is not None for row in rows)
+        self.has_noise = self.has_noise or any(row.noise for row in rows)
         self.has_context = self.has_context or any(row.context for row in rows)
         self.importance = max([self.importance, *(row.importance for row in rows)])
         self.fresh += [max(row.at, row.last_accessed or row.at) for row in rows]

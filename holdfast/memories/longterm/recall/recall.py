@@ -32,6 +32,7 @@ from holdfast.memories.longterm.recall.cache import (
     sources_of,
     turn_row,
 )
+from holdfast.memories.longterm.recall.collapse import collapse
 from holdfast.memories.longterm.recall.index import (
     DAY,
     ROLE_WORDS,
@@ -41,19 +42,18 @@ from holdfast.memories.longterm.recall.index import (
     is_machine,
 )
 from holdfast.memories.longterm.recall.query import ParsedQuery, chosen, read, related
-from holdfast.memories.longterm.recall.score import (
-    CANDIDATES,
-    COMMON,
-    RecallSearch,
-    rank,
-    rare_terms,
-)
+from holdfast.memories.longterm.recall.rank import Suppressions, ranking
+from holdfast.memories.longterm.recall.score import CANDIDATES, COMMON, RecallSearch, rare_terms
+from holdfast.memories.longterm.recall.topic import asks_for_turns, topic_of
 from holdfast.memories.longterm.records import (
     Item,
     Mode,
     Ranked,
     Recalled,
     RecallQuery,
+    RecallResult,
+    Suppressed,
+    SuppressReason,
     Turn,
     Weights,
 )
@@ -79,8 +79,15 @@ _SECONDS: Final = REGISTRY.histogram(
     "ltm_recall_seconds", "From the query to what was recalled.", WORK_SECONDS, mode=get_args(Mode)
 )
 _EMPTY: Final = REGISTRY.counter("ltm_recall_empty_total", "Recalls that found nothing.")
+_SUPPRESSED: Final = REGISTRY.counter(
+    "ltm_recall_suppressed_total",
+    "Rows that a recall left out, and queries that recall nothing, by reason.",
+    reason=get_args(SuppressReason),
+)
 
 
+SPARE: Final = 8
+"""Rows beyond twice `k` that are looked at where some of the best may say the same."""
 DATED: Final = 1_000
 """Largest number of rows of the query's dates, the closest days first."""
 NEITHER: Final = -1
@@ -100,6 +107,14 @@ class Placed(Struct, frozen=True):
     number: int
     is_item: bool
     beside: tuple[int, int] = (0, 0)
+
+
+class PlacedRanking(Struct, frozen=True, kw_only=True):
+    """Ranked rows with numbers, and how many were left out. *more*: other rows remain."""
+
+    placed: list[Placed]
+    suppressed: Suppressions
+    more: bool
 
 
 class Stamp(Struct, frozen=True, kw_only=True):
@@ -381,7 +396,7 @@ def spans(dates: tuple[QueryDate, ...], first: int, last: int) -> list[tuple[int
 
 def rank_large(
     context: CollectionContext, reader: Reader, collection: Collection, search: RecallSearch
-) -> list[Placed]:
+) -> PlacedRanking:
     """Rank the rows of a large collection, best first."""
     entry = context.shared.kept.entry(collection.number, context.place)
     with entry.lock:
@@ -394,7 +409,7 @@ def rank_large(
     others = look.related(question) if search.related else {}
     proposed = look.proposed(question, others)
     if not proposed:
-        return []
+        return PlacedRanking(placed=[], suppressed=Suppressions(), more=False)
     statistics = Statistics(
         rows=collection.rows,
         mean_length=collection.mean_length or 0.0,
@@ -410,26 +425,42 @@ def rank_large(
     for number, at in look.accessed(set(ids)):
         postings.touch(ids[number], at)
     context.shared.kept.weigh(collection.number, entry)
-    ranked = rank(postings, question, search)
-    found = [postings.rows[postings.number(each.id)] for each in ranked]
+    ranked = ranking(postings, question, _aimed(context, search, question))
+    found = [postings.rows[postings.number(each.id)] for each in ranked.found]
     beside = look.beside({row.seq for row in found if row.kind is None})
-    return [
+    placed = [
         Placed(each, row.seq, row.kind is not None, beside.get(row.seq, (0, 0)))
-        for each, row in zip(ranked, found, strict=True)
+        for each, row in zip(ranked.found, found, strict=True)
     ]
+    return PlacedRanking(placed=placed, suppressed=ranked.suppressed, more=ranked.more)
+
+
+def _aimed(context: CollectionContext, search: RecallSearch, question: ParsedQuery) -> RecallSearch:
+    """Return *search* with the topic of its query, parsed as *question*."""
+    text = search.query.query
+    return replace(
+        search,
+        topic=topic_of(text, question, context.user),
+        noise=search.query.noise or asks_for_turns(text, question),
+    )
 
 
 class RecallCandidates(Struct, frozen=True, kw_only=True):
-    """The outcome of a search: the collection, if any, and the matches with numbers."""
+    """The outcome of a search: the collection, if any, and the matches with numbers.
+
+    *short*: fewer than wanted, because some said the same, and other rows remain.
+    """
 
     stamp: Stamp | None
     recalled: list[Recalled]
     numbers: list[int]
+    suppressed: Suppressions
+    short: bool = False
 
 
 def recall(
     context: CollectionContext, params: RecallQuery, *, cosines: Mapping[str, float] | None = None
-) -> list[Recalled]:
+) -> RecallResult:
     """Return the items and turns that answer *params*, best first.
 
     *cosines* are those of rows to the query, by id; with None they are computed if rows are
@@ -441,8 +472,8 @@ def recall(
         cosines = cosines_to(context, text)
     search = _search(context, params, cosines)
     if not search.query.k:
-        return []
-    found = _warm(context, search) or context.engine.read(partial(_look, context, search))
+        return RecallResult()
+    found = _searched(context, search)
     recalled = found.recalled
     if found.stamp is not None:
         place = (context.workspace, context.user, found.stamp.number)
@@ -453,7 +484,19 @@ def recall(
     _SECONDS.observe(perf_counter() - begun, mode)
     if not recalled:
         _EMPTY.add()
-    return recalled
+    for reason, count in found.suppressed.items():
+        _SUPPRESSED.add(reason, by=count)
+    left_out = [Suppressed(reason, count) for reason, count in sorted(found.suppressed.items())]
+    return RecallResult(recalled, left_out if params.explain else ())
+
+
+def _searched(context: CollectionContext, search: RecallSearch) -> RecallCandidates:
+    """Search, and again among more rows as long as too many say the same."""
+    while True:
+        found = _warm(context, search) or context.engine.read(partial(_look, context, search))
+        if not found.short:
+            return found
+        search = replace(search, reach=4 * search.reach, repeats=True)
 
 
 def nearest_items(context: CollectionContext, text: str, k: int) -> list[Item]:
@@ -462,7 +505,7 @@ def nearest_items(context: CollectionContext, text: str, k: int) -> list[Item]:
         query=text, k=k, what="items", min_relevance=0.0, weights=Weights(1, 0, 0), touch=False
     )
     search = _search(context, params, cosines_to(context, checked_query(text)))
-    found = _warm(context, search) or context.engine.read(partial(_look, context, search))
+    found = _searched(context, search)
     return [each.item for each in found.recalled if each.item is not None]
 
 
@@ -472,8 +515,10 @@ def _search(
     """Check *params*, and override the options of the collection by them."""
     given = {"min_relevance": params.min_relevance, "weights": params.weights}
     changed = {name: value for name, value in given.items() if value is not None}
+    options = replace(context.options, **changed) if changed else context.options
     return RecallSearch(
-        options=replace(context.options, **changed) if changed else context.options,
+        options=options,
+        reach=2 * params.k + SPARE if options.min_relevance > 0 else 0,
         query=replace(
             params,
             k=checked_k(params.k),
@@ -497,8 +542,8 @@ def _warm(context: CollectionContext, search: RecallSearch) -> RecallCandidates 
         if entry.postings is None:
             return None
         version, marks = entry.version, entry.marks
-        placed = _placed(entry, search)
-    fetched = fetch(context, context.engine, placed)
+        ranked = _placed(context, entry, search)
+    fetched = fetch(context, context.engine, ranked.placed)
     stamp = fetched.stamp
     if stamp is None or (stamp.number, stamp.version, stamp.marks) != (
         entry.collection,
@@ -506,50 +551,69 @@ def _warm(context: CollectionContext, search: RecallSearch) -> RecallCandidates 
         marks,
     ):
         return None
-    recalled, numbers = recalled_of(fetched, placed)
-    return RecallCandidates(stamp=stamp, recalled=recalled, numbers=numbers)
+    return _settled(search, ranked, fetched)
 
 
 def _look(context: CollectionContext, search: RecallSearch, reader: Reader) -> RecallCandidates:
     collection = reader.first(Collection, context.sql.find_collection, **context.named)
     if collection is None or not collection.rows:
-        return RecallCandidates(stamp=None, recalled=[], numbers=[])
+        return RecallCandidates(stamp=None, recalled=[], numbers=[], suppressed=Suppressions())
     bring_up_to_date(context, collection.analyzer)
     if collection.rows > LARGE and collection.indexed:
-        placed = rank_large(context, reader, collection, search)
+        ranked = rank_large(context, reader, collection, search)
     else:
-        placed = _rank_kept(context, reader, collection, search)
-    fetched = fetch(context, reader, placed)
-    recalled, numbers = recalled_of(fetched, placed)
-    return RecallCandidates(stamp=fetched.stamp, recalled=recalled, numbers=numbers)
+        ranked = _rank_kept(context, reader, collection, search)
+    return _settled(search, ranked, fetch(context, reader, ranked.placed))
+
+
+def _settled(search: RecallSearch, ranked: PlacedRanking, fetched: Fetched) -> RecallCandidates:
+    """Return the results of *ranked* with their records, those that say the same as one."""
+    recalled, numbers = recalled_of(fetched, ranked.placed)
+    k, suppressed, query = search.query.k, Suppressions(ranked.suppressed), search.query
+    if not search.reach:
+        return RecallCandidates(
+            stamp=fetched.stamp, recalled=recalled, numbers=numbers, suppressed=suppressed
+        )
+    found = collapse(zip(recalled, numbers, strict=True), query.query, k=k, echo=query.noise)
+    suppressed.update(duplicate=found.duplicates, echo=found.echoes)
+    return RecallCandidates(
+        stamp=fetched.stamp,
+        recalled=found.recalled,
+        numbers=found.numbers,
+        suppressed=+suppressed,
+        short=len(found.recalled) < k and len(found.recalled) < len(recalled) and ranked.more,
+    )
 
 
 def _rank_kept(
     context: CollectionContext, reader: Reader, collection: Collection, search: RecallSearch
-) -> list[Placed]:
+) -> PlacedRanking:
     kept = context.shared.kept
     entry = kept.entry(collection.number, context.place)
     with entry.lock:
         grown = bring_up(entry, context.engine, reader, collection)
-        placed = _placed(entry, search)
+        ranked = _placed(context, entry, search)
     if grown:
         kept.weigh(collection.number, entry)
-    return placed
+    return ranked
 
 
-def _placed(entry: CachedPostings, search: RecallSearch) -> list[Placed]:
+def _placed(
+    context: CollectionContext, entry: CachedPostings, search: RecallSearch
+) -> PlacedRanking:
     """Rank the postings of *entry*, which is locked."""
     postings = entry.postings
-    if postings is None:
-        return []
-    question = read(search.query.query, postings.participants)
     placed: list[Placed] = []
-    for each in rank(postings, question, search):
+    if postings is None:
+        return PlacedRanking(placed=placed, suppressed=Suppressions(), more=False)
+    question = read(search.query.query, postings.participants)
+    ranked = ranking(postings, question, _aimed(context, search, question))
+    for each in ranked.found:
         number = postings.number(each.id)
         row = postings.rows[number]
         beside = entry.beside(number) if row.kind is None else (0, 0)
         placed.append(Placed(each, row.seq, row.kind is not None, beside))
-    return placed
+    return PlacedRanking(placed=placed, suppressed=ranked.suppressed, more=ranked.more)
 
 
 def _publish_recalled(context: CollectionContext, stamp: Stamp, recalled: list[Recalled]) -> None:

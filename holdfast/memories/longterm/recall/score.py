@@ -6,7 +6,7 @@ of the postings, the question and the options.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import heappush, heapreplace, nsmallest
+from itertools import islice
 from math import inf
 from operator import itemgetter
 
@@ -14,9 +14,10 @@ from msgspec import Struct
 
 from holdfast.engines.base import Row
 from holdfast.memories.longterm.recall.analyze import closeness
-from holdfast.memories.longterm.recall.index import DAY, LENT, SHORT, Postings, is_machine
+from holdfast.memories.longterm.recall.index import LENT, SHORT, Postings, is_machine
 from holdfast.memories.longterm.recall.query import ParsedQuery, calls, chosen
-from holdfast.memories.longterm.records import LongTermOptions, Ranked, RecallQuery, Weights
+from holdfast.memories.longterm.recall.topic import PERSONAL, Topic
+from holdfast.memories.longterm.records import LongTermOptions, RecallQuery
 
 CANDIDATES, NEAREST = 400, 200
 """Largest number of candidates by words, and by vectors."""
@@ -24,6 +25,8 @@ COMMON, RARE_ENOUGH = 0.1, 3
 """In a large collection, terms of more than this share of rows are dropped, if so many remain."""
 BEST_OF = 3
 """Rows that make up the score of a session."""
+CITED = 0.92
+"""Share of its score that a turn keeps which a live item cites: the item stands first."""
 NARROW = 0.05
 """Cosines that span less than this are not scaled: the difference would be noise."""
 SHARE = 0.6
@@ -56,13 +59,19 @@ class RecallSearch(Struct, frozen=True, kw_only=True):
     """A validated recall at one moment, in microseconds since 1970.
 
     *options* are those of the collection, overridden by the query. *cosines* are those of rows that
-    have a vector, by id; None where nothing is compared by meaning.
+    have a vector, by id; None where nothing is compared by meaning. With *noise* rows that are no
+    statement are ranked like others. *reach* is the number of rows to return where some of the
+    best may say the same, or *repeats* is set; 0 to return `k` of the query in any case.
     """
 
     query: RecallQuery
     options: LongTermOptions
     now: int
     cosines: Mapping[str, float] | None = None
+    topic: Topic = PERSONAL
+    noise: bool = False
+    reach: int = 0
+    repeats: bool = False
 
     @property
     def related(self) -> bool:
@@ -100,7 +109,7 @@ def rare_terms(terms: Sequence[str], df: Callable[[str], int], rows: int) -> tup
 def fit(postings: Postings, question: ParsedQuery, search: RecallSearch, cues: Cues = CUES) -> Fits:
     """Score the rows that *search* allows against *question*."""
     lex, covered, touched = _lex(postings, question.terms, related=search.related)
-    worded = _best(lex, _allowed(postings, search.query, sorted(touched)))
+    worded = _best(postings, search, lex, _allowed(postings, search.query, sorted(touched)))
     date = _dates(postings, question, search.query)
     cosine, nearest = _cosines(postings, search)
     rows = sorted({*worded, *date, *nearest}) if date or nearest else worded
@@ -123,6 +132,9 @@ def fit(postings: Postings, question: ParsedQuery, search: RecallSearch, cues: C
         if found:
             pairs = zip(rows, fits, strict=True)
             fits = [each + weight * found.get(row, 0.0) for row, each in pairs]
+    if postings.citing:
+        shares = (CITED if row in postings.citing else 1.0 for row in rows)
+        fits = [share * each for share, each in zip(shares, fits, strict=True)]
     return Fits(
         rows=rows, fit=fits, told=covered, lexical=lexical, session=session,
         date=date, link=link, near=near, cosine=cosine, hybrid=search.cosines is not None,
@@ -211,10 +223,16 @@ def _allowed(postings: Postings, query: RecallQuery, rows: Iterable[int]) -> lis
     return list(rows)
 
 
-def _best(lex: list[float], rows: list[int]) -> list[int]:
+def _best(postings: Postings, search: RecallSearch, lex: list[float], rows: list[int]) -> list[int]:
+    """Return the best of *rows*; however many are no statement, the best statements as well."""
     if len(rows) <= CANDIDATES:
         return rows
-    return sorted(sorted(rows, key=lex.__getitem__, reverse=True)[:CANDIDATES])
+    ordered = sorted(rows, key=lex.__getitem__, reverse=True)
+    best = ordered[:CANDIDATES]
+    if postings.has_noise and not search.noise:
+        statements = (row for row in ordered if not postings.rows[row].noise)
+        best = {*best, *islice(statements, CANDIDATES)}
+    return sorted(best)
 
 
 def _dates(postings: Postings, question: ParsedQuery, query: RecallQuery) -> dict[int, float]:
@@ -390,6 +408,7 @@ def why(
     matches = [(term, found) for _, term, found in ordered]
     theirs = is_of(postings, number, question)
     session = fits.session.get(postings.session[number], 0.0)
+    has_beside = session >= _AMONG_MUCH and _has_beside(postings, fits, number)
     details: dict[str, object] = {
         "terms": [term for term, _ in matches],
         "related": [[term, found] for term, found in matches if term != found],
@@ -403,6 +422,7 @@ def why(
         "first_person": cues.first_person if row.first_person or row.kind is not None else 0.0,
         "question": cues.question if row.question else 0.0,
         "links": round(cues.link * fits.link.get(number, 0.0), 4),
+        "also": 0,
         "mode": "hybrid" if fits.hybrid else "lexical",
     }
     reasons = [
@@ -412,10 +432,19 @@ def why(
         "tells a time" if details["time"] else "",
         "close in meaning" if fits.near.get(number, 0.0) >= _AMONG_MUCH else "",
         "linked to what matches" if number in fits.link else "",
-        "from a session about it" if session >= _AMONG_MUCH else "",
+        "from a session about it" if has_beside else "",
     ]
     details["text"] = "; ".join(filter(None, reasons)) or "beside what matches"
     return details
+
+
+def _has_beside(postings: Postings, fits: Fits, number: int) -> bool:
+    """Check whether another candidate is of the session of the row *number*."""
+    sessions = postings.session
+    place = sessions[number]
+    return postings.session_size[place] > 1 and any(
+        sessions[row] == place and row != number for row in fits.rows
+    )
 
 
 def _best_match(postings: Postings, number: int, term: str, fits: Fits) -> tuple[float, str, str]:
@@ -451,142 +480,3 @@ def _dated(question: ParsedQuery, close: float) -> str:
         return ""
     names = _DAYS if any(each.day for each in question.dates) else _MONTHS
     return names.get(close, "near the day asked about")
-
-
-LOOKED_AT = 10
-"""If none of this many best rows is relevant, nothing is recalled."""
-TELLING = 4
-"""Query terms that a row must hold to cover the query whole."""
-TIMELY = 0.6
-"""A row this close to the query's date is relevant without a matching word."""
-_ROUNDING = 1e-9
-"""Tolerance between two orders of adding up a score."""
-
-_Scored = tuple[float, float, tuple[str, str], int]
-"""A row's score and its similarity, both negative, its age, and its place among those that fit."""
-
-
-def rank(
-    postings: Postings, question: ParsedQuery, search: RecallSearch, cues: Cues = CUES
-) -> list[Ranked]:
-    """Return the rows that answer *question*, best first, at most `k` of the query."""
-    k = search.query.k
-    if not (question.terms or question.dates or search.cosines) or k < 1:
-        return []
-    fits = fit(postings, question, search, cues)
-    order = sorted(range(len(fits.rows)), key=fits.fit.__getitem__, reverse=True)
-    judge = _Judge(postings, question, search, fits)
-    postings.learn([fits.rows[place] for place in order[: LOOKED_AT + k]])
-    if not judge.any_answers(order[:LOOKED_AT]):
-        return []
-    found: list[Ranked] = []
-    for score, similarity, _, place in judge.best(order):
-        row, coverage = fits.rows[place], judge.coverage(place)
-        ranked = Ranked(
-            id=postings.rows[row].id,
-            score=-score,
-            similarity=-similarity,
-            relevance=judge.relevance(row, coverage),
-            recency=judge.recency(row),
-            importance=postings.rows[row].importance,
-            why=why(postings, question, fits, cues, place=place, coverage=coverage),
-        )
-        found.append(ranked)
-    return found
-
-
-class _Judge:
-    """Decides which of the rows that fit are recalled."""
-
-    def __init__(
-        self, postings: Postings, question: ParsedQuery, search: RecallSearch, fits: Fits
-    ) -> None:
-        self._postings, self._fits = postings, fits
-        self._k, self._options, self._now = search.query.k, search.options, search.now
-        self._rate = 1 / (DAY * self._options.half_life_days)
-        self._telling = {term: postings.telling(term) for term in question.terms}
-        self._whole = sum(sorted(self._telling.values(), reverse=True)[:TELLING]) or 1.0
-
-    def any_answers(self, places: list[int]) -> bool:
-        """Check whether a row in *places* is relevant enough for a recall."""
-        least = self._options.min_relevance
-        return any(least <= 0 or self._reaches(place, least) for place in places)
-
-    def best(self, order: list[int]) -> list[_Scored]:
-        """Return the best rows by score, best first.
-
-        *order* is by fit, so the search ends where even the freshest and most important of the
-        remaining rows could not score enough.
-        """
-        k, options, fits, held = self._k, self._options, self._fits, self._postings.rows
-        similar, recent, important = _shares(options.weights)
-        most = recent + important * self._postings.importance
-        row_relevance = options.row_relevance if options.min_relevance > 0 else 0.0
-        top = fits.fit[order[0]]
-        kept: list[_Scored] = []
-        scores: list[float] = []
-        for place in order:
-            similarity = max(0.0, fits.fit[place]) / top if top > 0 else 0.0
-            fitting = similar * similarity
-            if len(scores) == k and fitting + most < scores[0] - _ROUNDING:
-                break
-            if row_relevance > 0 and not self._reaches(place, row_relevance):
-                continue
-            row = fits.rows[place]
-            fresh = recent * self.recency(row) if recent else 0.0
-            score = fitting + fresh + important * held[row].importance
-            kept.append((-score, -similarity, _age(held[row].id), place))
-            if len(scores) < k:
-                heappush(scores, score)
-            elif score > scores[0]:
-                heapreplace(scores, score)
-        return nsmallest(k, kept)
-
-    def coverage(self, place: int) -> float:
-        """Return the share of the query that the row in *place* covers, or the reverse.
-
-        The larger of the two counts.
-        """
-        return max(self._of_query(place), self._of_body(place))
-
-    def relevance(self, row: int, coverage: float) -> float:
-        """Return how surely a row with that *coverage* relates to the query, 0 to 1."""
-        if self._fits.date.get(row, 0.0) >= TIMELY:
-            return 1.0
-        return min(1.0, max(coverage, self._fits.cosine.get(row, 0.0)))
-
-    def recency(self, row: int) -> float:
-        """Return 1 for a row of this moment, half as much after each half-life."""
-        since = self._now - self._postings.fresh[row]
-        return 2.0 ** (-since * self._rate) if since > 0 else 1.0
-
-    def _reaches(self, place: int, least: float) -> bool:
-        row = self._fits.rows[place]
-        return (
-            self._of_query(place) >= least
-            or self._fits.date.get(row, 0.0) >= TIMELY
-            or self._fits.cosine.get(row, 0.0) >= self._options.min_cosine
-            or self._of_body(place) >= least
-        )
-
-    def _of_query(self, place: int) -> float:
-        return min(1.0, self._fits.told[self._fits.rows[place]] / self._whole)
-
-    def _of_body(self, place: int) -> float:
-        row = self._fits.rows[place]
-        whole = self._postings.brief_weight(row)
-        if not whole:
-            return 0.0
-        body = self._postings.rows[row].body.split()
-        return sum([much for term, much in self._telling.items() if term in body]) / whole
-
-
-def _shares(weights: Weights) -> tuple[float, float, float]:
-    """Return *weights* as shares of their sum."""
-    whole = weights.similarity + weights.recency + weights.importance
-    return weights.similarity / whole, weights.recency / whole, weights.importance / whole
-
-
-def _age(id: str) -> tuple[str, str]:
-    """Return the sort key of ids by age, the same for items and turns."""
-    return id.partition("_")[2], id
