@@ -27,10 +27,11 @@ PREFIX = "page_"
 class Page(Generic[T]):
     """One page of a list: `data`, and `next_page`, the cursor of the next or None.
 
-    Iterating yields the items of this page; `all()` also fetches the following pages.
+    Iterating yields the items of this page; `all()` also fetches the following pages. In a list
+    as of an earlier moment `erased` counts rows that were there and were erased since.
     """
 
-    __slots__ = ("_more", "data", "next_page", "prev_page")
+    __slots__ = ("_more", "data", "erased", "next_page", "prev_page")
 
     def __init__(
         self,
@@ -38,8 +39,10 @@ class Page(Generic[T]):
         next_page: str | None = None,
         *,
         prev_page: str | None = None,
+        erased: int = 0,
         more: "Callable[[str], Page[T]] | None" = None,
     ) -> None:
+        self.erased = erased
         self.data, self.next_page, self.prev_page, self._more = data, next_page, prev_page, more
 
     def __iter__(self) -> Iterator[T]:

@@ -250,6 +250,7 @@ def response_of(operation: Operation, result: Any, arguments: Mapping[str, Any])
     if operation.paged:
         page = cast("Page[Any]", result)
         listed = {"data": [encode(each) for each in page.data], "next_page": page.next_page}
+        listed |= {"erased": page.erased} if page.erased else {}
         return of_json({**listed, "prev_page": page.prev_page} if operation.both_ways else listed)
     status = operation.status if isinstance(operation.status, int) else operation.status(result)
     encoded = encode(result)

@@ -215,6 +215,7 @@ def page_of(
         [decoded(form.decode, each) for each in listed.data],
         listed.next_page,
         prev_page=listed.prev_page,
+        erased=listed.erased,
         more=lambda cursor: page_of(requests, path, {**query, "page": cursor}, form),
     )
 
@@ -223,6 +224,7 @@ class _Listed(msgspec.Struct, frozen=True):
     data: list[JSONObject]
     next_page: str | None = None
     prev_page: str | None = None
+    erased: int = 0
 
 
 _listed = partial(msgspec.convert, type=_Listed)

@@ -1,8 +1,9 @@
 """Long-term memory: facts and turns of one user, recalled, exported, imported."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from itertools import islice
-from typing import Any, Final, LiteralString, cast, get_args
+from typing import Any, Final, Literal, LiteralString, cast, get_args
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -18,7 +19,7 @@ from holdfast.memories.longterm import read as standing
 from holdfast.memories.longterm import remember as changing
 from holdfast.memories.longterm import turns as conversing
 from holdfast.memories.longterm import turns as recording
-from holdfast.memories.longterm.background import schedule
+from holdfast.memories.longterm.background import schedule, wishes
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.read import collection_of
 from holdfast.memories.longterm.recall.recall import recall
@@ -319,6 +320,8 @@ class LongTermData:
         kinds: Iterable[str] | None = None,
         query: str | None = None,
         include_superseded: bool = False,
+        at: datetime | str | None = None,
+        valid_at: datetime | str | None = None,
         limit: int | None = read.LISTED,
         page: str | None = None,
     ) -> Page[Any]:
@@ -326,15 +329,24 @@ class LongTermData:
 
         Each word of *query* is, by case folding, in the text. Items that were superseded come
         only with *include_superseded*.
+
+        With *at* it is what was believed at that time, with *valid_at* what is believed to have
+        been true then: both aware datetimes or RFC 3339 texts. What was erased since is counted
+        in `erased` of the page.
         """
         filters = read.ItemFilter(
-            what=what, kinds=kinds, query=query, include_superseded=include_superseded
+            what=what,
+            kinds=kinds,
+            query=query,
+            include_superseded=include_superseded,
+            at=at,
+            valid_at=valid_at,
         )
         return read.list_rows(self.context, filters, limit=limit, page=page)
 
-    def get(self, id: str) -> Item | Turn | None:
-        """Return the item or turn called *id*, or None."""
-        return read.get(self.context, id)
+    def get(self, id: str, *, at: datetime | str | None = None) -> Item | Turn | None:
+        """Return the item or turn called *id*, as it was *at* that time, or None."""
+        return read.get(self.context, id, at=at)
 
     def neighbours(self, id: str) -> tuple[Turn | None, Turn | None]:
         """Return the turns before and after the turn *id* in its session, None for none.
@@ -361,6 +373,18 @@ class LongTermData:
 
     def status(self) -> LongTermStatus:
         """Return the status of the collection."""
+        return standing.status(self.context)
+
+    def configure(
+        self, *, extractor: str | Literal[False] | None | UnsetType = UNSET
+    ) -> LongTermStatus:
+        """Set the collection's own extractor, which later processes use too.
+
+        It is `provider:model`; False or `none` means no mining, None leaves it to the process's
+        own setting. Return the status. Turns stored before are mined after `remine`.
+        """
+        if extractor is not UNSET:
+            wishes.configure(self.context, extractor)
         return standing.status(self.context)
 
 
@@ -395,6 +419,8 @@ class LongTermMemory(LongTermData):
         min_relevance: float | None = None,
         weights: Weights | None = None,
         touch: bool = True,
+        at: datetime | str | None = None,
+        valid_at: datetime | str | None = None,
         noise: bool = False,
         explain: bool = False,
     ) -> RecallResult:
@@ -402,6 +428,9 @@ class LongTermMemory(LongTermData):
 
         *k* is 0 to 100. Nothing is returned when nothing is relevant enough; *min_relevance* 0
         returns the nearest however far. Without *touch* the recall is not recorded.
+
+        With *at*, an aware datetime or RFC 3339 text, it returns what would have been recalled
+        then, less what was erased since; with *valid_at* what is believed to have been true then.
 
         Turns that are no statement, such as questions, and turns that are the query itself are
         left out; *noise* returns them like others. Rows that say the same are one result, with
@@ -416,6 +445,8 @@ class LongTermMemory(LongTermData):
             min_relevance=min_relevance,
             weights=weights,
             touch=touch,
+            at=at,
+            valid_at=valid_at,
             noise=noise,
             explain=explain,
         )
@@ -452,7 +483,7 @@ class LongTermMemory(LongTermData):
     def remember_conversation(
         self, messages: Iterable[object], thread_id: str | None = None
     ) -> Recorded:
-        """Record the new turns of *messages*, and queue them if there is an extractor.
+        """Record the new turns of *messages*, and queue them if they are to be mined.
 
         Each is a Turn, or an object with `role`, `content`, and perhaps `name` and `at`. The
         whole conversation may be given each time, or only what is new. Objects with an `event_id`
@@ -489,3 +520,11 @@ class LongTermMemory(LongTermData):
     def retry(self) -> int:
         """Queue failed jobs again; return how many."""
         return standing.retry(self.context)
+
+    def remine(self, since: datetime | str | None = None, thread_id: str | None = None) -> int:
+        """Queue turns that no job has covered to be mined; return how many.
+
+        Only those of *thread_id*, and said at *since* or later, if given. Without an extractor
+        none are queued.
+        """
+        return wishes.remine(self.context, since, thread_id)

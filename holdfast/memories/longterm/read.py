@@ -1,8 +1,9 @@
 """Get and list items and turns, status, retry of jobs, users with a memory."""
 
 from collections.abc import Iterable
+from datetime import datetime
 from functools import partial
-from itertools import product
+from itertools import islice, product
 from typing import Final
 
 import msgspec
@@ -24,9 +25,27 @@ from holdfast.ground.pages import (
 from holdfast.ground.scope import EVERYBODY, Scope
 from holdfast.ground.text import to_nfc
 from holdfast.ground.validation import check_bytes, check_limit
+from holdfast.memories.longterm.background.jobs import AGAIN
+from holdfast.memories.longterm.background.wishes import state_of, uncovered
 from holdfast.memories.longterm.context import CollectionContext
+from holdfast.memories.longterm.history import (
+    erased_since,
+    items_of,
+    moment_of,
+    states,
+    turns_of,
+)
 from holdfast.memories.longterm.records import Item, LongTermStatus, Mode, Person, Turn
-from holdfast.memories.longterm.rows import Collection, ItemRow, NumberedRow, TurnRow, numbers_text
+from holdfast.memories.longterm.rows import (
+    EVER,
+    Collection,
+    ItemRow,
+    ItemState,
+    Moment,
+    NumberedRow,
+    TurnRow,
+    numbers_text,
+)
 from holdfast.memories.longterm.transaction import CollectionTransaction
 from holdfast.memories.longterm.validation import NAME_BYTES, checked_kinds, checked_query, is_id
 from holdfast.memories.longterm.vectors.compare import EmbeddingState, compared, fits
@@ -47,6 +66,8 @@ class ItemFilter(Struct, frozen=True, kw_only=True):
     kinds: Iterable[str] | None = None
     query: str | None = None
     include_superseded: bool = False
+    at: datetime | str | None = None
+    valid_at: datetime | str | None = None
 
 
 class _Wanted(Struct, frozen=True, kw_only=True):
@@ -57,17 +78,39 @@ class _Wanted(Struct, frozen=True, kw_only=True):
     terms: tuple[str, ...]
     superseded: bool
     stamp: str
+    moment: Moment | None = None
+
+    @property
+    def filters(self) -> bool:
+        """Check whether `takes` may reject a row."""
+        return bool(self.terms or self.moment)
 
     def takes(self, row: ItemRow | TurnRow) -> bool:
-        """Check whether each term occurs in *row*, by case folding."""
+        """Check whether each term occurs in *row*, by case folding, and *row* was there then."""
+        if self.moment is not None and isinstance(row, TurnRow):
+            at, valid_at = self.moment.at, self.moment.valid_at
+            if row.created_at > (EVER if at is None else at):
+                return False
+            if row.at > (EVER if valid_at is None else valid_at):
+                return False
         texts = [row.text.casefold()]
         if isinstance(row, TurnRow):
             texts += [row.caption.casefold(), row.speaker.casefold()]
         return all(any(term in text for text in texts) for term in self.terms)
 
+    def fits(self, state: ItemState) -> bool:
+        """Check whether the item passes as it was at that moment."""
+        text = state.text.casefold()
+        kinds = not self.kinds or f",{state.kind}," in self.kinds
+        return kinds and all(term in text for term in self.terms)
 
-def get(context: CollectionContext, id: str) -> Item | Turn | None:
-    """Return the item or turn called *id*, or None."""
+
+def get(
+    context: CollectionContext, id: str, *, at: datetime | str | None = None
+) -> Item | Turn | None:
+    """Return the item or turn called *id*, as it was *at* that time, or None."""
+    if at is not None:
+        return _get_past(context, id, moment_of(context, at, None) or Moment())
     prefix = next((each for each in ("item", "turn") if is_id(each, id)), None)
     if prefix is None:
         return None
@@ -87,6 +130,24 @@ def get(context: CollectionContext, id: str) -> Item | Turn | None:
             return None
         numbers = numbers_text([row.number])
         return reader.one(make, fetch, collection=found.number, numbers=numbers).record()
+
+    return context.engine.read(work)
+
+
+def _get_past(context: CollectionContext, id: str, moment: Moment) -> Item | Turn | None:
+    at = context.now() if moment.at is None else moment.at
+
+    def work(reader: Reader) -> Item | Turn | None:
+        collection = collection_of(context, reader)
+        if collection is None:
+            return None
+        place = collection.number
+        if is_id("turn", id):
+            row = reader.first(NumberedRow, context.sql.turn_number, collection=place, id=id)
+            numbers = set[int]() if row is None else {row.number}
+            return next(iter(turns_of(context, reader, place, numbers, at).values()), None)
+        found = [each for each in states(context, reader, place, moment) if each.id == id]
+        return next(iter(items_of(context, reader, place, found, at).values()), None)
 
     return context.engine.read(work)
 
@@ -125,12 +186,51 @@ def list_rows(
     rows = check_limit(limit, most=MOST_LISTED, default=LISTED)
     wanted = _wanted(context, filters)
     before = NEWEST if page is None else read_key("longterm", wanted.stamp, page, int)
+    if wanted.moment is not None:
+        return _list_past(context, filters, wanted, before, rows)
     found = context.engine.read(partial(_look, context, wanted, before, rows + 1))
     shown = found[:rows]
     more = write_cursor("longterm", wanted.stamp, [shown[-1].number]) if len(found) > rows else None
     records = [row.record() for row in shown]
     return Page(
         records, more, more=lambda page: list_rows(context, filters, limit=limit, page=page)
+    )
+
+
+def _list_past(
+    context: CollectionContext, filters: ItemFilter, wanted: _Wanted, before: int, limit: int
+) -> Page[Item | Turn]:
+    """Return the rows of an earlier moment that pass *filters*, newest first."""
+    moment = wanted.moment or Moment()
+    at = context.now() if moment.at is None else moment.at
+
+    def work(reader: Reader) -> tuple[list[tuple[int, Item | Turn]], int]:
+        collection = collection_of(context, reader)
+        if collection is None:
+            return [], 0
+        place = collection.number
+        kind = "item" if wanted.items else "turn"
+        erased = erased_since(context, reader, place, kind, at)
+        if not wanted.items:
+            rows = _look(context, wanted, before, limit + 1, reader)
+            turns = turns_of(context, reader, place, {row.number for row in rows}, at)
+            return sorted(turns.items(), reverse=True), erased
+        fit = (
+            each
+            for each in reversed(states(context, reader, place, moment))
+            if each.number < before and wanted.fits(each)
+        )
+        items = items_of(context, reader, place, islice(fit, limit + 1), at)
+        return sorted(items.items(), reverse=True), erased
+
+    found, erased = context.engine.read(work)
+    shown = found[:limit]
+    more = write_cursor("longterm", wanted.stamp, [shown[-1][0]]) if len(found) > limit else None
+    return Page(
+        [record for _, record in shown],
+        more,
+        erased=erased,
+        more=lambda page: list_rows(context, filters, limit=limit, page=page),
     )
 
 
@@ -151,11 +251,11 @@ def _look(
     collection = collection_of(context, reader)
     if collection is None:
         return []
-    scanned = max(rows, _SCANNED) if wanted.terms else rows
+    scanned = max(rows, _SCANNED) if wanted.filters else rows
     found: list[ItemRow | TurnRow] = []
     while True:
         batch = _batch(context, reader, collection.number, wanted, (before, scanned))
-        found += filter(wanted.takes, batch) if wanted.terms else batch
+        found += filter(wanted.takes, batch) if wanted.filters else batch
         if len(found) >= rows or len(batch) < scanned:
             return found[:rows]
         before = batch[-1].number
@@ -202,17 +302,23 @@ def _wanted(context: CollectionContext, filters: ItemFilter) -> _Wanted:
     query = "" if filters.query is None else checked_query(filters.query)
     terms = tuple(term.casefold() for term in query.split())
     named = sorted(kinds) if kinds is not None else None
+    moment = moment_of(context, filters.at, filters.valid_at)
+    if moment is not None and filters.include_superseded:
+        raise InvalidInput("include_superseded", "does not go with at or valid_at")
     collection = (context.workspace, context.user, *context.named.values())
     return _Wanted(
         items=items,
         kinds="" if named is None else f",{','.join(named)},",
         terms=terms,
         superseded=bool(filters.include_superseded),
-        stamp=digest(collection, items, named, terms, bool(filters.include_superseded)),
+        moment=moment,
+        stamp=digest(collection, items, named, terms, bool(filters.include_superseded), moment),
     )
 
 
 EXTRACT, FAILED = "extract", "failed"
+PUT_OFF: Final = "put_off"
+"""State of a queued job that has failed several times, and is tried again much later."""
 
 
 class JobStatus(Struct, frozen=True, kw_only=True):
@@ -229,11 +335,13 @@ def status(context: CollectionContext) -> LongTermStatus:
     def work(reader: Reader) -> LongTermStatus:
         collection = collection_of(context, reader)
         jobs = _jobs(context, reader)
+        mining = state_of(context, reader, collection)
         waiting = [each for each in jobs if each.state != FAILED]
         return LongTermStatus(
             mode=_mode(context, reader),
             reason=context.degraded or reason_of(context),
-            embedding_model=collection.embedding_model if collection else None,
+            embedding_model=context.embedding_model
+            or (collection.embedding_model if collection else None),
             vector_provider=collection.vector_provider if collection else None,
             items=collection.items - collection.superseded if collection else 0,
             superseded=collection.superseded if collection else 0,
@@ -242,6 +350,12 @@ def status(context: CollectionContext) -> LongTermStatus:
             pending_embedding=sum(each.jobs for each in waiting if each.kind != EXTRACT),
             failed=sum(each.jobs for each in jobs if each.state == FAILED),
             max_items=context.max_items,
+            extractor=mining.extractor,
+            extractor_state=mining.state,
+            extractor_reason=mining.reason,
+            mined_at=from_microseconds_or_none(collection.mined_at if collection else None),
+            held=collection.held if collection else 0,
+            unmined=uncovered(context, reader, collection) if collection else 0,
         )
 
     return context.engine.read(work)
@@ -273,7 +387,13 @@ def _jobs(context: CollectionContext, reader: Reader) -> list[JobStatus]:
     collection = collection_of(context, reader)
     if collection is None:
         return []
-    return reader.all(JobStatus, context.sql.count_jobs, collection=collection.number)
+    return reader.all(
+        JobStatus,
+        context.sql.count_jobs,
+        collection=collection.number,
+        quick=len(AGAIN),
+        now=context.now(),
+    )
 
 
 def retry(context: CollectionContext) -> int:

@@ -47,6 +47,7 @@ HoldReason = Literal["ungrounded", "instruction", "echo", "burst", "canary"]
 SkipReason = Literal["role", "blank", "seen", "secret", "forgotten"]
 Mode = Literal["lexical", "hybrid", "re-embedding"]
 What = Literal["all", "items", "turns"]
+ExtractorState = Literal["none", "ready", "waiting", "failing"]
 Why = Mapping[str, object]
 
 
@@ -93,7 +94,8 @@ class Turn(Struct, frozen=True, kw_only=True):
 
     `tier` is who stands behind it, by default by the role; `by` is the id of the user who spoke,
     where it may be another one than the collection's; `origin_ref` names the source of a turn of
-    tier "outside", such as a tool result or a web page.
+    tier "outside", such as a tool result or a web page. `held` is why it waits for a person and is
+    not recalled, None if it does not.
     """
 
     role: Role
@@ -106,6 +108,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     tier: Tier | None = None
     by: str | None = None
     origin_ref: str | None = None
+    held: HoldReason | None = None
     id: str = ""
     items: tuple[str, ...] = ()
     created_at: datetime | None = None
@@ -264,7 +267,12 @@ class RejectedRecord(Struct, frozen=True):
 
 
 class LongTermStatus(Struct, frozen=True, kw_only=True):
-    """Status of a collection: mode of recall, sizes, pending jobs."""
+    """Status of a collection: mode of recall, sizes, pending jobs, mining.
+
+    `embedding_model` is the chosen one; `mode` and `reason` say whether it works. `extractor` mines
+    the turns: it is `ready`, `waiting` for a key, an extra or the next day's budget, or `failing`.
+    `unmined` turns were queued by no job; `held` rows wait for a person.
+    """
 
     mode: Mode
     reason: str | None
@@ -277,6 +285,12 @@ class LongTermStatus(Struct, frozen=True, kw_only=True):
     pending_embedding: int
     failed: int
     max_items: int
+    extractor: str | None = None
+    extractor_state: ExtractorState = "none"
+    extractor_reason: str | None = None
+    mined_at: datetime | None = None
+    held: int = 0
+    unmined: int = 0
 
 
 class Person(Struct, frozen=True, kw_only=True):
@@ -402,6 +416,8 @@ class RecallQuery(Struct, frozen=True, kw_only=True):
     min_relevance: float | None = None
     weights: Weights | None = None
     touch: bool = True
+    at: datetime | str | None = None
+    valid_at: datetime | str | None = None
     noise: bool = False
     explain: bool = False
 
@@ -473,7 +489,7 @@ class LongTermOptions(Struct, frozen=True, kw_only=True):
         if not isinstance(self.weights, Weights):  # pyright: ignore[reportUnnecessaryIsInstance] - what a caller gave
             raise InvalidInput("weights", "must be Weights", given=self.weights)
         _checked("half_life_days", self.half_life_days, least=0.0, above=True)
-        for name in ("min_relevance", "row_relevance", "min_cosine", "dedupe_similarity"):
+        for name in _SHARES:
             checked_share(name, getattr(self, name))
         _checked("cosine_weight", self.cosine_weight, least=0.0)
         if self.secrets not in ("refuse", "redact"):

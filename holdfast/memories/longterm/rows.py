@@ -1,11 +1,14 @@
 """Rows of long-term memory, and the records and postings made from them."""
 
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
+from holdfast.ground.ids import TIME as TIME_WIDTH
+from holdfast.ground.ids import base62
 from holdfast.memories.longterm.recall.analyze import flags_of
 from holdfast.memories.longterm.recall.form import form_of
 from holdfast.memories.longterm.records import (
@@ -17,11 +20,14 @@ from holdfast.memories.longterm.records import (
     Tier,
     Turn,
 )
+from holdfast.memories.longterm.trust import gives_orders
 
 QUESTION, FIRST_PERSON, TIME = 1, 2, 4
 ASKS_ONLY, SAYS_NOTHING = 8, 16
 """The bits of a row's flags. The last two are of turns that are no statement."""
 NO_STATEMENT = ASKS_ONLY | SAYS_NOTHING
+ORDERS = 32
+"""The bit of a text that reads as an order to a machine."""
 
 _ids = msgspec.json.Decoder(tuple[str, ...])
 
@@ -44,6 +50,9 @@ class Collection(Struct, frozen=True, kw_only=True):
     mean_window: float | None
     embedding_model: str | None
     vector_provider: str | None
+    extractor: str | None
+    mined_at: int | None
+    held: int
 
     @property
     def rows(self) -> int:
@@ -145,8 +154,71 @@ class TurnRow(Struct, frozen=True):
             tier=cast("Tier", self.tier),
             by=self.said_by or None,
             origin_ref=self.origin_ref or None,
+            held=cast("HoldReason | None", self.held),
             items=_ids.decode(self.items),
         )
+
+
+EVER: Final = 2**62
+"""An instant after all others, in microseconds since 1970."""
+
+
+class Moment(Struct, frozen=True, kw_only=True):
+    """The two times of an answer, in microseconds since 1970.
+
+    `at` is when it was believed, `valid_at` when it was true; None for now.
+    """
+
+    at: int | None = None
+    valid_at: int | None = None
+
+    def holds(self, valid_from: int, valid_to: int | None) -> bool:
+        """Check whether what was true in that span was true at `valid_at`."""
+        instant = self.valid_at
+        return instant is None or valid_from <= instant < (EVER if valid_to is None else valid_to)
+
+
+class ItemState(Struct, frozen=True, kw_only=True):
+    """An item as it was at one moment."""
+
+    number: int
+    id: str
+    created_at: int
+    updated_at: int
+    text: str
+    kind: str
+    importance: float
+    tier: str
+    valid_from: int
+    valid_to: int | None
+    changed: int
+    """1 if its text was another one than today."""
+
+    def of(self, item: Item, at: int) -> Item:
+        """Return *item*, which is the item of today, as it was at that instant."""
+        return replace(
+            item,
+            text=self.text,
+            kind=cast("Kind", self.kind),
+            importance=self.importance,
+            tier=cast("Tier", self.tier),
+            turns=tuple(id for id in item.turns if was_there(id, at)),
+            supersedes=tuple(id for id in item.supersedes if was_there(id, at)),
+            superseded_by=None,
+            superseded_at=None,
+            updated_at=from_microseconds(self.updated_at),
+            last_accessed_at=None,
+            access_count=0,
+            held=None,
+            valid_from=from_microseconds(self.valid_from),
+            valid_to=from_microseconds_or_none(self.valid_to),
+        )
+
+
+def was_there(id: str, at: int) -> bool:
+    """Check whether the row *id* was made by the instant *at*."""
+    prefix, _, rest = id.partition("_")
+    return bool(prefix) and rest[:TIME_WIDTH] <= base62(at, TIME_WIDTH)
 
 
 class NumberedRow(Struct, frozen=True):
@@ -162,6 +234,7 @@ def bits_of(text: str, caption: str | None = None) -> int:
         (QUESTION if flags.question else 0)
         | (FIRST_PERSON if flags.first_person else 0)
         | (TIME if flags.time else 0)
+        | (ORDERS if gives_orders(text, caption) else 0)
     )
 
 

@@ -4,7 +4,7 @@ Each write raises the collection's version, so the next recall sees it.
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -14,7 +14,14 @@ from holdfast.engines.base import Engine, Reader
 from holdfast.engines.base import Row as EngineRow
 from holdfast.memories.longterm.cache_budget import POSTINGS, ByteBudget, Tenant
 from holdfast.memories.longterm.recall.index import Postings, Row
-from holdfast.memories.longterm.rows import FIRST_PERSON, NO_STATEMENT, QUESTION, TIME, Collection
+from holdfast.memories.longterm.rows import (
+    FIRST_PERSON,
+    NO_STATEMENT,
+    QUESTION,
+    TIME,
+    Collection,
+    ItemState,
+)
 
 # A turn stays valid until rows are changed or deleted; the turns after it are final once there are
 # FOLLOWING of them; document frequencies are valid for one version alone. The time of the last
@@ -112,6 +119,7 @@ class CachedPostings:
         self.marks = -1
         self.last = 0
         """The number of the last row that is in the postings."""
+        self.past: PastPostings | None = None
         self._before: dict[int, int] | None = None
         self._gathered: Gathered | None = None
 
@@ -122,7 +130,9 @@ class CachedPostings:
     @property
     def size_bytes(self) -> int:
         """About how much memory it takes."""
-        return sum(each.size_bytes for each in (self.postings, self._gathered) if each is not None)
+        past = self.past.entry.postings if self.past else None
+        found = (self.postings, self._gathered, past)
+        return sum(each.size_bytes for each in found if each is not None)
 
     def gathered(self, collection: Collection) -> Gathered:
         """Return the cached rows of *collection*, which is too large for full postings."""
@@ -152,6 +162,17 @@ class CachedPostings:
             rows[earlier].seq if earlier >= 0 else 0,
             rows[later].seq if later >= 0 else 0,
         )
+
+
+class PastPostings(Struct, frozen=True, kw_only=True):
+    """The postings of one moment of a collection, and the states of its items by number.
+
+    *key* is the version of the collection with the two times of the moment.
+    """
+
+    key: tuple[int, int | None, int | None]
+    entry: CachedPostings
+    states: Mapping[int, ItemState]
 
 
 class PostingsCache:

@@ -19,7 +19,9 @@ from holdfast.engines.base import Reader
 from holdfast.engines.base import Row as EngineRow
 from holdfast.ground.metrics import REGISTRY, WORK_SECONDS
 from holdfast.memories.longterm.context import CollectionContext, publish
+from holdfast.memories.longterm.history import moment_of
 from holdfast.memories.longterm.recall.analyze import QueryDate, closeness
+from holdfast.memories.longterm.recall.as_of import past_of
 from holdfast.memories.longterm.recall.cache import (
     WINDOW,
     Beside,
@@ -60,6 +62,7 @@ from holdfast.memories.longterm.records import (
 from holdfast.memories.longterm.rows import (
     Collection,
     ItemRow,
+    Moment,
     NumberedRow,
     TurnRow,
     ids_text,
@@ -477,7 +480,7 @@ def recall(
     recalled = found.recalled
     if found.stamp is not None:
         place = (context.workspace, context.user, found.stamp.number)
-        if params.touch and recalled:
+        if params.touch and recalled and search.moment is None:
             context.shared.access_log.add(context.engine, place, found.numbers, search.now)
         _publish_recalled(context, found.stamp, recalled)
     mode = "lexical" if cosines is None else "hybrid"
@@ -493,7 +496,8 @@ def recall(
 def _searched(context: CollectionContext, search: RecallSearch) -> RecallCandidates:
     """Search, and again among more rows as long as too many say the same."""
     while True:
-        found = _warm(context, search) or context.engine.read(partial(_look, context, search))
+        warm = None if search.moment else _warm(context, search)
+        found = warm or context.engine.read(partial(_look, context, search))
         if not found.short:
             return found
         search = replace(search, reach=4 * search.reach, repeats=True)
@@ -516,6 +520,7 @@ def _search(
     given = {"min_relevance": params.min_relevance, "weights": params.weights}
     changed = {name: value for name, value in given.items() if value is not None}
     options = replace(context.options, **changed) if changed else context.options
+    moment = moment_of(context, params.at, params.valid_at)
     return RecallSearch(
         options=options,
         reach=2 * params.k + SPARE if options.min_relevance > 0 else 0,
@@ -525,7 +530,8 @@ def _search(
             what=checked_what(params.what),
             kinds=checked_kinds(params.kinds),
         ),
-        now=context.now(),
+        now=context.now() if moment is None or moment.at is None else moment.at,
+        moment=moment,
         cosines=cosines,
     )
 
@@ -556,9 +562,11 @@ def _warm(context: CollectionContext, search: RecallSearch) -> RecallCandidates 
 
 def _look(context: CollectionContext, search: RecallSearch, reader: Reader) -> RecallCandidates:
     collection = reader.first(Collection, context.sql.find_collection, **context.named)
-    if collection is None or not collection.rows:
+    if collection is None or not (collection.rows or search.moment):
         return RecallCandidates(stamp=None, recalled=[], numbers=[], suppressed=Suppressions())
     bring_up_to_date(context, collection.analyzer)
+    if search.moment is not None:
+        return _look_back(context, reader, collection, search)
     if collection.rows > LARGE and collection.indexed:
         ranked = rank_large(context, reader, collection, search)
     else:
@@ -583,6 +591,26 @@ def _settled(search: RecallSearch, ranked: PlacedRanking, fetched: Fetched) -> R
         suppressed=+suppressed,
         short=len(found.recalled) < k and len(found.recalled) < len(recalled) and ranked.more,
     )
+
+
+def _look_back(
+    context: CollectionContext, reader: Reader, collection: Collection, search: RecallSearch
+) -> RecallCandidates:
+    """Search the rows of an earlier moment."""
+    past = past_of(context, reader, collection, search.moment or Moment())
+    if search.cosines is not None:
+        search = replace(search, cosines=past.known(search.cosines))
+    ranked = _placed(context, past.entry, search)
+    numbers = {number for each in ranked.placed for number in (each.number, *each.beside)}
+    stamp = Stamp(
+        number=collection.number,
+        id=collection.id,
+        version=collection.version,
+        marks=collection.marks,
+    )
+    items = past.items(context, reader, numbers)
+    turns = past.turns(context, reader, numbers - items.keys())
+    return _settled(search, ranked, Fetched(stamp=stamp, items=items, turns=turns))
 
 
 def _rank_kept(

@@ -18,6 +18,7 @@ from holdfast.memories.longterm.recall.index import LENT, SHORT, Postings, is_ma
 from holdfast.memories.longterm.recall.query import ParsedQuery, calls, chosen
 from holdfast.memories.longterm.recall.topic import PERSONAL, Topic
 from holdfast.memories.longterm.records import LongTermOptions, RecallQuery
+from holdfast.memories.longterm.rows import Moment
 
 CANDIDATES, NEAREST = 400, 200
 """Largest number of candidates by words, and by vectors."""
@@ -68,6 +69,7 @@ class RecallSearch(Struct, frozen=True, kw_only=True):
     options: LongTermOptions
     now: int
     cosines: Mapping[str, float] | None = None
+    moment: Moment | None = None
     topic: Topic = PERSONAL
     noise: bool = False
     reach: int = 0
