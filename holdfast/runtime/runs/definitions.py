@@ -8,11 +8,12 @@ import importlib
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
 from msgspec import Struct
 
-from holdfast.ground.errors import InvalidInput
+from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.ground.scope import checked_name as check_queue
 from holdfast.ground.validation import check_text, listed
 from holdfast.memories.run.records.lease import QUEUE, KnownDefinition
@@ -194,9 +195,26 @@ def _imported(name: str) -> object:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+        found = importlib.import_module(module)
+    except HoldfastError:
+        raise
+    except ImportError as error:
         raise InvalidInput("definitions", f"cannot be found: {error}", given=name) from error
+    except Exception as error:
+        # The module is the caller's: it raises anything.
+        reason = f"cannot be imported: {type(error).__name__}{_place(error)}: {error}"
+        raise InvalidInput("definitions", reason, given=name) from error
+    try:
+        return getattr(found, attribute)
+    except AttributeError as error:
+        raise InvalidInput("definitions", f"cannot be found: {error}", given=name) from error
+
+
+def _place(error: Exception) -> str:
+    """Return where a module raised *error* while it was imported; empty for no line of one."""
+    frames = reversed(extract_tb(error.__traceback__))
+    found = next((each for each in frames if each.name == "<module>"), None)
+    return f" at {Path(found.filename).name}:{found.lineno}" if found else ""
 
 
 @runtime_checkable

@@ -160,5 +160,32 @@ def test_what_is_no_definition_is_refused(
     assert "definitions" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("\nlen(3)\n", "TypeError at broken.py:2: object of type 'int' has no len()"),
+        ("None.run\n", "AttributeError at broken.py:1"),
+        ("report = (\n", "SyntaxError: '(' was never closed"),
+    ],
+)
+def test_an_error_of_a_module_is_reported_with_its_line_as_one_of_the_caller(
+    line: Run,
+    database: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    body: str,
+    said: str,
+) -> None:
+    (tmp_path / "broken.py").write_text(body)
+    monkeypatch.chdir(tmp_path)
+
+    ran = line("work", "broken:report", "--db", database)
+
+    assert (ran.code, ran.err.count("\n")) == (1, 1)
+    assert f"cannot be imported: {said}" in ran.err
+    assert "fault of ours" not in ran.err
+
+
 def test_a_worker_needs_a_database(line: Run) -> None:
     assert line("work", "made:report", "--db", "http://127.0.0.1:1").code == 2
