@@ -4,14 +4,12 @@ For a large collection the engine proposes rows by plain BM25, and rows of the q
 exact ranking is then applied to them, with their neighbours and the collection's statistics.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain, groupby
-from math import log
+from itertools import chain
 from time import perf_counter
 from typing import Final, get_args
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
@@ -20,32 +18,22 @@ from holdfast.engines.base import Row as EngineRow
 from holdfast.ground.metrics import REGISTRY, WORK_SECONDS
 from holdfast.memories.longterm.context import CollectionContext, publish
 from holdfast.memories.longterm.history import moment_of
-from holdfast.memories.longterm.recall.analyze import QueryDate, closeness
 from holdfast.memories.longterm.recall.as_of import past_of
 from holdfast.memories.longterm.recall.cache import (
-    WINDOW,
-    Beside,
     CachedPostings,
-    Gathered,
-    ItemSource,
-    Speaking,
     bring_up,
-    item_row,
-    sources_of,
-    turn_row,
 )
+from holdfast.memories.longterm.recall.candidates import Look
 from holdfast.memories.longterm.recall.collapse import collapse
 from holdfast.memories.longterm.recall.index import (
-    DAY,
     ROLE_WORDS,
     Postings,
-    Row,
     Statistics,
     is_machine,
 )
-from holdfast.memories.longterm.recall.query import ParsedQuery, chosen, read, related
+from holdfast.memories.longterm.recall.query import ParsedQuery, read
 from holdfast.memories.longterm.recall.rank import Suppressions, ranking
-from holdfast.memories.longterm.recall.score import CANDIDATES, COMMON, RecallSearch, rare_terms
+from holdfast.memories.longterm.recall.score import RecallSearch
 from holdfast.memories.longterm.recall.topic import asks_for_turns, topic_of
 from holdfast.memories.longterm.records import (
     Item,
@@ -63,9 +51,7 @@ from holdfast.memories.longterm.rows import (
     Collection,
     ItemRow,
     Moment,
-    NumberedRow,
     TurnRow,
-    ids_text,
     numbers_text,
 )
 from holdfast.memories.longterm.transaction import LARGE
@@ -91,10 +77,6 @@ _SUPPRESSED: Final = REGISTRY.counter(
 
 SPARE: Final = 8
 """Rows beyond twice `k` that are looked at where some of the best may say the same."""
-DATED: Final = 1_000
-"""Largest number of rows of the query's dates, the closest days first."""
-NEITHER: Final = -1
-"""The number of no row."""
 
 
 _COLLECTION, _ITEM = 0, 1
@@ -201,200 +183,6 @@ def _fetched(rows: Iterable[EngineRow]) -> Fetched:
             )
             turns[number] = row.record()
     return Fetched(stamp=stamp, items=items, turns=turns)
-
-
-class Span(Struct, frozen=True):
-    """When the first and the last turn was said."""
-
-    first: int | None
-    last: int | None
-
-
-class Chains(Struct):
-    """The turn before each turn, as far as loaded; NEITHER at the start of a session."""
-
-    before: dict[int, int]
-
-    def note(self, number: int, earlier: tuple[int, ...]) -> None:
-        """Record the turns before *number*, nearest first."""
-        chain = (number, *earlier)
-        self.before.update(zip(chain, earlier, strict=False))
-        if len(earlier) < WINDOW:
-            self.before[chain[-1]] = NEITHER
-
-    def apart(self, number: int, loaded: set[int]) -> bool:
-        """Check whether the turn before *number* is missing in *loaded*."""
-        earlier = self.before.get(number)
-        return earlier is None or (earlier != NEITHER and earlier not in loaded)
-
-
-class Look:
-    """The reads of one recall in a large collection."""
-
-    def __init__(
-        self, context: CollectionContext, reader: Reader, collection: Collection, known: Gathered
-    ) -> None:
-        self._reader, self._collection, self._known = reader, collection, known
-        self._sql = context.sql
-        self._place = {"collection": collection.number}
-
-    def speakers(self) -> list[Speaking]:
-        """Return the speakers with their roles."""
-        known = self._known
-        if known.speakers is None:
-            known.speakers = self._reader.all(Speaking, self._sql.speakers, **self._place)
-        return known.speakers
-
-    def learn(self, terms: Iterable[str]) -> None:
-        """Load the document frequencies of *terms*."""
-        known = self._known.df
-        unknown = tuple(term for term in terms if term not in known)
-        if unknown:
-            rows = self._reader.rows(self._sql.frequencies, terms=ids_text(unknown), **self._place)
-            known.update(dict.fromkeys(unknown, 0) | dict(rows))
-
-    def df(self, term: str) -> int:
-        """Return the number of rows that hold *term*."""
-        self.learn((term,))
-        return self._known.df[term]
-
-    def related(self, question: ParsedQuery) -> dict[str, tuple[str, ...]]:
-        """Return the stems related to each term of *question* that count here."""
-        table = {term: related(term) for term in question.terms}
-        self.learn(chain(table, (other for each in table.values() for other, _ in each)))
-        most = COMMON * self._collection.rows
-        return {term: tuple(other for other, _ in chosen(term, self.df, most)) for term in table}
-
-    def proposed(self, question: ParsedQuery, others: Mapping[str, tuple[str, ...]]) -> set[int]:
-        """Return the engine's best rows, and rows of the query's dates.
-
-        The stems in *others* that are related to the query's rare terms count as well.
-        """
-        self.learn(question.terms)
-        held = [term for term in question.terms if self.df(term)]
-        terms = rare_terms(held, self.df, self._collection.rows)
-        rare = (term for term in others if term in terms or not self.df(term))
-        terms = tuple(dict.fromkeys((*terms, *chain.from_iterable(map(others.__getitem__, rare)))))
-        found: set[int] = set()
-        if terms:
-            rows = self._reader.rows(
-                self._sql.proposed,
-                weights=self._weights(terms),
-                rows=CANDIDATES,
-                **self._place,
-            )
-            found = {row[0] for row in rows}
-        return found | self._dated(question.dates) if question.dates else found
-
-    def _weights(self, terms: Iterable[str]) -> str:
-        count, df = self._collection.rows, self._known.df
-        weights = {term: log(1 + (count - df[term] + 0.5) / (df[term] + 0.5)) for term in terms}
-        return msgspec.json.encode(weights).decode()
-
-    def rows(self, proposed: set[int]) -> list[Row]:
-        """Return the *proposed* rows, their neighbours, and rows that lend them weight."""
-        chains = Chains({})
-        wanted = set(proposed)
-        for earlier, later in self._around(proposed, chains):
-            wanted |= {*earlier[:1], *later}
-        lending: set[int] = set()
-        for earlier, _ in self._around(wanted - proposed, chains):
-            lending.update(earlier)
-        lending.update(number for number in chains.before.values() if number != NEITHER)
-        if not self._collection.items:
-            return list(self._turns(wanted | lending, wanted, chains))
-        items = wanted | self._citing(wanted)
-        links = self._reader.rows(
-            self._sql.link_rows_of, numbers=numbers_text(items), **self._place
-        )
-        turns = wanted | lending | {link[-1] for link in links}
-        return [*self._turns(turns, wanted, chains), *self._items(items, wanted, links)]
-
-    def accessed(self, numbers: set[int]) -> list[tuple[int, int]]:
-        """Return those of *numbers* that were recalled, with the time of the last recall."""
-        return self._reader.rows(self._sql.access_of, numbers=numbers_text(numbers), **self._place)
-
-    def beside(self, numbers: set[int]) -> dict[int, tuple[int, int]]:
-        """Return the turns before and after each of *numbers*, 0 for none."""
-        self._ask_around(numbers)
-        found: dict[int, tuple[int, int]] = {}
-        for number in numbers:
-            if each := self._known.beside(number):
-                found[number] = (*each[0][:1], 0)[0], (*each[1][:1], 0)[0]
-        return found
-
-    def _turns(self, turns: set[int], wanted: set[int], chains: Chains) -> Iterator[Row]:
-        known = self._known
-        missing = {number for number in turns if number not in known}
-        if missing:
-            numbers = numbers_text(missing)
-            for row in self._reader.rows(self._sql.turn_rows_of, numbers=numbers, **self._place):
-                known.keep(turn_row(row))
-        loaded = {number for number in turns if number in known}
-        for number in loaded:
-            apart = chains.apart(number, loaded)
-            yield known.turn(number, apart=apart, context=number not in wanted)
-
-    def _items(
-        self, items: set[int], wanted: set[int], links: list[tuple[object, ...]]
-    ) -> Iterator[Row]:
-        rows = self._reader.rows(self._sql.item_rows_of, numbers=numbers_text(items), **self._place)
-        sources = sources_of(link[:-1] for link in links)
-        for row in rows:
-            made = item_row(row, sources.get(row[1], ItemSource()))
-            yield made if row[1] in wanted else replace(made, context=True)
-
-    def _around(self, numbers: set[int], chains: Chains) -> Iterator[Beside]:
-        self._ask_around(numbers)
-        for number in numbers:
-            if found := self._known.beside(number):
-                chains.note(number, found[0])
-                yield found
-
-    def _ask_around(self, numbers: set[int]) -> None:
-        known = self._known
-        missing = {number for number in numbers if known.beside(number) is None}
-        if missing:
-            decode = msgspec.json.Decoder(tuple[int, ...]).decode
-            rows = self._reader.rows(self._sql.around, numbers=numbers_text(missing), **self._place)
-            for number, earlier, later in rows:
-                known.stand(number, (decode(earlier), decode(later)))
-
-    def _citing(self, numbers: set[int]) -> set[int]:
-        rows = self._reader.all(
-            NumberedRow, self._sql.items_citing, numbers=numbers_text(numbers), **self._place
-        )
-        return {each.number for each in rows}
-
-    def _dated(self, dates: tuple[QueryDate, ...]) -> set[int]:
-        span = self._reader.one(Span, self._sql.span_of_turns, **self._place)
-        if span.first is None or span.last is None:
-            return set()
-        found: set[int] = set()
-        for first, last in spans(dates, span.first // DAY, span.last // DAY):
-            rows = self._reader.all(
-                NumberedRow,
-                self._sql.turns_between,
-                since=first * DAY,
-                until=(last + 1) * DAY,
-                rows=DATED - len(found),
-                **self._place,
-            )
-            found |= {each.number for each in rows}
-            if len(found) >= DATED:
-                break
-        return found
-
-
-def spans(dates: tuple[QueryDate, ...], first: int, last: int) -> list[tuple[int, int]]:
-    """Return runs of days from *first* to *last* close to *dates*, closest first."""
-    close = [(day, closeness(dates, day)) for day in range(first, last + 1)]
-    runs: list[tuple[float, int, int]] = []
-    for nearness, days in groupby(close, key=lambda each: each[1]):
-        run = [day for day, _ in days]
-        if nearness:
-            runs.append((-nearness, run[0], run[-1]))
-    return [(start, end) for _, start, end in sorted(runs)]
 
 
 def rank_large(
