@@ -87,7 +87,7 @@ def _where(context: CollectionContext) -> Callable[[], Where]:
         return Where(
             database=database,
             data=user_data_path("holdfast") / "vectors",
-            chroma_url=os.environ.get("CHROMA_URL") or None,
+            variable=os.environ.get,
         )
 
     return find

@@ -29,7 +29,9 @@ LATER = PROVIDERS | {
     "holdfast.memories.longterm.memory",
     "jsonschema",
     "numpy",
+    "pinecone",
     "pydantic_ai.models.function",
+    "qdrant_client",
 }
 """What a conversation loads with the first handle, schema or model that needs it."""
 

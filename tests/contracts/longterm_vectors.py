@@ -292,8 +292,8 @@ class LongTermMeaningContract:
         assert plain.recall("automobile")[0].why["cosine"] is None
 
     def test_an_unknown_keeper_is_refused_with_the_names_there_are(self, hf: Holdfast) -> None:
-        with pytest.raises(InvalidInput, match="sqlite, sqlite-vec, pgvector, chroma"):
-            meaning_of(hf, WordEmbedder(), "pinecone")
+        with pytest.raises(InvalidInput, match="sqlite-vec, pgvector, chroma, qdrant, pinecone"):
+            meaning_of(hf, WordEmbedder(), "no_such")
 
 
 def meaning_of(

@@ -116,9 +116,9 @@ def test_the_keeper_may_be_set_by_a_variable(
 def test_a_keeper_that_nobody_knows_is_refused(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_VECTOR_PROVIDER", "pinecone")
+    monkeypatch.setenv("HOLDFAST_VECTOR_PROVIDER", "no_such")
 
-    with pytest.raises(InvalidInput, match="sqlite, sqlite-vec, pgvector, chroma"):
+    with pytest.raises(InvalidInput, match="sqlite-vec, pgvector, chroma, qdrant, pinecone"):
         memory_of(hf, "ada", embedder=WordEmbedder())
 
 

@@ -81,6 +81,8 @@ def provider_call(what: Callable[[], T]) -> T:
     """Call *what*, which queries a provider; raise `EmbeddingFailed` if it fails."""
     try:
         return what()
+    except EmbeddingFailed:
+        raise
     except Exception as error:
         # Code and servers of others: any exception counts as a provider that is down.
         raise EmbeddingFailed(f"the vector provider raised {type(error).__name__}") from error

@@ -33,7 +33,7 @@ from holdfast.memories.longterm.vectors.base import (
     in_order,
     provider_call,
 )
-from holdfast.memories.longterm.vectors.embedder import EmbeddingFailed
+from holdfast.memories.longterm.vectors.embedder import EmbeddingFailed, Keys
 from holdfast.memories.longterm.vectors.table import QUERIES, Matrices, TableVectors, rounded
 
 MOST_NEAREST: Final = 4_096
@@ -209,7 +209,7 @@ def _statements() -> SimpleNamespace:
     return SimpleNamespace(**read(text, "postgres", source="pgvector.sql"))
 
 
-NAMES: Final = ("sqlite", "sqlite-vec", "pgvector", "chroma")
+NAMES: Final = ("sqlite", "sqlite-vec", "pgvector", "chroma", "qdrant", "pinecone")
 PROVIDER: Final = "HOLDFAST_VECTOR_PROVIDER"
 
 _CREATE: Final = "pgvector needs, in this database: create extension vector"
@@ -225,12 +225,13 @@ class ProviderChoice(Struct, frozen=True, kw_only=True):
 class Where(Struct, frozen=True, kw_only=True):
     """Storage locations of external providers.
 
-    `database` is a path, ":memory:" or a server's target; `data` is the user's folder.
+    `database` is a path, ":memory:" or a server's target; `data` is the user's folder. `variable`
+    returns the address or the key of a service by its name.
     """
 
     database: str
     data: Path
-    chroma_url: str | None = None
+    variable: Keys
 
 
 class VectorProviders:
@@ -255,8 +256,8 @@ class VectorProviders:
         """
         if name is not None:
             check_one_of("vector_provider", name, NAMES)
-        if name in {"sqlite-vec", "chroma"}:
-            return self._apart(name, where)
+            if name in _OPENING:
+                return self._apart(name, where)
         if name == "pgvector" and engine.dialect != "postgres":
             raise InvalidInput("vector_provider", "pgvector is for PostgreSQL", given=name)
         schema = None if name == "sqlite" else self._extension(engine)
@@ -280,13 +281,16 @@ class VectorProviders:
         return self._schema
 
     def _apart(self, name: str, where: Callable[[], Where]) -> ProviderChoice:
-        opening = _sqlite_vec if name == "sqlite-vec" else _chroma
         with self._lock:
             found = self._open.get(name)
             if found is not None:
                 return ProviderChoice(vectors=found)
+            there = where()
+            unset = [each for each in _NEEDS.get(name, ()) if not there.variable(each)]
+            if unset:
+                return ProviderChoice(reason=f"{name} needs {', '.join(unset)}")
             try:
-                found = self._open[name] = opening(where())
+                found = self._open[name] = _OPENING[name](there)
             except MissingExtra as missing:
                 return ProviderChoice(reason=f"{name} needs: {missing.command}")
             except Exception as error:  # noqa: BLE001 - a provider that is down fails no call
@@ -314,10 +318,39 @@ def _sqlite_vec(where: Where) -> VectorProvider:
 def _chroma(where: Where) -> VectorProvider:
     from holdfast.memories.longterm.vectors.chroma import ChromaVectors
 
-    path = None if where.chroma_url else _place(where, "chroma")
+    url = where.variable("CHROMA_URL") or None
+    path = None if url else _place(where, "chroma")
     if path is not None:
         create_folder(path)
-    return ChromaVectors(path, url=where.chroma_url)
+    return ChromaVectors(path, url=url)
+
+
+def _qdrant(where: Where) -> VectorProvider:
+    from holdfast.memories.longterm.vectors.qdrant import QdrantVectors
+
+    url, key = (where.variable(name) or "" for name in ("QDRANT_URL", "QDRANT_API_KEY"))
+    return QdrantVectors(url, api_key=key or None)
+
+
+def _pinecone(where: Where) -> VectorProvider:
+    from holdfast.memories.longterm.vectors.pinecone import PineconeVectors
+
+    key, host = (where.variable(name) or "" for name in _NEEDS["pinecone"])
+    return PineconeVectors(host, api_key=key)
+
+
+_OPENING: Final[Mapping[str, Callable[[Where], VectorProvider]]] = {
+    "sqlite-vec": _sqlite_vec,
+    "chroma": _chroma,
+    "qdrant": _qdrant,
+    "pinecone": _pinecone,
+}
+"""Providers outside the database, by name."""
+_NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "qdrant": ("QDRANT_URL",),
+    "pinecone": ("PINECONE_API_KEY", "PINECONE_INDEX_HOST"),
+}
+"""Variables without which a provider cannot be opened, by name."""
 
 
 def _place(where: Where, ending: str) -> Path | None:
