@@ -83,6 +83,16 @@ Importance = Annotated[
 ]
 
 
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="T", help="What was believed at this time (RFC 3339)."),
+]
+ValidAt = Annotated[
+    str | None,
+    typer.Option("--valid-at", metavar="T", help="What was true at this time (RFC 3339)."),
+]
+
+
 @command(ltm_app, "status")
 def status(
     call: CommandContext, user: User, namespace: Namespace = "chat", workspace_id: Workspace = None
@@ -110,12 +120,26 @@ def recall(
             "--min-relevance", metavar="X", min=0, max=1, help="0: the nearest, however far."
         ),
     ] = None,
+    at: At = None,
+    valid_at: ValidAt = None,
+    noise: Annotated[
+        bool, typer.Option("--noise", help="Questions and other turns that say nothing, too.")
+    ] = False,
     namespace: Namespace = "chat",
     workspace_id: Workspace = None,
 ) -> None:
     """Find what answers a query, with its score and why."""
     memory = _memory(call, user, namespace, workspace_id)
-    found = memory.recall(query, k, what=what, kinds=kind or None, min_relevance=min_relevance)
+    found = memory.recall(
+        query,
+        k,
+        what=what,
+        kinds=kind or None,
+        min_relevance=min_relevance,
+        noise=noise,
+        at=at,
+        valid_at=valid_at,
+    )
     mode = str(found[0].why["mode"]) if found else memory.status().mode
     put_recalled(call, found, mode)
 
@@ -153,6 +177,8 @@ def list_all(
     superseded: Annotated[
         bool, typer.Option("--superseded", help="Items that were superseded, too.")
     ] = False,
+    at: At = None,
+    valid_at: ValidAt = None,
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, max=MOST_LISTED, help="Most to show.")
     ] = LISTED,
@@ -169,6 +195,8 @@ def list_all(
         kinds=kind or None,
         query=query,
         include_superseded=superseded,
+        at=at,
+        valid_at=valid_at,
         limit=limit,
         page=page,
     )
@@ -181,11 +209,13 @@ def show(
     call: CommandContext,
     user: User,
     id: Id,
+    *,
+    at: At = None,
     namespace: Namespace = "chat",
     workspace_id: Workspace = None,
 ) -> None:
     """Show an item or a turn whole."""
-    found = _data(call, user, namespace, workspace_id).get(id)
+    found = _data(call, user, namespace, workspace_id).get(id, at=at)
     if found is None:
         raise _absent(id)
     call.answer.one(to_wire(found))

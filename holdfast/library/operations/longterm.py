@@ -1,12 +1,14 @@
 """Operations of long-term memory: recall, items, turns and conversations."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, Literal, TypeVar, cast
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import asdict
 
+from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import NotFound
 from holdfast.library.operations.base import MIB, Operation, OperationTable, Param, WireForm
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
@@ -15,8 +17,10 @@ from holdfast.memories.longterm.records import (
     Item,
     Recalled,
     RecallQuery,
+    RecallResult,
     Recorded,
     Remembered,
+    Suppressed,
     Turn,
     Weights,
     Wire,
@@ -57,10 +61,16 @@ class Weighing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RecallBody(RecallQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to recall, and how much of it; without `touch` no access is recorded."""
+    """What to recall, and how much of it; without `touch` no access is recorded.
+
+    With `noise` turns that are no statement are recalled too; with `explain` the answer says what
+    was left out.
+    """
 
     kinds: list[str] | None = None
     weights: Weighing | None = None  # pyright: ignore[reportIncompatibleVariableOverride] - of the wire
+    at: str | None = None
+    valid_at: str | None = None
 
 
 class PostItem(ItemRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,10 +78,15 @@ class PostItem(ItemRequest, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     turns: list[str] = field(default_factory=list[str])
     origin: Literal["api", "tool"] = "api"
+    valid_from: str | None = None
+    valid_to: str | None = None
 
 
 class PatchItem(ItemUpdate, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Changes of an item."""
+
+    valid_from: str | UnsetType = UNSET
+    valid_to: str | UnsetType | None = UNSET
 
 
 class RecordTurns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,6 +133,15 @@ def _both_beside(wire: Any) -> tuple[Turn | None, Turn | None]:
 
 def _weights(given: object) -> object:
     return asdict(given) if isinstance(given, Weights) else given
+
+
+def time_text(given: object) -> object:
+    """Return a datetime as RFC 3339; anything else as it is, for the server to check."""
+    return to_rfc3339(given) if isinstance(given, datetime) and given.tzinfo else given
+
+
+_TIME: Final = Param(encode=time_text)
+_SPAN: Final = {"valid_from": _TIME, "valid_to": _TIME}
 
 
 def _known(id: str) -> str:
@@ -172,14 +196,21 @@ def _message(given: object) -> object:
     return Turn(**fields)
 
 
-def _results(recalled: tuple[list[Recalled], str]) -> Wire:
-    """Encode the results of a recall, and its mode."""
+def _results(recalled: tuple[RecallResult, str]) -> Wire:
+    """Encode the results of a recall, its mode, and what was left out."""
     found, mode = recalled
-    return {"results": [to_wire(each) for each in found], "mode": mode}
+    return {
+        "results": [to_wire(each) for each in found],
+        "mode": mode,
+        "suppressed": [to_wire(each) for each in found.suppressed],
+    }
 
 
-def _found(wire: Any) -> list[Recalled]:
-    return [from_wire(Recalled, each) for each in wire["results"]]
+def _found(wire: Any) -> RecallResult:
+    return RecallResult(
+        [from_wire(Recalled, each) for each in wire["results"]],
+        [from_wire(Suppressed, each) for each in wire["suppressed"]],
+    )
 
 
 _post = partial(Operation, method="POST", scope="write", lane="slow")
@@ -195,6 +226,8 @@ RECALL: Final = Operation(
     special={
         "kinds": Param(encode=sorted_kinds),
         "weights": Param(encode=_weights, decode=lambda given: given and given.weights()),
+        "at": _TIME,
+        "valid_at": _TIME,
     },
     retry="safe",
     lane="slow",
@@ -205,6 +238,7 @@ REMEMBER: Final = _post(
     "Remember one sentence.",
     form(Remembered),
     params=PostItem,
+    special=_SPAN,
 )
 DATA: Final = OperationTable(
     facade=LongTermData,
@@ -247,7 +281,7 @@ MEMORY: Final = OperationTable(
             method="PATCH",
             scope="write",
             params=PatchItem,
-            special={"id": Param(encode=_known)},
+            special={"id": Param(encode=_known), **_SPAN},
             retry="safe",
             lane="slow",
         ),

@@ -21,6 +21,7 @@ from holdfast.library.operations.longterm import (
     form,
     kind_of,
     sorted_kinds,
+    time_text,
 )
 from holdfast.library.remote.calls import (
     MemoryRequests,
@@ -67,10 +68,13 @@ def _list(
     kinds: Iterable[str] | None = None,
     query: str | None = None,
     include_superseded: bool = False,
+    at: datetime | str | None = None,
+    valid_at: datetime | str | None = None,
     limit: int | None = LISTED,
     page: str | None = None,
 ) -> Page[Any]:
     params: dict[str, object] = {"query": query, "limit": limit, "page": page}
+    params |= {"at": time_text(at), "valid_at": time_text(valid_at)}
     if what == "turns":
         if kinds is not None:
             raise InvalidInput("kinds", "are of items alone", next="Leave it out for turns.")
@@ -84,12 +88,13 @@ def _list(
     return page_of(requests_of(self), f"{USER}/items", params, _ROWS["item"])
 
 
-def _get(self: LongTermData, id: str) -> Item | Turn | None:
+def _get(self: LongTermData, id: str, *, at: datetime | str | None = None) -> Item | Turn | None:
     kind = kind_of(id)
     if kind is None:
         return None
     try:
-        return decoded(_ROWS[kind].decode, _below(self, id).read(f"{USER}/{HOMES[kind]}/{{id}}"))
+        path, query = f"{USER}/{HOMES[kind]}/{{id}}", {"at": time_text(at)}
+        return decoded(_ROWS[kind].decode, _below(self, id).read(path, query))
     except NotFound as missing:
         if missing.kind == kind:
             return None
@@ -139,8 +144,8 @@ def _remember(self: LongTermMemory, *args: Any, **kwargs: Any) -> Remembered:
 class _Batches:
     """Batch of lines with their positions, and the results of sent batches."""
 
-    def __init__(self, requests: MemoryRequests) -> None:
-        self._requests = requests
+    def __init__(self, requests: MemoryRequests, query: Mapping[str, object]) -> None:
+        self._requests, self._query = requests, {**requests.query, **query}
         self._lines: list[bytes] = []
         self._places: list[int] = []
         self._size = 0
@@ -163,14 +168,23 @@ class _Batches:
         self._lines, self._places, self._size = [], [], 0
         requests = self._requests
         path = filled(f"{USER}/import", requests.segments)
-        answer = requests.client.write_lines(path, lines, requests.query)
+        answer = requests.client.write_lines(path, lines, self._query)
         done = decoded(form(Imported).decode, answer)
         self.rejected += [replace(each, index=places[each.index]) for each in done.rejected]
         self.done.append(done)
 
 
-def _import(self: LongTermMemory, records: Iterable[object]) -> Imported:
-    batches = _Batches(requests_of(self))
+def _import(
+    self: LongTermMemory,
+    records: Iterable[object],
+    *,
+    foreign: bool = False,
+    dry_run: bool = False,
+    mine: bool = False,
+) -> Imported:
+    given = {"foreign": foreign, "dry_run": dry_run, "mine": mine}
+    chosen = {name: value for name, value in given.items() if value}
+    batches = _Batches(requests_of(self), chosen)
     for index, each in enumerate(records):
         try:
             batches.add(index, json_of("record", _sendable(each)))
@@ -181,6 +195,9 @@ def _import(self: LongTermMemory, records: Iterable[object]) -> Imported:
         items=sum(each.items for each in batches.done),
         turns=sum(each.turns for each in batches.done),
         skipped=sum(each.skipped for each in batches.done),
+        duplicates=sum(each.duplicates for each in batches.done),
+        held=sum(each.held for each in batches.done),
+        queued=sum(each.queued for each in batches.done),
         rejected=tuple(sorted(batches.rejected, key=lambda each: each.index)),
         evicted=tuple(id for each in batches.done for id in each.evicted),
     )

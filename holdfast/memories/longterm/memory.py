@@ -21,6 +21,7 @@ from holdfast.memories.longterm import turns as conversing
 from holdfast.memories.longterm import turns as recording
 from holdfast.memories.longterm.background import schedule, wishes
 from holdfast.memories.longterm.context import CollectionContext
+from holdfast.memories.longterm.intake import Intake
 from holdfast.memories.longterm.read import collection_of
 from holdfast.memories.longterm.recall.recall import recall
 from holdfast.memories.longterm.records import (
@@ -93,14 +94,17 @@ def export(context: CollectionContext) -> Iterator[dict[str, object]]:
             after = batch[-1].number
 
 
-def import_(context: CollectionContext, records: Iterable[object]) -> Imported:
+def import_(
+    context: CollectionContext, records: Iterable[object], intake: Intake | None = None
+) -> Imported:
     """Import *records* as `export` yields them; skip those with a stored id.
 
     Records that cannot be imported are in `rejected`. Secrets are handled as in other writes.
+    Records of another program are taken in by *intake*.
     """
     done, numbered = Imported(), enumerate(records)
     while batch := list(islice(numbered, AT_ONCE)):
-        more = _take(context, batch)
+        more = _take(context, batch) if intake is None else intake.take(batch)
         sums = {name: getattr(done, name) + getattr(more, name) for name in done.__struct_fields__}
         done = Imported(**sums)
     return done
@@ -460,10 +464,14 @@ class LongTermMemory(LongTermData):
         *,
         source: str = "",
         turns: Iterable[str] = (),
+        valid_from: datetime | str | None = None,
+        valid_to: datetime | str | None = None,
     ) -> Remembered:
         """Remember one sentence about the user: a fact, preference, decision or event.
 
-        *turns* are the ids of its sources. A duplicate is refreshed instead. A text that is blank
+        *turns* are the ids of its sources. It is true from *valid_from*, by default when the
+        first of them was said, else now, until *valid_to*: aware datetimes or RFC 3339 texts. It
+        is recalled while it is true. A duplicate is refreshed instead. A text that is blank
         or holds a secret is not stored, and `outcome` says so.
         """
         request = ItemRequest(
@@ -473,6 +481,8 @@ class LongTermMemory(LongTermData):
             source=source,
             turns=turns,
             origin=self.context.origin,
+            valid_from=valid_from,
+            valid_to=valid_to,
         )
         return remember(self.context, request)
 
@@ -498,17 +508,36 @@ class LongTermMemory(LongTermData):
         text: str | UnsetType = UNSET,
         kind: str | UnsetType = UNSET,
         importance: float | UnsetType = UNSET,
+        valid_from: datetime | str | UnsetType = UNSET,
+        valid_to: datetime | str | UnsetType | None = UNSET,
     ) -> Item:
-        """Change an item and return it.
+        """Change an item and return it. It is recalled until *valid_to*; None is no end.
 
         Raises NotFound, InvalidInput for a turn, and SecretRefused for a text that holds one.
         """
-        wanted = changing.ItemUpdate(text=text, kind=kind, importance=importance)
+        wanted = changing.ItemUpdate(
+            text=text, kind=kind, importance=importance, valid_from=valid_from, valid_to=valid_to
+        )
         return changing.update(self.context, id, wanted)
 
-    def import_(self, records: Iterable[object]) -> Imported:
-        """Import *records* as `export` yields them; skip those with a stored id."""
-        return import_(self.context, records)
+    def import_(
+        self,
+        records: Iterable[object],
+        *,
+        foreign: bool = False,
+        dry_run: bool = False,
+        mine: bool = False,
+    ) -> Imported:
+        """Import *records* as `export` yields them; skip those with a stored id.
+
+        *foreign* ones come from another program: their tier is `imported`, duplicates are left
+        out, what was forgotten stays so, and nothing is evicted for them. Only of these a dry run
+        says what would be stored, and *mine* queues their turns for mining.
+        """
+        if not foreign and (dry_run or mine):
+            raise InvalidInput("foreign", "is required by a dry run and to mine")
+        intake = Intake(self.context, dry_run=dry_run, mine=mine) if foreign else None
+        return import_(self.context, records, intake)
 
     def flush(self, timeout: float | None = None) -> Flushed:
         """Wait at most *timeout* seconds for background work.

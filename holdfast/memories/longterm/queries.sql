@@ -42,7 +42,8 @@ on conflict (workspace, user_id, namespace, workspace_id) do nothing
 -- change_collection --
 update ltm_collections
 set version = version + 1, redone = case when :redone = 1 then version + 1 else redone end,
-    items = items + :items, superseded = superseded + :superseded, turns = turns + :turns
+    items = items + :items, superseded = superseded + :superseded, turns = turns + :turns,
+    held = held + :held
 where workspace = :workspace and number = :collection
 
 -- make_secret --
@@ -106,9 +107,10 @@ delete from ltm_item_history where workspace = :workspace and collection = :coll
 -- turns_at --
 -- Turns recorded by then, as recall sees them; access since does not count.
 select t.id, t.number, t.body, t.at, t.role, t.speaker, t.thread_id, t.session, t.flags,
-    cast(null as bigint) as last_accessed_at
+    cast(null as bigint) as last_accessed_at, t.tier
 from ltm_turns t
 where t.workspace = :workspace and t.collection = :collection and t.created_at <= :at
+    and t.held is null
 order by t.number
 
 -- states_at --
@@ -154,12 +156,78 @@ where workspace = :workspace and collection = :collection and at > :at
 select number, id, fold, body, text
 from ltm_items
 where workspace = :workspace and collection = :collection and superseded_at is null
-    and terms between :least and :most and (body like :head or body like :tail)
+    and held is null and terms between :least and :most and (body like :head or body like :tail)
 union all
 select number, id, fold, body, text
 from ltm_items
 where workspace = :workspace and collection = :collection and superseded_at is null
-    and fold = :fold
+    and held is null and fold = :fold
+
+-- held_alike --
+-- A row that waits for a person and says the same.
+select number
+from ltm_items
+where workspace = :workspace and collection = :collection and superseded_at is null
+    and held is not null and fold = :fold
+order by number
+limit 1
+
+-- recent_items --
+-- Of one source or writer, not the user's own, since a moment.
+select count(*) as items
+from ltm_items
+where workspace = :workspace and collection = :collection and created_at > :since
+    and tier not in ('said', 'confirmed') and source = :source and said_by = :said_by
+
+-- canary_seen --
+select exists (
+        select 1 from ltm_turns
+        where workspace = :workspace and collection = :collection and held = 'canary'
+            and thread_id = :thread_id
+    ) or exists (
+        select 1 from ltm_items
+        where workspace = :workspace and collection = :collection and held = 'canary'
+            and source = :source and source <> ''
+    ) as seen
+
+-- held_items_over --
+-- The oldest beyond a number, and those that waited too long.
+select number, id, body, superseded_at, held
+from ltm_items
+where workspace = :workspace and collection = :collection and held is not null
+    and (held_at < :before or number in (
+        select o.number from ltm_items o
+        where o.workspace = :workspace and o.collection = :collection and o.held is not null
+        order by o.number desc
+        limit 1000000 offset :most
+    ))
+order by number
+limit 500
+
+-- held_turns_over --
+select number, id, body, fingerprint, held
+from ltm_turns
+where workspace = :workspace and collection = :collection and held is not null
+    and held_at < :before
+order by number
+limit 500
+
+-- accept_item --
+update ltm_items set held = null, held_at = null, tier = 'confirmed', updated_at = :now
+where workspace = :workspace and collection = :collection and number = :number
+
+-- accept_turn --
+update ltm_turns set held = null, held_at = null
+where workspace = :workspace and collection = :collection and number = :number
+
+-- held_turn --
+select number, body, held
+from ltm_turns
+where workspace = :workspace and collection = :collection and number = :number
+
+-- raise_tier --
+update ltm_items set tier = :tier
+where workspace = :workspace and collection = :collection and number = :number
 
 -- refresh_item --
 update ltm_items
@@ -170,7 +238,7 @@ where workspace = :workspace and collection = :collection and number = :number
 -- change_item --
 update ltm_items
 set kind = :kind, importance = :importance, updated_at = :now, flags = :flags, terms = :terms,
-    fold = :fold, body = :body, text = :text
+    fold = :fold, body = :body, text = :text, valid_from = :valid_from, valid_to = :valid_to
 where workspace = :workspace and collection = :collection and number = :number
 
 -- supersede_item --
@@ -232,12 +300,12 @@ select number from ltm_turns
 where workspace = :workspace and collection = :collection and id = :id
 
 -- turns_by_id (sqlite) --
-select t.number, t.id
+select t.number, t.id, t.at
 from json_each(:ids) j cross join ltm_turns t
 where t.workspace = :workspace and t.collection = :collection and t.id = j.value
 
 -- turns_by_id (postgres) --
-select number, id
+select number, id, at
 from ltm_turns
 where workspace = :workspace and collection = :collection
     and id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
@@ -428,6 +496,7 @@ join ltm_turns t on t.workspace = :workspace and t.collection = c.number
 select number from ltm_items
 where workspace = :workspace and collection = :collection and number < :before
     and (:superseded = 1 or superseded_at is null)
+    and case when held is null then 0 else 1 end = :held
     and (:kinds = '' or :kinds like '%,' || kind || ',%')
 order by number desc
 limit :rows
@@ -436,6 +505,7 @@ limit :rows
 -- Newest first.
 select number from ltm_turns
 where workspace = :workspace and collection = :collection and number < :before
+    and case when held is null then 0 else 1 end = :held
 order by number desc
 limit :rows
 
@@ -454,20 +524,21 @@ limit :rows
 -- turn_rows --
 -- Turns as recall sees them, in order of recording.
 select t.id, t.number, t.body, t.at, t.role, t.speaker, t.thread_id, t.session, t.flags,
-    a.last_accessed_at
+    a.last_accessed_at, t.tier
 from ltm_turns t
 left join ltm_access a on a.collection = t.collection and a.number = t.number
 where t.workspace = :workspace and t.collection = :collection and t.number > :after
+    and t.held is null
 order by t.number
 
 -- item_rows --
 -- Live items as recall sees them, in order of recording.
 select i.id, i.number, i.body, i.created_at, i.kind, i.importance, i.flags, i.text,
-    a.last_accessed_at
+    a.last_accessed_at, i.tier, i.valid_to
 from ltm_items i
 left join ltm_access a on a.collection = i.collection and a.number = i.number
 where i.workspace = :workspace and i.collection = :collection and i.number > :after
-    and i.superseded_at is null
+    and i.superseded_at is null and i.held is null
 order by i.number
 
 -- link_rows --
@@ -513,14 +584,14 @@ where l.workspace = :workspace and l.collection = :collection
     )
 
 -- items_to_bury (sqlite) --
-select i.number, i.id, i.body, i.superseded_at
+select i.number, i.id, i.body, i.superseded_at, i.held
 from json_each(:numbers) j
 cross join ltm_items i
 where i.workspace = :workspace and i.collection = :collection and i.number = j.value
 order by i.number
 
 -- items_to_bury (postgres) --
-select number, id, body, superseded_at
+select number, id, body, superseded_at, held
 from ltm_items
 where workspace = :workspace and collection = :collection
     and number = any (array(
@@ -528,14 +599,14 @@ where workspace = :workspace and collection = :collection
 order by number
 
 -- turns_to_bury (sqlite) --
-select t.number, t.id, t.body, t.fingerprint
+select t.number, t.id, t.body, t.fingerprint, t.held
 from json_each(:numbers) j
 cross join ltm_turns t
 where t.workspace = :workspace and t.collection = :collection and t.number = j.value
 order by t.number
 
 -- turns_to_bury (postgres) --
-select number, id, body, fingerprint
+select number, id, body, fingerprint, held
 from ltm_turns
 where workspace = :workspace and collection = :collection
     and number = any (array(
@@ -575,12 +646,12 @@ where workspace = :workspace and collection = :collection and superseded_by = :i
 select i.number, i.importance, i.created_at, i.superseded_at, a.last_accessed_at
 from ltm_items i
 left join ltm_access a on a.collection = i.collection and a.number = i.number
-where i.workspace = :workspace and i.collection = :collection
+where i.workspace = :workspace and i.collection = :collection and i.held is null
 
 -- oldest_turns --
-select number, id, body, fingerprint
+select number, id, body, fingerprint, held
 from ltm_turns
-where workspace = :workspace and collection = :collection
+where workspace = :workspace and collection = :collection and held is null
 order by at, number
 limit :rows
 
@@ -692,13 +763,13 @@ update changes set owner = null, actor = null, ids = '{}'
 where workspace = :workspace and owner = :user and type like 'longterm.%'
 
 -- held_item --
-select number, kind, importance, flags, terms, fold, body, text, superseded_at
+select number, kind, importance, flags, terms, fold, body, text, superseded_at, tier, held, valid_from, valid_to
 from ltm_items
 where workspace = :workspace and collection = :collection and number = :number
 
 -- empty_collection --
 update ltm_collections
-set version = version + 1, redone = version + 1, items = 0, superseded = 0, turns = 0, indexed = 0,
+set version = version + 1, redone = version + 1, items = 0, superseded = 0, turns = 0, held = 0, indexed = 0,
     mean_rows = null, mean_length = null, mean_window = null, cleared_seq = :seq
 where workspace = :workspace and number = :collection
 
@@ -750,23 +821,26 @@ select r.number, r.body
 from (
     select number, body from ltm_turns
     where workspace = :workspace and collection = :collection and number > :after
+        and held is null
     union all
     select number, body from ltm_items
     where workspace = :workspace and collection = :collection and number > :after
-        and superseded_at is null
+        and superseded_at is null and held is null
 ) r
 order by r.number
 limit :rows
 
 -- lengths --
 -- Of the first rows: whether it is a turn, how long it is, where it was said and by whom.
-select 1 as is_turn, terms, thread_id, session, role, speaker, number
+select 1 as is_turn, terms, thread_id, session,
+    case when tier = 'outside' then 'assistant' else role end as role, speaker, number
 from ltm_turns
-where workspace = :workspace and collection = :collection
+where workspace = :workspace and collection = :collection and held is null
 union all
 select 0 as is_turn, terms, '' as thread_id, '' as session, '' as role, '' as speaker, number
 from ltm_items
 where workspace = :workspace and collection = :collection and superseded_at is null
+    and held is null
 order by number
 limit :rows
 
@@ -837,7 +911,7 @@ select t.number, (
         select json_group_array(b.number) from (
             select e.number from ltm_turns e
             where e.collection = t.collection and e.thread_id = t.thread_id
-                and e.session = t.session and e.number < t.number
+                and e.session = t.session and e.number < t.number and e.held is null
             order by e.number desc
             limit 3
         ) b
@@ -845,7 +919,7 @@ select t.number, (
         select json_group_array(b.number) from (
             select e.number from ltm_turns e
             where e.collection = t.collection and e.thread_id = t.thread_id
-                and e.session = t.session and e.number > t.number
+                and e.session = t.session and e.number > t.number and e.held is null
             order by e.number
             limit 2
         ) b
@@ -859,7 +933,7 @@ select t.number, (
         select cast(coalesce(json_agg(b.number order by b.number desc), '[]') as text) from (
             select e.number from ltm_turns e
             where e.collection = t.collection and e.thread_id = t.thread_id
-                and e.session = t.session and e.number < t.number
+                and e.session = t.session and e.number < t.number and e.held is null
             order by e.number desc
             limit 3
         ) b
@@ -867,7 +941,7 @@ select t.number, (
         select cast(coalesce(json_agg(b.number order by b.number), '[]') as text) from (
             select e.number from ltm_turns e
             where e.collection = t.collection and e.thread_id = t.thread_id
-                and e.session = t.session and e.number > t.number
+                and e.session = t.session and e.number > t.number and e.held is null
             order by e.number
             limit 2
         ) b
@@ -880,17 +954,18 @@ where t.workspace = :workspace and t.collection = :collection
 -- turn_rows_of (sqlite) --
 -- When they were last recalled is asked apart, since that changes with no version.
 select t.id, t.number, t.body, t.at, t.role, t.speaker, t.thread_id, t.session, t.flags,
-    null as last_accessed_at
+    null as last_accessed_at, t.tier
 from json_each(:numbers) j
 cross join ltm_turns t
 where t.workspace = :workspace and t.collection = :collection and t.number = j.value
+    and t.held is null
 
 -- turn_rows_of (postgres) --
 select t.id, t.number, t.body, t.at, t.role, t.speaker, t.thread_id, t.session, t.flags,
-    cast(null as bigint) as last_accessed_at
+    cast(null as bigint) as last_accessed_at, t.tier
 from ltm_turns t
 where t.workspace = :workspace and t.collection = :collection
-    and t.number = any (array(
+    and t.held is null and t.number = any (array(
         select cast(jsonb_array_elements_text(cast(:numbers as jsonb)) as bigint)))
 
 -- access_of (sqlite) --
@@ -908,20 +983,20 @@ where workspace = :workspace and collection = :collection
 
 -- item_rows_of (sqlite) --
 select i.id, i.number, i.body, i.created_at, i.kind, i.importance, i.flags, i.text,
-    a.last_accessed_at
+    a.last_accessed_at, i.tier, i.valid_to
 from json_each(:numbers) j
 cross join ltm_items i
 left join ltm_access a on a.collection = i.collection and a.number = i.number
 where i.workspace = :workspace and i.collection = :collection and i.number = j.value
-    and i.superseded_at is null
+    and i.superseded_at is null and i.held is null
 
 -- item_rows_of (postgres) --
 select i.id, i.number, i.body, i.created_at, i.kind, i.importance, i.flags, i.text,
-    a.last_accessed_at
+    a.last_accessed_at, i.tier, i.valid_to
 from ltm_items i
 left join ltm_access a on a.collection = i.collection and a.number = i.number
 where i.workspace = :workspace and i.collection = :collection and i.superseded_at is null
-    and i.number = any (array(
+    and i.held is null and i.number = any (array(
         select cast(jsonb_array_elements_text(cast(:numbers as jsonb)) as bigint)))
 
 -- link_rows_of (sqlite) --
@@ -957,16 +1032,18 @@ where l.workspace = :workspace and l.collection = :collection
 -- span_of_turns --
 select min(at) as first, max(at) as last
 from ltm_turns
-where workspace = :workspace and collection = :collection
+where workspace = :workspace and collection = :collection and held is null
 
 -- turns_between --
 select number from ltm_turns
 where workspace = :workspace and collection = :collection and at >= :since and at < :until
+    and held is null
 order by at, number
 limit :rows
 
 -- held_by_all --
-select coalesce(sum(items), 0) as items, coalesce(sum(turns), 0) as turns
+select coalesce(sum(items), 0) as items, coalesce(sum(turns), 0) as turns,
+    coalesce(sum(held), 0) as held
 from ltm_collections
 where :workspace in (workspace, '*')
 
@@ -981,6 +1058,7 @@ order by kind, state
 select number, flags, terms, body, text, caption
 from ltm_turns
 where workspace = :workspace and collection = :collection and number > :after
+    and held is null
 order by number
 limit :rows
 
@@ -988,6 +1066,7 @@ limit :rows
 select number, flags, terms, fold, body, text, superseded_at
 from ltm_items
 where workspace = :workspace and collection = :collection and number > :after
+    and held is null
 order by number
 limit :rows
 

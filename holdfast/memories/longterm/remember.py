@@ -1,28 +1,48 @@
 """Remember and update items."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Final, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction
+from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import InvalidInput, NotFound, SecretRefused
 from holdfast.ground.metrics import REGISTRY
 from holdfast.memories.longterm.context import CollectionContext, publish
+from holdfast.memories.longterm.evidence import HELD, outranks, remembered_trust, settled_trust
 from holdfast.memories.longterm.dedupe import EVERY, Like, SimilarityBounds, bounds, twin
-from holdfast.memories.longterm.records import Item, Outcome, Remembered, alike, terms_hash
-from holdfast.memories.longterm.removal import evict_items
+from holdfast.memories.longterm.records import (
+    TIER_OF_ORIGIN,
+    Item,
+    Outcome,
+    Remembered,
+    alike,
+    terms_hash,
+)
+from holdfast.memories.longterm.removal import evict_items, expire_held
 from holdfast.memories.longterm.rows import ItemRow, NumberedRow, ids_text, numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange
 from holdfast.memories.longterm.validation import (
     checked_importance,
+    checked_instant,
     checked_item_text,
     checked_kind,
     is_id,
+    microseconds_or_none,
 )
 from holdfast.memories.longterm.vectors.compare import Meant, meant
-from holdfast.memories.longterm.write import ItemRequest, Ready, item_of, new_item, ready, screen
+from holdfast.memories.longterm.write import (
+    ItemRequest,
+    ItemTrust,
+    Ready,
+    item_of,
+    new_item,
+    ready,
+    screen,
+)
 
 OUTCOMES: Final = REGISTRY.counter(
     "ltm_outcomes_total", "Results of remember, by outcome.", outcome=get_args(Outcome)
@@ -34,6 +54,7 @@ class Linked(Struct, frozen=True):
 
     number: int
     id: str
+    at: int
 
 
 class Grave(Struct, frozen=True, kw_only=True):
@@ -57,11 +78,14 @@ def remember(context: CollectionContext, request: ItemRequest) -> Remembered:
     kept = replace(request, text=text, source=source)
     prepared = ready(text)
     means = meant(context, text)
+    trust = remembered_trust(context, kept, prepared)
 
     def work(tx: Transaction) -> Remembered:
         unit = CollectionTransaction(context, tx)
-        done = replace(store(unit, kept, prepared, meant=means), reasons=found.redacted)
-        unbury(unit, prepared)
+        done = store(unit, kept, prepared, trust, meant=means)
+        done = replace(done, reasons=(*found.redacted, *done.reasons))
+        if done.outcome != "held":
+            unbury(unit, prepared)
         unit.close()
         return done
 
@@ -69,20 +93,30 @@ def remember(context: CollectionContext, request: ItemRequest) -> Remembered:
 
 
 def store(
-    unit: CollectionTransaction, request: ItemRequest, text: Ready, *, meant: Meant | None = None
+    unit: CollectionTransaction,
+    request: ItemRequest,
+    text: Ready,
+    trust: ItemTrust,
+    *,
+    meant: Meant | None = None,
 ) -> Remembered:
-    """Write an item in the transaction of *unit*, or refresh its duplicate.
+    """Write an item in the transaction of *unit*, hold it, or refresh its duplicate.
 
     Texts are compared by vectors if *meant* has them, else by terms.
     """
+    expire_held(unit)
     turns = turns_named(unit, tuple(request.turns))
     same = find_twin(unit, text, meant.cosines if meant else None)
+    settled = trust if same is not None else settled_trust(unit, request, text, trust)
     if same is not None:
-        done = Remembered(stored=_refreshed(unit, same, request, turns), outcome="duplicate")
+        refreshed = _refreshed(unit, same, request, turns, trust)
+        done = Remembered(stored=refreshed, outcome="duplicate")
         unit.note("duplicate", {"item": [same.id]})
+    elif settled.hold is not None:
+        done = _held(unit, request, text, settled, turns)
     else:
         number = unit.numbers(1)[0]
-        new = new_item(request, text, id=unit.context.ids.new("item", unit.now), now=unit.now)
+        new = new_item(unit, _dated(request, turns), text, settled)
         unit.put_items([(number, new)])
         if meant is not None and unit.vectors.put([(new.id, meant.vector)]):
             unit.vectors.made(number)
@@ -93,6 +127,41 @@ def store(
         done = Remembered(stored=item, outcome="stored", evicted=gone)
     unit.tx.after_commit(lambda: OUTCOMES.add(done.outcome))
     return done
+
+
+def _held(
+    unit: CollectionTransaction,
+    request: ItemRequest,
+    text: Ready,
+    trust: ItemTrust,
+    turns: Sequence[Linked],
+) -> Remembered:
+    """Store an item that waits for a person; one that says the same is not stored twice."""
+    reason = str(trust.hold)
+    outcome: Outcome = "ungrounded" if reason == "ungrounded" else "held"
+    place = {"collection": unit.number, "fold": text.said.fold}
+    same = unit.tx.first(NumberedRow, unit.sql.held_alike, **place) if unit.held > 0 else None
+    if same is not None:
+        return Remembered(
+            stored=item_numbered(unit, same.number), outcome=outcome, reasons=(reason,)
+        )
+    number = unit.numbers(1)[0]
+    new = new_item(unit, _dated(request, turns), text, trust)
+    unit.put_items([(number, new)])
+    unit.put_links(number, [turn.number for turn in turns])
+    unit.note("held", {"item": [new.id]}, reason=reason, tier=new.tier)
+    if reason == "ungrounded":
+        unit.note("ungrounded", {"item": [new.id]}, tier=new.tier)
+    unit.tx.after_commit(lambda: HELD.add(reason))
+    item = item_of(new, [turn.id for turn in turns])
+    return Remembered(stored=item, outcome=outcome, reasons=(reason,))
+
+
+def _dated(request: ItemRequest, turns: Sequence[Linked]) -> ItemRequest:
+    """Return *request*, true from when the first of *turns* was said unless it says otherwise."""
+    if request.valid_from is not None or not turns:
+        return request
+    return replace(request, valid_from=from_microseconds(min(turn.at for turn in turns)))
 
 
 def find_twin(
@@ -169,14 +238,21 @@ def _refreshed(
     unit: CollectionTransaction, same: Like, request: ItemRequest, turns: Sequence[Linked]
 ) -> Item:
     place = {"collection": unit.number, "number": same.number}
-    raised = unit.tx.one(HeldItem, unit.sql.held_item, **place).importance < request.importance
+    there = unit.tx.one(HeldItem, unit.sql.held_item, **place)
+    may = outranks(trust.tier, there.tier)
+    importance = request.importance if may else 0.0
+    believed = trust.tier == "said" and not outranks(there.tier, "said")
+    raised = there.importance < importance or believed
     if raised:
         unit.keep_state(same.number)
-    unit.tx.send(unit.sql.refresh_item, importance=request.importance, now=unit.now, **place)
+    unit.tx.send(unit.sql.refresh_item, importance=importance, now=unit.now, **place)
+    if believed:
+        unit.tx.send(unit.sql.raise_tier, tier="said", **place)
     if raised:
         unit.record_state(same.number, "update")
     unit.tx.send(unit.sql.mark_access, at=unit.now, times=0, **place)
-    unit.put_links(same.number, [turn.number for turn in turns])
+    if may:
+        unit.put_links(same.number, [turn.number for turn in turns])
     unit.changed()
     return item_numbered(unit, same.number)
 
@@ -197,6 +273,8 @@ class ItemUpdate(Struct, frozen=True, kw_only=True):
     text: str | UnsetType = UNSET
     kind: str | UnsetType = UNSET
     importance: float | UnsetType = UNSET
+    valid_from: datetime | str | UnsetType = UNSET
+    valid_to: datetime | str | UnsetType | None = UNSET
 
 
 _TEXT: Final = ("flags", "terms", "fold", "body", "text")
@@ -215,6 +293,10 @@ class HeldItem(Struct, frozen=True, kw_only=True):
     body: str
     text: str
     superseded_at: int | None
+    tier: str
+    held: str | None
+    valid_from: int
+    valid_to: int | None
 
 
 def update(context: CollectionContext, id: str, wanted: ItemUpdate) -> Item:
@@ -225,6 +307,8 @@ def update(context: CollectionContext, id: str, wanted: ItemUpdate) -> Item:
     text = None if wanted.text is UNSET else _checked_text(context, wanted.text)
     kind = None if wanted.kind is UNSET else checked_kind(wanted.kind)
     importance = None if wanted.importance is UNSET else checked_importance(wanted.importance)
+    first = _instant("valid_from", wanted.valid_from)
+    last = _instant("valid_to", wanted.valid_to)
     if is_id("turn", id):
         raise InvalidInput(
             "id", "is a turn, and turns cannot be changed", given=id, next="Forget it instead."
@@ -241,15 +325,21 @@ def update(context: CollectionContext, id: str, wanted: ItemUpdate) -> Item:
             raise _missing(id)
         place = {"collection": unit.number, "number": number.number}
         held = tx.one(HeldItem, unit.sql.held_item, **place)
+        if held.held is not None:
+            raise InvalidInput("id", "is held", given=id, next="Accept or reject it first.")
         unit.keep_state(held.number)
         tx.send(
             unit.sql.change_item,
             kind=held.kind if kind is None else kind,
             importance=held.importance if importance is None else importance,
             now=unit.now,
+            **_span(held, first, last),
             **(text.columns if text else {name: getattr(held, name) for name in _TEXT}),
             **place,
         )
+        if text is not None:
+            tier = TIER_OF_ORIGIN[context.origin]
+            tx.send(unit.sql.raise_tier, tier=tier, **place)
         unit.record_state(held.number, "update")
         if held.superseded_at is None and text is not None:
             unit.changed(
@@ -265,6 +355,21 @@ def update(context: CollectionContext, id: str, wanted: ItemUpdate) -> Item:
         return item_numbered(unit, held.number)
 
     return context.engine.write(work)
+
+
+def _instant(field: str, given: object) -> int | UnsetType | None:
+    return UNSET if given is UNSET else microseconds_or_none(checked_instant(field, given))
+
+
+def _span(
+    held: HeldItem, first: int | UnsetType | None, last: int | UnsetType | None
+) -> dict[str, int | None]:
+    """Return the times of an item after a change; it must not end before it begins."""
+    since = held.valid_from if first is UNSET or first is None else first
+    until = held.valid_to if last is UNSET else last
+    if until is not None and since > until:
+        raise InvalidInput("valid_to", "must not be earlier than valid_from")
+    return {"valid_from": since, "valid_to": until}
 
 
 def _checked_text(context: CollectionContext, given: str) -> Ready:

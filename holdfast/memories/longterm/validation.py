@@ -19,6 +19,7 @@ from holdfast.ground.validation import (
 )
 from holdfast.memories.longterm.records import (
     TURN_TIERS,
+    HoldReason,
     Kind,
     Role,
     Tier,
@@ -33,6 +34,8 @@ TURN_BYTES: Final = 1 << 20
 CAPTION_BYTES: Final = 1 << 16
 MOST_RECALLED: Final = 100
 KINDS: Final = get_args(Kind)
+TIERS: Final = get_args(Tier)
+HOLD_REASONS: Final = get_args(HoldReason)
 
 _ID = re.compile(r"(item|turn)_[0-9A-Za-z]{24}")
 _TURN_FIELDS: Final = frozenset(Turn.__struct_fields__)
@@ -158,11 +161,25 @@ def checked_turn(given: object) -> Turn:
         tier=_turn_tier(members.get("tier")),
         by=_said("by", members.get("by"), NAME_BYTES),
         origin_ref=_said("origin_ref", members.get("origin_ref"), NAME_BYTES),
+        held=checked_hold(members.get("held")),
     )
 
 
 def _turn_tier(given: object) -> Tier | None:
     return None if given is None else cast("Tier", check_one_of("tier", given, TURN_TIERS))
+
+
+def checked_hold(given: object) -> HoldReason | None:
+    """Return *given* if it is None or a reason to hold a row."""
+    return None if given is None else cast("HoldReason", check_one_of("held", given, HOLD_REASONS))
+
+
+def checked_tiers(given: object) -> frozenset[str]:
+    """Validate a list of tiers."""
+    if not is_list(given):
+        raise InvalidInput("tiers", "must be a list of tiers", given=given)
+    among = f"must be among {', '.join(TIERS)}"
+    return frozenset(str(check_one_of("tiers", each, TIERS, among)) for each in given)
 
 
 def checked_thread(given: object) -> str | None:
@@ -190,6 +207,11 @@ def checked_instant(field: str, given: object) -> datetime | None:
 def microseconds(instant: datetime | None, now: int) -> int:
     """Return *instant* in microseconds since 1970; *now* for None."""
     return now if instant is None else to_microseconds(instant)
+
+
+def microseconds_or_none(instant: datetime | None) -> int | None:
+    """Return *instant* in microseconds since 1970; None for None."""
+    return None if instant is None else to_microseconds(instant)
 
 
 def _fields(given: object) -> Mapping[str, object]:

@@ -1,6 +1,7 @@
 """Screen texts for secrets, write rows and re-index them."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, Final, cast
 
 from msgspec import Struct
@@ -9,7 +10,9 @@ from msgspec.structs import replace
 from holdfast.engines.base import Transaction
 from holdfast.ground import secrets
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
+from holdfast.ground.errors import InvalidInput
 from holdfast.ground.metrics import REGISTRY
+from holdfast.memories.longterm.canary import is_canary_in, is_tainted, note_canary
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.dedupe import ComparedText, said
 from holdfast.memories.longterm.recall.analyze import VERSION, analyze
@@ -25,7 +28,7 @@ from holdfast.memories.longterm.records import (
     Turn,
     fingerprint,
 )
-from holdfast.memories.longterm.rows import bits_of, bits_of_turn
+from holdfast.memories.longterm.rows import ORDERS, bits_of, bits_of_turn
 from holdfast.memories.longterm.transaction import (
     CollectionTransaction,
     NewItem,
@@ -33,13 +36,16 @@ from holdfast.memories.longterm.transaction import (
     PostingChange,
     take_means,
 )
+from holdfast.memories.longterm.trust import USERS, tier_of_turn
 from holdfast.memories.longterm.validation import (
     checked_importance,
+    checked_instant,
     checked_item_text,
     checked_kind,
     checked_source,
     checked_turn_ids,
     microseconds,
+    microseconds_or_none,
 )
 
 _SECRETS: Final = REGISTRY.counter(
@@ -82,6 +88,8 @@ class ItemRequest(Struct, frozen=True, kw_only=True):
     source: str = ""
     turns: Iterable[str] = ()
     origin: Origin = "api"
+    valid_from: datetime | str | None = None
+    valid_to: datetime | str | None = None
 
     def checked(self) -> "ItemRequest":
         """Return a validated copy; `InvalidInput` names the field that breaks a rule."""
@@ -92,7 +100,25 @@ class ItemRequest(Struct, frozen=True, kw_only=True):
             importance=checked_importance(self.importance),
             source=checked_source(self.source),
             turns=checked_turn_ids(self.turns),
+            **checked_span(self.valid_from, self.valid_to),
         )
+
+
+def checked_span(valid_from: object, valid_to: object) -> dict[str, Any]:
+    """Return both times of an item, None where not given; the first is not the later one."""
+    first, last = checked_instant("valid_from", valid_from), checked_instant("valid_to", valid_to)
+    if first is not None and last is not None and first > last:
+        raise InvalidInput("valid_from", "must not be later than valid_to", given=first)
+    return {"valid_from": first, "valid_to": last}
+
+
+class ItemTrust(Struct, frozen=True, kw_only=True):
+    """Who stands behind a new item, and why it is held, if it is."""
+
+    tier: Tier
+    hold: HoldReason | None = None
+    said_by: str = ""
+    origin_ref: str = ""
 
 
 class Ready(Struct, frozen=True, kw_only=True):
@@ -176,18 +202,37 @@ def print_of(unit: CollectionTransaction, turn: Turn) -> bytes:
     return fingerprint(unit.secret, turn.role, turn.speaker, turn.text)
 
 
-def new_item(request: ItemRequest, text: Ready, *, id: str, now: int) -> NewItem:
+def hold_by_text(tier: str, flags: int) -> HoldReason | None:
+    """Return why a row of *tier* with *flags* is held for what it says, or None.
+
+    The user's own orders are preferences.
+    """
+    return "instruction" if flags & ORDERS and tier not in USERS else None
+
+
+def new_item(
+    unit: CollectionTransaction,
+    request: ItemRequest,
+    text: Ready,
+    trust: ItemTrust | None = None,
+) -> NewItem:
     """Return the item to write for *request*, which is validated."""
+    now, behind = unit.now, trust or ItemTrust(tier=TIER_OF_ORIGIN[request.origin])
     return NewItem(
-        id=id,
+        id=unit.context.ids.new("item", now),
         kind=request.kind,
         importance=request.importance,
         origin=request.origin,
         source=request.source,
         created_at=now,
         updated_at=now,
-        tier=TIER_OF_ORIGIN[request.origin],
-        valid_from=now,
+        tier=behind.tier,
+        held=behind.hold,
+        held_at=now if behind.hold else None,
+        said_by=behind.said_by,
+        origin_ref=behind.origin_ref,
+        valid_from=microseconds(cast("datetime | None", request.valid_from), now),
+        valid_to=microseconds_or_none(cast("datetime | None", request.valid_to)),
         **text.columns,
     )
 
@@ -219,11 +264,16 @@ def item_of(new: NewItem, turns: Sequence[str]) -> Item:
 
 
 def put_turns(
-    unit: CollectionTransaction, turns: Sequence[PreparedTurn]
+    unit: CollectionTransaction, turns: Sequence[PreparedTurn], *, covered: bool = False
 ) -> tuple[list[int], list[Turn]]:
-    """Write *turns*; return their numbers, and the turns as they are stored."""
+    """Write *turns*; return their numbers, and the turns as they are stored.
+
+    They are *covered* if a job to mine them is queued with them.
+    """
     numbers = list(unit.numbers(len(turns)))
-    new = [_new_turn(unit, each) for each in turns]
+    new = _held_for_canaries(
+        unit, [replace(_new_turn(unit, each), covered=int(covered)) for each in turns]
+    )
     unit.put_turns(list(zip(numbers, new, strict=True)))
     created = from_microseconds(unit.now)
     stored = [
@@ -233,6 +283,7 @@ def put_turns(
             at=from_microseconds(made.at),
             created_at=created,
             tier=cast("Tier", made.tier),
+            held=cast("HoldReason | None", made.held),
             items=(),
         )
         for ready, made in zip(turns, new, strict=True)
@@ -240,14 +291,32 @@ def put_turns(
     return numbers, stored
 
 
-def _tier_of(context: CollectionContext, turn: Turn) -> Tier:
-    if turn.by is not None and turn.by != context.user:
-        return "outside"
-    return turn.tier or TIER_OF_ROLE[turn.role]
+def _held_for_canaries(unit: CollectionTransaction, turns: list[NewTurn]) -> list[NewTurn]:
+    """Return *turns*; those with a canary, and those after it in its thread, are held."""
+    if not unit.context.guarded:
+        return turns
+    tainted: dict[str, bool] = {}
+    found: list[NewTurn] = []
+    for turn in turns:
+        thread, kept = turn.thread_id, turn
+        if thread not in tainted:
+            tainted[thread] = is_tainted(unit, thread=thread)
+        seen = is_canary_in(unit, (turn.text, turn.caption))
+        if seen:
+            note_canary(unit, thread=thread)
+        if seen or tainted[thread]:
+            kept = replace(turn, held="canary", held_at=unit.now)
+        tainted[thread] = tainted[thread] or (seen and bool(thread))
+        found.append(kept)
+    return found
 
 
 def _new_turn(unit: CollectionTransaction, ready: PreparedTurn) -> NewTurn:
     turn = ready.turn
+    tier = tier_of_turn(turn, unit.context.user)
+    held = turn.held or hold_by_text(tier, ready.flags)
+    if not unit.context.guarded:
+        tier, held = TIER_OF_ROLE[turn.role], None
     return NewTurn(
         id=turn.id or unit.context.ids.new("turn", unit.now),
         role=turn.role,
@@ -256,7 +325,9 @@ def _new_turn(unit: CollectionTransaction, ready: PreparedTurn) -> NewTurn:
         thread_id=turn.thread_id or "",
         session=turn.session or "",
         created_at=microseconds(turn.created_at, unit.now),
-        tier=_tier_of(unit.context, turn),
+        tier=tier,
+        held=held,
+        held_at=unit.now if held else None,
         said_by=turn.by or "",
         origin_ref=turn.origin_ref or "",
         flags=ready.flags,

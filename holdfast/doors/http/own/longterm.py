@@ -15,7 +15,17 @@ from msgspec import UNSET, Struct
 from msgspec.structs import FieldInfo, asdict, fields, replace
 
 from holdfast.doors.http.call import Act, Call
-from holdfast.doors.http.params import PAGE, Body, Name, flag, read_body, read_lines, several, text
+from holdfast.doors.http.params import (
+    PAGE,
+    Body,
+    Name,
+    flag,
+    instant,
+    read_body,
+    read_lines,
+    several,
+    text,
+)
 from holdfast.doors.http.request import Handler, HttpRoute, Method, Needs
 from holdfast.doors.http.response import Response, of_json
 from holdfast.ground.errors import InvalidInput, LongTermOff, NotFound, NotPermitted, shortened
@@ -190,7 +200,9 @@ async def list_rows(call: Call, what: str) -> Response:
 
     def look(hf: Holdfast) -> Response:
         page = data_of(call, hf).list(what, **filters)
-        return of_json({"data": [to_wire(e) for e in page.data], "next_page": page.next_page})
+        erased = {"erased": page.erased} if page.erased else {}
+        rows = [to_wire(each) for each in page.data]
+        return of_json({"data": rows, "next_page": page.next_page, **erased})
 
     return await call.slow(look)
 
@@ -201,7 +213,7 @@ async def retrieve(call: Call, kind: str) -> Response:
 
     def look(hf: Holdfast) -> Item | Turn | None:
         data = data_of(call, hf)
-        return data.get(id) if is_id(kind, id) else None
+        return data.get(id, at=call.query.get("at")) if is_id(kind, id) else None
 
     found = await call.quick(look)
     if found is None:
@@ -275,7 +287,8 @@ async def take_in(call: Call) -> Response:
 
     def act(hf: Holdfast) -> Response:
         memory = memory_of(call, hf)
-        return of_record(memory.import_(read_lines(call.raw)))
+        given = {each.key: call.query[each.key] for each in _INTAKE if each.key in call.query}
+        return of_record(memory.import_(read_lines(call.raw), **given))
 
     return await call.slow(act)
 
@@ -306,7 +319,9 @@ def _seconds(call: Call, otherwise: float) -> float:
     return given
 
 
-_LISTED: Final = (text("query"), *PAGE)
+_INTAKE: Final = (flag("foreign"), flag("dry_run"), flag("mine"))
+_LISTED: Final = (text("query"), instant("at"), instant("valid_at"), *PAGE)
+_AT: Final = (instant("at"),)
 _OF_ITEMS: Final = (several("kinds", "kinds"), flag("include_superseded"), *_LISTED)
 _FILTERS: Final = frozenset(each.wire for each in _OF_ITEMS)
 _FORGET_ITEM: Final = "Forget an item, with the turns it came from."
@@ -319,7 +334,13 @@ ROUTES: Final = (
     _route("POST", "/retry", "write", retry, "Queue again what failed.", body=Wait),
     _route("GET", "/export", "read", export, "Give out every turn and item, a line each."),
     _route(
-        "POST", "/import", "write", take_in, "Take in lines as they were given out.", body="lines"
+        "POST",
+        "/import",
+        "write",
+        take_in,
+        "Take in lines as they were given out.",
+        body="lines",
+        query=_INTAKE,
     ),
     _route(
         "GET",
@@ -329,7 +350,7 @@ ROUTES: Final = (
         "List items, newest first.",
         query=_OF_ITEMS,
     ),
-    _route("GET", ITEM, "read", partial(retrieve, kind="item"), "Retrieve an item."),
+    _route("GET", ITEM, "read", partial(retrieve, kind="item"), "Retrieve an item.", query=_AT),
     _route("DELETE", ITEM, "write", partial(forget, kind="item"), _FORGET_ITEM),
     _route(
         "GET",
@@ -339,6 +360,6 @@ ROUTES: Final = (
         "List turns, newest first.",
         query=_LISTED,
     ),
-    _route("GET", TURN, "read", partial(retrieve, kind="turn"), "Retrieve a turn."),
+    _route("GET", TURN, "read", partial(retrieve, kind="turn"), "Retrieve a turn.", query=_AT),
     _route("DELETE", TURN, "write", partial(forget, kind="turn"), _FORGET_TURN),
 )

@@ -106,4 +106,5 @@ def _row(state: ItemState, source: ItemSource) -> Row:
         time=flags.time,
         cites=source.ids,
         text=state.text,
+        tier=state.tier,
     )

@@ -287,8 +287,7 @@ def rows_after(engine: Engine, reader: Reader, collection: int, after: int) -> l
 
 def turn_row(row: EngineRow) -> Row:
     """Convert a row of `turn_rows`."""
-    id, number, body, at, role, speaker, thread, session, flags, accessed, *rest = row
-    apart, context = rest or (False, False)
+    id, number, body, at, role, speaker, thread, session, flags, accessed, tier = row
     return Row(
         id=id,
         seq=number,
@@ -303,14 +302,13 @@ def turn_row(row: EngineRow) -> Row:
         first_person=bool(flags & FIRST_PERSON),
         time=bool(flags & TIME),
         noise=bool(flags & NO_STATEMENT),
-        apart=apart,
-        context=context,
+        tier=tier,
     )
 
 
 def item_row(row: EngineRow, source: ItemSource) -> Row:
     """Convert a row of `item_rows` and its *source*."""
-    id, number, body, created_at, kind, importance, flags, text, accessed = row
+    id, number, body, created_at, kind, importance, flags, text, accessed, tier, until = row
     return Row(
         id=id,
         seq=number,
@@ -328,6 +326,8 @@ def item_row(row: EngineRow, source: ItemSource) -> Row:
         time=bool(flags & TIME),
         cites=source.ids,
         text=text,
+        tier=tier,
+        until=until,
     )
 
 

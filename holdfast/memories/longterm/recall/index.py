@@ -66,10 +66,15 @@ class Row(Struct, frozen=True, kw_only=True, gc=False):
     time: bool = False
     noise: bool = False
     """A turn that is no statement."""
+    tier: str = "said"
     cites: tuple[str, ...] = ()
     """Of an item: the ids of its turns."""
     text: str = ""
     """Of an item: its text, in which a name may stand."""
+    tier: str = "said"
+    """Who stands behind it."""
+    until: int | None = None
+    """Of an item: when it ceases to be true, if it does."""
     apart: bool = False
     context: bool = False
 
@@ -121,6 +126,10 @@ class Postings:
         self.has_machine = False
         self.has_items = False
         self.has_noise = False
+        self.tiers: set[str] = set()
+        self.factors: dict[int, float] = {}
+        """The share of its score that an item keeps which the user did not say, by row."""
+        self.has_ends = False
         self.has_context = False
         self._given, self._lent = statistics, lent
         self._numbers: dict[str, int] = {}
@@ -262,11 +271,21 @@ class Postings:
         """Record the properties of *rows* other than their terms."""
         for after in self.next:
             after.extend([-1] * len(rows))
-        machine = [row.kind is None and is_machine(row.role, row.speaker) for row in rows]
+        machine = [
+            row.kind is None and (row.tier == "outside" or is_machine(row.role, row.speaker))
+            for row in rows
+        ]
         self.machine += machine
         self.has_machine = self.has_machine or any(machine)
         self.has_items = self.has_items or any(row.kind is not None for row in rows)
         self.has_noise = self.has_noise or any(row.noise for row in rows)
+        self.tiers.update(row.tier for row in rows)
+        self.factors.update(
+            (number, FACTORS[row.tier])
+            for number, row in enumerate(rows, first)
+            if row.kind is not None and FACTORS[row.tier] < 1
+        )
+        self.has_ends = self.has_ends or any(row.until is not None for row in rows)
         self.has_context = self.has_context or any(row.context for row in rows)
         self.importance = max([self.importance, *(row.importance for row in rows)])
         self.fresh += [max(row.at, row.last_accessed or row.at) for row in rows]

@@ -18,7 +18,7 @@ from holdfast.memories.longterm.recall.index import LENT, SHORT, Postings, is_ma
 from holdfast.memories.longterm.recall.query import ParsedQuery, calls, chosen
 from holdfast.memories.longterm.recall.topic import PERSONAL, Topic
 from holdfast.memories.longterm.records import LongTermOptions, RecallQuery
-from holdfast.memories.longterm.rows import Moment
+from holdfast.memories.longterm.rows import EVER, Moment
 
 CANDIDATES, NEAREST = 400, 200
 """Largest number of candidates by words, and by vectors."""
@@ -111,8 +111,8 @@ def rare_terms(terms: Sequence[str], df: Callable[[str], int], rows: int) -> tup
 def fit(postings: Postings, question: ParsedQuery, search: RecallSearch, cues: Cues = CUES) -> Fits:
     """Score the rows that *search* allows against *question*."""
     lex, covered, touched = _lex(postings, question.terms, related=search.related)
-    worded = _best(postings, search, lex, _allowed(postings, search.query, sorted(touched)))
-    date = _dates(postings, question, search.query)
+    worded = _best(postings, search, lex, _allowed(postings, search, sorted(touched)))
+    date = _dates(postings, question, search)
     cosine, nearest = _cosines(postings, search)
     rows = sorted({*worded, *date, *nearest}) if date or nearest else worded
     followed = _followed(postings, lex, worded, rows, cues)
@@ -211,8 +211,12 @@ def related_terms(postings: Postings, term: str) -> _RelatedTerms:
     return found
 
 
-def _allowed(postings: Postings, query: RecallQuery, rows: Iterable[int]) -> list[int]:
+def _allowed(postings: Postings, search: RecallSearch, rows: Iterable[int]) -> list[int]:
     """Return those of *rows* that may be recalled."""
+    query = search.query
+    if postings.has_ends and search.moment is None:
+        now = search.now
+        rows = (row for row in rows if (postings.rows[row].until or EVER) > now)
     if postings.has_context:
         rows = (row for row in rows if not postings.rows[row].context)
     if query.kinds is not None:
@@ -237,13 +241,13 @@ def _best(postings: Postings, search: RecallSearch, lex: list[float], rows: list
     return sorted(best)
 
 
-def _dates(postings: Postings, question: ParsedQuery, query: RecallQuery) -> dict[int, float]:
+def _dates(postings: Postings, question: ParsedQuery, search: RecallSearch) -> dict[int, float]:
     if not question.dates:
         return {}
     found: dict[int, float] = {}
     for day, rows in postings.days.items():
         if close := closeness(question.dates, day):
-            found.update(dict.fromkeys(_allowed(postings, query, rows), close))
+            found.update(dict.fromkeys(_allowed(postings, search, rows), close))
     return found
 
 
@@ -252,7 +256,7 @@ def _cosines(postings: Postings, search: RecallSearch) -> tuple[dict[int, float]
     if not search.cosines:
         return {}, []
     known = postings.numbered(search.cosines)
-    allowed = _allowed(postings, search.query, sorted(known))
+    allowed = _allowed(postings, search, sorted(known))
     return known, sorted(allowed, key=known.__getitem__, reverse=True)[:NEAREST]
 
 
