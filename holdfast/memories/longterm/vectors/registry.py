@@ -34,6 +34,8 @@ from holdfast.memories.longterm.vectors.base import (
     provider_call,
 )
 from holdfast.memories.longterm.vectors.embedder import EmbeddingFailed, Keys
+from holdfast.memories.longterm.vectors.pinecone import PineconeVectors
+from holdfast.memories.longterm.vectors.qdrant import QdrantVectors
 from holdfast.memories.longterm.vectors.table import QUERIES, Matrices, TableVectors, rounded
 
 MOST_NEAREST: Final = 4_096
@@ -326,15 +328,11 @@ def _chroma(where: Where) -> VectorProvider:
 
 
 def _qdrant(where: Where) -> VectorProvider:
-    from holdfast.memories.longterm.vectors.qdrant import QdrantVectors
-
     url, key = (where.variable(name) or "" for name in ("QDRANT_URL", "QDRANT_API_KEY"))
     return QdrantVectors(url, api_key=key or None)
 
 
 def _pinecone(where: Where) -> VectorProvider:
-    from holdfast.memories.longterm.vectors.pinecone import PineconeVectors
-
     key, host = (where.variable(name) or "" for name in _NEEDS["pinecone"])
     return PineconeVectors(host, api_key=key)
 
