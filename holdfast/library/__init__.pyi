@@ -6,8 +6,13 @@ from holdfast.library.activity import list_samples as list_samples
 from holdfast.library.bridges import Saved as Saved
 from holdfast.library.bridges import save_run as save_run
 from holdfast.library.holdfast import Holdfast as Holdfast
+from holdfast.library.imports.files import Readable as Readable
+from holdfast.library.imports.importer import import_files as import_files
+from holdfast.library.imports.records import ImportOptions as ImportOptions
+from holdfast.library.imports.records import ImportReport as ImportReport
 from holdfast.library.longterm import LongTermSpec as LongTermSpec
 from holdfast.library.longterm import collection_context as collection_context
+from holdfast.library.longterm import extractor_variable as extractor_variable
 from holdfast.library.longterm import open_longterm as open_longterm
 from holdfast.library.longterm import open_longterm_data as open_longterm_data
 from holdfast.library.remote.handle import open_remote as open_remote

@@ -8,14 +8,22 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.ground.errors import InvalidInput
 from holdfast.ground.scope import Scope
+from holdfast.library.settings import BUDGET_VARIABLE, EXTRACTOR_VARIABLE
 from holdfast.library.spans import LONGTERM, traced
-from holdfast.memories.longterm.background.extractor import mines_with
+from holdfast.memories.longterm.background.extractor import (
+    checked_extractor,
+    unusable_extractor,
+    wish_of,
+)
 from holdfast.memories.longterm.background.schedule import PendingWork
 from holdfast.memories.longterm.context import (
     ENABLED,
     MAX_ITEMS_VARIABLE,
+    TOKENS_A_DAY,
     CollectionContext,
+    MiningWish,
     Shared,
     cap_in,
     is_on,
@@ -42,18 +50,19 @@ def opens(context: CollectionContext) -> Callable[[str | None], ProviderChoice]:
 def equip(context: CollectionContext, embedder: object, extractor: object) -> CollectionContext:
     """Return *context* with its embedder, extractor and vector provider."""
     keys = keys_of(context)
+    # Read for its error: a variable of no known form is refused where a memory is opened.
+    extractor_variable()
     choice = choose(embedder, os.environ, keys, context.shared.models)
-    mining = mines_with(extractor, keys, context.shared.models)
     equipped = replace(
         context,
         background=PendingWork(),
         degraded=choice.reason,
-        extractor=mining.extractor,
-        mines=mining.extractor is not None and context.options.mine,
-        miner=extractor if isinstance(extractor, str) else None,
+        wishes=wishes_of(context, extractor),
+        token_budget=token_budget(),
+        embedding_model=choice.embedder.model
+        if choice.embedder
+        else _embedding_model(embedder, keys),
     )
-    if mining.reason is not None:
-        degraded(equipped, mining.reason)
     if choice.embedder is not None:
         name = context.options.vector_provider or provider_in(os.environ.get(PROVIDER))
         provider = opens(context)(name)
@@ -63,6 +72,59 @@ def equip(context: CollectionContext, embedder: object, extractor: object) -> Co
     if equipped.degraded is not None:
         degraded(equipped, equipped.degraded)
     return equipped
+
+
+def _embedding_model(embedder: object, keys: Keys) -> str | None:
+    """Return the name of the model that a caller who gave *embedder* has chosen."""
+    if isinstance(embedder, str):
+        return embedder
+    return configured(os.environ, keys) if embedder is None else None
+
+
+def wishes_of(
+    context: CollectionContext, extractor: object = None
+) -> Callable[[str | None], MiningWish]:
+    """Return what returns the extractor of a collection, by the extractor of its own.
+
+    *extractor* is the caller's, and comes first; the environment's is for a collection that has
+    none of its own. Whether a model can be used is looked at each time.
+    """
+    keys, thread = keys_of(context), context.shared.models
+    made: dict[str, MiningWish] = {}
+    fixed = None
+    if extractor is not None and not isinstance(extractor, str):
+        fixed = wish_of(extractor, keys, thread)
+    elif extractor is not None:
+        checked_extractor("extractor", extractor)
+
+    def wish(own: str | None) -> MiningWish:
+        if fixed is not None:
+            return fixed
+        name = extractor or own or extractor_variable()
+        if not isinstance(name, str):
+            return MiningWish()
+        known = made.get(name)
+        if known is None or known.extractor is None or unusable_extractor(name, keys) is not None:
+            known = made[name] = wish_of(name, keys, thread)
+        return known
+
+    return wish
+
+
+def extractor_variable() -> str | None:
+    """Return the extractor that this process's environment sets: a model, `none` or None."""
+    name = os.environ.get(EXTRACTOR_VARIABLE, "").strip()
+    return checked_extractor(EXTRACTOR_VARIABLE, name) if name else None
+
+
+def token_budget() -> int:
+    """Return the tokens a day that this process's environment allows mining; 0 is no limit."""
+    word = os.environ.get(BUDGET_VARIABLE, "").strip()
+    if not word:
+        return TOKENS_A_DAY
+    if not (word.isascii() and word.isdigit()):
+        raise InvalidInput(BUDGET_VARIABLE, "must be a whole number of at least 0", given=word)
+    return int(word)
 
 
 def configured_embedder() -> str | None:
@@ -169,4 +231,4 @@ def collection_context(
         options=spec.options,
         max_items=MAX_ITEMS if cap is None else cap,
     )
-    return replace(collection, opens=opens(collection))
+    return replace(collection, opens=opens(collection), wishes=wishes_of(collection))

@@ -11,6 +11,7 @@ from holdfast.ground.scope import LOCAL, Actor, Scope, checked_actor, checked_na
 from holdfast.ground.validation import check_whole
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.settings import HandleTarget
+from holdfast.memories.longterm.background.extractor import NONE
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
 from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.memories.stores.rows import StoresContext
@@ -80,8 +81,11 @@ def resume_work(hf: Holdfast, now: datetime) -> int:
     as this process has their keys, and not at all where long-term memory is off. Return the number
     of collections. Raises Unavailable.
     """
-    found = memories.left_over(hf.engine, to_microseconds(now))
-    return sum(_resumed(hf, each) for each in found)
+    everywhere = library.extractor_variable()
+    found = memories.left_over(
+        hf.engine, to_microseconds(now), mines_all=everywhere not in (None, NONE)
+    )
+    return sum(_resumed(hf, each, everywhere) for each in found)
 
 
 def sweep_runs(hf: Holdfast, clock: Clock) -> None:
@@ -94,14 +98,15 @@ def sweep_questions(hf: Holdfast, clock: Clock) -> None:
     memories.sweep_questions(hf.engine, clock)
 
 
-def _resumed(hf: Holdfast, left: "memories.LeftOver") -> bool:
+def _resumed(hf: Holdfast, left: "memories.LeftOver", everywhere: str | None) -> bool:
     memory = hf.acting(workspace=left.workspace).longterm(
         left.user_id,
         namespace=left.namespace,
         workspace_id=left.workspace_id or None,
         enabled=True,
         embedder=left.embedder or False,
-        extractor=left.miner,
+        # Without a wish on record the job is done by the model that it was queued for.
+        extractor=left.miner if left.extractor is None and everywhere is None else None,
         options=LongTermOptions(vector_provider=left.vector_provider),
     )
     return memory is not None

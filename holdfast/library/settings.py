@@ -1,8 +1,15 @@
 """Settings of a handle: target, credential, cache budget."""
 
+from typing import Final
+
 from msgspec import Struct
 
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
+
+EXTRACTOR_VARIABLE: Final = "HOLDFAST_LTM_EXTRACTOR"
+"""Variable that names the extractor of collections without one of their own."""
+BUDGET_VARIABLE: Final = "HOLDFAST_LTM_EXTRACTOR_BUDGET"
+"""Variable for the tokens that mining may use a day in a workspace."""
 
 
 class HandleTarget(Struct, frozen=True, kw_only=True):

@@ -54,6 +54,15 @@ def told(ltm: LongTermMemory, *lines: str, thread: str = "t") -> Flushed:
     return ltm.flush(SECONDS)
 
 
+def fail_until_failed(ltm: LongTermMemory, clock: FrozenClock) -> None:
+    """Let a job of *ltm* fail early, a quarter of an hour later, and after seven days."""
+    for tries, pause in enumerate((1, 10, 60, 15 * 60, 7 * 86_400), 1):
+        until(lambda tries=tries: jobs(ltm) == [("queued", tries)])
+        clock.tick(pause + 0.1)
+        ltm.flush(0)
+    until(lambda: jobs(ltm) == [("failed", 6)])
+
+
 def outcomes(flushed: Flushed) -> list[str]:
     """Return the outcome of each item."""
     return [each.outcome for each in flushed.results]
@@ -244,7 +253,7 @@ class LongTermMiningContract:
         assert outcomes(ltm.flush(SECONDS)) == ["stored"]
         assert len(script.asked) == 2
 
-    def test_after_four_tries_it_has_failed_and_later_turns_are_mined(
+    def test_after_seven_days_it_has_failed_and_later_turns_are_mined(
         self, hf: Holdfast, clock: FrozenClock
     ) -> None:
         failures: list[Event] = []
@@ -255,13 +264,9 @@ class LongTermMiningContract:
                 failures.append(event)
 
         off = hf.events.subscribe(fail, types=["longterm.extraction_failed"])
-        ltm, _ = mining(hf, *[ValueError("tea")] * 4, [{"text": "Ana likes cake"}])
+        ltm, _ = mining(hf, *[ValueError("tea")] * 6, [{"text": "Ana likes cake"}])
         ltm.remember_conversation([{"role": "user", "content": "I like tea"}], "a")
-        for tries, pause in enumerate((1, 10, 60), 1):
-            until(lambda tries=tries: jobs(ltm) == [("queued", tries)])
-            clock.tick(pause + 0.1)
-            ltm.flush(0)
-        until(lambda: jobs(ltm) == [("failed", 4)])
+        fail_until_failed(ltm, clock)
         until(lambda: bool(failures))
         off()
 
@@ -272,13 +277,9 @@ class LongTermMiningContract:
         assert len(failures) == 1
 
     def test_what_failed_is_queued_again_when_asked(self, hf: Holdfast, clock: FrozenClock) -> None:
-        ltm, _ = mining(hf, *[ValueError("x")] * 4, [{"text": "Ana likes tea"}])
+        ltm, _ = mining(hf, *[ValueError("x")] * 6, [{"text": "Ana likes tea"}])
         ltm.remember_conversation([{"role": "user", "content": "I like tea"}])
-        for tries, pause in enumerate((1, 10, 60), 1):
-            until(lambda tries=tries: jobs(ltm) == [("queued", tries)])
-            clock.tick(pause + 0.1)
-            ltm.flush(0)
-        until(lambda: jobs(ltm) == [("failed", 4)])
+        fail_until_failed(ltm, clock)
 
         assert ltm.retry() == 1
         assert outcomes(ltm.flush(SECONDS)) == ["stored"]

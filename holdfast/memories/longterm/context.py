@@ -20,6 +20,7 @@ from holdfast.memories.longterm.background.worker import JobThread, Tender
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES, ByteBudget
 from holdfast.memories.longterm.recall.cache import Place, PostingsCache
 from holdfast.memories.longterm.records import MAX_ITEMS, LongTermOptions, Origin, Remembered
+from holdfast.memories.longterm.trust import SessionTrust
 from holdfast.memories.longterm.vectors.base import VectorProvider, WithRows
 from holdfast.memories.longterm.vectors.embedder import Embedder, ModelThread
 from holdfast.memories.longterm.vectors.registry import ProviderChoice, VectorProviders
@@ -225,8 +226,15 @@ class Shared:
         self.query_seconds = QUERY_SECONDS
         self.troubles: dict[str, str] = {}
         """The last error of an embedder, by its model."""
+        self.mining_states: dict[Place, str] = {}
+        """The last known state of the extractor, by the name of the collection."""
         self.reindexing: dict[Place, Tender] = {}
         """Running re-analyses, by the name of the collection."""
+
+    def expect_mining(self, place: Place) -> None:
+        """Record that turns of the collection called *place* were queued to be mined."""
+        if self.mining_states.get(place, "none") == "none":
+            self.mining_states[place] = "ready"
 
     def close(self) -> None:
         """Write what is pending and close the rest; the engine is still open."""
@@ -239,6 +247,23 @@ class Shared:
 
 Extractor = Callable[[Any], str]
 """Returns a model's response to an ExtractionRequest."""
+
+TOKENS_A_DAY: Final = 200_000
+"""Tokens that mining may use a day in a workspace, unless set; 0 is no limit."""
+
+
+class MiningWish(Struct, frozen=True, kw_only=True):
+    """The extractor that a collection is to be mined with, if any.
+
+    `name` is `provider:model`, or "function" for a caller's own; None if there is no wish. `model`
+    is the name by which another process can make it. Without `extractor` it cannot be used, for
+    `reason`.
+    """
+
+    name: str | None = None
+    model: str | None = None
+    extractor: Extractor | None = None
+    reason: str | None = None
 
 
 class Background(Protocol):
@@ -253,10 +278,13 @@ class CollectionContext(Struct, frozen=True, kw_only=True):
     """Owner, actor, engine, clock and ids of the calls on one collection.
 
     `engine` is scoped to `workspace` and `user`; `workspace_id` is "" for none. `shared` is the
-    state that all handles on the engine have in common. `mines` is true if there is an extractor:
-    `extractor`, or by its name, if it has one, `miner`. With `embedder` and `vectors` rows are
-    compared by meaning too; `degraded` is the reason if a requested comparison is not possible.
-    `opens` returns the vector provider of a name. `origin` is the origin of remembered items.
+    state that all handles on the engine have in common. `wishes` returns the extractor of a
+    collection with an extractor of its own, or None; `token_budget` bounds mining in tokens a day.
+    With `embedder` and `vectors` rows are compared by meaning too; `embedding_model` is the chosen
+    model, `degraded` the reason if a requested comparison is not possible. `opens` returns the
+    vector provider of a name. `origin` is the origin of remembered items, and
+    `session` what was said and recalled in the session that remembers them. Without `guarded`, for
+    measurements, every row is trusted like the user's and none is held.
     """
 
     engine: Engine
@@ -270,15 +298,17 @@ class CollectionContext(Struct, frozen=True, kw_only=True):
     shared: Shared
     options: LongTermOptions = LongTermOptions()
     max_items: int = MAX_ITEMS
-    mines: bool = False
+    wishes: Callable[[str | None], MiningWish] | None = None
+    token_budget: int = TOKENS_A_DAY
+    embedding_model: str | None = None
     embedder: Embedder | None = None
     vectors: VectorProvider | None = None
     degraded: str | None = None
-    extractor: Extractor | None = None
-    miner: str | None = None
     background: Background | None = None
     opens: Callable[[str], ProviderChoice] | None = None
     origin: Origin = "api"
+    session: SessionTrust | None = None
+    guarded: bool = True
 
     def now(self) -> int:
         """Return the present instant in microseconds since 1970."""
@@ -311,6 +341,12 @@ class CollectionContext(Struct, frozen=True, kw_only=True):
         if self.background is not None:
             self.background.wake(self)
 
+    def wish(self, own: str | None) -> MiningWish:
+        """Return the extractor of a collection whose own extractor is *own*."""
+        if self.wishes is None or not self.options.mine:
+            return MiningWish()
+        return self.wishes(own)
+
     @property
     def named(self) -> dict[str, str]:
         """Namespace and workspace id of the collection, as parameters of statements.
@@ -331,7 +367,7 @@ def event_of(
     ids: Mapping[str, Iterable[str]],
     data: Mapping[str, Fact],
 ) -> Event:
-    """Return the event `longterm.<what>` at the present instant.
+    """Return the event `longterm.<what>` at the present instant; or *what*, if it has a dot.
 
     *collection* is the id of the collection. *ids* has the ids of items and turns below `item` and
     `turn`: one becomes `item_id`, several become `item_ids`, with a space between.
@@ -343,7 +379,7 @@ def event_of(
             name = f"{kind}_id" if len(some) == 1 else f"{kind}_ids"
             named[name] = " ".join(some[:MOST_IDS])
     return Event(
-        type=f"longterm.{what}",
+        type=what if "." in what else f"longterm.{what}",
         at=from_microseconds(context.now()),
         workspace=context.workspace,
         owner=context.user,

@@ -14,7 +14,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Page
 from holdfast.ground.validation import check_one_of, check_whole
 from holdfast.memories.longterm import forget as forgetting
-from holdfast.memories.longterm import read
+from holdfast.memories.longterm import holds, read
 from holdfast.memories.longterm import read as standing
 from holdfast.memories.longterm import remember as changing
 from holdfast.memories.longterm import turns as conversing
@@ -26,6 +26,7 @@ from holdfast.memories.longterm.read import collection_of
 from holdfast.memories.longterm.recall.recall import recall
 from holdfast.memories.longterm.records import (
     DEFAULT_K,
+    RECALLED_TIERS,
     Cleared,
     Flushed,
     ForgetResult,
@@ -46,6 +47,7 @@ from holdfast.memories.longterm.remember import remember, turns_there
 from holdfast.memories.longterm.removal import evict_items, evict_turns
 from holdfast.memories.longterm.rows import ItemRow, NumberedRow, TurnRow, ids_text, numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction, NewItem
+from holdfast.memories.longterm.trust import SessionTrust
 from holdfast.memories.longterm.validation import (
     checked_importance,
     checked_instant,
@@ -324,6 +326,7 @@ class LongTermData:
         kinds: Iterable[str] | None = None,
         query: str | None = None,
         include_superseded: bool = False,
+        held: bool = False,
         at: datetime | str | None = None,
         valid_at: datetime | str | None = None,
         limit: int | None = read.LISTED,
@@ -332,7 +335,7 @@ class LongTermData:
         """Return the `items` or the `turns`, newest first; *limit* is 1 to 1,000.
 
         Each word of *query* is, by case folding, in the text. Items that were superseded come
-        only with *include_superseded*.
+        only with *include_superseded*; those that wait for a person alone with *held*.
 
         With *at* it is what was believed at that time, with *valid_at* what is believed to have
         been true then: both aware datetimes or RFC 3339 texts. What was erased since is counted
@@ -342,7 +345,7 @@ class LongTermData:
             what=what,
             kinds=kinds,
             query=query,
-            include_superseded=include_superseded,
+            include_superseded=include_superseded, held=held,
             at=at,
             valid_at=valid_at,
         )
@@ -371,6 +374,20 @@ class LongTermData:
         """
         return forgetting.forget(self.context, id)
 
+    def accept(self, id: str) -> Item | Turn:
+        """Release the held item or turn *id*, which is recalled from now on, and return it.
+
+        An item is confirmed. Raises NotFound, and InvalidInput for a row that is not held.
+        """
+        return holds.accept(self.context, id)
+
+    def reject(self, id: str) -> ForgetResult:
+        """Forget the held item or turn *id*, and nothing with it.
+
+        Raises NotFound, and InvalidInput for a row that is not held.
+        """
+        return holds.reject(self.context, id)
+
     def clear(self) -> Cleared:
         """Forget this whole collection for good, its tombstones included."""
         return forgetting.clear(self.context)
@@ -380,7 +397,7 @@ class LongTermData:
         return standing.status(self.context)
 
     def configure(
-        self, *, extractor: str | Literal[False] | None | UnsetType = UNSET
+        self, *, extractor: str | Literal[False] | UnsetType | None = UNSET
     ) -> LongTermStatus:
         """Set the collection's own extractor, which later processes use too.
 
@@ -409,9 +426,12 @@ class LongTermMemory(LongTermData):
         super().__init__(context)
         self._results = context.shared.mined.listen(context.place)
 
-    def by_tool(self) -> "LongTermMemory":
-        """Return a handle that stores items with the origin `tool`."""
-        return LongTermMemory(replace(self.context, origin="tool"))
+    def by_tool(self, session: SessionTrust | None = None) -> "LongTermMemory":
+        """Return a handle that stores items with the origin `tool`.
+
+        *session* is what was said and recalled in the conversation that an agent leads.
+        """
+        return LongTermMemory(replace(self.context, origin="tool", session=session))
 
     def recall(
         self,
@@ -427,6 +447,7 @@ class LongTermMemory(LongTermData):
         valid_at: datetime | str | None = None,
         noise: bool = False,
         explain: bool = False,
+        tiers: Iterable[str] = RECALLED_TIERS,
     ) -> RecallResult:
         """Return at most *k* items and turns that answer *query*, best first.
 
@@ -453,6 +474,7 @@ class LongTermMemory(LongTermData):
             valid_at=valid_at,
             noise=noise,
             explain=explain,
+            tiers=tiers,
         )
         return recall(self.context, params)
 

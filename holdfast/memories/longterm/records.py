@@ -35,6 +35,8 @@ Outcome = Literal[
 Tier = Literal["said", "confirmed", "assistant", "outside", "imported"]
 """Who stands behind a row: the user, the user by way of a mined turn, an agent, another source,
 another system."""
+RECALLED_TIERS: Final[tuple[Tier, ...]] = ("said", "confirmed", "assistant", "imported")
+"""The tiers that a recall returns unless others are named."""
 TURN_TIERS: Final[tuple[Tier, ...]] = ("said", "assistant", "outside", "imported")
 TIER_OF_ROLE: Final[Mapping[str, Tier]] = {"user": "said", "assistant": "assistant"}
 TIER_OF_ORIGIN: Final[Mapping[str, Tier]] = {
@@ -249,12 +251,16 @@ class Imported(Struct, frozen=True, kw_only=True):
     """The result of an import: the numbers of stored and of skipped records.
 
     `rejected` lists records that could not be imported, by their place, and why; `evicted` are the
-    ids of items and turns that were evicted for them.
+    ids of items and turns that were evicted for them. Of foreign records `duplicates` are known by
+    their id or text, `held` of the stored ones wait for a person, and `queued` turns are mined.
     """
 
     items: int = 0
     turns: int = 0
     skipped: int = 0
+    duplicates: int = 0
+    held: int = 0
+    queued: int = 0
     rejected: tuple["RejectedRecord", ...] = ()
     evicted: tuple[str, ...] = ()
 
@@ -420,6 +426,7 @@ class RecallQuery(Struct, frozen=True, kw_only=True):
     valid_at: datetime | str | None = None
     noise: bool = False
     explain: bool = False
+    tiers: Iterable[str] = RECALLED_TIERS
 
 
 class Ranked(Struct, frozen=True, kw_only=True):
@@ -461,7 +468,8 @@ class LongTermOptions(Struct, frozen=True, kw_only=True):
     `min_relevance_general` and `min_evidence`, how rare the words are that they hold. `related`
     counts related words, such as dog for pet, where texts are not compared by meaning.
     `dedupe_similarity` 0 keeps duplicates.
-    `credentials(user_id, name)`, when given, is the only source of keys.
+    `rate` are the items that one session or writer may store a minute and a day; more are held,
+    unless they are the user's own. `credentials(user_id, name)`, when given, is the only source of keys.
     """
 
     max_items: int | None = None
@@ -478,6 +486,7 @@ class LongTermOptions(Struct, frozen=True, kw_only=True):
     dedupe_similarity: float = 0.92
     secrets: Secrets = "refuse"
     embed_turns: bool = True
+    rate: tuple[int, int] = (20, 200)
     mine: bool = True
     vector_provider: str | None = None
     credentials: Credentials | None = None
@@ -492,6 +501,8 @@ class LongTermOptions(Struct, frozen=True, kw_only=True):
         for name in _SHARES:
             checked_share(name, getattr(self, name))
         _checked("cosine_weight", self.cosine_weight, least=0.0)
+        for most in self.rate:
+            checked_cap("rate", most)
         if self.secrets not in ("refuse", "redact"):
             raise InvalidInput("secrets", 'must be "refuse" or "redact"', given=self.secrets)
 

@@ -382,7 +382,7 @@ class CollectionTransaction:
         self.now = context.now()
         self._made = False
         self.found = self._open(make=make)
-        self._items = self._superseded = self._turns = 0
+        self._items = self._superseded = self._turns = self._held = 0
         self._added: list[PostingChange] = []
         self._removed: list[PostingChange] = []
         self._wrote = self._redone = False
@@ -413,6 +413,11 @@ class CollectionTransaction:
         return self.there.turns + self._turns
 
     @property
+    def held(self) -> int:
+        """Number of rows that wait for a person, with the changes of this transaction."""
+        return self.there.held + self._held
+
+    @property
     def secret(self) -> bytes:
         """The user's secret; created on first use."""
         if self._secret is None:
@@ -429,6 +434,9 @@ class CollectionTransaction:
         for number, item in items:
             self.tx.send(self.sql.put_item, **self._row(number, item))
             self._wrote = True
+            if item.held is not None:
+                self._held += 1
+                continue
             self._items += 1
             self._superseded += item.superseded_at is not None
             if item.superseded_at is None:
@@ -441,10 +449,12 @@ class CollectionTransaction:
         if rows:
             self._wrote = True
             self.tx.run_many(self.sql.put_turn, rows)
-        self._turns += len(rows)
-        self._added += [PostingChange(number, turn.body) for number, turn in turns]
+        live = [(number, turn) for number, turn in turns if turn.held is None]
+        self._turns += len(live)
+        self._held += len(rows) - len(live)
+        self._added += [PostingChange(number, turn.body) for number, turn in live]
         if self.context.options.embed_turns:
-            self.vectors.due(*(number for number, _ in turns))
+            self.vectors.due(*(number for number, _ in live))
 
     def put_links(self, item: int, turns: Iterable[int]) -> None:
         """Record that an item came from *turns*."""
@@ -486,6 +496,23 @@ class CollectionTransaction:
         if not superseded:
             self._removed.append(gone)
 
+    def released(self, come: PostingChange, *, item: bool) -> None:
+        """Record that a held row was accepted, and is recalled from now on."""
+        self._redone = True
+        self._held -= 1
+        if item:
+            self._items += 1
+        else:
+            self._turns += 1
+        self._added.append(come)
+        if item or self.context.options.embed_turns:
+            self.vectors.due(come.number)
+
+    def dropped_held(self) -> None:
+        """Record that a held row was deleted; it was neither counted nor indexed."""
+        self._redone = True
+        self._held -= 1
+
     def superseded(self, gone: PostingChange) -> None:
         """Record that an item was superseded."""
         self._redone = True
@@ -508,6 +535,7 @@ class CollectionTransaction:
                 items=self._items,
                 superseded=self._superseded,
                 turns=self._turns,
+                held=self._held,
             )
         for event in self._events:
             self.tx.note(event)

@@ -243,10 +243,11 @@ EXTRACT: Final = "extract"
 def remember_conversation(
     context: CollectionContext, messages: Iterable[object], thread_id: str | None = None
 ) -> Recorded:
-    """Record the new turns of *messages*, and queue them if there is an extractor.
+    """Record the new turns of *messages*, and queue them if they are to be mined.
 
-    The whole list or only its new part may be passed: turns of the thread that were recorded before
-    are recognised. Turns and job are written in one transaction.
+    They are queued also while their extractor cannot be used. The whole list or only its new part
+    may be passed: turns of the thread that were recorded before are recognised. Turns and job are
+    written in one transaction.
     """
     thread = checked_thread(thread_id)
     given = list(messages) if is_list(messages) else messages
@@ -266,10 +267,12 @@ def remember_conversation(
             return Recorded(turns=(), skipped=_in_order(skipped))
         unit = CollectionTransaction(context, tx)
         new, passed = _new_of(unit, fit, named)
-        numbers, stored = put_turns(unit, new)
-        queued = bool(numbers) and context.mines
+        wished = context.wish(unit.there.extractor).name is not None
+        numbers, stored = put_turns(unit, new, covered=wished)
+        queued = wished and any(turn.tier != "outside" for turn in stored)
         if queued:
             queue(unit, EXTRACT, numbers)
+            context.shared.expect_mining(context.place)
             tx.after_commit(context.tend)
         if stored:
             unit.note("stored", {"turn": [turn.id for turn in stored]}, turns=len(stored))
@@ -293,7 +296,7 @@ def queue(unit: CollectionTransaction, kind: str, numbers: Sequence[int]) -> Non
         collection=unit.number,
         kind=kind,
         about=msgspec.json.encode(numbers).decode(),
-        model=unit.context.miner,
+        model=unit.context.wish(unit.there.extractor).model,
         now=unit.now,
     )
 

@@ -30,6 +30,7 @@ def test_work_that_nobody_sees_to_is_told_with_the_models_it_waits_for(
             namespace="chat",
             workspace_id="",
             vector_provider=None,
+            extractor=None,
             miner="ollama:away",
             embedder=None,
         )

@@ -85,7 +85,7 @@ def test_a_model_by_its_name_extracts_with_the_users_own_key() -> None:
         options = LongTermOptions(credentials=lambda user, name: keys.get(name) if user else None)
         ltm = memory_of(hf, "ada", extractor="openai-chat:gpt", embedder=False, options=options)
 
-        assert ltm.status().reason is not None or told(ltm, "I like tea").done
+        assert ltm.status().extractor_reason == "openai-chat:gpt: no key OPENAI_CHAT_API_KEY"
 
         ltm = memory_of(hf, "ada", extractor="openai:gpt", embedder=False, options=options)
         told(ltm, "I like cake")
@@ -94,15 +94,21 @@ def test_a_model_by_its_name_extracts_with_the_users_own_key() -> None:
         assert {asked.headers["authorization"] for asked in server.asked} == {"Bearer ada's"}
 
 
-def test_a_model_without_a_key_mines_nothing_and_says_why() -> None:
+def test_a_model_without_a_key_waits_and_says_why() -> None:
     with holdfast.open(":memory:") as hf:
         options = LongTermOptions(credentials=lambda _user, _name: None)
-        heard: list[object] = []
-        hf.events.subscribe(heard.append, types=["longterm.degraded"])
+        events: list[object] = []
+        hf.events.subscribe(events.append, types=["longterm.extraction_waiting"])
         ltm = memory_of(hf, "ada", extractor="openai:gpt", options=options)
 
-        assert ltm.remember_conversation([{"role": "user", "content": "tea"}]).queued is False
-        assert "openai:gpt needs OPENAI_API_KEY" in repr(heard)
+        assert ltm.remember_conversation([{"role": "user", "content": "tea"}]).queued is True
+        until(lambda: bool(events))
+        status = ltm.status()
+        assert (status.extractor, status.extractor_state) == ("openai:gpt", "waiting")
+        assert status.extractor_reason == "openai:gpt: no key OPENAI_API_KEY"
+        assert status.pending_extraction == 1
+        assert ltm.flush(SECONDS).pending == 1
+        assert "openai:gpt: no key OPENAI_API_KEY" in repr(events)
 
 
 def test_closing_waits_for_what_is_under_way(sqlite_file: Path) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
+from importlib.util import find_spec
 from itertools import islice
 from math import isnan
-from typing import TYPE_CHECKING, Final, Literal, cast, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, Self, cast, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,16 +18,18 @@ from msgspec.structs import replace
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.secrets import redact
 from holdfast.ground.text import to_nfc
-from holdfast.memories.longterm.context import Extractor
+from holdfast.memories.longterm.context import Extractor, MiningWish
 from holdfast.memories.longterm.records import Item, Kind, Role, Turn
 from holdfast.memories.longterm.vectors.embedder import (
+    EXTRA,
     SECONDS,
     Keys,
     ModelThread,
     checked_model,
+    installed,
     is_of_agents,
+    missing_key,
     provider_of,
-    unusable,
 )
 
 if TYPE_CHECKING:
@@ -287,11 +291,31 @@ def _places(given: Json, refs: list[str]) -> list[int]:
 Make = Callable[[ModelThread], "Model"]
 
 
-class Mines(Struct, frozen=True, kw_only=True):
-    """The extractor to mine with, or None and the reason."""
+FUNCTION: Final = "function"
+"""Name of an extractor that is a caller's own function."""
+NONE: Final = "none"
+"""Name of no extractor."""
+_CHARACTERS_A_TOKEN: Final = 4
 
-    extractor: Extractor | None = None
-    reason: str | None = None
+
+class ModelAnswer(str):
+    """The response of a model, with the number of tokens it took."""
+
+    __slots__ = ("tokens",)
+    tokens: int
+
+    def __new__(cls, text: str, tokens: int) -> Self:
+        """Return *text* with *tokens*."""
+        answer = super().__new__(cls, text)
+        answer.tokens = tokens
+        return answer
+
+
+def tokens_of(sent: ExtractionRequest, answer: str) -> int:
+    """Return the tokens of *sent* and *answer*: as the model counts them, else estimated."""
+    counted = answer.tokens if isinstance(answer, ModelAnswer) else 0
+    size = len(sent.instructions) + len(prompt(sent)) + len(answer)
+    return counted or -(-size // _CHARACTERS_A_TOKEN)
 
 
 class ModelExtractor:
@@ -315,27 +339,63 @@ class ModelExtractor:
             self._turn = self._thread.turn
             self._made = self._make(self._thread)
         agent = Agent(self._made, instructions=request.instructions)
-        return (await agent.run(prompt(request))).output
+        done = await agent.run(prompt(request))
+        return ModelAnswer(done.output, done.usage.total_tokens)
 
 
-def mines_with(given: object, keys: Keys, thread: ModelThread) -> Mines:
+def wish_of(given: object, keys: Keys, thread: ModelThread) -> MiningWish:
     """Return the extractor for a caller who gave *given*.
 
-    *given* is a function, `provider:model`, one of pydantic-ai's models, or None. A model that
-    cannot be used is no error. Raises InvalidInput for what is none of these.
+    *given* is a function, `provider:model`, one of pydantic-ai's models, or False or `none`. A
+    model that cannot be used is no error. Raises InvalidInput for what is none of these.
     """
-    if given is None or given is False:
-        return Mines()
+    if given is False or given == NONE:
+        return MiningWish()
     if isinstance(given, str):
         return _by_name(given, keys, thread)
     if is_of_agents(given, "Model"):
         model = cast("Model", given)
-        return Mines(extractor=ModelExtractor(lambda _: model, thread))
+        name = f"{model.system}:{model.model_name}"
+        return MiningWish(name=name, extractor=ModelExtractor(lambda _: model, thread))
     if callable(given):
-        return Mines(extractor=cast("Extractor", given))
+        return MiningWish(name=FUNCTION, extractor=cast("Extractor", given))
     raise InvalidInput(
-        "extractor", "must be a function, provider:model or null", given=type(given).__name__
+        "extractor", "must be a function, provider:model, false or null", given=type(given).__name__
     )
+
+
+def checked_extractor(field: str, given: object) -> str:
+    """Return *given* if it is `provider:model` or `none`; else raise InvalidInput."""
+    return NONE if given == NONE else checked_model(field, given)
+
+
+def unusable_extractor(model: str, keys: Keys) -> str | None:
+    """Return the reason why *model*, `provider:model`, cannot mine, or None.
+
+    Nothing is imported for it.
+    """
+    if not installed():
+        return f"{model}: {EXTRA}"
+    lacking = missing_key(model, keys)
+    if lacking is not None:
+        return f"{model}: no key {lacking}"
+    provider = model.partition(":")[0]
+    return None if _is_provider(provider) else f"{model}: no provider {provider}"
+
+
+_VARIANTS: Final = ("-chat", "-responses", "-decisions")
+
+
+def _is_provider(name: str) -> bool:
+    """Check whether pydantic-ai has a file for the provider *name*."""
+    package = find_spec("pydantic_ai")
+    if package is None or name.startswith("gateway/"):
+        return package is not None
+    for variant in _VARIANTS:
+        name = name.removesuffix(variant)
+    file = f"{name.replace('-', '_')}.py"
+    places = package.submodule_search_locations or ()
+    return any(Path(place, "providers", file).is_file() for place in places)
 
 
 def prompt(request: ExtractionRequest) -> str:
@@ -354,10 +414,10 @@ def _line(text: str) -> str:
     return " ".join(text.split()).translate(_BREAKS)
 
 
-def _by_name(model: str, keys: Keys, thread: ModelThread) -> Mines:
+def _by_name(model: str, keys: Keys, thread: ModelThread) -> MiningWish:
     checked_model("extractor", model)
-    if (reason := unusable(model, keys)) is not None:
-        return Mines(reason=reason)
+    if (reason := unusable_extractor(model, keys)) is not None:
+        return MiningWish(name=model, model=model, reason=reason)
     provider = model.partition(":")[0]
 
     def make(thread: ModelThread) -> "Model":
@@ -367,4 +427,4 @@ def _by_name(model: str, keys: Keys, thread: ModelThread) -> Mines:
         thread.on_close(lambda: made.__aexit__(None, None, None))
         return infer_model(model, provider_factory=lambda _: made)
 
-    return Mines(extractor=ModelExtractor(make, thread))
+    return MiningWish(name=model, model=model, extractor=ModelExtractor(make, thread))

@@ -21,7 +21,9 @@ Kind = Literal["extract", "embed"]
 SECOND: Final = 1_000_000
 LEASE: Final = 6 * SECOND
 AGAIN: Final = (1 * SECOND, 10 * SECOND, 60 * SECOND)
-"""Microseconds until the second, third and fourth attempt; after that the job has failed."""
+"""Microseconds until the second, third and fourth attempt."""
+SLOWLY: Final = 15 * 60 * SECOND
+"""Microseconds between two later attempts, where a job has patience for them."""
 
 CRASHED: Final = "Crashed"
 """Error of a job if a crash interrupted each of its attempts."""
@@ -41,6 +43,8 @@ class Job(Struct, frozen=True, kw_only=True):
     about: tuple[int, ...]
     attempts: int
     token: str
+    crashed: bool = False
+    failing_since: int | None = None
 
 
 class _Due(Struct, frozen=True, kw_only=True):
@@ -49,6 +53,7 @@ class _Due(Struct, frozen=True, kw_only=True):
     state: str
     about: str
     attempts: int
+    failing_since: int | None
 
 
 def claim(context: CollectionContext, collection: int, kind: Kind) -> Job | None:
@@ -68,6 +73,8 @@ def claim(context: CollectionContext, collection: int, kind: Kind) -> Job | None
             about=tuple(_numbers.decode(due.about)),
             attempts=attempts,
             token=secrets.token_hex(16),
+            crashed=due.state == "running",
+            failing_since=due.failing_since,
         )
         claimed = tx.run(
             sql.claim_job,
@@ -118,10 +125,22 @@ def shrink(context: CollectionContext, tx: Transaction, job: Job, left: Sequence
         raise LostJob
 
 
-def put_off(context: CollectionContext, job: Job, error: str) -> bool:
-    """Requeue *job*, which failed with *error*; return whether it has failed for good."""
-    failed = job.attempts >= len(AGAIN)
-    at = context.now() + (0 if failed else AGAIN[job.attempts])
+def release(context: CollectionContext, job: Job) -> None:
+    """Requeue *job* as it was, because it was not tried."""
+    context.engine.write(
+        lambda tx: tx.run(context.job_sql.release_job, number=job.number, token=job.token)
+    )
+
+
+def put_off(context: CollectionContext, job: Job, error: str, *, patience: int = 0) -> bool:
+    """Requeue *job*, which failed with *error*; return whether it has failed for good.
+
+    After its first attempts it is tried slowly, until it has failed for *patience* microseconds.
+    """
+    now, early = context.now(), job.attempts < len(AGAIN)
+    since = now if job.failing_since is None else job.failing_since
+    failed = not early and now - since >= patience
+    at = now + (AGAIN[job.attempts] if early else 0 if failed else SLOWLY)
     context.engine.write(
         lambda tx: tx.run(
             context.job_sql.put_off_job,
@@ -131,6 +150,7 @@ def put_off(context: CollectionContext, job: Job, error: str) -> bool:
             attempts=job.attempts + 1,
             at=at,
             error=error,
+            now=now,
         )
     )
     return failed

@@ -5,7 +5,7 @@ each turn is mined once, also with several processes and after a crash. Orphaned
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Container, Sequence
 from time import monotonic, perf_counter
 from typing import Final
 
@@ -25,24 +25,45 @@ from holdfast.memories.longterm.background.extractor import (
     candidates,
     parts,
     request,
+    tokens_of,
 )
 from holdfast.memories.longterm.background.jobs import (
     AGAIN,
     CRASHED,
     LEASE,
+    SECOND,
     Job,
     LostJob,
     check_held,
     claim,
     end,
     put_off,
+    release,
     renew,
     seconds_to_next,
     shrink,
 )
+from holdfast.memories.longterm.background.wishes import (
+    BUDGET,
+    MiningState,
+    is_wished,
+    note_state,
+    seconds_to_tomorrow,
+    spend,
+    state_of,
+    tokens_left,
+)
 from holdfast.memories.longterm.background.worker import bounded
 from holdfast.memories.longterm.context import CollectionContext, Extractor, Results, publish
-from holdfast.memories.longterm.read import FAILED, ItemFilter, JobStatus, jobs_of, list_rows
+from holdfast.memories.longterm.read import (
+    FAILED,
+    PUT_OFF,
+    ItemFilter,
+    JobStatus,
+    collection_of,
+    jobs_of,
+    list_rows,
+)
 from holdfast.memories.longterm.recall.recall import nearest_items
 from holdfast.memories.longterm.records import Flushed, Item, Outcome, Remembered, alike, terms_hash
 from holdfast.memories.longterm.remember import (
@@ -54,9 +75,9 @@ from holdfast.memories.longterm.remember import (
     store,
     turns_there,
 )
-from holdfast.memories.longterm.rows import NumberedRow, TurnRow, numbers_text
+from holdfast.memories.longterm.rows import Collection, NumberedRow, TurnRow, numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange
-from holdfast.memories.longterm.vectors.compare import EmbeddingState, Meant, meant, standing_of
+from holdfast.memories.longterm.vectors.compare import Meant, meant
 from holdfast.memories.longterm.write import ItemRequest, Ready, ready, screen
 
 _SECONDS: Final = REGISTRY.histogram(
@@ -170,7 +191,9 @@ def _supersede(unit: CollectionTransaction, id: str, *, by: str) -> bool:
     held = unit.tx.one(HeldItem, unit.sql.held_item, number=number.number, **place)
     if held.superseded_at is not None:
         return False
+    unit.keep_state(held.number)
     unit.tx.send(unit.sql.supersede_item, by=by, id=id, now=unit.now, **place)
+    unit.record_state(held.number, "supersede")
     unit.superseded(PostingChange(held.number, held.body))
     unit.vectors.drop(id)
     unit.note("superseded", {"item": [id]}, by=by)
@@ -198,6 +221,8 @@ def _not_kept(outcome: Outcome, reasons: tuple[str, ...] = ()) -> Remembered:
 
 SECONDS: Final = 60.0
 """Time limit for one response of an extractor."""
+PATIENCE: Final = 7 * 86_400 * SECOND
+"""Microseconds for which an extraction that fails is tried again."""
 
 _log = logging.getLogger(__name__)
 
@@ -213,44 +238,67 @@ class ExtractionFailed(Exception):
         self.reason = reason
 
 
+class BudgetSpent(Exception):
+    """The workspace has no tokens left for mining today."""
+
+
 class Mining(Struct, frozen=True):
     """Background task that mines the turns of one collection."""
 
     context: CollectionContext
 
     def tend(self) -> float | None:
-        """Do one job that is due; see `Tender`."""
-        context, standing = self.context, standing_of(self.context)
-        if standing is None or context.extractor is None:
+        """Do one job that is due; see `Tender`.
+
+        Jobs wait while their extractor cannot be used, or has spent the day's tokens.
+        """
+        context = self.context
+        collection, state = context.engine.read(lambda reader: _looked_at(context, reader))
+        note_state(context, collection, state)
+        wish = context.wish(collection.extractor if collection else None)
+        if collection is None or wish.extractor is None:
             return None
-        job = claim(context, standing.number, "extract")
+        after = seconds_to_next(context, collection.number, "extract")
+        if after is None or state.reason == BUDGET:
+            return None if after is None else seconds_to_tomorrow(context)
+        job = claim(context, collection.number, "extract")
         if job is None:
-            return seconds_to_next(context, standing.number, "extract")
-        if job.attempts > len(AGAIN):
-            self._failed(standing, job, CRASHED)
-            return 0.0
-        try:
-            mine(context, context.extractor, standing, job)
-        except LostJob:
-            return 0.0
-        except ExtractionFailed as failed:
-            self._failed(standing, job, failed.reason)
+            return after
+        if job.crashed and job.attempts > len(AGAIN):
+            self._failed(collection, job, CRASHED)
+        else:
+            self._mine(wish.extractor, collection, job)
         return 0.0
 
-    def _failed(self, standing: EmbeddingState, job: Job, reason: str) -> None:
+    def _mine(self, extractor: Extractor, collection: Collection, job: Job) -> None:
+        try:
+            mine(self.context, extractor, collection, job)
+        except LostJob:
+            return
+        except BudgetSpent:
+            release(self.context, job)
+        except ExtractionFailed as failed:
+            self._failed(collection, job, failed.reason)
+
+    def _failed(self, collection: Collection, job: Job, reason: str) -> None:
         _log.warning("an extraction failed: %s", reason)
-        if put_off(self.context, job, reason):
-            publish(self.context, "extraction_failed", collection=standing.id, error=reason)
+        if put_off(self.context, job, reason, patience=PATIENCE):
+            publish(self.context, "extraction_failed", collection=collection.id, error=reason)
+
+
+def _looked_at(context: CollectionContext, reader: Reader) -> tuple[Collection | None, MiningState]:
+    collection = collection_of(context, reader)
+    return collection, state_of(context, reader, collection)
 
 
 def mine(
-    context: CollectionContext, extractor: Extractor, standing: EmbeddingState, job: Job
+    context: CollectionContext, extractor: Extractor, collection: Collection, job: Job
 ) -> None:
     """Mine the turns of *job* in chunks, each in its own transaction.
 
-    Raise `ExtractionFailed`, or `LostJob` if another worker has the job now.
+    Raise `ExtractionFailed`, `BudgetSpent`, or `LostJob` if another worker has the job now.
     """
-    rows = _turns(context, standing, job)
+    rows = _turns(context, collection, job)
     numbers = {row.id: row.number for row in rows}
     left = [row.number for row in rows]
     found = False
@@ -303,12 +351,17 @@ def _answer(
             raise ExtractionFailed(UnreadableAnswer.__name__)
         return answer
 
+    if context.engine.read(lambda reader: tokens_left(context, reader)) <= 0:
+        raise BudgetSpent
     begun = perf_counter()
     try:
         answer = bounded(ask, SECONDS, name="holdfast-extraction", beat=lambda: renew(context, job))
     except TimeoutError as error:
+        # The model has read the request, and may have answered.
+        spend(context, tokens_of(sent, ""))
         raise ExtractionFailed(type(error).__name__) from error
     _SECONDS.observe(perf_counter() - begun)
+    spend(context, tokens_of(sent, answer))
     return answer
 
 
@@ -325,6 +378,7 @@ def _keep(context: CollectionContext, job: Job, proposed: Proposed, left: Sequen
             shrink(context, tx, job, left)
         else:
             end(context, tx, job)
+        tx.send(context.job_sql.set_mined, collection=unit.number, now=unit.now)
         stored = sum(each.outcome == "stored" for each in results)
         unit.note("extracted", items=stored, turns=len(proposed.part.turns))
         unit.close()
@@ -333,14 +387,15 @@ def _keep(context: CollectionContext, job: Job, proposed: Proposed, left: Sequen
     context.shared.mined.tell(context.place, context.engine.write(work))
 
 
-def _turns(context: CollectionContext, standing: EmbeddingState, job: Job) -> list[TurnRow]:
-    """Return the turns of *job* that still exist, in order of recording."""
+def _turns(context: CollectionContext, collection: Collection, job: Job) -> list[TurnRow]:
+    """Return the turns of *job* that exist and may be mined, in order of recording."""
 
     def work(reader: Reader) -> list[TurnRow]:
         numbers = numbers_text(list(job.about))
-        place = {"collection": standing.number, "numbers": numbers}
+        place = {"collection": collection.number, "numbers": numbers}
         rows = reader.all(TurnRow, context.sql.turns_numbered, **place) if job.about else []
-        return sorted(rows, key=lambda row: row.number)
+        fit = [row for row in rows if row.held is None and row.tier != "outside"]
+        return sorted(fit, key=lambda row: row.number)
 
     return context.engine.read(work)
 
@@ -357,15 +412,16 @@ class PendingWork:
         tender = embed_jobs.tender_of(context)
         if tender is not None:
             context.shared.worker.wake(("embed", context.place), tender)
-        if context.mines:
+        if is_wished(context):
             context.shared.worker.wake(("extract", context.place), Mining(context))
 
 
 def flush(context: CollectionContext, results: Results, timeout: float | None) -> Flushed:
     """Wait at most *timeout* seconds until *context* has no runnable jobs left.
 
-    *results* has the mining results that the caller's memory has received. A job that waits for a
-    retry is waited for too, until it is done or has failed.
+    *results* has the mining results that the caller's memory has received. A job that waits for an
+    early retry is waited for too; one that has failed several times, or whose extractor cannot be
+    used now, is not.
     """
     end = None if timeout is None else monotonic() + timeout
     context.shared.access_log.flush()
@@ -384,14 +440,15 @@ def flush(context: CollectionContext, results: Results, timeout: float | None) -
     return Flushed(done=not pending, results=results.take(), pending=pending, failed=failed)
 
 
-def kinds_of(context: CollectionContext) -> Collection[str]:
+def kinds_of(context: CollectionContext) -> Container[str]:
     """Return the kinds of jobs that this process can do for *context*."""
     embeds = ("embed", "reembed") if embed_jobs.tender_of(context) is not None else ()
-    return (*embeds, "extract") if context.mines else embeds
+    _, state = context.engine.read(lambda reader: _looked_at(context, reader))
+    return (*embeds, "extract") if state.state in ("ready", "failing") else embeds
 
 
-def _waiting(jobs: list[JobStatus], kinds: Collection[str]) -> bool:
-    return any(each.kind in kinds and each.state != FAILED for each in jobs)
+def _waiting(jobs: list[JobStatus], kinds: Container[str]) -> bool:
+    return any(each.kind in kinds and each.state not in (FAILED, PUT_OFF) for each in jobs)
 
 
 MOST: Final = 1_000
@@ -406,15 +463,19 @@ class LeftOver(Struct, frozen=True, kw_only=True):
     namespace: str
     workspace_id: str
     vector_provider: str | None
+    extractor: str | None
     miner: str | None
     embedder: str | None
 
 
-def left_over(engine: Engine, now: int) -> list[LeftOver]:
+def left_over(engine: Engine, now: int, *, mines_all: bool = False) -> list[LeftOver]:
     """Return the collections of all workspaces with jobs overdue at *now*.
 
-    Jobs for an extractor that is a function are left out: only its process can do them.
+    Jobs for an extractor that is a function are left out, unless this process *mines_all*
+    collections that have no extractor of their own.
     """
     everybody = engine.scoped(EVERYBODY)
     sql = everybody.queries("holdfast.memories.longterm.background")
-    return everybody.all(LeftOver, sql.left_over, now=now, grace=LEASE, most=MOST)
+    return everybody.all(
+        LeftOver, sql.left_over, now=now, grace=LEASE, most=MOST, any=int(mines_all)
+    )
