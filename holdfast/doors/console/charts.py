@@ -172,8 +172,8 @@ _TALL: Final = 112.0
 def growth(rows: Sequence[tuple[str, int]], label: str) -> Markup:
     """Return a line of bytes by day (`2026-11-24`), from 0, with its ends in words."""
     if not rows:
-        text = _label(0, 76, "No samples yet: one is taken each day.", "muted")
-        return _svg("growth", f"{label}: no samples yet", ("100%", 160), text)
+        text = _label(0, 16, "No samples yet: one is taken each day.", "muted")
+        return _svg("growth", f"{label}: no samples yet", ("100%", 24), text)
     ordered = sorted(rows)
     most = max(1, *(size for _, size in ordered))
     days = [_day_number(name, n) for n, (name, _) in enumerate(ordered)]

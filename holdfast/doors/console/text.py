@@ -54,7 +54,10 @@ def safe(html: str) -> Markup:
 
 
 def plain(text: str) -> str:
-    """Return *text* with each hidden character as `U+202E`, for titles and pictures."""
+    """Return *text* with each hidden character as `U+202E`, `↵` for a line feed.
+
+    For titles and pictures.
+    """
     return _IN_LINE.sub(_code_point, str(text))
 
 
@@ -95,12 +98,13 @@ def _marked(text: str, hidden: re.Pattern[str]) -> str:
 
 
 def _mark(found: re.Match[str]) -> str:
-    name = unicodedata.name(found[0], "character without a name")
+    default = "LINE FEED" if found[0] == "\n" else "character without a name"
+    name = unicodedata.name(found[0], default)
     return f'<span class="escape" title="{name}">{_code_point(found)}</span>'
 
 
 def _code_point(found: re.Match[str]) -> str:
-    return f"U+{ord(found[0]):04X}"
+    return "↵" if found[0] == "\n" else f"U+{ord(found[0]):04X}"
 
 
 # Markdown: what markdown-it lets through, nh3 lets through. Each alone is enough.

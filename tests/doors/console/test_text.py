@@ -195,7 +195,7 @@ def test_text_reads_as_it_was_but_for_its_hidden_characters(given_text: str) -> 
 def test_hidden_characters_are_marked_by_number_and_name() -> None:
     assert text.line("a\u202eb\n") == (
         '<bdi>a<span class="escape" title="RIGHT-TO-LEFT OVERRIDE">U+202E</span>b'
-        '<span class="escape" title="character without a name">U+000A</span></bdi>'
+        '<span class="escape" title="LINE FEED">↵</span></bdi>'
     )
     assert text.block("a\n\tb\r\ud800").count('class="escape"') == 2
 
