@@ -326,7 +326,16 @@ class KnowledgeGraph:
             report(start + len(part))
         return added
 
+    def preview(self, entities: Iterable[StoredEntity]) -> tuple[int, int, int]:
+        """Return what `merge` would add; write nothing."""
+        return self._merging(list(entities))(self._choice.id() or "")[1]
+
     def _merge(self, entities: Sequence[StoredEntity]) -> tuple[int, int, int]:
+        return self._write(self._merging(entities))
+
+    def _merging(
+        self, entities: Sequence[StoredEntity]
+    ) -> Callable[[str], tuple[Sequence[Edit], tuple[int, int, int]]]:
         def work(store: str) -> tuple[Sequence[Edit], tuple[int, int, int]]:
             edits: list[Edit] = []
             added = [0, 0, 0]
@@ -341,7 +350,7 @@ class KnowledgeGraph:
                     edits.append(_new(joined) if node is None else _changed(node, joined))
             return edits, (added[0], added[1], added[2])
 
-        return self._write(work)
+        return work
 
     def _write(self, work: Callable[[str], tuple[Sequence[Edit], T]], *, create: bool = True) -> T:
         """Apply the edits of *work* in one transaction, and return its result.
@@ -518,10 +527,13 @@ def import_lines(
     graph: KnowledgeGraph,
     lines: Iterable[str],
     report: Callable[[int, int], None] = lambda _done, _all: None,
+    *,
+    dry_run: bool = False,
 ) -> GraphImport:
     """Merge a file of the reference server into *graph*; twice is once.
 
-    *report* is called with the number of entities that are done, and of all.
+    *report* is called with the number of entities that are done, and of all. A dry run writes
+    nothing, and returns the same result.
     """
     entities, relations, skipped = read_lines(lines)
     merged = {each.name: each for each in entities}
@@ -538,7 +550,10 @@ def import_lines(
         entity = merged[each.source]
         if link not in entity.relations:
             merged[each.source] = replace(entity, relations=(*entity.relations, link))
-    added = graph.merge(merged.values(), lambda done: report(done, len(merged)))
+    if dry_run:
+        added = graph.preview(merged.values())
+    else:
+        added = graph.merge(merged.values(), lambda done: report(done, len(merged)))
     skipped.sort(key=lambda one: one.line)
     return GraphImport(
         entities=added[0], observations=added[1], relations=added[2], skipped=skipped

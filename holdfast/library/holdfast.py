@@ -203,6 +203,43 @@ class Holdfast:
             self._context, self.longterm_shared, spec, trace_content=self._trace_content
         )
 
+    def import_(
+        self,
+        kind: str,
+        files: "Iterable[library.Readable]",
+        *,
+        user: str | None = None,
+        agent: str | None = None,
+        store: str | None = None,
+        namespace: str = "chat",
+        workspace_id: str | None = None,
+        human: Iterable[str] = (),
+        dry_run: bool = False,
+        mine: bool = False,
+        limit: int | None = None,
+        enabled: bool | None = True,
+    ) -> "library.ImportReport":
+        """Import *files*, paths or open binary files, which another program exported.
+
+        *kind* is `mem0`, `langmem`, `letta`, `mcp-graph`, `chatgpt` or `claude`. Facts and
+        messages go to the memory of *user*; `*` keeps the users of mem0. What is no fact about a
+        person goes to *store*. *agent* admits one agent's records, *human* names blocks of Letta
+        about the user, *limit* is the most records to read. *mine* queues messages for mining. A
+        dry run writes nothing, and returns the same report. Importing twice is importing once.
+        """
+        options = library.ImportOptions(
+            user=user,
+            agent=agent,
+            store=store,
+            namespace=namespace,
+            workspace_id=workspace_id,
+            human=tuple(human),
+            dry_run=dry_run,
+            mine=mine,
+            limit=limit,
+        )
+        return library.import_files(self, kind, files, options, enabled=enabled)
+
     def forget_user(self, user_id: str) -> ForgetReport:
         """Forget all data of the user *user_id*, in every collection, and the name."""
         return forget_user(self._context, self.longterm_shared, user_id)

@@ -108,7 +108,6 @@ def _blocks(
         label, value = block.get("label"), block.get("value")
         place = f"{name}, {agent}, block {label}"
         if not isinstance(label, str) or not isinstance(value, str):
-            log.read += 1
             log.skip(place, "it has no label, or no value")
         elif not value.strip():
             log.leave("empty blocks")

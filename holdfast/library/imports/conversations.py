@@ -74,7 +74,6 @@ def _saved_memory(place: str, key: str, given: object, log: ImportLog) -> Iterat
         return
     log.known = True
     if memory.get("enabled", True) is False:
-        log.read += 1
         log.skip(place, "it is not enabled")
         return
     log.others(memory, _OF_MEMORY)

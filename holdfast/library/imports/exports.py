@@ -12,7 +12,7 @@ from holdfast.library.imports.records import (
     ImportLog,
     ImportOptions,
     SourceItem,
-    SourceRelation,
+    SourceLine,
     fields_of,
     instant,
     list_of,
@@ -49,7 +49,6 @@ def _memory(
     log.known = True
     owner = record.get("user_id")
     if (reason := _not_wanted(record, options)) is not None:
-        log.read += 1
         log.skip(place, reason)
         return
     log.others(record, _MEM0)
@@ -71,6 +70,8 @@ def _not_wanted(record: dict[str, Any], options: ImportOptions) -> str | None:
     owner, agent = record.get("user_id"), record.get("agent_id")
     if options.agent is not None and agent != options.agent:
         return "it is of no agent" if agent is None else f"it is of the agent {agent!r}"
+    if owner is None and agent is not None and options.agent is None:
+        return f"it is of the agent {agent!r} alone"
     if options.user == EVERY_USER:
         return None if isinstance(owner, str) and owner else "it is of no user"
     if owner not in (None, options.user):
@@ -142,7 +143,6 @@ def _store_item(place: str, given: object, log: ImportLog) -> Iterator[SourceIte
     members = cast("dict[str, Any]", value)
     text = _text_of(members.get("content"))
     if text is None:
-        log.read += 1
         log.skip(place, "its value has no content")
         return
     log.others(members, frozenset(("kind", "content")), "value.")
@@ -162,39 +162,41 @@ def _text_of(content: object) -> str | None:
     return msgspec.json.encode(fields).decode() if fields else None
 
 
-def graph_lines(name: str, content: BinaryIO, log: ImportLog) -> Iterator[SourceRelation]:
-    """Yield the lines of a file of the memory server of MCP, entities and relations."""
+def mcp_graph(
+    name: str, content: BinaryIO, options: ImportOptions, log: ImportLog
+) -> Iterator[SourceItem | SourceLine]:
+    """Yield the lines of a knowledge graph for a store, items of a user, or both.
+
+    An observation is an item, and so is a relation.
+    """
     for place, each in json_lines(name, content, log):
         record = fields_of(each)
-        if record.get("type") in {"entity", "relation"}:
-            log.known = True
-            yield SourceRelation(place=place, members=record)
-        else:
+        if record.get("type") not in {"entity", "relation"}:
             log.unlike(likeness(each), place, "its type is no entity or relation")
-
-
-def mcp_graph(
-    name: str, content: BinaryIO, _options: ImportOptions, log: ImportLog
-) -> Iterator[SourceItem]:
-    """Yield an item for each observation and relation of a knowledge graph."""
-    for line in graph_lines(name, content, log):
-        record, place = line.members, line.place
-        if record["type"] == "relation":
-            found = [record.get(each) for each in ("from", "relationType", "to")]
-            texts = [each for each in found if isinstance(each, str)]
-            if len(texts) < len(found):
-                log.read += 1
-                log.skip(place, "it is no whole relation")
-            else:
-                yield SourceItem(id="\0".join(texts), place=place, text=" ".join(texts))
             continue
-        yield from _observations(place, record, log)
+        log.known = True
+        if options.store is not None:
+            yield SourceLine(place=place, members=record)
+        if options.user is None:
+            continue
+        if record["type"] == "entity":
+            yield from _observations(place, record, log)
+        else:
+            yield from _relation(place, record, log)
+
+
+def _relation(place: str, record: dict[str, Any], log: ImportLog) -> Iterator[SourceItem]:
+    found = [record.get(each) for each in ("from", "relationType", "to")]
+    texts = [each for each in found if isinstance(each, str)]
+    if len(texts) == len(found):
+        yield SourceItem(id="\0".join(texts), place=place, text=" ".join(texts))
+    else:
+        log.skip(place, "it is no whole relation")
 
 
 def _observations(place: str, record: dict[str, Any], log: ImportLog) -> Iterator[SourceItem]:
     entity, observations = record.get("name"), list_of(record.get("observations"))
     if not isinstance(entity, str) or not isinstance(record.get("observations", []), list):
-        log.read += 1
         log.skip(place, "it is no whole entity")
         return
     log.others(record, frozenset(("type", "name", "entityType", "observations")))
@@ -202,5 +204,4 @@ def _observations(place: str, record: dict[str, Any], log: ImportLog) -> Iterato
         if isinstance(each, str):
             yield SourceItem(id=f"{entity}\0{each}", place=place, text=f"{entity}: {each}")
         else:
-            log.read += 1
             log.skip(place, "an observation is no text")

@@ -8,16 +8,15 @@ from typing import Any, BinaryIO, Final, Literal, cast, get_args
 
 from msgspec import Struct, field
 
+from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import InvalidInput, UnknownFormat
-from holdfast.ground.ids import base62
+from holdfast.ground.ids import COUNT, RANDOM, TIME, base62
 from holdfast.ground.text import to_nfc
 from holdfast.ground.validation import check_one_of, check_whole
-from holdfast.memories.longterm.validation import ITEM_BYTES, NAME_BYTES
+from holdfast.memories.longterm.validation import ITEM_BYTES, NAME_BYTES, checked_name
 
 ImportKind = Literal["mem0", "langmem", "letta", "mcp-graph", "chatgpt", "claude"]
 KINDS: Final[tuple[ImportKind, ...]] = get_args(ImportKind)
-
-_ID_CHARACTERS: Final = 24
 
 
 class SourceItem(Struct, frozen=True, kw_only=True):
@@ -54,14 +53,14 @@ class SourcePage(Struct, frozen=True, kw_only=True):
     path: str
 
 
-SourceRecord = SourceItem | SourceTurn | SourcePage
-
-
-class SourceRelation(Struct, frozen=True, kw_only=True):
-    """An entity or a relation of a knowledge graph, as its line has it."""
+class SourceLine(Struct, frozen=True, kw_only=True):
+    """A line of a knowledge graph: an entity or a relation."""
 
     place: str
     members: dict[str, Any]
+
+
+SourceRecord = SourceItem | SourceTurn | SourcePage | SourceLine
 
 
 class SkippedRecord(Struct, frozen=True):
@@ -93,8 +92,11 @@ class ImportOptions(Struct, frozen=True, kw_only=True):
     def checked(self, kind: str) -> "ImportOptions":
         """Return it if it fits an import of *kind*; else raise InvalidInput."""
         check_one_of("kind", kind, KINDS)
+        checked_name("namespace", self.namespace)
+        if self.workspace_id is not None:
+            checked_name("workspace_id", self.workspace_id)
         if self.limit is not None:
-            check_whole("limit", self.limit, least=1)
+            check_whole("limit", self.limit, "must be at least 1", least=1)
         stores = kind in STORED
         if self.user is None and (self.store is None or not stores):
             named = "a user or a store" if stores else "a user"
@@ -146,7 +148,8 @@ class ImportLog:
         self._foreign: str | None = None
 
     def skip(self, place: str, reason: str) -> None:
-        """Record that the record at *place* was left out."""
+        """Record that a record, at *place*, was read and left out."""
+        self.read += 1
         self.skipped.append(SkippedRecord(place, reason))
 
     def leave(self, name: str, count: int = 1) -> None:
@@ -165,14 +168,14 @@ class ImportLog:
         self._foreign = self._foreign or found
         self.skip(place, reason)
 
-    def end_of(self, name: str, kind: ImportKind) -> None:
-        """Raise UnknownFormat if nothing of the file *name* had the form of *kind*."""
+    def end_of(self, field: str, name: str, kind: ImportKind) -> None:
+        """Raise UnknownFormat, of *field*, if nothing of the file *name* had the form of *kind*."""
         known, foreign = self.known, self._foreign
         self.known, self._foreign = False, None
         if foreign is not None and not known:
             raise UnknownFormat(
-                name,
-                format=foreign,
+                field,
+                format=f"{foreign} (in {name})",
                 version=None,
                 known=FORMS[kind],
                 next="Check the kind and the file; docs/import.md says what each kind reads.",
@@ -189,7 +192,6 @@ FORMS: Final[dict[ImportKind, str]] = {
 }
 """What each kind reads, in words for a message."""
 
-Sources = Iterator[tuple[str, BinaryIO]]
 Parser = Callable[[str, BinaryIO, ImportOptions, ImportLog], Iterator[SourceRecord]]
 """Yields the records of one file, given its name and content."""
 
@@ -209,10 +211,15 @@ def digest(*parts: str) -> str:
     return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def row_id(prefix: str, kind: str, source_id: str) -> str:
-    """Return the id under which *source_id* of *kind* is stored, the same at each import."""
+def row_id(prefix: str, kind: str, source_id: str, at: datetime | None) -> str:
+    """Return the id under which *source_id* of *kind* is stored, the same at each import.
+
+    Like every id it begins with its time, that of the source, or 1970 if it has none.
+    """
     whole = sha256(f"{kind}\0{source_id}".encode("utf-8", "surrogatepass")).digest()
-    return f"{prefix}_{base62(int.from_bytes(whole), _ID_CHARACTERS)}"
+    time = 0 if at is None else max(0, to_microseconds(at))
+    rest = int.from_bytes(whole) % 62 ** (COUNT + RANDOM)
+    return f"{prefix}_{base62(time, TIME)}{base62(rest, COUNT + RANDOM)}"
 
 
 def source_of(kind: str, source_id: str) -> str:

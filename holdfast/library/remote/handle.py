@@ -212,6 +212,36 @@ class RemoteHoldfast:
         spec = LongTermSpec(user_id=user_id, namespace=namespace, workspace_id=workspace_id)
         return longterm_data(self._client, spec, trace_content=self.opened.trace_content)
 
+    def import_(
+        self,
+        kind: str,
+        files: "Iterable[library.Readable]",
+        *,
+        user: str | None = None,
+        agent: str | None = None,
+        store: str | None = None,
+        namespace: str = "chat",
+        workspace_id: str | None = None,
+        human: Iterable[str] = (),
+        dry_run: bool = False,
+        mine: bool = False,
+        limit: int | None = None,
+        enabled: bool | None = True,
+    ) -> "library.ImportReport":
+        """Import *files* which another program exported; they are parsed here."""
+        options = library.ImportOptions(
+            user=user,
+            agent=agent,
+            store=store,
+            namespace=namespace,
+            workspace_id=workspace_id,
+            human=tuple(human),
+            dry_run=dry_run,
+            mine=mine,
+            limit=limit,
+        )
+        return library.import_files(cast("Holdfast", self), kind, files, options, enabled=enabled)
+
     def forget_user(self, user_id: str) -> ForgetReport:
         """Forget all data of the user *user_id*, in every collection, and the name."""
         answer = self._client.write("POST", FORGET.path, {"user": user_id})

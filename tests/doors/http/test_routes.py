@@ -73,6 +73,7 @@ OURS = {
     "/api/longterm/{user}/retry": ("", "POST", ""),
     "/api/longterm/{user}/import": ("", "POST", ""),
     "/api/longterm": ("GET", "", ""),
+    "/api/import/{kind}": ("", "POST", ""),
     "/api/activity": ("GET", "", ""),
     "/api/samples": ("GET", "", ""),
     "/api/threads": ("GET", "", ""),

@@ -3,16 +3,20 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
+from io import BytesIO
 from typing import Any, Final
 
 import msgspec
 
+from holdfast.doors.http.auth import demand_scope
 from holdfast.doors.http.call import Act, Call, table_routes
+from holdfast.doors.http.params import flag, integer, several, text
 from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.response import TEXT, Response, of_json
-from holdfast.ground.errors import InvalidInput, Unavailable
+from holdfast.ground.errors import InvalidInput, ScopeDenied, Unavailable
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.operations.base import MIB
 from holdfast.library.operations.durable import FORGET
 from holdfast.library.operations.workspace import WORKSPACE
 from holdfast.memories.stores.records import JSONObject
@@ -30,6 +34,7 @@ _PLACES = {
     "agent": "The name of an agent.",
     "user": "The id of a user.",
     "key": "The key of an entry.",
+    "kind": "The program that a file comes from: mem0, langmem, letta, mcp-graph, chatgpt, claude.",
     "run_id": "The id of a run.",
     "run": "The id of a run.",
     "question": "The id of a question of a run.",
@@ -198,10 +203,56 @@ def forget(_: Call, hf: Holdfast, given: dict[str, str | None]) -> ForgetReport:
     raise InvalidInput("agent", "or user is required, and not both")
 
 
+IMPORT_LIMIT: Final = 32 * MIB
+_IMPORT_QUERY: Final = (
+    *map(text, ("user", "agent", "store", "namespace", "workspace_id")),
+    several("human", "human"),
+    flag("dry_run"),
+    flag("mine"),
+    integer("limit"),
+    flag("enabled"),
+)
+
+
+async def import_file(call: Call) -> Response:
+    """Import the body, a file that another program exported.
+
+    A key that is bound to a user imports into this user's memory alone, any other key needs the
+    scope `admin`.
+    """
+    visitor = call.visitor
+    given: dict[str, Any] = {"enabled": None, **call.query}
+    if visitor.user is None:
+        demand_scope(visitor, "admin")
+    elif given.setdefault("user", visitor.user) != visitor.user or "store" in given:
+        raise ScopeDenied(
+            "This key is bound to one user's memory.",
+            needed="a key of scope admin that is not bound",
+            next="Leave out store, and any other user.",
+        )
+
+    def act(hf: Holdfast) -> Response:
+        report = hf.import_(call["kind"], [BytesIO(call.raw)], **given)
+        return of_json(msgspec.to_builtins(report))
+
+    return await call.slow(act)
+
+
 ACTS: Final[Mapping[str, Act]] = {FORGET.name: forget}
 
 ROUTES = (
     *table_routes(WORKSPACE),
+    HttpRoute(
+        "POST",
+        "/api/import/{kind}",
+        "write",
+        import_file,
+        "Import a file that another program exported.",
+        body="lines",
+        query=_IMPORT_QUERY,
+        limit=IMPORT_LIMIT,
+        bound="named",
+    ),
     HttpRoute("GET", "/metrics", "read", metrics, "Numbers for Prometheus."),
     HttpRoute(
         "GET", "/", "nothing", root, "The server's name, and where its routes are described."
