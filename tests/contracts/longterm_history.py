@@ -8,7 +8,6 @@ import pytest
 
 from contracts.longterm_items import GivenAUser, bad, kept, said
 from holdfast.memories.longterm.memory import LongTermMemory
-from holdfast.memories.longterm.records import Weights
 from holdfast.testing.fakes import FrozenClock
 
 HOUR = timedelta(hours=1)
