@@ -735,18 +735,28 @@ update session_tokens set revoked_at = :revoked_at where id = :id and revoked_at
 
 -- all_collections --
 -- Each with what its rows come to.
-select c.number, c.id, c.analyzer, c.indexed, c.items, c.superseded, c.turns,
+select c.number, c.id, c.analyzer, c.indexed, c.items, c.superseded, c.turns, c.held,
   coalesce(i.items, 0) as counted_items, coalesce(i.superseded, 0) as counted_superseded,
-  coalesce(t.turns, 0) as counted_turns
+  coalesce(t.turns, 0) as counted_turns, coalesce(h.held, 0) as counted_held
 from ltm_collections c
 left join (
   select collection, count(*) as items, count(superseded_at) as superseded
   from ltm_items
+  where held is null
   group by collection
 ) i on i.collection = c.number
 left join (
-  select collection, count(*) as turns from ltm_turns group by collection
+  select collection, count(*) as turns from ltm_turns where held is null group by collection
 ) t on t.collection = c.number
+left join (
+  select collection, count(*) as held
+  from (
+    select collection from ltm_items where held is not null
+    union all
+    select collection from ltm_turns where held is not null
+  ) w
+  group by collection
+) h on h.collection = c.number
 order by c.number
 
 -- stray_longterm --
@@ -849,10 +859,10 @@ from (
   except
   select number from (
     select r.number from ltm_turns r join ltm_collections c on c.number = r.collection
-    where c.indexed = 1
+    where c.indexed = 1 and r.held is null
     union all
     select r.number from ltm_items r join ltm_collections c on c.number = r.collection
-    where c.indexed = 1 and r.superseded_at is null
+    where c.indexed = 1 and r.superseded_at is null and r.held is null
   )
 )
 
@@ -864,11 +874,11 @@ from (
   select workspace, collection, number from (
     select r.workspace, r.collection, r.number
     from ltm_turns r join ltm_collections c on c.number = r.collection
-    where c.indexed = 1
+    where c.indexed = 1 and r.held is null
     union all
     select r.workspace, r.collection, r.number
     from ltm_items r join ltm_collections c on c.number = r.collection
-    where c.indexed = 1 and r.superseded_at is null
+    where c.indexed = 1 and r.superseded_at is null and r.held is null
   ) e
 ) s
 
@@ -878,10 +888,10 @@ select 'ltm_lex' as "table", cast(number as text) as id, 'none' as found
 from (
   select number from (
     select r.number from ltm_turns r join ltm_collections c on c.number = r.collection
-    where c.indexed = 1
+    where c.indexed = 1 and r.held is null
     union all
     select r.number from ltm_items r join ltm_collections c on c.number = r.collection
-    where c.indexed = 1 and r.superseded_at is null
+    where c.indexed = 1 and r.superseded_at is null and r.held is null
   )
   except
   select rowid from ltm_lex
@@ -893,11 +903,11 @@ from (
   select workspace, collection, number from (
     select r.workspace, r.collection, r.number
     from ltm_turns r join ltm_collections c on c.number = r.collection
-    where c.indexed = 1
+    where c.indexed = 1 and r.held is null
     union all
     select r.workspace, r.collection, r.number
     from ltm_items r join ltm_collections c on c.number = r.collection
-    where c.indexed = 1 and r.superseded_at is null
+    where c.indexed = 1 and r.superseded_at is null and r.held is null
   ) e
   except
   select workspace, collection, number from ltm_lex

@@ -19,7 +19,7 @@ from holdfast.memories.longterm.write import ready, turn_terms
 ROWS_AT_ONCE: Final = 100
 """Texts read at a time: 100 MiB at most."""
 
-COUNTED: Final = ("items", "superseded", "turns")
+COUNTED: Final = ("items", "superseded", "turns", "held")
 
 
 class _Collection(Struct, frozen=True, kw_only=True):
@@ -30,9 +30,11 @@ class _Collection(Struct, frozen=True, kw_only=True):
     items: int
     superseded: int
     turns: int
+    held: int
     counted_items: int
     counted_superseded: int
     counted_turns: int
+    counted_held: int
 
 
 class _Row(Struct, frozen=True, kw_only=True):

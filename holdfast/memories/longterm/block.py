@@ -12,6 +12,7 @@ from typing import Final
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.text import CONTROLS, INVISIBLE
 from holdfast.memories.longterm.records import Recalled
+from holdfast.memories.longterm.trust import USERS
 
 Span = tuple[int, int]
 
@@ -33,7 +34,8 @@ _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _TAG = re.compile(r"<[ \t]{0,8}(/?)[ \t]{0,8}recalled-memories[ \t]{0,8}>", re.IGNORECASE)
 # A line of a block; line breaks in its text are escaped.
 _LINE = re.compile(
-    r"[ \t]{0,8}(?:- \[(?:said by [^\n]*|(?:fact|preference|decision|event)\][^\n]*)"
+    r"[ \t]{0,8}(?:- \[(?:said by [^\n]*|outside: [^\n]*"
+    r"|(?:fact|preference|decision|event)(?:, unconfirmed)?\][^\n]*)"
     rf"|\([0-9]{{1,9}} more left out\)|{re.escape(_SAYS)})[ \t\r]{{0,8}}"
 )
 
@@ -102,15 +104,27 @@ def _cuts(text: str) -> tuple[list[Span], int]:
 def _characters(result: Recalled) -> list[str]:
     """Return the characters of the line of *result*, escaped each."""
     item, turn = result.item, result.turn
-    if turn is not None:
+    if turn is not None and turn.tier == "outside":
+        shown = f"- [outside: {_origin(turn.origin_ref)}] {turn.text}"
+    elif turn is not None:
         when = turn.at or turn.created_at
-        said = ", ".join((turn.speaker or turn.role, *((_day(when),) if when else ())))
+        imported = ("imported",) if turn.tier == "imported" else ()
+        day = (_day(when),) if when else ()
+        said = ", ".join((turn.speaker or turn.role, *day, *imported))
         shown = f"- [said by {said}] {turn.text}"
+    elif item is not None and item.tier == "outside":
+        shown = f"- [outside: {_origin(item.origin_ref)}] {item.text.strip()}"
     elif item is not None:
-        shown = f"- [{item.kind}] {item.text.strip()} ({_day(item.created_at)})"
+        mark = "" if item.tier in USERS else ", unconfirmed"
+        shown = f"- [{item.kind}{mark}] {item.text.strip()} ({_day(item.created_at)})"
     else:
         raise InvalidInput("results", "must each hold an item or a turn")
     return [_ENTITIES.get(char, char) for char in _BREAK.sub(" ", shown).strip()]
+
+
+def _origin(ref: str | None) -> str:
+    """Return the source of a text from outside; it cannot close the bracket."""
+    return (ref or "another source").replace("]", ")").replace("[", "(")
 
 
 def _day(when: datetime) -> str:

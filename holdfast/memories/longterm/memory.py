@@ -341,6 +341,8 @@ class LongTermData:
         been true then: both aware datetimes or RFC 3339 texts. What was erased since is counted
         in `erased` of the page.
         """
+        if held:
+            holds.forget_expired(self.context)
         filters = read.ItemFilter(
             what=what,
             kinds=kinds,
@@ -458,7 +460,8 @@ class LongTermMemory(LongTermData):
         then, less what was erased since; with *valid_at* what is believed to have been true then.
 
         Turns that are no statement, such as questions, and turns that are the query itself are
-        left out; *noise* returns them like others. Rows that say the same are one result, with
+        left out; *noise* returns them like others. Rows of the tier `outside` are returned only
+        if *tiers* names it. Rows that say the same are one result, with
         the other ids in `also`. With *explain* `suppressed` of the list says how many rows were
         left out and why.
         """

@@ -221,7 +221,7 @@ update ltm_turns set held = null, held_at = null
 where workspace = :workspace and collection = :collection and number = :number
 
 -- held_turn --
-select number, body, held
+select number, text, caption, held
 from ltm_turns
 where workspace = :workspace and collection = :collection and number = :number
 

@@ -66,6 +66,7 @@ class ItemFilter(Struct, frozen=True, kw_only=True):
     kinds: Iterable[str] | None = None
     query: str | None = None
     include_superseded: bool = False
+    held: bool = False
     at: datetime | str | None = None
     valid_at: datetime | str | None = None
 
@@ -77,6 +78,7 @@ class _Wanted(Struct, frozen=True, kw_only=True):
     kinds: str
     terms: tuple[str, ...]
     superseded: bool
+    held: bool
     stamp: str
     moment: Moment | None = None
 
@@ -277,10 +279,11 @@ def _batch(
             sql.item_numbers,
             kinds=wanted.kinds,
             superseded=int(wanted.superseded),
+            held=int(wanted.held),
             **place,
         )
     else:
-        chosen = reader.all(NumberedRow, sql.turn_numbers, **place)
+        chosen = reader.all(NumberedRow, sql.turn_numbers, held=int(wanted.held), **place)
     if not chosen:
         return []
     numbers = numbers_text([each.number for each in chosen])
@@ -311,8 +314,17 @@ def _wanted(context: CollectionContext, filters: ItemFilter) -> _Wanted:
         kinds="" if named is None else f",{','.join(named)},",
         terms=terms,
         superseded=bool(filters.include_superseded),
+        held=bool(filters.held),
         moment=moment,
-        stamp=digest(collection, items, named, terms, bool(filters.include_superseded), moment),
+        stamp=digest(
+            collection,
+            items,
+            named,
+            terms,
+            bool(filters.include_superseded),
+            bool(filters.held),
+            moment,
+        ),
     )
 
 

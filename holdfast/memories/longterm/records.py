@@ -469,7 +469,8 @@ class LongTermOptions(Struct, frozen=True, kw_only=True):
     counts related words, such as dog for pet, where texts are not compared by meaning.
     `dedupe_similarity` 0 keeps duplicates.
     `rate` are the items that one session or writer may store a minute and a day; more are held,
-    unless they are the user's own. `credentials(user_id, name)`, when given, is the only source of keys.
+    unless they are the user's own. `credentials(user_id, name)`, when given, is the only source of
+    keys.
     """
 
     max_items: int | None = None

@@ -12,8 +12,8 @@ from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import InvalidInput, NotFound, SecretRefused
 from holdfast.ground.metrics import REGISTRY
 from holdfast.memories.longterm.context import CollectionContext, publish
-from holdfast.memories.longterm.evidence import HELD, outranks, remembered_trust, settled_trust
 from holdfast.memories.longterm.dedupe import EVERY, Like, SimilarityBounds, bounds, twin
+from holdfast.memories.longterm.evidence import HELD, outranks, remembered_trust, settled_trust
 from holdfast.memories.longterm.records import (
     TIER_OF_ORIGIN,
     Item,
@@ -235,7 +235,11 @@ def item_numbered(unit: CollectionTransaction, number: int) -> Item:
 
 
 def _refreshed(
-    unit: CollectionTransaction, same: Like, request: ItemRequest, turns: Sequence[Linked]
+    unit: CollectionTransaction,
+    same: Like,
+    request: ItemRequest,
+    turns: Sequence[Linked],
+    trust: ItemTrust,
 ) -> Item:
     place = {"collection": unit.number, "number": same.number}
     there = unit.tx.one(HeldItem, unit.sql.held_item, **place)

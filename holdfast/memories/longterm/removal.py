@@ -21,6 +21,7 @@ class GoneItem(Struct, frozen=True, kw_only=True):
     id: str
     body: str
     superseded_at: int | None
+    held: str | None
 
 
 class GoneTurn(Struct, frozen=True, kw_only=True):
@@ -30,6 +31,7 @@ class GoneTurn(Struct, frozen=True, kw_only=True):
     id: str
     body: str
     fingerprint: bytes
+    held: str | None
 
 
 def remove_item(unit: CollectionTransaction, item: GoneItem) -> None:
@@ -40,6 +42,9 @@ def remove_item(unit: CollectionTransaction, item: GoneItem) -> None:
     tx.send(sql.drop_states, **place)
     tx.send(sql.drop_successor, collection=unit.number, id=item.id)
     _remove(unit, item.number, item.id)
+    if item.held is not None:
+        unit.dropped_held()
+        return
     superseded = item.superseded_at is not None
     unit.dropped(PostingChange(item.number, item.body), item=True, superseded=superseded)
 
@@ -47,11 +52,15 @@ def remove_item(unit: CollectionTransaction, item: GoneItem) -> None:
 def remove_turn(unit: CollectionTransaction, turn: GoneTurn) -> None:
     """Delete *turn*; items that came from it lose the link."""
     place = {"collection": unit.number, "number": turn.number}
-    unit.vectors.drop_after(turn.number)
+    if turn.held is None:
+        unit.vectors.drop_after(turn.number)
     unit.tx.send(unit.sql.drop_turn, **place)
     unit.tx.send(unit.sql.drop_links_of_turn, **place)
     _remove(unit, turn.number, turn.id)
-    unit.dropped(PostingChange(turn.number, turn.body), item=False)
+    if turn.held is None:
+        unit.dropped(PostingChange(turn.number, turn.body), item=False)
+    else:
+        unit.dropped_held()
 
 
 def bury(unit: CollectionTransaction, gone: GoneItem | GoneTurn) -> None:
@@ -133,6 +142,30 @@ def evict_turns(unit: CollectionTransaction) -> tuple[str, ...]:
     for turn in going:
         remove_turn(unit, turn)
     return _evicted(unit, "turn", tuple(turn.id for turn in going))
+
+
+HELD_DAYS: Final = 30
+"""Days for which a held row waits for a person."""
+MOST_HELD: Final = 500
+"""Held items of a collection; beyond them the oldest are forgotten."""
+
+
+def expire_held(unit: CollectionTransaction) -> None:
+    """Forget held rows that waited too long, or are too many, with tombstones."""
+    if not unit.found or unit.held <= 0:
+        return
+    place = {"collection": unit.number, "before": unit.now - HELD_DAYS * DAY}
+    items = unit.tx.all(GoneItem, unit.sql.held_items_over, most=MOST_HELD, **place)
+    turns = unit.tx.all(GoneTurn, unit.sql.held_turns_over, **place)
+    for item in items:
+        remove_item(unit, item)
+        bury(unit, item)
+    for turn in turns:
+        remove_turn(unit, turn)
+        bury(unit, turn)
+    if items or turns:
+        ids = {"item": [each.id for each in items], "turn": [each.id for each in turns]}
+        unit.note("forgotten", ids, items=len(items), turns=len(turns), held=True)
 
 
 def _evicted(unit: CollectionTransaction, kind: str, ids: tuple[str, ...]) -> tuple[str, ...]:

@@ -55,6 +55,7 @@ from holdfast.memories.longterm.background.wishes import (
 )
 from holdfast.memories.longterm.background.worker import bounded
 from holdfast.memories.longterm.context import CollectionContext, Extractor, Results, publish
+from holdfast.memories.longterm.evidence import mined_trust
 from holdfast.memories.longterm.read import (
     FAILED,
     PUT_OFF,
@@ -77,8 +78,9 @@ from holdfast.memories.longterm.remember import (
 )
 from holdfast.memories.longterm.rows import Collection, NumberedRow, TurnRow, numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange
+from holdfast.memories.longterm.trust import may_supersede
 from holdfast.memories.longterm.vectors.compare import Meant, meant
-from holdfast.memories.longterm.write import ItemRequest, Ready, ready, screen
+from holdfast.memories.longterm.write import ItemRequest, ItemTrust, Ready, ready, screen
 
 _SECONDS: Final = REGISTRY.histogram(
     "ltm_extraction_seconds", "From the request to the model's answer.", WORK_SECONDS
@@ -93,6 +95,7 @@ class Ripe(Struct, frozen=True, kw_only=True):
 
     request: ItemRequest
     text: Ready
+    trust: ItemTrust
     meant: Meant | None
     reasons: tuple[str, ...]
     supersedes: tuple[str, ...]
@@ -158,6 +161,7 @@ def _ripe(
             origin="extraction",
         ),
         text=text,
+        trust=mined_trust(context, text, turns),
         meant=meant(context, text.text),
         reasons=found.redacted,
         supersedes=tuple(known[place].id for place in given.supersedes),
@@ -165,12 +169,13 @@ def _ripe(
 
 
 def _stored(unit: CollectionTransaction, ripe: Ripe) -> Remembered:
-    done = replace(store(unit, ripe.request, ripe.text, meant=ripe.meant), reasons=ripe.reasons)
+    done = store(unit, ripe.request, ripe.text, ripe.trust, meant=ripe.meant)
+    done = replace(done, reasons=(*ripe.reasons, *done.reasons))
     new = done.stored
     if done.outcome != "stored" or new is None:
         return done
     older = [id for id in ripe.supersedes if id not in done.evicted]
-    superseded = [id for id in older if _supersede(unit, id, by=new.id)]
+    superseded = [id for id in older if _supersede(unit, id, by=new)]
     if not superseded:
         return done
     number = unit.tx.one(
@@ -179,8 +184,10 @@ def _stored(unit: CollectionTransaction, ripe: Ripe) -> Remembered:
     return replace(done, stored=item_numbered(unit, number))
 
 
-def _supersede(unit: CollectionTransaction, id: str, *, by: str) -> bool:
-    """Mark the item *id* as superseded if it is live; return whether it was.
+def _supersede(unit: CollectionTransaction, id: str, *, by: Item) -> bool:
+    """Mark the item *id* as superseded if it is live, and of no higher tier than *by*.
+
+    Return whether it was.
 
     It keeps its text, and is not recalled.
     """
@@ -189,14 +196,17 @@ def _supersede(unit: CollectionTransaction, id: str, *, by: str) -> bool:
     if number is None:
         return False
     held = unit.tx.one(HeldItem, unit.sql.held_item, number=number.number, **place)
-    if held.superseded_at is not None:
+    guarded = unit.context.guarded
+    if held.superseded_at is not None or held.held is not None:
+        return False
+    if guarded and not may_supersede(by.tier, held.tier):
         return False
     unit.keep_state(held.number)
-    unit.tx.send(unit.sql.supersede_item, by=by, id=id, now=unit.now, **place)
+    unit.tx.send(unit.sql.supersede_item, by=by.id, id=id, now=unit.now, **place)
     unit.record_state(held.number, "supersede")
     unit.superseded(PostingChange(held.number, held.body))
     unit.vectors.drop(id)
-    unit.note("superseded", {"item": [id]}, by=by)
+    unit.note("superseded", {"item": [id]}, by=by.id)
     return True
 
 

@@ -16,6 +16,8 @@ from operator import attrgetter
 
 from msgspec import Struct
 
+from holdfast.memories.longterm.trust import FACTORS
+
 MACHINES = frozenset({"assistant", "ai", "bot", "model", "agent", "system", "tool"})
 ROLE_WORDS = MACHINES | {"user", "human", "me", "customer"}
 DAY = 86_400_000_000

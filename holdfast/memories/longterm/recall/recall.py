@@ -59,6 +59,7 @@ from holdfast.memories.longterm.validation import (
     checked_k,
     checked_kinds,
     checked_query,
+    checked_tiers,
     checked_what,
 )
 from holdfast.memories.longterm.vectors.compare import cosines_to
@@ -317,6 +318,7 @@ def _search(
             k=checked_k(params.k),
             what=checked_what(params.what),
             kinds=checked_kinds(params.kinds),
+            tiers=checked_tiers(params.tiers),
         ),
         now=context.now() if moment is None or moment.at is None else moment.at,
         moment=moment,

@@ -137,6 +137,9 @@ def fit(postings: Postings, question: ParsedQuery, search: RecallSearch, cues: C
     if postings.citing:
         shares = (CITED if row in postings.citing else 1.0 for row in rows)
         fits = [share * each for share, each in zip(shares, fits, strict=True)]
+    if postings.factors:
+        shares = (postings.factors.get(row, 1.0) for row in rows)
+        fits = [share * each for share, each in zip(shares, fits, strict=True)]
     return Fits(
         rows=rows, fit=fits, told=covered, lexical=lexical, session=session,
         date=date, link=link, near=near, cosine=cosine, hybrid=search.cosines is not None,
@@ -219,6 +222,9 @@ def _allowed(postings: Postings, search: RecallSearch, rows: Iterable[int]) -> l
         rows = (row for row in rows if (postings.rows[row].until or EVER) > now)
     if postings.has_context:
         rows = (row for row in rows if not postings.rows[row].context)
+    if not postings.tiers.issubset(query.tiers):
+        tiers = frozenset(query.tiers)
+        rows = (row for row in rows if postings.rows[row].tier in tiers)
     if query.kinds is not None:
         kinds = frozenset(query.kinds)
         rows = (row for row in rows if postings.rows[row].kind in kinds)
@@ -428,6 +434,7 @@ def why(
         "first_person": cues.first_person if row.first_person or row.kind is not None else 0.0,
         "question": cues.question if row.question else 0.0,
         "links": round(cues.link * fits.link.get(number, 0.0), 4),
+        "tier": row.tier,
         "also": 0,
         "mode": "hybrid" if fits.hybrid else "lexical",
     }
