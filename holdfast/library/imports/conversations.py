@@ -41,43 +41,28 @@ def is_conversations(path: str) -> bool:
     )
 
 
-def _is_memories(path: str) -> bool:
-    name = PurePosixPath(path)
-    return bool(_MEMORY.fullmatch(name.name)) or name.parent.name == "memories"
-
-
 def chatgpt(
     name: str, content: BinaryIO, _options: ImportOptions, log: ImportLog
 ) -> Iterator[SourceRecord]:
     """Yield the turns of the conversations of ChatGPT, and the memories that are enabled."""
-    if _is_memories(name):
-        for place, key, each in documents(name, content, _MEMORIES, log):
-            yield from _saved_memory(place, key, each, log)
-        return
-    for place, _, each in documents(name, content, _NONE, log):
-        conversation = fields_of(each)
-        if isinstance(conversation.get("mapping"), dict):
+    for place, key, each in documents(name, content, _MEMORIES, log):
+        record = fields_of(each)
+        if isinstance(record.get("mapping"), dict):
             log.known = True
-            yield from _conversation(place, conversation, fields_of(conversation["mapping"]), log)
+            yield from _conversation(place, record, fields_of(record["mapping"]), log)
+        elif key in {"", "memories"} and isinstance(record.get("content"), str):
+            log.known = True
+            yield from _saved_memory(place, record, log)
         else:
-            log.unlike(likeness(each), place, "it is no conversation of ChatGPT")
+            log.unlike(likeness(each), place, "it is no conversation or memory of ChatGPT")
 
 
-def _saved_memory(place: str, key: str, given: object, log: ImportLog) -> Iterator[SourceItem]:
-    memory = fields_of(given)
-    text = memory.get("content")
-    if key not in {"", "memories"}:
-        log.leave(key)
-        return
-    if not isinstance(text, str):
-        log.unlike(likeness(given), place, "it has no content")
-        return
-    log.known = True
+def _saved_memory(place: str, memory: dict[str, Any], log: ImportLog) -> Iterator[SourceItem]:
     if memory.get("enabled", True) is False:
         log.skip(place, "it is not enabled")
         return
     log.others(memory, _OF_MEMORY)
-    created = memory.get("created_at", memory.get("create_time"))
+    created, text = memory.get("created_at", memory.get("create_time")), memory["content"]
     id = str(memory.get("id") or digest(text))
     for number, piece in enumerate(pieces(text)):
         yield SourceItem(
@@ -182,17 +167,22 @@ def _parts(parts: object, log: ImportLog) -> str:
 def claude(
     name: str, content: BinaryIO, _options: ImportOptions, log: ImportLog
 ) -> Iterator[SourceRecord]:
-    """Yield the turns of the conversations of Claude, and what it remembers, as items."""
-    if _is_memories(name):
-        yield from _memory_file(name, content, log)
-        return
-    for place, _, each in documents(name, content, _NONE, log):
-        conversation = fields_of(each)
-        if isinstance(conversation.get("chat_messages"), list):
+    """Yield the turns of the conversations of Claude, and what it remembers, as items.
+
+    A file of memories is a list of accounts, or one account.
+    """
+    alone: dict[str, Any] = {}
+    for place, key, each in documents(name, content, _NONE, log):
+        record = fields_of(each)
+        if key:
+            alone[key] = each
+        elif isinstance(record.get("chat_messages"), list):
             log.known = True
-            yield from _chat(place, conversation, log)
+            yield from _chat(place, record, log)
         else:
-            log.unlike(likeness(each), place, "it is no conversation of Claude")
+            yield from _account(place, record, log)
+    if alone:
+        yield from _account(name, alone, log)
 
 
 def _chat(place: str, conversation: dict[str, Any], log: ImportLog) -> Iterator[SourceTurn]:
@@ -268,21 +258,9 @@ def _claude_text(message: dict[str, Any], log: ImportLog) -> str:
 _MEMORY_FIELDS: Final = frozenset(("conversations_memory", "project_memories", "account_uuid"))
 
 
-def _memory_file(name: str, content: BinaryIO, log: ImportLog) -> Iterator[SourceItem]:
-    """Yield the facts of `memories.json`: a list of accounts, or one account."""
-    alone: dict[str, Any] = {}
-    for place, key, each in documents(name, content, _NONE, log):
-        if key:
-            alone[key] = each
-        else:
-            yield from _account(place, fields_of(each), log)
-    if alone:
-        yield from _account(name, alone, log)
-
-
 def _account(place: str, account: dict[str, Any], log: ImportLog) -> Iterator[SourceItem]:
     if not account.keys() & {"conversations_memory", "project_memories"}:
-        log.unlike(likeness(account), place, "it is no memory of an account")
+        log.unlike(likeness(account), place, "it is no conversation or memory of Claude")
         return
     log.known = True
     log.others(account, _MEMORY_FIELDS)

@@ -15,10 +15,16 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.memories.longterm.block import without_blocks
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.dedupe import Like, bounds, twin
-from holdfast.memories.longterm.records import Imported, RejectedRecord, alike, terms_hash
+from holdfast.memories.longterm.records import (
+    HoldReason,
+    Imported,
+    RejectedRecord,
+    alike,
+    terms_hash,
+)
 from holdfast.memories.longterm.remember import Grave, find_twin, graves
 from holdfast.memories.longterm.removal import evict_items
-from holdfast.memories.longterm.rows import ORDERS, ids_text
+from holdfast.memories.longterm.rows import ids_text
 from holdfast.memories.longterm.transaction import CollectionTransaction, NewItem
 from holdfast.memories.longterm.turns import EXTRACT, queue
 from holdfast.memories.longterm.validation import (
@@ -34,6 +40,7 @@ from holdfast.memories.longterm.validation import (
 from holdfast.memories.longterm.write import (
     PreparedTurn,
     Ready,
+    hold_by_text,
     print_of,
     put_turns,
     ready,
@@ -47,6 +54,7 @@ _ITEM_FIELDS: Final = frozenset(
 _TURN_FIELDS: Final = frozenset(
     ("type", "id", "role", "text", "speaker", "at", "session", "thread_id", "caption", "origin_ref")
 )
+TIER: Final = "imported"
 _TURNS_A_JOB: Final = 200
 """Turns of one job of mining."""
 
@@ -145,7 +153,7 @@ class Intake:
     ) -> list[PreparedTurn]:
         fields = {name: value for name, value in record.items() if name not in {"type", "id"}}
         turn = replace(
-            checked_turn({**fields, "tier": "imported"}), id=_id("turn", self._context, record)
+            checked_turn({**fields, "tier": TIER}), id=_id("turn", self._context, record)
         )
         turn = replace(turn, text=without_blocks(turn.text))
         fit, skipped = ready_turns(self._context, [(index, turn)])
@@ -188,12 +196,12 @@ class Intake:
         choice = _Choice(unit, self._rehearsed, ids)
         chosen = [each for each in turns if choice.admits_turn(each)]
         accepted = [each for each in facts if choice.admits_fact(each)]
-        new = [_new_item(each, unit.now) for each in accepted]
+        new = [_new_item(unit, each) for each in accepted]
         done = Imported(
             items=len(new),
             turns=len(chosen),
             duplicates=choice.duplicates,
-            held=sum(bool(each.flags & ORDERS) for each in (*new, *chosen)),
+            held=sum(_hold(unit, each.flags) is not None for each in (*new, *chosen)),
             rejected=tuple(choice.rejected),
         )
         if self._dry_run:
@@ -300,14 +308,20 @@ class _Choice:
         return False
 
 
-def _new_item(fact: _NewFact, now: int) -> NewItem:
+def _hold(unit: CollectionTransaction, flags: int) -> HoldReason | None:
+    """Return why a row with *flags* waits for a person, or None."""
+    return hold_by_text(TIER, flags) if unit.context.guarded else None
+
+
+def _new_item(unit: CollectionTransaction, fact: _NewFact) -> NewItem:
+    now, hold = unit.now, _hold(unit, fact.text.flags)
     created = now if fact.created_at is None else min(fact.created_at, now)
     return NewItem(
         id=fact.id,
         origin="import",
-        tier="imported",
-        held="instruction" if fact.text.flags & ORDERS else None,
-        held_at=now if fact.text.flags & ORDERS else None,
+        tier=TIER,
+        held=hold,
+        held_at=now if hold else None,
         created_at=created,
         updated_at=created,
         valid_from=created,
