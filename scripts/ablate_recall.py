@@ -17,6 +17,7 @@ from holdfast.ground.clock import to_microseconds
 from holdfast.library.evaluation import (
     ALONE,
     UNANSWERABLE,
+    USER,
     Conversation,
     Id,
     LocomoOutcome,
@@ -26,10 +27,12 @@ from holdfast.library.evaluation import (
     read,
 )
 from holdfast.memories.longterm.recall.analyze import analyze, flags_of
+from holdfast.memories.longterm.recall.form import form_of
 from holdfast.memories.longterm.recall.index import LENT, Postings, Row
 from holdfast.memories.longterm.recall.query import read as read_query
 from holdfast.memories.longterm.recall.rank import rank
 from holdfast.memories.longterm.recall.score import CUES, Cues, RecallSearch
+from holdfast.memories.longterm.recall.topic import topic_of
 from holdfast.memories.longterm.records import LongTermOptions, RecallQuery
 
 MEASURES = ("recall@5", "recall@10", "recall@20", "mrr")
@@ -80,8 +83,9 @@ class ConversationRows:
 
     def _recall(self, question: str, k: int, options: LongTermOptions) -> list[Id | None]:
         query = RecallQuery(query=question, k=k, what="turns")
-        search = RecallSearch(query=query, options=options, now=self._now)
         parsed = read_query(question, self._participants)
+        topic = topic_of(question, parsed, USER)
+        search = RecallSearch(query=query, options=options, now=self._now, topic=topic)
         found = rank(self._postings, parsed, search, self._cues)
         return [self._ids[each.id] for each in found]
 
@@ -101,6 +105,7 @@ def _rows(conversation: Conversation) -> list[Row]:
             question=flags.question,
             first_person=flags.first_person,
             time=flags.time,
+            noise=form_of(turn.text, turn.caption) != "statement",
         )
         rows.append(row)
     return rows

@@ -443,6 +443,8 @@ AT_ONCE = 500
 """Turns recorded in one call."""
 ALONE = Weights(1, 0, 0)
 """Similarity only, without freshness and importance."""
+USER = "user"
+"""The user of each conversation."""
 _OPTIONS = LongTermOptions(secrets="redact")
 """Turns with a suspected secret are redacted, and still evaluated."""
 
@@ -506,7 +508,7 @@ def remembered(conversation: Conversation) -> Generator[RecalledConversation]:
     Raises InvalidInput if an environment variable disables long-term memory.
     """
     with open(":memory:", clock=FixedClock(conversation.ends)) as hf:
-        memory = hf.longterm("user", enabled=True, embedder=False, options=_OPTIONS)
+        memory = hf.longterm(USER, enabled=True, embedder=False, options=_OPTIONS)
         if memory is None:
             next = "Unset it for this command."
             raise InvalidInput("HOLDFAST_LTM_ENABLED", "switches recall off", next=next)

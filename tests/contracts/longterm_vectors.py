@@ -68,7 +68,7 @@ class LongTermMeaningContract:
         ltm.record([said("I bought an automobile"), said("It is green")], thread_id="t")
         settled(ltm)
 
-        found = ltm.recall("vehicle", min_relevance=0.1)
+        found = ltm.recall("vehicle", min_relevance=0)
 
         assert texts(found)[0] == "I bought an automobile"
 

@@ -80,7 +80,7 @@ EXPECTED = {
     "work": "MODULE:NAME… [--queue Q]… [--concurrency N] [--engine own|dbos]",
     "ltm status": "USER [--namespace N] [--workspace-id W]",
     "ltm recall": "USER QUERY [--k N] [--what all|items|turns] [--kind K]…"
-    " [--min-relevance X] [--namespace N] [--workspace-id W]",
+    " [--min-relevance X] [--noise] [--namespace N] [--workspace-id W]",
     "ltm remember": "USER TEXT [--kind fact|preference|decision|event] [--importance X]"
     " [--source S] [--namespace N] [--workspace-id W]",
     "ltm list": "USER [--turns] [--kind K]… [--query Q] [--superseded] [--limit N] [--page P]"

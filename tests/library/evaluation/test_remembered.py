@@ -11,13 +11,17 @@ from holdfast.library.evaluation import Conversation, read, remembered
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "ablate_recall.py"
 TEXTS = [
-    "I bought a kettle yesterday",
-    "",
-    "Lovely! What does it look like?",
-    "It is red",
-    "my password: hunter2secret",
-    "The kettle broke, so we had soup",
-] * 120
+    f"{text} {number}" if text else ""
+    for number in range(120)
+    for text in (
+        "I bought a kettle yesterday",
+        "",
+        "Lovely! What does it look like?",
+        "It is red",
+        "my password: hunter2secret",
+        "The kettle broke, so we had soup",
+    )
+]
 
 
 @pytest.fixture
@@ -32,7 +36,10 @@ def conversation(tmp_path: Path) -> Conversation:
     return read(path).conversations[0]
 
 
-@pytest.mark.parametrize("query", ["Who bought a kettle?", "What did Bo look like?", "soup", "the"])
+@pytest.mark.parametrize(
+    "query",
+    ["Who bought a kettle?", "When did I buy it?", "What did Bo look like?", "soup", "the"],
+)
 def test_an_engine_recalls_what_the_bare_rule_does(conversation: Conversation, query: str) -> None:
     bare = runpy.run_path(str(SCRIPT))["ConversationRows"](conversation)
     with remembered(conversation) as subject:

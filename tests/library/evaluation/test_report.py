@@ -66,7 +66,8 @@ def test_the_report_has_these_keys_in_this_order(given: SampleFile) -> None:
 
     assert list(found) == [
         "file", "sha256", "version", "mode", "conversations", "turns", "questions", "skipped",
-        "overall", "categories", "by_conversation", "as_shipped", "foreign", "baseline", "ms",
+        "overall", "categories", "by_conversation", "as_shipped", "foreign", "off_topic", "noise",
+        "baseline", "ms",
     ]  # fmt: skip
     assert list(found["overall"]) == OVERALL
     assert list(found["as_shipped"]) == [*OVERALL, "empty"]
@@ -77,6 +78,8 @@ def test_the_report_has_these_keys_in_this_order(given: SampleFile) -> None:
     }
     assert list(found["by_conversation"][0]) == ["sample_id", "n", "recall@10"]
     assert list(found["foreign"]) == ["n", "empty"]
+    assert list(found["off_topic"]) == ["n", "empty", "rows"]
+    assert list(found["noise"]) == ["turns", "share"]
     assert list(found["baseline"]) == ["recall@5", "recall@10", "mrr"]
     assert list(found["ms"]) == ["insert", "query_p50", "query_p95"]
 
@@ -112,6 +115,16 @@ def test_every_ninth_question_of_each_other_conversation_is_asked_here(given: Sa
     found = measured(given)
 
     assert found["foreign"]["n"] == 2
+
+
+def test_each_message_off_the_topic_is_asked_of_each_conversation(given: SampleFile) -> None:
+    found = measured(given)
+
+    assert found["off_topic"] == {"n": 120, "empty": 1, "rows": 0}
+
+
+def test_turns_that_are_no_statement_are_counted(given: SampleFile) -> None:
+    assert measured(given)["noise"] == {"turns": 2, "share": 0.25}
 
 
 def test_of_very_many_foreign_questions_some_are_asked(given: SampleFile) -> None:

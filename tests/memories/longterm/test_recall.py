@@ -19,7 +19,7 @@ from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.recall.index import DAY, Postings, Row, Statistics, is_machine
 from holdfast.memories.longterm.recall.query import read
 from holdfast.memories.longterm.recall.rank import rank
-from holdfast.memories.longterm.recall.score import means_of, rare_terms
+from holdfast.memories.longterm.recall.score import CITED, means_of, rare_terms
 from holdfast.memories.longterm.records import Recalled, Turn, Weights
 from holdfast.memories.longterm.transaction import LARGE, first_rows
 from holdfast.testing.fakes import FrozenClock
@@ -225,9 +225,10 @@ def test_why_names_every_cue_and_a_sentence() -> None:
         "first_person": 0.15,
         "question": 0.0,
         "links": 0.0,
+        "also": 0,
+        "tier": "said",
         "mode": "lexical",
-        "text": 'matches "prefer, tab"; said by Ana; on the day asked about; tells a time; '
-        "from a session about it",
+        "text": 'matches "prefer, tab"; said by Ana; on the day asked about; tells a time',
     }
 
 
@@ -408,7 +409,8 @@ def test_an_item_and_the_turn_it_cites_help_each_other() -> None:
     found = fit_of(rows, "lake")
     best = max(found.lexical)
 
-    assert gain(rows, "lake") == pytest.approx(0.3 * found.link[0])
+    cited, other, _ = found.fit
+    assert cited == pytest.approx(CITED * (other + 0.3 * found.link[0]))
     assert found.link[0] == pytest.approx(found.lexical[2] / best)
     assert found.link[2] == pytest.approx(found.lexical[0] / best)
     assert 1 not in found.link
@@ -750,7 +752,7 @@ def test_what_has_nothing_to_do_with_it_is_not_recalled(large: LongTermMemory) -
 def test_a_related_word_is_found_among_many_turns(large: LongTermMemory) -> None:
     item = kept(large, "Ana owns a dog")
 
-    (found,) = large.recall("Which pet?", k=1)
+    (found,) = large.recall("Which pet does she own?", k=1)
 
     assert (found.item, found.why["related"]) == (item, [["pet", "dog"]])
     large.forget(item.id)

@@ -74,7 +74,7 @@ def test_what_an_older_analyzer_made_is_made_anew(hf: Holdfast, ask: Ask) -> Non
 
     assert texts(first) == ["Prefers tabs over spaces"]
     assert until(lambda: is_done(ask))
-    assert texts(ltm.recall("tabs", what="items")) == ["Prefers tabs over spaces"]
+    assert texts(ltm.recall("my tabs", what="items")) == ["Prefers tabs over spaces"]
     assert hf.verify().findings == ()
 
 

@@ -48,12 +48,12 @@ def test_a_stem_that_the_table_lacks_has_no_related_ones() -> None:
 
 
 def test_a_row_that_has_only_a_related_word_is_found_and_says_so() -> None:
-    (found,) = recalled(DOG, "Is there a pet?")
+    (found,) = recalled(DOG, "Do I have a pet?")
 
     assert ids([found]) == [0]
     assert (found.why["terms"], found.why["related"]) == (["pet"], [["pet", "dog"]])
     assert str(found.why["text"]).startswith('matches "pet" by "dog"')
-    assert recalled(DOG, "Is there a pet?", related=False) == []
+    assert recalled(DOG, "Do I have a pet?", related=False) == []
 
 
 def test_a_turn_after_the_related_word_follows_it() -> None:
@@ -133,5 +133,5 @@ def test_a_collection_may_switch_them_off() -> None:
         memory_of(hf, "ada").record([said(text) for text in DOG])
         off = memory_of(hf, "ada", options=LongTermOptions(related=False))
 
-        assert texts(memory_of(hf, "ada").recall("Is there a pet?"))[:1] == [DOG[0]]
-        assert off.recall("Is there a pet?") == []
+        assert texts(memory_of(hf, "ada").recall("Do I have a pet?"))[:1] == [DOG[0]]
+        assert off.recall("Do I have a pet?") == []
