@@ -44,7 +44,7 @@ def mining(hf: Holdfast, *answers: Answer, **options: object) -> tuple[LongTermM
     """Return a memory with an extractor that gives *answers*."""
     script = Scripted(*answers)
     given = LongTermOptions(**options)  # pyright: ignore[reportArgumentType] - of the test's own
-    return memory_of(hf, "ada", extractor=script, options=given), script
+    return memory_of(hf, "ana", extractor=script, options=given), script
 
 
 def told(ltm: LongTermMemory, *lines: str, thread: str = "t") -> Flushed:
@@ -125,12 +125,13 @@ class LongTermMiningContract:
         assert items(ltm) == []
 
     def test_of_a_secret_that_is_redacted_the_kind_is_told(self, hf: Holdfast) -> None:
-        ltm, _ = mining(hf, [{"text": "The password is hunter2"}], secrets="redact")
+        text = "Ana drinks green jasmine tea from China. The password is {}"
+        ltm, _ = mining(hf, [{"text": text.format("hunter2")}], secrets="redact")
 
-        (done,) = told(ltm, "I like tea").results
+        (done,) = told(ltm, "I drink green jasmine tea from China").results
 
         assert (done.outcome, done.reasons) == ("stored", ("prose",))
-        assert items(ltm) == ["The password is [redacted prose]"]
+        assert items(ltm) == [text.format("[redacted prose]")]
 
     def test_what_says_the_same_is_refreshed(self, hf: Holdfast) -> None:
         ltm, _ = mining(hf, [{"text": "Ana likes tea", "importance": 0.9}])
@@ -159,7 +160,7 @@ class LongTermMiningContract:
         names = ["ash", "elm", "oak", "fir", "yew", "fig", "bay", "box", "gum", "may"]
         ltm, _ = mining(hf, [{"text": f"Ana planted one {name}"} for name in names])
 
-        assert outcomes(told(ltm, "I planted trees")) == ["stored"] * 8 + ["over_limit"] * 2
+        assert outcomes(told(ltm, f"I planted one {' and one '.join(names)}")) == ["stored"] * 8 + ["over_limit"] * 2
         assert len(items(ltm)) == 8
 
     def test_a_new_item_supersedes_what_is_no_longer_true(self, hf: Holdfast) -> None:
@@ -317,7 +318,7 @@ class LongTermMiningContract:
         assert outcomes(ltm.flush(SECONDS)) == ["stored"]
 
     def test_whoever_lost_the_lease_changes_nothing(self, hf: Holdfast, clock: FrozenClock) -> None:
-        ltm, script = mining(hf, [{"text": "Ana likes tea"}], [{"text": "Ana has a dog"}])
+        ltm, script = mining(hf, [{"text": "Ana likes tea"}], [{"text": "Ana likes tea too"}])
         script.before = lambda: orphan(ltm) if len(script.asked) == 1 else None
         ltm.remember_conversation([{"role": "user", "content": "I like tea"}])
         until(lambda: len(script.asked) == 1)
@@ -326,7 +327,7 @@ class LongTermMiningContract:
         clock.tick(6.1)
 
         assert outcomes(ltm.flush(SECONDS)) == ["stored"]
-        assert items(ltm) == ["Ana has a dog"]
+        assert items(ltm) == ["Ana likes tea too"]
 
     @pytest.mark.parametrize("given", [7, object(), "model", "openai:", ""])
     def test_what_is_no_extractor_is_refused(self, given: object, hf: Holdfast) -> None:

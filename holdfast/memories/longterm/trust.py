@@ -60,7 +60,8 @@ def weaker(one: Tier, other: Tier) -> Tier:
 # (longterm.md 4), so a rare word counts more than a frequent one.
 
 _ROLES: Final = "user human me customer client person assistant ai bot model agent system tool"
-_LEFT_OUT: Final = frozenset((*analyze(_ROLES), *analyze(" ".join(WORDS.negations))))
+_LEFT_OUT: Final = WORDS.stop | {*analyze(_ROLES), *analyze(" ".join(WORDS.negations))}
+"""Terms that state nothing: of roles and negations, and stop words in another form."""
 
 
 def term_weight(df: int, rows: int) -> float:

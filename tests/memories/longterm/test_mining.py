@@ -88,7 +88,7 @@ def test_a_model_by_its_name_extracts_with_the_users_own_key() -> None:
         assert ltm.status().extractor_reason == "openai-chat:gpt: no key OPENAI_CHAT_API_KEY"
 
         ltm = memory_of(hf, "ada", extractor="openai:gpt", embedder=False, options=options)
-        told(ltm, "I like cake")
+        told(ltm, "I like tea")
 
         assert items(ltm) == ["Ana likes tea"]
         assert {asked.headers["authorization"] for asked in server.asked} == {"Bearer ada's"}
