@@ -4,6 +4,7 @@ import codecs
 import json
 import stat
 import zipfile
+import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from io import BufferedReader, RawIOBase
@@ -22,7 +23,10 @@ MEMBERS_MOST: Final = 200_000
 RATIO_MOST: Final = 400
 """Bytes from one compressed byte. Text of conversations has 4 to 20; a bomb has 1,000."""
 _RATIO_FROM: Final = 1 << 20
+_METHODS: Final = frozenset((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
 _CHUNK: Final = 1 << 16
+_NUMBER_END: Final = 2
+"""Characters that must follow a number for it to be whole: `1` may go on as `1.5` or `1e5`."""
 _ZIP: Final = b"PK\x03\x04"
 _BLANK: Final = " \t\r\n"
 
@@ -124,6 +128,8 @@ def _check_path(each: zipfile.ZipInfo, name: str) -> None:
 def _check_size(each: zipfile.ZipInfo, name: str) -> None:
     if each.flag_bits & 1:
         raise InvalidInput("files", "is encrypted", given=name, next="Unpack it first.")
+    if each.compress_type not in _METHODS:
+        raise InvalidInput("files", "is compressed by another method than deflate", given=name)
     if each.file_size > _RATIO_FROM and each.file_size > RATIO_MOST * max(1, each.compress_size):
         reason = "has a member that is compressed far more than text is"
         raise InvalidInput("files", reason, given=f"{name}: {each.filename}")
@@ -154,7 +160,7 @@ class _Limited(RawIOBase):
         """Fill *buffer*; raise InvalidInput at the limit, and for damaged content."""
         try:
             chunk = self._stream.read(len(buffer))
-        except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
             raise InvalidInput("files", "is damaged", given=self._name) from error
         self.taken += len(chunk)
         if self.taken > self._most:
@@ -225,7 +231,9 @@ class _Text:
             except ValueError:
                 self._more()
                 continue
-            if end == len(self.buffer) and self._fill():
+            # A number may go on in what is not read yet.
+            number = isinstance(value, int | float)
+            if number and len(self.buffer) - end < _NUMBER_END and self._fill():
                 continue
             self.at = end
             return value
