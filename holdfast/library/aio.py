@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from msgspec import UNSET, UnsetType
 
@@ -25,6 +25,8 @@ from holdfast.library.async_bridge import AsyncLive, AsyncPage, AsyncWalk, Cross
 from holdfast.library.bridges import Saved
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.imports.files import Readable
+from holdfast.library.imports.records import ImportReport
 from holdfast.library.open import open as open_here
 from holdfast.library.upkeep.backup import BackupReport
 from holdfast.library.upkeep.verify import VerifyReport
@@ -55,6 +57,7 @@ from holdfast.memories.longterm.cache_budget import CACHE_BYTES
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import (
     DEFAULT_K,
+    RECALLED_TIERS,
     Cleared,
     Flushed,
     ForgetResult,
@@ -63,7 +66,7 @@ from holdfast.memories.longterm.records import (
     LongTermOptions,
     LongTermStatus,
     Person,
-    Recalled,
+    RecallResult,
     Recorded,
     Remembered,
     Turn,
@@ -1043,9 +1046,9 @@ class AsyncLongTermData:
     def __init__(self, of: LongTermData, cross: Crossing) -> None:
         self._of, self._cross = of, cross
 
-    async def get(self, id: str) -> Item | Turn | None:
-        """Return the item or turn called *id*, or None."""
-        return await self._cross(self._of.get, id)
+    async def get(self, id: str, *, at: datetime | str | None = None) -> Item | Turn | None:
+        """Return the item or turn called *id*, as it was *at* that time, or None."""
+        return await self._cross(self._of.get, id, at=at)
 
     async def neighbours(self, id: str) -> tuple[Turn | None, Turn | None]:
         """Return the turns before and after the turn *id* in its session, None for none.
@@ -1067,6 +1070,20 @@ class AsyncLongTermData:
         """
         return await self._cross(self._of.forget, id)
 
+    async def accept(self, id: str) -> Item | Turn:
+        """Release the held item or turn *id*, which is recalled from now on, and return it.
+
+        An item is confirmed. Raises NotFound, and InvalidInput for a row that is not held.
+        """
+        return await self._cross(self._of.accept, id)
+
+    async def reject(self, id: str) -> ForgetResult:
+        """Forget the held item or turn *id*, and nothing with it.
+
+        Raises NotFound, and InvalidInput for a row that is not held.
+        """
+        return await self._cross(self._of.reject, id)
+
     async def clear(self) -> Cleared:
         """Forget this whole collection for good, its tombstones included."""
         return await self._cross(self._of.clear)
@@ -1075,6 +1092,16 @@ class AsyncLongTermData:
         """Return the status of the collection."""
         return await self._cross(self._of.status)
 
+    async def configure(
+        self, *, extractor: str | Literal[False] | UnsetType | None = UNSET
+    ) -> LongTermStatus:
+        """Set the collection's own extractor, which later processes use too.
+
+        It is `provider:model`; False or `none` means no mining, None leaves it to the process's
+        own setting. Return the status. Turns stored before are mined after `remine`.
+        """
+        return await self._cross(self._of.configure, extractor=extractor)
+
     async def list(
         self,
         what: str = "items",
@@ -1082,13 +1109,20 @@ class AsyncLongTermData:
         kinds: Iterable[str] | None = None,
         query: str | None = None,
         include_superseded: bool = False,
+        held: bool = False,
+        at: datetime | str | None = None,
+        valid_at: datetime | str | None = None,
         limit: int | None = read.LISTED,
         page: str | None = None,
     ) -> AsyncPage[Any]:
         """Return the `items` or the `turns`, newest first; *limit* is 1 to 1,000.
 
         Each word of *query* is, by case folding, in the text. Items that were superseded come
-        only with *include_superseded*.
+        only with *include_superseded*; those that wait for a person alone with *held*.
+
+        With *at* it is what was believed at that time, with *valid_at* what is believed to have
+        been true then: both aware datetimes or RFC 3339 texts. What was erased since is counted
+        in `erased` of the page.
         """
         answer = await self._cross(
             self._of.list,
@@ -1096,6 +1130,9 @@ class AsyncLongTermData:
             kinds=kinds,
             query=query,
             include_superseded=include_superseded,
+            held=held,
+            at=at,
+            valid_at=valid_at,
             limit=limit,
             page=page,
         )
@@ -1133,11 +1170,25 @@ class AsyncLongTermMemory(AsyncLongTermData):
         min_relevance: float | None = None,
         weights: Weights | None = None,
         touch: bool = True,
-    ) -> list[Recalled]:
+        at: datetime | str | None = None,
+        valid_at: datetime | str | None = None,
+        noise: bool = False,
+        explain: bool = False,
+        tiers: Iterable[str] = RECALLED_TIERS,
+    ) -> RecallResult:
         """Return at most *k* items and turns that answer *query*, best first.
 
         *k* is 0 to 100. Nothing is returned when nothing is relevant enough; *min_relevance* 0
         returns the nearest however far. Without *touch* the recall is not recorded.
+
+        With *at*, an aware datetime or RFC 3339 text, it returns what would have been recalled
+        then, less what was erased since; with *valid_at* what is believed to have been true then.
+
+        Turns that are no statement, such as questions, and turns that are the query itself are
+        left out; *noise* returns them like others. Rows of the tier `outside` are returned only
+        if *tiers* names it. Rows that say the same are one result, with
+        the other ids in `also`. With *explain* `suppressed` of the list says how many rows were
+        left out and why.
         """
         return await self._cross(
             self._of.recall,
@@ -1148,6 +1199,11 @@ class AsyncLongTermMemory(AsyncLongTermData):
             min_relevance=min_relevance,
             weights=weights,
             touch=touch,
+            at=at,
+            valid_at=valid_at,
+            noise=noise,
+            explain=explain,
+            tiers=tiers,
         )
 
     async def remember(
@@ -1158,14 +1214,25 @@ class AsyncLongTermMemory(AsyncLongTermData):
         *,
         source: str = "",
         turns: Iterable[str] = (),
+        valid_from: datetime | str | None = None,
+        valid_to: datetime | str | None = None,
     ) -> Remembered:
         """Remember one sentence about the user: a fact, preference, decision or event.
 
-        *turns* are the ids of its sources. A duplicate is refreshed instead. A text that is blank
+        *turns* are the ids of its sources. It is true from *valid_from*, by default when the
+        first of them was said, else now, until *valid_to*: aware datetimes or RFC 3339 texts. It
+        is recalled while it is true. A duplicate is refreshed instead. A text that is blank
         or holds a secret is not stored, and `outcome` says so.
         """
         return await self._cross(
-            self._of.remember, text, kind, importance, source=source, turns=turns
+            self._of.remember,
+            text,
+            kind,
+            importance,
+            source=source,
+            turns=turns,
+            valid_from=valid_from,
+            valid_to=valid_to,
         )
 
     async def record(self, turns: Iterable[Turn], *, thread_id: str | None = None) -> Recorded:
@@ -1175,7 +1242,7 @@ class AsyncLongTermMemory(AsyncLongTermData):
     async def remember_conversation(
         self, messages: Iterable[object], thread_id: str | None = None
     ) -> Recorded:
-        """Record the new turns of *messages*, and queue them if there is an extractor.
+        """Record the new turns of *messages*, and queue them if they are to be mined.
 
         Each is a Turn, or an object with `role`, `content`, and perhaps `name` and `at`. The
         whole conversation may be given each time, or only what is new. Objects with an `event_id`
@@ -1190,16 +1257,40 @@ class AsyncLongTermMemory(AsyncLongTermData):
         text: str | UnsetType = UNSET,
         kind: str | UnsetType = UNSET,
         importance: float | UnsetType = UNSET,
+        valid_from: datetime | str | UnsetType = UNSET,
+        valid_to: datetime | str | UnsetType | None = UNSET,
     ) -> Item:
-        """Change an item and return it.
+        """Change an item and return it. It is recalled until *valid_to*; None is no end.
 
         Raises NotFound, InvalidInput for a turn, and SecretRefused for a text that holds one.
         """
-        return await self._cross(self._of.update, id, text=text, kind=kind, importance=importance)
+        return await self._cross(
+            self._of.update,
+            id,
+            text=text,
+            kind=kind,
+            importance=importance,
+            valid_from=valid_from,
+            valid_to=valid_to,
+        )
 
-    async def import_(self, records: Iterable[object]) -> Imported:
-        """Import *records* as `export` yields them; skip those with a stored id."""
-        return await self._cross(self._of.import_, records)
+    async def import_(
+        self,
+        records: Iterable[object],
+        *,
+        foreign: bool = False,
+        dry_run: bool = False,
+        mine: bool = False,
+    ) -> Imported:
+        """Import *records* as `export` yields them; skip those with a stored id.
+
+        *foreign* ones come from another program: their tier is `imported`, duplicates are left
+        out, what was forgotten stays so, and nothing is evicted for them. Only of these a dry run
+        says what would be stored, and *mine* queues their turns for mining.
+        """
+        return await self._cross(
+            self._of.import_, records, foreign=foreign, dry_run=dry_run, mine=mine
+        )
 
     async def flush(self, timeout: float | None = None) -> Flushed:
         """Wait at most *timeout* seconds for background work.
@@ -1211,6 +1302,16 @@ class AsyncLongTermMemory(AsyncLongTermData):
     async def retry(self) -> int:
         """Queue failed jobs again; return how many."""
         return await self._cross(self._of.retry)
+
+    async def remine(
+        self, since: datetime | str | None = None, thread_id: str | None = None
+    ) -> int:
+        """Queue turns that no job has covered to be mined; return how many.
+
+        Only those of *thread_id*, and said at *since* or later, if given. Without an extractor
+        none are queued.
+        """
+        return await self._cross(self._of.remine, since, thread_id)
 
 
 class AsyncRuns:
@@ -1733,6 +1834,46 @@ class AsyncHoldfast:
         """Return a user's data to list and to forget, also while memory is disabled."""
         answer = self._of.longterm_data(user_id, namespace=namespace, workspace_id=workspace_id)
         return AsyncLongTermData(answer, self._cross)
+
+    async def import_(
+        self,
+        kind: str,
+        files: Iterable[Readable],
+        *,
+        user: str | None = None,
+        agent: str | None = None,
+        store: str | None = None,
+        namespace: str = "chat",
+        workspace_id: str | None = None,
+        human: Iterable[str] = (),
+        dry_run: bool = False,
+        mine: bool = False,
+        limit: int | None = None,
+        enabled: bool | None = True,
+    ) -> ImportReport:
+        """Import *files*, paths or open binary files, which another program exported.
+
+        *kind* is `mem0`, `langmem`, `letta`, `mcp-graph`, `chatgpt` or `claude`. Facts and
+        messages go to the memory of *user*; `*` keeps the users of mem0. What is no fact about a
+        person goes to *store*. *agent* admits one agent's records, *human* names blocks of Letta
+        about the user, *limit* is the most records to read. *mine* queues messages for mining. A
+        dry run writes nothing, and returns the same report. Importing twice is importing once.
+        """
+        return await self._cross(
+            self._of.import_,
+            kind,
+            files,
+            user=user,
+            agent=agent,
+            store=store,
+            namespace=namespace,
+            workspace_id=workspace_id,
+            human=human,
+            dry_run=dry_run,
+            mine=mine,
+            limit=limit,
+            enabled=enabled,
+        )
 
     async def forget_user(self, user_id: str) -> ForgetReport:
         """Forget all data of the user *user_id*, in every collection, and the name."""

@@ -117,6 +117,14 @@ def extractor_variable() -> str | None:
     return checked_extractor(EXTRACTOR_VARIABLE, name) if name else None
 
 
+def use_extractor(name: str) -> None:
+    """Set the extractor of this process, and of those it starts, to *name*.
+
+    Raise InvalidInput if it is no `provider:model` and not `none`.
+    """
+    os.environ[EXTRACTOR_VARIABLE] = checked_extractor("extractor", name)
+
+
 def token_budget() -> int:
     """Return the tokens a day that this process's environment allows mining; 0 is no limit."""
     word = os.environ.get(BUDGET_VARIABLE, "").strip()

@@ -11,7 +11,8 @@ COMMON = "[--db TARGET] [--workspace W] [--api-key K] [--json]"
 
 EXPECTED = {
     "serve": "[--db TARGET] [--host H] [--port N] [--workers N] [--strict]"
-    " [--networks MODULE:NAME]… [--runs MODULE:NAME]… [--allow-model NAME]… [--no-access-log]"
+    " [--networks MODULE:NAME]… [--runs MODULE:NAME]… [--allow-model NAME]… [--extractor NAME]"
+    " [--no-access-log]"
     " [--public-url URL] [--allow-origin ORIGIN]… [--no-mcp] [--no-console]"
     " [--chat-model NAME]… [--no-migrate]",
     "stores create": "NAME [--description T] [--metadata K=V]…",
@@ -94,6 +95,8 @@ EXPECTED = {
     "ltm import": "USER [FILE|-] [--namespace N] [--workspace-id W]",
     "ltm flush": "USER [--timeout S] [--namespace N] [--workspace-id W]",
     "ltm retry": "USER [--namespace N] [--workspace-id W]",
+    "ltm remine": "USER [--since T] [--thread ID] [--namespace N] [--workspace-id W]",
+    "ltm configure": "USER [--extractor NAME] [--namespace N] [--workspace-id W]",
     "mcp": "[--user U] [--agent A] [--store STORE] [--profile P] [--read-only]"
     " [--import FILE] [--export FILE]",
     "forget": "[--user U] [--agent A] [--yes]",
@@ -131,6 +134,7 @@ VARIABLES = {
     "strict": "HOLDFAST_STRICT",
     "public_url": "HOLDFAST_PUBLIC_URL",
     "chat_model": "HOLDFAST_CHAT_MODEL",
+    "extractor": "HOLDFAST_LTM_EXTRACTOR",
 }
 
 

@@ -336,6 +336,47 @@ def retry(
     call.answer.one({"queued": _memory(call, user, namespace, workspace_id).retry()})
 
 
+@command(ltm_app, "remine")
+def remine(
+    call: CommandContext,
+    user: User,
+    *,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="T", help="Said then or later (RFC 3339).")
+    ] = None,
+    thread: Annotated[
+        str | None, typer.Option("--thread", metavar="ID", help="Only turns of this thread.")
+    ] = None,
+    namespace: Namespace = "chat",
+    workspace_id: Workspace = None,
+) -> None:
+    """Queue turns to be mined that no job has covered."""
+    memory = _memory(call, user, namespace, workspace_id)
+    call.answer.one({"queued": memory.remine(since, thread)})
+
+
+@command(ltm_app, "configure", creates=True)
+def configure(
+    call: CommandContext,
+    user: User,
+    *,
+    extractor: Annotated[
+        str | None,
+        typer.Option(
+            "--extractor",
+            metavar="NAME",
+            help='provider:model; none for no mining; "" for no extractor of its own.',
+        ),
+    ] = None,
+    namespace: Namespace = "chat",
+    workspace_id: Workspace = None,
+) -> None:
+    """Set the extractor of a collection, which later processes use too."""
+    wish = UNSET if extractor is None else extractor or None
+    done = _data(call, user, namespace, workspace_id).configure(extractor=wish)
+    call.answer.one(to_wire(done))
+
+
 def _data(
     call: CommandContext, user: str, namespace: str, workspace_id: str | None
 ) -> LongTermData:

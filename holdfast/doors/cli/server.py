@@ -8,7 +8,8 @@ import typer
 
 from holdfast.doors import http
 from holdfast.doors.cli.command import is_server
-from holdfast.ground.errors import MissingExtra
+from holdfast.ground.errors import InvalidInput, MissingExtra
+from holdfast.library.longterm import use_extractor
 
 serve_app = typer.Typer(rich_markup_mode=None)
 
@@ -66,6 +67,16 @@ def serve(
             help="A model, provider:model, that requests may name as embedder or extractor.",
         ),
     ] = None,
+    extractor: Annotated[
+        str | None,
+        typer.Option(
+            "--extractor",
+            metavar="NAME",
+            envvar="HOLDFAST_LTM_EXTRACTOR",
+            show_envvar=True,
+            help="A model, provider:model, that mines conversations for items; or none.",
+        ),
+    ] = None,
     no_access_log: Annotated[
         bool, typer.Option("--no-access-log", help="Write no line for each request.")
     ] = False,
@@ -108,6 +119,11 @@ def serve(
     """Serve a database over HTTP, until interrupted."""
     if is_server(db):
         raise typer.BadParameter("serve a database, not a server's URL", param_hint="--db")
+    if extractor:
+        try:
+            use_extractor(extractor)
+        except InvalidInput as error:
+            raise typer.BadParameter(str(error), param_hint="--extractor") from None
     code = http.serve(
         db,
         host=host,

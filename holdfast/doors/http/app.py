@@ -483,7 +483,12 @@ _OPERATIONS: Final = (
     *table_routes(durable_operations.ENTRIES, durable.opened, durable.HANDLERS, acts=durable.ACTS),
     *table_routes(durable_operations.MEMORY, durable.opened),
     *table_routes(durable_operations.RUN, durable.opened, acts=durable.ACTS),
-    *table_routes(longterm_operations.DATA, longterm.opened_data, scope=longterm.SCOPE),
+    *table_routes(
+        longterm_operations.DATA,
+        longterm.opened_data,
+        scope=longterm.SCOPE,
+        acts=longterm.DATA_ACTS,
+    ),
     *table_routes(
         longterm_operations.MEMORY, longterm.opened, scope=longterm.SCOPE, acts=longterm.ACTS
     ),

@@ -5,6 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, Literal, TypeVar, cast
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import asdict
 
@@ -15,6 +16,7 @@ from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import (
     Cleared,
     Item,
+    LongTermStatus,
     Recalled,
     RecallQuery,
     RecallResult,
@@ -29,7 +31,12 @@ from holdfast.memories.longterm.records import (
 )
 from holdfast.memories.longterm.remember import ItemUpdate
 from holdfast.memories.longterm.turns import event_ids, read_messages
-from holdfast.memories.longterm.validation import checked_kinds, checked_turns, is_id
+from holdfast.memories.longterm.validation import (
+    checked_instant,
+    checked_kinds,
+    checked_turns,
+    is_id,
+)
 from holdfast.memories.longterm.write import ItemRequest
 
 R = TypeVar("R", bound=Struct)
@@ -87,6 +94,19 @@ class PatchItem(ItemUpdate, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     valid_from: str | UnsetType = UNSET
     valid_to: str | UnsetType | None = UNSET
+
+
+class PatchSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The collection's own extractor: `provider:model`, `none`, or null for no own one."""
+
+    extractor: str | UnsetType | None = UNSET
+
+
+class Remine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which turns to mine that no job has covered."""
+
+    since: str | None = None
+    thread_id: str | None = None
 
 
 class RecordTurns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -213,6 +233,15 @@ def _found(wire: Any) -> RecallResult:
     )
 
 
+def _queued(wire: Any) -> int:
+    return msgspec.convert(wire["queued"], int)
+
+
+def _instant(given: object) -> object:
+    at = checked_instant("since", given)
+    return None if at is None else to_rfc3339(at)
+
+
 _post = partial(Operation, method="POST", scope="write", lane="slow")
 
 RECALL: Final = Operation(
@@ -256,6 +285,18 @@ DATA: Final = OperationTable(
             lane="slow",
         ),
         Operation(
+            "longterm_data.configure",
+            f"{USER}/settings",
+            "Set the collection's own extractor.",
+            form(LongTermStatus),
+            method="PATCH",
+            scope="write",
+            params=PatchSettings,
+            special={"extractor": Param(encode=lambda given: "none" if given is False else given)},
+            retry="safe",
+            lane="slow",
+        ),
+        Operation(
             "longterm_data.clear",
             USER,
             "Forget the whole collection.",
@@ -292,6 +333,14 @@ MEMORY: Final = OperationTable(
             form(Recorded),
             params=RecordTurns,
             special={"turns": Param(encode=_turns)},
+        ),
+        _post(
+            "longterm.remine",
+            f"{USER}/remine",
+            "Queue turns that no job has covered to be mined.",
+            WireForm(lambda queued: {"queued": queued}, _queued),
+            params=Remine,
+            special={"since": Param(encode=_instant)},
         ),
         _post(
             "longterm.remember_conversation",

@@ -57,6 +57,7 @@ BYTES_AT_ONCE: Final = 8_388_608
 _PIECE: Final = 20.0
 """Most seconds that one request lets the server wait."""
 _NO_EMBEDDER: Final = "none"
+_NO_EXTRACTOR: Final = "none"
 _USUAL: Final = LongTermOptions()
 _ROWS: Final = {"item": form(Item), "turn": form(Turn)}
 
@@ -280,7 +281,9 @@ def _requests(client: WireClient, spec: LongTermSpec) -> MemoryRequests:
         query["workspace_id"] = checked_name("workspace_id", spec.workspace_id)
     query |= {
         "embedder": _NO_EMBEDDER if spec.embedder is False else _model("embedder", spec.embedder),
-        "extractor": _model("extractor", spec.extractor),
+        "extractor": _NO_EXTRACTOR
+        if spec.extractor is False
+        else _model("extractor", spec.extractor),
         "options": _options(spec.options),
     }
     return MemoryRequests(client=client, segments=segments, query=query)

@@ -80,6 +80,8 @@ CALLS: dict[str, tuple[str, object]] = {
     "GET /api/longterm/{user}/status": (LTM, None),
     "POST /api/longterm/{user}/flush": (LTM, {}),
     "POST /api/longterm/{user}/retry": (LTM, {}),
+    "POST /api/longterm/{user}/remine": (LTM, {}),
+    "PATCH /api/longterm/{user}/settings": (LTM, {"extractor": "none"}),
     "GET /api/longterm/{user}/export": (LTM, None),
     "POST /api/longterm/{user}/import": (LTM, b""),
     "DELETE /api/longterm/{user}": (LTM, None),

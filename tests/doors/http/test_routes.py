@@ -71,6 +71,8 @@ OURS = {
     "/api/longterm/{user}/conversations": ("", "POST", ""),
     "/api/longterm/{user}/flush": ("", "POST", ""),
     "/api/longterm/{user}/retry": ("", "POST", ""),
+    "/api/longterm/{user}/remine": ("", "POST", ""),
+    "/api/longterm/{user}/settings": ("", "PATCH", ""),
     "/api/longterm/{user}/import": ("", "POST", ""),
     "/api/longterm": ("GET", "", ""),
     "/api/import/{kind}": ("", "POST", ""),

@@ -30,7 +30,7 @@ from holdfast.doors.http.request import Handler, HttpRoute, Method, Needs
 from holdfast.doors.http.response import Response, of_json
 from holdfast.ground.errors import InvalidInput, LongTermOff, NotFound, NotPermitted, shortened
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.longterm import configured_embedder
+from holdfast.library.longterm import configured_embedder, extractor_variable
 from holdfast.library.operations.base import Operation
 from holdfast.library.operations.longterm import LIMIT, RECALL, REMEMBER, USER, Weighing
 from holdfast.library.spans import traced_as
@@ -40,6 +40,7 @@ from holdfast.memories.longterm.records import (
     ForgetResult,
     Item,
     LongTermOptions,
+    LongTermStatus,
     Remembered,
     Turn,
     to_wire,
@@ -47,8 +48,8 @@ from holdfast.memories.longterm.records import (
 from holdfast.memories.longterm.validation import is_id
 from holdfast.memories.longterm.vectors.embedder import checked_model
 
-NO_EMBEDDER = "none"
-"""As a model, it turns off the comparison by meaning."""
+NO_MODEL = "none"
+"""As an embedder, it turns off the comparison by meaning; as an extractor, mining."""
 
 
 def _wire_type(option: FieldInfo) -> Any:
@@ -76,7 +77,7 @@ def _options(_field: str, given: str) -> LongTermOptions:
 
 
 def _model(field: str, given: str) -> str:
-    return given if (field, given) == ("embedder", NO_EMBEDDER) else checked_model(field, given)
+    return given if given == NO_MODEL else checked_model(field, given)
 
 
 _PLACE: Final = ("namespace", "workspace_id")
@@ -122,13 +123,19 @@ def memory_if_on(call: Call, hf: Holdfast) -> LongTermMemory | None:
     """
     given = {each.key: call.query[each.key] for each in SCOPE if each.key in call.query}
     embedder, extractor = given.get("embedder"), given.get("extractor")
-    if embedder == NO_EMBEDDER:
+    if embedder == NO_MODEL:
         given["embedder"] = False
     elif embedder not in (None, configured_embedder()):
         _demand_allowed(call, "embedder", embedder)
     if extractor is not None:
-        _demand_allowed(call, "extractor", extractor)
+        _demand_extractor(call, extractor)
     return hf.longterm(call["user"], **given)
+
+
+def _demand_extractor(call: Call, model: str) -> None:
+    """Raise NotPermitted unless requests may name the extractor *model*."""
+    if model not in (NO_MODEL, extractor_variable()):
+        _demand_allowed(call, "extractor", model)
 
 
 def _demand_allowed(call: Call, field: str, model: str) -> None:
@@ -188,7 +195,16 @@ def remember(_: Call, memory: LongTermMemory, given: dict[str, Any]) -> Remember
     return (memory.by_tool() if given.pop("origin") == "tool" else memory).remember(**given)
 
 
+def configure(call: Call, data: LongTermData, given: dict[str, Any]) -> LongTermStatus:
+    """Set the collection's own extractor, which the operator pays for."""
+    extractor = given.get("extractor")
+    if isinstance(extractor, str) and extractor != NO_MODEL:
+        _demand_extractor(call, checked_model("extractor", extractor))
+    return data.configure(**given)
+
+
 ACTS: Final[Mapping[str, Act]] = {RECALL.name: recall, REMEMBER.name: remember}
+DATA_ACTS: Final[Mapping[str, Act]] = {"longterm_data.configure": configure}
 
 
 async def list_rows(call: Call, what: str) -> Response:
