@@ -70,7 +70,7 @@ _CLAUSE: Final = pattern(PHRASES.clause)
 _ASKS: Final = pattern(PHRASES.asks)
 _NON_ANSWER: Final = pattern(PHRASES.non_answer)
 _FIRST_PERSON: Final = pattern(PHRASES.first_person_clause)
-_QUESTION_MARKS: Final = ("?", "\uff1f")
+_ASKED: Final = re.compile(r"[?\uff1f][.!?\uff1f\uff01\u3002]*\s*$")
 LONGEST: Final = 20_000
 """Characters of a text that is read. A longer one is a statement."""
 LONGEST_SENTENCE: Final = 2_000
@@ -85,7 +85,7 @@ def form_of(text: str, caption: str | None = None) -> Form:
     for sentence in _sentences(plain(text)):
         if len(sentence) > LONGEST_SENTENCE:
             return "statement"
-        if sentence.rstrip().endswith(_QUESTION_MARKS):
+        if _ASKED.search(sentence):
             if _tells_on_the_way(sentence):
                 return "statement"
             asks = asks or content(sentence) > 0

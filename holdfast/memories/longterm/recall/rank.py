@@ -163,7 +163,8 @@ class _Judge:
             else:
                 noise = [place for place in noise if fits[place] >= last]
                 says = [place for place in says[:LOOKED_AT] if fits[place] >= last]
-        found = Suppressions(noise=sum(self._answers(place, least) for place in noise))
+        found = Suppressions()
+        found["noise"] = sum(self._answers(place, least) for place in noise)
         if self._gate is not None:
             found["general"] = sum(
                 self._matches(place, least) and not self._reaches(place, least) for place in says
