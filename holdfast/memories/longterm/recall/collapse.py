@@ -41,11 +41,14 @@ def may_repeat(bodies: Sequence[str], query: str = "") -> bool:
 
 
 def covers(postings: Postings, item: int, turn: int) -> bool:
-    """Check whether the row *item* holds most of what the row *turn* says."""
+    """Check whether the row *item* holds most of what the row *turn* says.
+
+    A small collection counts as one of 100 rows, as for relevance.
+    """
     terms = frozenset(postings.rows[turn].body.split())
     held = frozenset(postings.rows[item].body.split())
     postings.learn_terms(terms)
-    idf = {term: postings.idf(term) for term in sorted(terms)}
+    idf = {term: postings.telling(term) ** 0.5 for term in sorted(terms)}
     whole = sum(idf.values())
     return sum(idf[term] for term in sorted(terms & held)) >= COVERED * whole
 
