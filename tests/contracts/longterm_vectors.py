@@ -72,14 +72,59 @@ class LongTermMeaningContract:
 
         assert texts(found)[0] == "I bought an automobile"
 
-    def test_a_turn_is_embedded_with_the_one_before_it(
+    def test_a_turn_is_embedded_alone_with_its_caption(
         self, ltm: LongTermMemory, embedder: WordEmbedder
     ) -> None:
-        ltm.record([said("What do you drive?"), said("An automobile")], thread_id="t")
+        turns = [said("What do you drive?"), said("An automobile", caption="a red car")]
+        ltm.record(turns, thread_id="t")
         settled(ltm)
 
         texts = [text for call in embedder.calls for text in call]
-        assert texts == ["What do you drive?", "What do you drive?\nAn automobile"]
+        assert texts == ["What do you drive?", "An automobile a red car"]
+
+    def test_a_name_in_the_query_does_not_reach_the_embedder(
+        self, ltm: LongTermMemory, embedder: WordEmbedder
+    ) -> None:
+        ltm.record([said("I paint the sea", speaker="Caroline"), said("Lovely", speaker="Bo Ek")])
+        settled(ltm)
+        embedder.calls.clear()
+
+        ltm.recall("What did Caroline's vehicle cost Bo Ek, Caro?")
+        ltm.record([said("I drive", speaker="Zoe")])
+        settled(ltm)
+        ltm.recall("Does Zoe drive?")
+
+        asked = " ".join(text for call in embedder.calls for text in call if "?" in text)
+        assert "vehicle" in asked
+        assert "drive" in asked
+        assert not any(name in asked for name in ("Caro", "Bo", "Ek", "Zoe"))
+
+    def test_a_query_of_names_alone_reaches_the_embedder(
+        self, ltm: LongTermMemory, embedder: WordEmbedder
+    ) -> None:
+        ltm.record([said("I paint the sea", speaker="Caroline")])
+        settled(ltm)
+
+        ltm.recall("Who is Caroline?")
+
+        assert embedder.calls[-1] == ("Who is Caroline?",)
+
+    def test_vectors_of_another_form_of_the_texts_are_made_again(
+        self, ltm: LongTermMemory, embedder: WordEmbedder
+    ) -> None:
+        ltm.record([said("An automobile")])
+        state = settled(ltm)
+        context, standing = ltm.context, standing_of(ltm.context)
+        assert standing is not None
+        earlier = {"model": state.embedding_model, "provider": state.vector_provider, "form": 1}
+        place = {"collection": standing.number, **earlier}
+        context.engine.write(lambda tx: tx.send(context.job_sql.name_model, **place))
+        embedder.calls.clear()
+
+        assert ltm.status().mode == "re-embedding"
+        ltm.recall("vehicle")
+        assert settled(ltm).mode == "hybrid"
+        assert ("An automobile",) in embedder.calls
 
     def test_turns_may_be_left_out(
         self, hf: Holdfast, embedder: WordEmbedder, provider: str | None
@@ -238,15 +283,16 @@ class LongTermMeaningContract:
 
         until(lambda: vector_ids(ltm) == [stays.id])
 
-    def test_a_forgotten_turn_leaves_the_vector_of_the_next(
+    def test_forgetting_a_turn_touches_no_vector_but_its_own(
         self, ltm: LongTermMemory, embedder: WordEmbedder
     ) -> None:
         turns = ltm.record([said("What do you drive?"), said("An automobile")]).turns
         settled(ltm)
+        embedder.calls.clear()
         ltm.forget(turns[0].id)
         settled(ltm)
 
-        assert embedder.calls[-1] == ("An automobile",)
+        assert embedder.calls == []
         until(lambda: vector_ids(ltm) == [turns[1].id])
 
     def test_clearing_leaves_no_vector(self, ltm: LongTermMemory) -> None:
@@ -285,7 +331,7 @@ class LongTermMeaningContract:
     def test_it_is_lexical_without_an_embedder(self, hf: Holdfast, ltm: LongTermMemory) -> None:
         kept(ltm, "Drives an automobile")
         settled(ltm)
-        plain = memory_of(hf, "ada", embedder=False)
+        plain = memory_of(hf, "ada", embedder=False, options=LongTermOptions(related=False))
 
         assert plain.status().mode == "lexical"
         assert plain.recall("vehicle") == []

@@ -482,7 +482,7 @@ class LongTermOptions(Struct, frozen=True, kw_only=True):
     min_relevance_general: float = 0.40
     min_evidence: float = 0.40
     min_cosine: float = 0.35
-    cosine_weight: float = 0.5
+    cosine_weight: float = 0.75
     related: bool = True
     dedupe_similarity: float = 0.92
     secrets: Secrets = "refuse"

@@ -52,8 +52,6 @@ def remove_item(unit: CollectionTransaction, item: GoneItem) -> None:
 def remove_turn(unit: CollectionTransaction, turn: GoneTurn) -> None:
     """Delete *turn*; items that came from it lose the link."""
     place = {"collection": unit.number, "number": turn.number}
-    if turn.held is None:
-        unit.vectors.drop_after(turn.number)
     unit.tx.send(unit.sql.drop_turn, **place)
     unit.tx.send(unit.sql.drop_links_of_turn, **place)
     _remove(unit, turn.number, turn.id)

@@ -23,7 +23,7 @@ from holdfast.memories.longterm.recall.score import means_of
 from holdfast.memories.longterm.records import new_secret
 from holdfast.memories.longterm.rows import Collection, Locked, numbers_text
 from holdfast.memories.longterm.vectors.base import WithRows
-from holdfast.memories.longterm.vectors.compare import Compared, compared, one_place
+from holdfast.memories.longterm.vectors.compare import TEXT_FORM, Compared, compared, one_place
 from holdfast.memories.longterm.vectors.embedder import Vector
 from holdfast.memories.longterm.vectors.registry import Following
 from holdfast.memories.longterm.vectors.table import QUERIES
@@ -153,11 +153,6 @@ def _count(
         tx.send(sql.drop_terms, collection=place)
 
 
-class _Turn(Struct, frozen=True):
-    number: int
-    id: str
-
-
 class Vectored:
     """Changes to vectors in one transaction.
 
@@ -202,7 +197,8 @@ class Vectored:
             by.vectors.drop_in(tx, unit.there.id)
         tx.send(self._sql.drop_embedding_jobs, collection=unit.number)
         model, provider = by.embedder.model, by.vectors.name
-        tx.send(self._sql.name_model, collection=unit.number, model=model, provider=provider)
+        named = {"model": model, "provider": provider, "form": TEXT_FORM}
+        tx.send(self._sql.name_model, collection=unit.number, **named)
         self._model, self._provider = model, provider
         self.scalar, self._measured = None, True
         if unit.there.items - unit.there.superseded + unit.there.turns:
@@ -248,16 +244,6 @@ class Vectored:
         if not replaced:
             # A later vector overwrites the old one in the provider; a delete might come after it.
             self._left.append(id)
-
-    def drop_after(self, number: int) -> None:
-        """Queue the turn after *number* for embedding: its vector includes that turn."""
-        if self._model is None:
-            return
-        unit = self._unit
-        after = unit.tx.first(_Turn, self._sql.turn_after, collection=unit.number, number=number)
-        if after is not None:
-            self.drop(after.id, replaced=True)
-            self.due(after.number)
 
     def close(self) -> None:
         """Write the recorded changes."""

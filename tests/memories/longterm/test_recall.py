@@ -446,8 +446,18 @@ def test_cosines_count_from_the_least_to_the_largest() -> None:
     cosines = {"turn_0000": 0.8, "turn_0001": 0.2, "turn_0002": 0.5}
     fits = fits_of(rows, "lake", cosines=cosines)
 
-    assert fits[0] - fits[1] == pytest.approx(0.5)
-    assert fits[2] - fits[1] == pytest.approx(0.25)
+    assert fits[0] - fits[1] == pytest.approx(0.75)
+    assert fits[2] - fits[1] == pytest.approx(0.375)
+
+
+def test_nearness_counts_more_where_the_participant_named_speaks() -> None:
+    rows = [*apart(PLAIN, PLAIN, speaker="Ana"), row(2, "tree", speaker="Bo", session="c")]
+    cosines = {"turn_0000": 0.8, "turn_0001": 0.3}
+    fits = fits_of(rows, "Ana lake", cosines=cosines)
+    found = ask(rows, "Ana lake", cosines=cosines, weights=ALONE, min_relevance=0)
+
+    assert fits[0] - fits[1] == pytest.approx(0.75 + 0.30)
+    assert [each.why["speaker"] for each in found[:2]] == [0.7, 0.4]
 
 
 def test_cosines_that_hardly_differ_count_as_they_are() -> None:
@@ -461,7 +471,7 @@ def test_a_near_row_is_looked_at_though_it_holds_no_word() -> None:
     fits = fits_of(rows, "lake", cosines={"turn_0000": 0.1, "turn_0001": 0.9})
 
     assert set(fits) == {0, 1}
-    assert fits[1] == pytest.approx(0.5)
+    assert fits[1] == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize(

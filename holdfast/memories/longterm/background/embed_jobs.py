@@ -6,7 +6,6 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.engines.base import Reader, Transaction
-from holdfast.ground.secrets import redact
 from holdfast.memories.longterm.background.jobs import (
     AGAIN,
     CRASHED,
@@ -41,8 +40,6 @@ from holdfast.memories.longterm.vectors.embedder import (
 
 SECONDS: Final = 60.0
 """Time limit for the vectors of one batch."""
-_EARLIER: Final = 1_000
-"""Characters from the end of the previous turn that are embedded with a turn."""
 
 
 class _Row(Struct, frozen=True):
@@ -61,7 +58,6 @@ class _Turn(Struct, frozen=True, kw_only=True):
     id: str
     text: str
     caption: str
-    earlier: str | None
 
 
 class Texts(Struct, frozen=True):
@@ -235,12 +231,8 @@ def _texts(
 
 
 def _said(turn: _Turn) -> str:
-    """Return the text to embed: the end of the turn before *turn*, then its own.
-
-    The earlier text is redacted before it is cut.
-    """
-    own = f"{turn.text} {turn.caption}" if turn.caption else turn.text
-    return f"{redact(turn.earlier)[-_EARLIER:]}\n{own}" if turn.earlier else own
+    """Return the text to embed; a change of it is a change of `TEXT_FORM`."""
+    return f"{turn.text} {turn.caption}" if turn.caption else turn.text
 
 
 def _drop(context: CollectionContext, by: Compared, collection: str) -> None:

@@ -2,7 +2,8 @@
 
 -- standing --
 -- By which model a collection is compared, and how far that is.
-select number, id, embedding_model, dimension, vector_provider, items, superseded, turns, (
+select number, id, embedding_model, dimension, vector_provider, text_form, version, items, superseded,
+    turns, (
         select count(*) from ltm_jobs j
         where j.workspace = c.workspace and j.collection = c.number and j.kind = 'reembed'
     ) as reembedding
@@ -12,7 +13,7 @@ where workspace = :workspace and user_id = :user and namespace = :namespace
 
 -- name_model --
 update ltm_collections
-set embedding_model = :model, vector_provider = :provider, dimension = null
+set embedding_model = :model, vector_provider = :provider, text_form = :form, dimension = null
 where workspace = :workspace and number = :collection
 
 -- name_provider --
@@ -164,26 +165,13 @@ join ltm_items i on i.collection = :collection and i.number = cast(n as bigint)
 where i.workspace = :workspace and i.superseded_at is null and i.held is null
 
 -- turns_to_embed (sqlite) --
--- Each with what was said before it in its sitting.
-select t.number, t.id, t.text, t.caption, (
-        select p.text from ltm_turns p
-        where p.collection = t.collection and p.thread_id = t.thread_id
-            and p.session = t.session and p.number < t.number and p.held is null
-        order by p.number desc
-        limit 1
-    ) as earlier
+select t.number, t.id, t.text, t.caption
 from json_each(:numbers) n
 join ltm_turns t on t.collection = :collection and t.number = n.value
 where t.workspace = :workspace and t.held is null
 
 -- turns_to_embed (postgres) --
-select t.number, t.id, t.text, t.caption, (
-        select p.text from ltm_turns p
-        where p.collection = t.collection and p.thread_id = t.thread_id
-            and p.session = t.session and p.number < t.number and p.held is null
-        order by p.number desc
-        limit 1
-    ) as earlier
+select t.number, t.id, t.text, t.caption
 from jsonb_array_elements_text(cast(:numbers as jsonb)) n
 join ltm_turns t on t.collection = :collection and t.number = cast(n as bigint)
 where t.workspace = :workspace and t.held is null
@@ -198,16 +186,6 @@ order by number
 select number, id from ltm_turns
 where workspace = :workspace and collection = :collection and held is null
 order by number
-
--- turn_after --
--- The one whose vector was made with the text of the turn numbered so.
-select n.number, n.id
-from ltm_turns t
-join ltm_turns n on n.collection = t.collection and n.thread_id = t.thread_id
-    and n.session = t.session and n.number > t.number and n.held is null
-where t.workspace = :workspace and t.collection = :collection and t.number = :number
-order by n.number
-limit 1
 
 -- left_over --
 -- Collections with jobs whose lease ended, or that were due for as long as :grace, so that nobody

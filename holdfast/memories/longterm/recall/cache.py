@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.engines.base import Engine, Reader
 from holdfast.engines.base import Row as EngineRow
 from holdfast.memories.longterm.cache_budget import POSTINGS, ByteBudget, Tenant
-from holdfast.memories.longterm.recall.index import Postings, Row
+from holdfast.memories.longterm.recall.index import ROLE_WORDS, Postings, Row
 from holdfast.memories.longterm.rows import (
     FIRST_PERSON,
     NO_STATEMENT,
@@ -46,6 +46,12 @@ class Speaking(Struct, frozen=True):
 
     speaker: str
     role: str
+
+
+def participants_of(speaking: Iterable[Speaking]) -> tuple[str, ...]:
+    """Return the names of *speaking*, without those of roles."""
+    names = dict.fromkeys(each.speaker for each in speaking if each.speaker)
+    return tuple(name for name in names if name.casefold() not in ROLE_WORDS)
 
 
 class Gathered:
@@ -144,6 +150,15 @@ class CachedPostings:
             return Gathered(collection.version)
         self._gathered = found.grown_to(collection.version)
         return self._gathered
+
+    def participants(self, version: int) -> tuple[str, ...] | None:
+        """Return the participants of the collection at *version*; None if they are not cached."""
+        if self.postings is not None:
+            return self.postings.participants if self.version == version else None
+        known = self._gathered
+        if known is None or known.version != version or known.speakers is None:
+            return None
+        return participants_of(known.speakers)
 
     def beside(self, number: int) -> tuple[int, int]:
         """Return the neighbours of the row *number* of the postings in its session.

@@ -69,6 +69,16 @@ def read(text: str, participants: Iterable[str] = ()) -> ParsedQuery:
     )
 
 
+def without_names(text: str, participants: Iterable[str]) -> str:
+    """Return the query *text* without names of *participants*, for an embedder.
+
+    By meaning a name is nearest to every greeting of its owner. A query of nothing but names, and
+    words that say nothing, is returned as it is.
+    """
+    rest, named = _without_names(plain(text), tuple(participants))
+    return " ".join(rest.split()) if named and analyze(rest) else text
+
+
 def calls(text: str, participant: str) -> bool:
     """Check whether *text* holds a word that is the name of *participant*."""
     callings, query = _callings((participant,)), plain(text)

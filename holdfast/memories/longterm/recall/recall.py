@@ -22,11 +22,11 @@ from holdfast.memories.longterm.recall.as_of import past_of
 from holdfast.memories.longterm.recall.cache import (
     CachedPostings,
     bring_up,
+    participants_of,
 )
 from holdfast.memories.longterm.recall.candidates import Look
 from holdfast.memories.longterm.recall.collapse import collapse
 from holdfast.memories.longterm.recall.index import (
-    ROLE_WORDS,
     Postings,
     Statistics,
     is_machine,
@@ -195,8 +195,7 @@ def rank_large(
         known = entry.gathered(collection)
     look = Look(context, reader, collection, known)
     said = look.speakers()
-    names = dict.fromkeys(each.speaker for each in said if each.speaker)
-    participants = tuple(name for name in names if name.casefold() not in ROLE_WORDS)
+    participants = participants_of(said)
     question = read(search.query.query, participants)
     others = look.related(question) if search.related else {}
     proposed = look.proposed(question, others)

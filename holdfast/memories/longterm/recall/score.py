@@ -44,6 +44,7 @@ class Cues(Struct, frozen=True, kw_only=True):
     followed: tuple[float, float] = (0.4, 0.2)
     session: float = 0.30
     speaker: float = 0.40
+    near_speaker: float = 0.30
     date: float = 0.80
     when: float = 0.15
     first_person: float = 0.15
@@ -134,6 +135,11 @@ def fit(postings: Postings, question: ParsedQuery, search: RecallSearch, cues: C
         if found:
             pairs = zip(rows, fits, strict=True)
             fits = [each + weight * found.get(row, 0.0) for row, each in pairs]
+    if near and len(question.named) == 1:
+        fits = [
+            each + _said_near(postings, row, question, near, cues)
+            for row, each in zip(rows, fits, strict=True)
+        ]
     if postings.citing:
         shares = (CITED if row in postings.citing else 1.0 for row in rows)
         fits = [share * each for share, each in zip(shares, fits, strict=True)]
@@ -293,6 +299,13 @@ def _sessions(postings: Postings, rows: list[int], followed: list[float]) -> dic
     return {place: much / best for place, much in found.items()}
 
 
+def _said_near(
+    postings: Postings, row: int, question: ParsedQuery, near: dict[int, float], cues: Cues
+) -> float:
+    """Return what nearness adds to a row by the participant named, besides its own weight."""
+    return cues.near_speaker * near.get(row, 0.0) if is_of(postings, row, question) else 0.0
+
+
 def _links(postings: Postings, rows: list[int], lex: list[float], best: float) -> dict[int, float]:
     """Return the scores of items that cite a turn, and of turns that an item cites."""
     if not postings.citing:
@@ -427,7 +440,11 @@ def why(
         "lexical": round(fits.lexical[place], 4),
         "coverage": round(coverage, 4),
         "cosine": round(fits.cosine.get(number, 0.0), 4) if fits.hybrid else None,
-        "speaker": cues.speaker if theirs else 0.0,
+        "speaker": round(
+            (cues.speaker if theirs else 0.0)
+            + _said_near(postings, number, question, fits.near, cues),
+            4,
+        ),
         "date": round(cues.date * fits.date.get(number, 0.0), 4),
         "session": round(cues.session * session, 4),
         "time": cues.when if question.when and row.time else 0.0,

@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from holdfast.memories.longterm.background.worker import bounded
 from holdfast.memories.longterm.context import CollectionContext, publish
+from holdfast.memories.longterm.recall.cache import Speaking, participants_of
+from holdfast.memories.longterm.recall.query import without_names
 from holdfast.memories.longterm.vectors.base import TellsAll, VectorProvider, provider_call
 from holdfast.memories.longterm.vectors.embedder import (
     Embedder,
@@ -23,6 +25,11 @@ from holdfast.memories.longterm.vectors.embedder import (
 
 MOST_COMPARED: Final = 5_000
 """Rows with a cosine in a recall, the nearest first; the others count as without a vector."""
+TEXT_FORM: Final = 2
+"""The form of the texts that are embedded: 2 is each turn alone, 1 was with the turn before it.
+
+It is stored with a collection's model; vectors of another form are made again.
+"""
 _ONE_TABLE: Final = frozenset(("sqlite", "pgvector"))
 """Providers that share one table."""
 
@@ -37,6 +44,8 @@ class EmbeddingState(Struct, frozen=True, kw_only=True):
     embedding_model: str | None
     dimension: int | None
     vector_provider: str | None
+    text_form: int
+    version: int
     items: int
     superseded: int
     turns: int
@@ -72,7 +81,8 @@ def standing_of(context: CollectionContext) -> EmbeddingState | None:
 def cosines_to(context: CollectionContext, query: str) -> Mapping[str, float] | None:
     """Return the cosines of rows to *query*, by id; None if recall compares by words.
 
-    Wait for the query's vector no longer than the caller's `query_seconds`.
+    The embedder gets the query without the names of those who speak in the collection. Wait for
+    the query's vector no longer than the caller's `query_seconds`.
     """
     by = compared(context)
     standing = standing_of(context) if by and query.strip() else None
@@ -82,11 +92,24 @@ def cosines_to(context: CollectionContext, query: str) -> Mapping[str, float] | 
         context.tend()
         return None
     try:
-        vector = vector_of(context, by, query, "query", standing.dimension)
+        text = without_names(query, _participants(context, standing))
+        vector = vector_of(context, by, text, "query", standing.dimension)
         return near(by, standing, vector)
     except EmbeddingFailed as failed:
         degraded(context, failed.reason)
         return None
+
+
+def _participants(context: CollectionContext, standing: EmbeddingState) -> tuple[str, ...]:
+    """Return the participants of the collection, from its cached postings or its turns."""
+    entry = context.shared.kept.at(context.place)
+    if entry is not None:
+        with entry.lock:
+            known = entry.participants(standing.version)
+        if known is not None:
+            return known
+    speakers = context.engine.all(Speaking, context.sql.speakers, collection=standing.number)
+    return participants_of(speakers)
 
 
 def meant(context: CollectionContext, text: str) -> Meant | None:
@@ -147,11 +170,13 @@ def near(by: Compared, standing: EmbeddingState, vector: Sequence[float]) -> Map
 def fits(by: Compared, standing: EmbeddingState) -> bool:
     """Check whether the collection's vectors are of the caller's model and provider.
 
-    A collection that never had vectors fits too.
+    They must also be of texts in the form of today. A collection that never had vectors fits too.
     """
     model, provider = standing.embedding_model, standing.vector_provider
     return (model is None and not standing.items + standing.turns) or (
-        model == by.embedder.model and one_place(provider, by.vectors.name)
+        model == by.embedder.model
+        and one_place(provider, by.vectors.name)
+        and standing.text_form == TEXT_FORM
     )
 
 
