@@ -161,20 +161,15 @@ def test_a_turn_that_says_much_more_than_its_item_stands_too() -> None:
     rows = [row(0, much, session="a"), *MINED[1:]]
     postings = Postings(rows)
 
+    found = ranking(postings, read("moved Lisbon"), replace(search(k=3), reach=14))
+
     assert not covers(postings, 1, 0)
-    assert set(
-        ids(ranking(postings, read("moved Lisbon"), replace(search(k=3), reach=14)).found)
-    ) == {
-        0,
-        1,
-        2,
-    }
+    assert set(ids(found.found)) == {0, 1, 2}
 
 
 def test_where_only_turns_are_wanted_the_turn_stands() -> None:
-    found = ranking(
-        Postings(MINED), read("moved Lisbon"), replace(search(k=3, what="turns"), reach=14)
-    )
+    wanted = replace(search(k=3, what="turns"), reach=14)
+    found = ranking(Postings(MINED), read("moved Lisbon"), wanted)
 
     assert 0 in ids(found.found)
 
