@@ -22,6 +22,7 @@ from holdfast.memories import durable as durable_memory
 from holdfast.memories import longterm as longterm_memory
 from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.longterm.block import BUDGET, recalled_block, without_blocks
+from holdfast.memories.longterm.trust import SessionTrust
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.result import InferenceResult
@@ -140,12 +141,14 @@ class Durably:
 class Recalling:
     """The long-term memory of a session, if any: recall before a turn, store after."""
 
-    def __init__(self, events: SessionEvents, *, k: int, budget: int) -> None:
+    def __init__(self, events: SessionEvents, *, k: int, budget: int, thread_id: str) -> None:
         recalled_block((), budget)
+        self.trust = SessionTrust(thread_id)
         self._events, self._k, self._budget = events, k, budget
         self.memory: longterm_memory.LongTermMemory | None = None
         self.given: dict[str, JSON] = {}
         """What the block of this turn holds, in ids and numbers."""
+        self._is_echo = False
 
     def open(self, find: "Callable[[], longterm_memory.LongTermMemory | None] | None") -> None:
         """Use the memory that *find* returns; *find* is None if no user was named."""
@@ -164,6 +167,8 @@ class Recalling:
     async def block(self, text: str) -> str:
         """Return what is recalled for *text* as a block for the prompt; "" for nothing."""
         memory, query = self.memory, without_blocks(text).strip()
+        self._is_echo = self.trust.is_echo(query, of_user=True)
+        self.trust.add_said("" if self._is_echo else query)
         self.given = {"recalled": [], "left_out": 0}
         if memory is None or not query:
             return ""
@@ -184,6 +189,7 @@ class Recalling:
         recalled: list[JSON] = [{"id": each.id, "score": round(each.score, 4)} for each in best]
         left_out = len(found) - lines
         self.given = {"recalled": recalled, "left_out": left_out}
+        self.trust.add_recalled((each.text, each.tier) for each in found)
         self._events.tell("recalled", ids=[each.id for each in found], left_out=left_out)
         return shown
 
@@ -192,7 +198,11 @@ class Recalling:
         memory = self.memory
         if memory is None:
             return
-        turns = [{"role": "user", "content": said}, {"role": "assistant", "content": answer}]
+        echoes = self._is_echo, self.trust.is_echo(answer)
+        turns = [
+            {"role": role, "content": text, "held": "echo" if echo else None}
+            for role, text, echo in zip(("user", "assistant"), (said, answer), echoes, strict=True)
+        ]
         try:
             recorded = await asyncio.to_thread(memory.remember_conversation, turns, thread_id)
         except HoldfastError as error:
@@ -273,7 +283,9 @@ class Session:
         self.id = self.thread_id
         self._events = SessionEvents(self.clock)
         self._durably = Durably(self._events)
-        self._recalling = Recalling(self._events, k=self.recall_k, budget=self.block_budget)
+        self._recalling = Recalling(
+            self._events, k=self.recall_k, budget=self.block_budget, thread_id=self.thread_id
+        )
         self._equipped: Agent | None = None
         self._block = ""
         self._turn = asyncio.Lock()
@@ -354,7 +366,7 @@ class Session:
     def _equip(self, durable: "durable_memory.DurableMemory | durable_memory.DurableRun") -> Agent:
         equipment = [
             *tools.durable(durable),
-            *tools.longterm(self._recalling.memory),
+            *tools.longterm(self._recalling.memory, session=self._recalling.trust),
             *(tools.files(self.hf, self.store) if self.store is not None else ()),
         ]
         history = (

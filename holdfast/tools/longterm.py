@@ -11,6 +11,7 @@ from msgspec import Struct
 from holdfast import memories
 from holdfast.ground.clock import to_rfc3339
 from holdfast.memories.longterm.records import Recalled
+from holdfast.memories.longterm.trust import SessionTrust
 from holdfast.memories.longterm.validation import KINDS
 from holdfast.tools.base import JSON, Schema, Tool, object_schema, told, toolset
 from holdfast.tools.durable import read
@@ -22,6 +23,7 @@ _SAYS: Final = {
     "duplicate": "This is already known; the existing item was refreshed.",
     "secret": "This looks like a password, key or other secret, so it was not stored."
     " Do not try again in other words; tell the user that secrets are not remembered.",
+    "held": "It was kept, and is not used until the user accepts it. Do not store it again.",
     "blank": "There was no text, so nothing was stored.",
 }
 
@@ -68,22 +70,38 @@ SCHEMAS: Final[dict[str, Schema]] = {
 """The JSON Schema of each tool's arguments."""
 
 
-def longterm(ltm: "memories.LongTermMemory | None", *, touch: bool = True) -> list[Tool]:
+def longterm(
+    ltm: "memories.LongTermMemory | None",
+    *,
+    touch: bool = True,
+    session: SessionTrust | None = None,
+) -> list[Tool]:
     """Return the tools `ltm_recall`, `ltm_remember` and `ltm_forget`; none for None.
 
     *ltm* is the result of `hf.longterm(user_id)`. Their results are JSON objects, errors too.
-    Without *touch* recalls are not recorded.
+    Without *touch* recalls are not recorded. What an agent remembers is believed as the user's word
+    only if messages of the user in *session* state it.
     """
     if ltm is None:
         return []
-    acts = {"recall": partial(_recall, touch=touch), "remember": _remember, "forget": _forget}
-    bound = {name: partial(act, ltm.by_tool()) for name, act in acts.items()}
+    recall = partial(_recall, touch=touch, session=session)
+    acts = {"recall": recall, "remember": _remember, "forget": _forget}
+    agents = ltm.by_tool(session)
+    bound = {name: partial(act, agents) for name, act in acts.items()}
     return toolset("longterm", "ltm", bound, SCHEMAS, told)
 
 
-def _recall(ltm: "memories.LongTermMemory", arguments: object, *, touch: bool) -> JSON:
+def _recall(
+    ltm: "memories.LongTermMemory",
+    arguments: object,
+    *,
+    touch: bool,
+    session: SessionTrust | None,
+) -> JSON:
     params = read(RecallItems, arguments)
     found = ltm.recall(params.query, min(max(params.k, 1), MOST_RECALLED), touch=touch)
+    if session is not None:
+        session.add_recalled((each.text, each.tier) for each in found)
     mode = str(found[0].why["mode"]) if found else ltm.status().mode
     return {"results": [_result(each) for each in found], "count": len(found), "mode": mode}
 
@@ -98,6 +116,7 @@ def _result(found: Recalled) -> JSON:
         "kind": item.kind if item else None,
         "speaker": (turn.speaker or turn.role) if turn else None,
         "at": to_rfc3339(at) if at else None,
+        "tier": found.tier,
         "importance": found.importance,
         "score": found.score,
         "why": str(found.why["text"]),

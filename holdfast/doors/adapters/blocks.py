@@ -260,7 +260,7 @@ class UserMemories:
 class _Unbound:
     """Stands for a memory where only the definitions of its tools are read."""
 
-    def by_tool(self) -> "_Unbound":
+    def by_tool(self, _session: object = None) -> "_Unbound":
         return self
 
 

@@ -177,6 +177,9 @@ def list_all(
     superseded: Annotated[
         bool, typer.Option("--superseded", help="Items that were superseded, too.")
     ] = False,
+    held: Annotated[
+        bool, typer.Option("--held", help="Only what waits for a person to decide.")
+    ] = False,
     at: At = None,
     valid_at: ValidAt = None,
     limit: Annotated[
@@ -195,6 +198,7 @@ def list_all(
         kinds=kind or None,
         query=query,
         include_superseded=superseded,
+        held=held,
         at=at,
         valid_at=valid_at,
         limit=limit,
@@ -256,6 +260,30 @@ def forget(
     if not forgotten:
         raise _absent(id)
     call.answer.one(to_wire(forgotten))
+
+
+@command(ltm_app, "accept")
+def accept(
+    call: CommandContext,
+    user: User,
+    id: Id,
+    namespace: Namespace = "chat",
+    workspace_id: Workspace = None,
+) -> None:
+    """Release a held item or turn; an item counts as confirmed."""
+    call.answer.one(to_wire(_data(call, user, namespace, workspace_id).accept(id)))
+
+
+@command(ltm_app, "reject")
+def reject(
+    call: CommandContext,
+    user: User,
+    id: Id,
+    namespace: Namespace = "chat",
+    workspace_id: Workspace = None,
+) -> None:
+    """Forget a held item or turn for good, and nothing with it."""
+    call.answer.one(to_wire(_data(call, user, namespace, workspace_id).reject(id)))
 
 
 @command(ltm_app, "clear")

@@ -14,7 +14,9 @@ from holdfast.ground.errors import NotFound
 from holdfast.library.operations.base import MIB, Operation, OperationTable, Param, WireForm
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import (
+    RECALLED_TIERS,
     Cleared,
+    ForgetResult,
     Item,
     LongTermStatus,
     Recalled,
@@ -34,6 +36,7 @@ from holdfast.memories.longterm.turns import event_ids, read_messages
 from holdfast.memories.longterm.validation import (
     checked_instant,
     checked_kinds,
+    checked_tiers,
     checked_turns,
     is_id,
 )
@@ -75,16 +78,23 @@ class RecallBody(RecallQuery, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     kinds: list[str] | None = None
+    tiers: list[str] = field(default_factory=lambda: list[str](RECALLED_TIERS))
     weights: Weighing | None = None  # pyright: ignore[reportIncompatibleVariableOverride] - of the wire
     at: str | None = None
     valid_at: str | None = None
 
 
 class PostItem(ItemRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One sentence about the user; `origin` is `tool` if an agent chose to store it."""
+    """One sentence about the user; `origin` is `tool` if an agent chose to store it.
+
+    Then it is confirmed if messages of the user in `evidence` state it, and held if it is an `echo`
+    of what was recalled in the session.
+    """
 
     turns: list[str] = field(default_factory=list[str])
     origin: Literal["api", "tool"] = "api"
+    evidence: list[str] = field(default_factory=list[str])
+    echo: bool = False
     valid_from: str | None = None
     valid_to: str | None = None
 
@@ -254,6 +264,7 @@ RECALL: Final = Operation(
     params=RecallBody,
     special={
         "kinds": Param(encode=sorted_kinds),
+        "tiers": Param(encode=lambda given: sorted(checked_tiers(given))),
         "weights": Param(encode=_weights, decode=lambda given: given and given.weights()),
         "at": _TIME,
         "valid_at": _TIME,
@@ -269,6 +280,21 @@ REMEMBER: Final = _post(
     params=PostItem,
     special=_SPAN,
 )
+_ROW: Final[WireForm[Item | Turn]] = WireForm(
+    to_wire, lambda wire: from_wire(Turn if "role" in wire else Item, wire)
+)
+
+
+def _decision(verb: str, summary: str, answer: WireForm[Any]) -> Operation:
+    return _post(
+        f"longterm_data.{verb}",
+        f"{USER}/items/{{id}}/{verb}",
+        summary,
+        answer,
+        special={"id": Param(encode=_known)},
+    )
+
+
 DATA: Final = OperationTable(
     facade=LongTermData,
     limit=LIMIT,
@@ -296,6 +322,8 @@ DATA: Final = OperationTable(
             retry="safe",
             lane="slow",
         ),
+        _decision("accept", "Release a held item or turn, which is recalled then.", _ROW),
+        _decision("reject", "Forget a held item or turn alone.", form(ForgetResult)),
         Operation(
             "longterm_data.clear",
             USER,

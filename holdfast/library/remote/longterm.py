@@ -48,6 +48,7 @@ from holdfast.memories.longterm.records import (
     Remembered,
     Turn,
 )
+from holdfast.memories.longterm.trust import SessionTrust
 from holdfast.memories.longterm.validation import checked_name, checked_user
 
 D = TypeVar("D", bound=LongTermData)
@@ -69,13 +70,14 @@ def _list(
     kinds: Iterable[str] | None = None,
     query: str | None = None,
     include_superseded: bool = False,
+    held: bool = False,
     at: datetime | str | None = None,
     valid_at: datetime | str | None = None,
     limit: int | None = LISTED,
     page: str | None = None,
 ) -> Page[Any]:
     params: dict[str, object] = {"query": query, "limit": limit, "page": page}
-    params |= {"at": time_text(at), "valid_at": time_text(valid_at)}
+    params |= {"at": time_text(at), "valid_at": time_text(valid_at), "held": held or None}
     if what == "turns":
         if kinds is not None:
             raise InvalidInput("kinds", "are of items alone", next="Leave it out for turns.")
@@ -131,15 +133,22 @@ RemoteLongTermData: Final = remote_memory(
 )
 
 
-def _by_tool(self: LongTermMemory) -> LongTermMemory:
+def _by_tool(self: LongTermMemory, session: SessionTrust | None = None) -> LongTermMemory:
     memory = RemoteLongTermMemory(requests_of(self))
-    vars(memory)["origin"] = "tool"
+    vars(memory).update(origin="tool", session=session)
     return memory
 
 
 def _remember(self: LongTermMemory, *args: Any, **kwargs: Any) -> Remembered:
     item = arguments_of(self, "remember", *args, **kwargs)
-    return perform(self, "remember", {**item, "origin": vars(self).get("origin", "api")})
+    given = {**item, "origin": vars(self).get("origin", "api")}
+    session: SessionTrust | None = vars(self).get("session")
+    if session is not None:
+        # Only the server has the collection's statistics, so it judges the evidence.
+        given["evidence"] = session.evidence
+        given["echo"] = session.is_echo(str(given.get("text", "")))
+        given["source"] = given.get("source") or f"thread:{session.thread_id}"
+    return perform(self, "remember", given)
 
 
 class _Batches:

@@ -152,6 +152,11 @@ class Recalled(Struct, frozen=True, kw_only=True):
         """The text of the item or turn."""
         return _found(self).text
 
+    @property
+    def tier(self) -> Tier:
+        """Who stands behind the item or turn."""
+        return _found(self).tier or "said"
+
 
 SuppressReason = Literal["phatic", "general", "at_hand", "echo", "duplicate", "noise", "tier"]
 

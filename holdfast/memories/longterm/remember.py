@@ -30,6 +30,7 @@ from holdfast.memories.longterm.validation import (
     checked_instant,
     checked_item_text,
     checked_kind,
+    checked_source,
     is_id,
     microseconds_or_none,
 )
@@ -75,6 +76,8 @@ def remember(context: CollectionContext, request: ItemRequest) -> Remembered:
     if found.refused:
         return _not_kept(context, "secret", found.refused)
     text, source = found.texts
+    if not source and context.session is not None and context.session.thread_id:
+        source = checked_source(f"thread:{context.session.thread_id}")
     kept = replace(request, text=text, source=source)
     prepared = ready(text)
     means = meant(context, text)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import log
 from typing import Final
 
+from msgspec import Struct
+
 from holdfast.ground.secrets.normalise import shadows
 from holdfast.memories.longterm.dedupe import ComparedText, said, similarity
 from holdfast.memories.longterm.recall.analyze import WORDS, analyze
@@ -188,8 +190,14 @@ def _is_needed(text: str, place: int, *, mirrored: bool) -> bool:
 _BULLET: Final = re.compile(r"^[\s>*•-]{0,8}(?:\[[^\]\n]{0,300}\])?\s{0,8}")
 _DATE: Final = re.compile(r"\s{0,8}\(\d{4}-\d\d-\d\d\)\s{0,8}$")
 _MOST_TEXTS: Final = 500
+_MOST_EVIDENCE: Final = 200_000
 ALIKE: Final = 0.92
 """Share of terms in the same order from which on two texts say the same."""
+
+
+class _RecalledText(Struct, frozen=True):
+    text: ComparedText
+    own: bool
 
 
 class SessionTrust:
@@ -199,34 +207,51 @@ class SessionTrust:
         self.thread_id = thread_id
         self.said: list[str] = []
         """The user's messages, oldest first."""
-        self._recalled: dict[bytes, ComparedText] = {}
+        self._recalled: dict[bytes, _RecalledText] = {}
 
     def add_said(self, text: str) -> None:
         """Add a message of the user."""
         self.said = [*self.said, text][-_MOST_TEXTS:]
 
-    def add_recalled(self, texts: Iterable[str]) -> None:
-        """Add texts that were recalled."""
-        for text in texts:
+    @property
+    def evidence(self) -> list[str]:
+        """The user's latest messages, within the size of a request."""
+        found: list[str] = []
+        for text in reversed(self.said):
+            found.insert(0, text)
+            if sum(map(len, found)) > _MOST_EVIDENCE:
+                return found[1:]
+        return found
+
+    def add_recalled(self, texts: Iterable[tuple[str, str]]) -> None:
+        """Add texts that were recalled, each with its tier."""
+        for text, tier in texts:
             compared = said(text)
-            self._recalled.setdefault(compared.fold, compared)
+            self._recalled[compared.fold] = _RecalledText(compared, tier in USERS)
         for fold in list(self._recalled)[:-_MOST_TEXTS]:
             del self._recalled[fold]
 
-    def is_echo(self, text: str) -> bool:
-        """Check whether *text* only repeats what was recalled, line by line or as a whole."""
+    def is_echo(self, text: str, *, of_user: bool = False) -> bool:
+        """Check whether *text* only repeats what was recalled, line by line or as a whole.
+
+        A text *of_user* that repeats what the user said before is no echo.
+        """
         if not self._recalled or not text.strip():
             return False
+        known = [each.text for each in self._recalled.values() if not (of_user and each.own)]
         lines = [_DATE.sub("", _BULLET.sub("", line)).strip() for line in text.splitlines()]
-        return self._repeats(text) or all(map(self._repeats, filter(None, lines)))
+        whole = _repeats(known, text)
+        return whole or all(_repeats(known, line) for line in lines if line)
 
-    def _repeats(self, text: str) -> bool:
-        given = said(text)
-        if given.fold in self._recalled:
-            return True
-        return any(
+
+def _repeats(known: Iterable[ComparedText], text: str) -> bool:
+    given = said(text)
+    return any(
+        given.fold == each.fold
+        or (
             given.numbers == each.numbers
             and given.negations == each.negations
             and similarity(given.terms, each.terms) >= ALIKE
-            for each in self._recalled.values()
         )
+        for each in known
+    )

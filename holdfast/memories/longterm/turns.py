@@ -153,12 +153,16 @@ NOT_SAID: Final = frozenset(("system", "developer", "tool", "function"))
 """Roles of messages that are not recorded; they reach neither the store nor a model."""
 
 
+_STANDING: Final = ("tier", "by", "origin_ref", "held")
+"""Fields of a message that say who stands behind it."""
+
+
 def read_messages(given: object) -> list[Turn | None]:
     """Return the turns of *given*'s messages, None for a role that is not recorded.
 
-    Each is a Turn, or an object with `role`, `content`, and perhaps `name`, `at` and `event_id`; a
-    content is text, or parts of which those of the type `text` are joined. InvalidInput names the
-    index of the first that is neither.
+    Each is a Turn, or an object with `role`, `content`, and perhaps `name`, `at`, `event_id`, and
+    `tier`, `by`, `origin_ref` and `held` as a Turn has them. A content is text, or parts of which
+    those of the type `text` are joined. InvalidInput names the index of the first that is neither.
     """
     if not is_list(given):
         raise InvalidInput("messages", "must be a list of messages")
@@ -204,6 +208,7 @@ def _read(given: object) -> Turn | None:
                 "text": _text_of(message.get("content")),
                 "speaker": message.get("name"),
                 "at": message.get("at"),
+                **{name: message.get(name) for name in _STANDING},
             }
         )
     else:

@@ -45,6 +45,7 @@ from holdfast.memories.longterm.records import (
     Turn,
     to_wire,
 )
+from holdfast.memories.longterm.trust import SessionTrust
 from holdfast.memories.longterm.validation import is_id
 from holdfast.memories.longterm.vectors.embedder import checked_model
 
@@ -192,7 +193,14 @@ def recall(call: Call, memory: LongTermMemory, given: dict[str, Any]) -> object:
 
 def remember(_: Call, memory: LongTermMemory, given: dict[str, Any]) -> Remembered:
     """Remember one sentence."""
-    return (memory.by_tool() if given.pop("origin") == "tool" else memory).remember(**given)
+    origin, evidence, echo = (given.pop(name) for name in ("origin", "evidence", "echo"))
+    if origin != "tool":
+        return memory.remember(**given)
+    session = SessionTrust("")
+    session.said = list(evidence)
+    if echo:
+        session.add_recalled([(given["text"], "assistant")])
+    return memory.by_tool(session if evidence or echo else None).remember(**given)
 
 
 def configure(call: Call, data: LongTermData, given: dict[str, Any]) -> LongTermStatus:
@@ -336,7 +344,7 @@ def _seconds(call: Call, otherwise: float) -> float:
 
 
 _INTAKE: Final = (flag("foreign"), flag("dry_run"), flag("mine"))
-_LISTED: Final = (text("query"), instant("at"), instant("valid_at"), *PAGE)
+_LISTED: Final = (text("query"), flag("held"), instant("at"), instant("valid_at"), *PAGE)
 _AT: Final = (instant("at"),)
 _OF_ITEMS: Final = (several("kinds", "kinds"), flag("include_superseded"), *_LISTED)
 _FILTERS: Final = frozenset(each.wire for each in _OF_ITEMS)
