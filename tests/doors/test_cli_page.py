@@ -79,6 +79,8 @@ EXPECTED = {
     "runs steer": "RUN TEXT",
     "runs delete": "RUN",
     "work": "MODULE:NAME… [--queue Q]… [--concurrency N] [--engine own|dbos]",
+    "import": "KIND FILE… [--user U] [--agent A] [--store STORE] [--namespace N]"
+    " [--workspace-id W] [--human LABEL]… [--dry-run] [--mine] [--limit N]",
     "ltm status": "USER [--namespace N] [--workspace-id W]",
     "ltm recall": "USER QUERY [--k N] [--what all|items|turns] [--kind K]…"
     " [--min-relevance X] [--noise] [--namespace N] [--workspace-id W]",

@@ -21,7 +21,7 @@ def import_(
             metavar="KIND", help="One of mem0, langmem, letta, mcp-graph, chatgpt, claude."
         ),
     ],
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Exports, zipped or not.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Exports, zipped or not.")],
     *,
     user: Annotated[
         str | None,

@@ -25,8 +25,8 @@ RATIO_MOST: Final = 400
 _RATIO_FROM: Final = 1 << 20
 _METHODS: Final = frozenset((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
 _CHUNK: Final = 1 << 16
-_NUMBER_END: Final = 2
-"""Characters that must follow a number for it to be whole: `1` may go on as `1.5` or `1e5`."""
+_NUMBER_END: Final = 3
+"""Characters that must follow a number for it to be whole: `1e+` may go on as `1e+5`."""
 _ZIP: Final = b"PK\x03\x04"
 _BLANK: Final = " \t\r\n"
 

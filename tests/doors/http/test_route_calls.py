@@ -77,6 +77,7 @@ CALLS: dict[str, tuple[str, object]] = {
     "POST /api/durable/{agent}/runs": ("", {"run_id": "run_2", "lane": "other"}),
     "POST /api/durable/{agent}/runs/{run_id}/end": ("", {"outcome": "ok"}),
     "POST /api/durable/{agent}/import": ("", {"files": []}),
+    "POST /api/import/{kind}": (f"{LTM}&user=ada", [{"id": "1", "memory": "Likes tea"}]),
     "GET /api/longterm/{user}/status": (LTM, None),
     "POST /api/longterm/{user}/flush": (LTM, {}),
     "POST /api/longterm/{user}/retry": (LTM, {}),
@@ -210,6 +211,7 @@ def recorded_runs(hf: Holdfast, ask: Asker, stack: ExitStack) -> dict[str, str]:
     save = VersionSave(run_id="run_5", fence=1, at=1, cause="question", questions=(question,))
     save_version(context, save)
     return {
+        "kind": "mem0",
         "name": "desk",
         "thread": THREAD,
         "run": running.run_id,
