@@ -197,21 +197,24 @@ class Intake:
         chosen = [each for each in turns if choice.admits_turn(each)]
         accepted = [each for each in facts if choice.admits_fact(each)]
         new = [_new_item(unit, each) for each in accepted]
+        held = [each for each in chosen if _hold(unit, each.flags) is not None]
+        mined = self._mine and self._context.wish(unit.there.extractor).name is not None
         done = Imported(
             items=len(new),
             turns=len(chosen),
             duplicates=choice.duplicates,
-            held=sum(_hold(unit, each.flags) is not None for each in (*new, *chosen)),
+            held=len(held) + sum(each.held is not None for each in new),
+            queued=len(chosen) - len(held) if mined else 0,
             rejected=tuple(choice.rejected),
         )
         if self._dry_run:
             raise _Rehearsed(done, choice.pending)
-        queued = self._put_turns(unit, chosen)
+        self._put_turns(unit, chosen, mined=mined)
         gone = self._put_items(unit, new)
         if new or chosen:
             unit.note("stored", items=len(new), turns=len(chosen), imported=True)
         unit.close()
-        return replace(done, queued=queued, evicted=gone)
+        return replace(done, evicted=gone)
 
     def _put_items(self, unit: CollectionTransaction, new: list[NewItem]) -> tuple[str, ...]:
         """Write *new*; superseded items make room, and their ids are returned."""
@@ -219,22 +222,22 @@ class Intake:
         unit.put_items(zip(numbers, new, strict=True))
         return evict_items(unit, keep=numbers[-1]) if new else ()
 
-    def _put_turns(self, unit: CollectionTransaction, turns: list[PreparedTurn]) -> int:
-        """Write *turns*; return how many are queued for mining."""
-        context = self._context
-        wished = self._mine and context.wish(unit.there.extractor).name is not None
-        numbers, _ = put_turns(unit, turns, covered=wished)
-        if not wished or not numbers:
-            return 0
+    def _put_turns(
+        self, unit: CollectionTransaction, turns: list[PreparedTurn], *, mined: bool
+    ) -> None:
+        """Write *turns*; queue those that are not held if they are to be *mined*."""
+        numbers, stored = put_turns(unit, turns, covered=mined)
+        if not mined or not numbers:
+            return
         threads: dict[str, list[int]] = defaultdict(list)
-        for number, each in zip(numbers, turns, strict=True):
-            threads[each.turn.thread_id or ""].append(number)
+        for number, each in zip(numbers, stored, strict=True):
+            if each.held is None:
+                threads[each.thread_id or ""].append(number)
         for said in threads.values():
             for start in range(0, len(said), _TURNS_A_JOB):
                 queue(unit, EXTRACT, said[start : start + _TURNS_A_JOB])
-        context.shared.expect_mining(context.place)
-        unit.tx.after_commit(context.tend)
-        return len(numbers)
+        self._context.shared.expect_mining(self._context.place)
+        unit.tx.after_commit(self._context.tend)
 
 
 class _Choice:
