@@ -528,7 +528,7 @@ class LongTermRecallingContract(GivenAUser):
     ) -> None:
         ltm.record([said("My dog sleeps by the fire"), said("The train leaves at noon")])
 
-        found = ltm.recall("Is there a pet?")[0]
+        found = ltm.recall("Do I have a pet?")[0]
 
         assert found.why["related"] == [["pet", "dog"]]
         assert (found.similarity, round(found.relevance, 4)) == (1, 0.444)
