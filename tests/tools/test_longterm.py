@@ -68,7 +68,7 @@ def test_a_turn_says_who_said_it(ltm: LongTermMemory, table: dict[str, Tool]) ->
 
     assert (found["type"], found["kind"], found["speaker"]) == ("turn", None, "Ana")
     assert set(found) == {
-        *("id", "type", "text", "kind", "speaker", "at", "importance", "score", "why")
+        *("id", "type", "text", "kind", "speaker", "at", "tier", "importance", "score", "why")
     }
 
 
@@ -82,7 +82,7 @@ def test_how_many_is_kept_within_bounds(
 ) -> None:
     ltm.record([Turn(role="user", text=f"Tabs number {number}") for number in range(25)])
 
-    assert answer(table, "recall", query="tabs", k=k)["count"] == count
+    assert answer(table, "recall", query="my tabs", k=k)["count"] == count
 
 
 def test_what_is_known_is_told_with_the_item_that_says_it(table: dict[str, Tool]) -> None:

@@ -30,6 +30,7 @@ from holdfast.memories.longterm.records import (
     Cleared,
     Flushed,
     ForgetResult,
+    HoldReason,
     Imported,
     Item,
     LongTermStatus,
@@ -45,10 +46,18 @@ from holdfast.memories.longterm.records import (
 )
 from holdfast.memories.longterm.remember import remember, turns_there
 from holdfast.memories.longterm.removal import evict_items, evict_turns
-from holdfast.memories.longterm.rows import ItemRow, NumberedRow, TurnRow, ids_text, numbers_text
+from holdfast.memories.longterm.rows import (
+    ORDERS,
+    ItemRow,
+    NumberedRow,
+    TurnRow,
+    ids_text,
+    numbers_text,
+)
 from holdfast.memories.longterm.transaction import CollectionTransaction, NewItem
 from holdfast.memories.longterm.trust import SessionTrust
 from holdfast.memories.longterm.validation import (
+    checked_hold,
     checked_importance,
     checked_instant,
     checked_item_text,
@@ -244,7 +253,13 @@ def _ready_turn(
     turn = replace(checked_turn(fields), id=_checked_id("turn", id), created_at=created)
     fit, skipped = ready_turns(context, [(index, turn)])
     rejected += [RejectedRecord(each.index, each.reason) for each in skipped]
-    return fit
+    return [
+        replace(
+            each,
+            turn=replace(each.turn, held=each.turn.held or _hold_of_import(context, each.flags)),
+        )
+        for each in fit
+    ]
 
 
 def _ready_item(
@@ -268,6 +283,8 @@ def _ready_item(
     superseded = _instant(record, "superseded_at")
     by = record.get("superseded_by")
     accessed = _instant(record, "last_accessed_at")
+    tier = str(check_one_of("tier", record.get("tier", "imported"), get_args(Tier)))
+    held = checked_hold(record.get("held")) or _hold_of_import(context, prepared.flags)
     new = NewItem(
         id=_checked_id("item", record.get("id")) or context.ids.new("item", now),
         kind=checked_kind(record.get("kind", "fact")),
@@ -278,7 +295,9 @@ def _ready_item(
         updated_at=_instant(record, "updated_at") or created,
         superseded_by=_checked_id("item", by) or None if superseded is not None else None,
         superseded_at=superseded,
-        tier=str(check_one_of("tier", record.get("tier", "imported"), get_args(Tier))),
+        tier=tier if context.guarded else "said",
+        held=held,
+        held_at=now if held else None,
         origin_ref=checked_source(record.get("origin_ref") or ""),
         valid_from=_instant(record, "valid_from") or created,
         valid_to=_instant(record, "valid_to"),
@@ -292,6 +311,11 @@ def _ready_item(
             access_count=check_whole("access_count", record.get("access_count", 0), most=2**62 - 1),
         )
     ]
+
+
+def _hold_of_import(context: CollectionContext, flags: int) -> HoldReason | None:
+    """Return why an imported row with *flags* is held: an order, whatever tier a file states."""
+    return "instruction" if flags & ORDERS and context.guarded else None
 
 
 def _instant(record: Mapping[str, object], name: str) -> int | None:
@@ -347,7 +371,8 @@ class LongTermData:
             what=what,
             kinds=kinds,
             query=query,
-            include_superseded=include_superseded, held=held,
+            include_superseded=include_superseded,
+            held=held,
             at=at,
             valid_at=valid_at,
         )

@@ -16,7 +16,7 @@ ITEM = {
 }
 TURN = {
     *("id", "role", "text", "speaker", "at", "session", "thread_id", "caption", "items"),
-    *("created_at", "tier", "by", "origin_ref"),
+    *("created_at", "tier", "by", "origin_ref", "held"),
 }
 
 
