@@ -171,7 +171,7 @@ def test_a_call_and_its_outcome_are_one_row_and_a_gap_is_a_row() -> None:
 
 def test_a_row_names_numbers_in_words_without_those_that_are_zero() -> None:
     timeline = Timeline()
-    usage = {"input_tokens": 253, "output_tokens": 0, "details": {}, "requests": 4}
+    usage: dict[str, Any] = {"input_tokens": 253, "output_tokens": 0, "details": {}, "requests": 4}
     timeline.add([event(1, "run.completed", reason="done", usage=usage)])
     timeline.add([event(2, "run.completed", reason="done", usage={"requests": 0})])
     timeline.add([event(3, "value.changed", key="a", version=2)])

@@ -109,7 +109,7 @@ def show_memory(visit: Visit) -> Answer:
         title=title,
         section=SECTION,
         values=values,
-        up=crumbs(store),
+        up=crumbs(store, title),
         undo=_undo(visit, store, found.data),
     )
 

@@ -34,10 +34,16 @@ DONE: Final = {
 }
 
 
-def crumbs(store: Store | None = None) -> tuple[tuple[str, str], ...]:
-    """Return the links above a page of *store*."""
+def crumbs(store: Store | None = None, below: str = "/") -> tuple[tuple[str, str], ...]:
+    """Return the links above a page of *store*, or above the path *below* in it."""
     first = (("Stores", address("stores")),)
-    return first if store is None else (*first, (store.name, address("stores", store.id)))
+    if store is None:
+        return first
+    above = (*first, (store.name, address("stores", store.id)))
+    directory, _, _ = below.rstrip("/").rpartition("/")
+    if not directory:
+        return above
+    return (*above, (directory[1:], address("stores", store.id, path=f"{directory}/")))
 
 
 def tabs(store: Store, current: str) -> list[tuple[str, str, bool]]:
@@ -110,7 +116,11 @@ def show_store(visit: Visit) -> Answer:
         values["memories"] = found.data
         values["pager"] = pager(visit, found, "stores", store.id)
     return PageView(
-        template="store.html", title=store.name, section=SECTION, values=values, up=crumbs()
+        template="store.html",
+        title=store.name,
+        section=SECTION,
+        values=values,
+        up=crumbs() if prefix == "/" else crumbs(store, prefix),
     )
 
 

@@ -13,6 +13,7 @@
 //   data-empty                   a text field that is emptied when its form was sent
 //   data-remember="name"         a field that has what was last sent in it by this browser
 //   data-here="address"          a form, with the address of what it begins
+//   data-news                    what came in place of the focus, which goes there
 //   data-abort="#form"           ends the request of the form
 //   data-follow                  a list that scrolls along while it is at its end; "end" begins there
 
@@ -100,6 +101,16 @@ const makeModal = (dialog) => {
   if (dialog.matches(":modal")) return;
   dialog.close();
   dialog.showModal();
+  dialog.addEventListener("close", () => one("#main").focus());
+};
+
+// What was done or refused is where Tab goes on from: its button Undo, or the field to correct.
+
+const goToNews = (selector) => {
+  const news = one(selector);
+  if (!news || one("[autofocus]") || document.activeElement !== document.body) return;
+  if (!news.matches("input, textarea, select")) news.tabIndex = -1;
+  news.focus();
 };
 
 // Tick two to compare
@@ -177,7 +188,7 @@ const HELP = [
   ["e", "Edit"],
   ["[  ]", "Previous page, next page"],
   ["?", "Keyboard shortcuts"],
-  ["Esc", "Close"],
+  ["Esc", "Close; leave a field"],
 ];
 const SINGLE_OFF = "holdfast.single-keys-off";
 
@@ -213,8 +224,9 @@ const shortcuts = () => {
 SINGLE["?"] = shortcuts;
 
 let waitsForLetter = 0;
+// A box to tick takes no text: j goes on from it to the next row.
 const ofField = (element) =>
-  element.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName);
+  element.isContentEditable || element.matches?.("input:not([type=checkbox]), textarea, select");
 
 const openLetter = (event) => {
   clearTimeout(waitsForLetter);
@@ -240,6 +252,7 @@ document.addEventListener("keydown", (event) => {
     target.click();
     return;
   }
+  if (ofField(target) && event.key === "Escape" && !one("dialog:modal")) target.blur();
   if (ofField(target) || event.altKey) return;
   if (event.ctrlKey || event.metaKey) {
     if (event.key.toLowerCase() === "k" && !one("dialog:modal") && search()) event.preventDefault();
@@ -343,4 +356,8 @@ const dress = (root) => {
 
 all("[data-theme-button]").forEach(nameTheme);
 dress(document);
-document.addEventListener("htmx:after:settle", () => dress(document));
+goToNews('main [aria-invalid="true"], .alert[role="alert"], .status:has(> *)');
+document.addEventListener("htmx:after:settle", () => {
+  dress(document);
+  goToNews("[data-news]");
+});

@@ -290,5 +290,6 @@ def test_whether_all_is_well_is_checked(hand: Keyboard, site: ConsoleSite) -> No
     expect(checks).to_be_visible()
     hand.follow("Verify")
     expect(page.get_by_role("region", name="Verification")).to_contain_text("Nothing found")
+    expect(page.get_by_role("region", name="Verification")).to_be_focused()
     with holdfast.open(site.path) as near:
         assert near.verify().ok

@@ -54,7 +54,35 @@ def test_e_edits(page: Page, site: ConsoleSite) -> None:
     page.goto(site.at(f"/console/stores/{seeded.store}/memories/{seeded.memory}"))
     page.keyboard.press("e")
 
-    expect(page.get_by_role("textbox", name="Content")).to_be_visible()
+    expect(page.get_by_role("textbox", name="Content")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.keyboard.press("u")
+    page.wait_for_url(re.compile("path=%2Fnotes%2F$"))
+    page.keyboard.press("u")
+    page.wait_for_url(site.at(f"/console/stores/{seeded.store}"))
+
+
+def test_tab_goes_on_from_what_was_done(page: Page, site: ConsoleSite) -> None:
+    page.goto(site.at(f"/console/stores/{site.seeded.store}/memories/{site.seeded.long}?edit=1"))
+    page.get_by_role("textbox", name="Content").fill("Short.")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+
+    expect(page.get_by_role("status").first).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Undo")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status").first).to_be_focused()
+
+
+def test_a_ticked_row_is_left_by_j(page: Page, site: ConsoleSite) -> None:
+    page.goto(site.at(f"/console/stores/{site.seeded.store}/versions"))
+    rows = page.get_by_role("table", name="Versions").locator("tbody tr")
+    for key in ("j", "Tab", "Space", "j"):
+        page.keyboard.press(key)
+
+    expect(rows.nth(0).get_by_role("checkbox")).to_be_checked()
+    expect(rows.nth(1).get_by_role("link").first).to_be_focused()
 
 
 def test_the_keys_are_listed_and_single_ones_switched_off(stores: Page) -> None:
@@ -91,6 +119,7 @@ def test_a_dialog_is_modal_and_escape_closes_it(page: Page, site: ConsoleSite) -
     expect(dialog.locator("code")).to_have_count(1)
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
+    expect(page.get_by_role("main")).to_be_focused()
 
 
 def test_times_are_those_of_the_readers_zone(new_page: NewPage, site: ConsoleSite) -> None:
