@@ -80,6 +80,11 @@ class Holdfast:
         """Threads: messages to networks of agents and their results, over many runs."""
         return memories.Threads(self._threads_context())
 
+    @cached_property
+    def canaries(self) -> "memories.Canaries":
+        """Canaries: planted texts that show, where they appear, that a memory was copied."""
+        return memories.Canaries(lambda user: self.longterm_data(user).context)
+
     @property
     def run_attachments(self) -> "memories.Attachments":
         """Runs attached through any handle on this engine, in this process."""

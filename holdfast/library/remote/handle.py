@@ -338,6 +338,11 @@ class RemoteHoldfast:
         del versions, bytes, ended
         raise _elsewhere("configure_runs")
 
+    @property
+    def canaries(self) -> NoReturn:
+        """Raise Unsupported: canaries are made where the database is."""
+        raise Unsupported("canaries over HTTP", next="Make them where the database is.")
+
     def backup(self, path: str | Path, *, force: bool = False) -> NoReturn:  # noqa: ARG002
         """Raise Unsupported: run a backup on the database's machine."""
         raise _elsewhere("backup")

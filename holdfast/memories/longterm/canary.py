@@ -7,7 +7,7 @@ without a list of canaries. No query of a person matches it.
 import hmac
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from msgspec import Struct
@@ -20,6 +20,8 @@ from holdfast.memories.longterm.transaction import CollectionTransaction, NewIte
 
 _WORD: Final = re.compile(r"canary([0-9a-f]{16})([0-9a-f]{16})")
 _BYTES: Final = 8
+_OPERATOR: Final = "canary"
+"""User in whose name a canary is made that is no item."""
 
 
 class Canary(Struct, frozen=True, kw_only=True):
@@ -27,6 +29,21 @@ class Canary(Struct, frozen=True, kw_only=True):
 
     text: str
     item_id: str | None = None
+
+
+class Canaries:
+    """Makes canaries of a workspace; one that appears is reported by `security.canary_seen`."""
+
+    def __init__(self, open_collection: Callable[[str], CollectionContext]) -> None:
+        self._open = open_collection
+
+    def create(self, user: str | None = None) -> Canary:
+        """Return a new canary, planted as an item of *user* if one is named.
+
+        Without a user it is for a document, a store or a prompt of the operator's. A row that holds
+        it is held, and so are the later writes of its thread.
+        """
+        return create(self._open(user or _OPERATOR), plants=user is not None)
 
 
 def create(context: CollectionContext, *, plants: bool) -> Canary:
