@@ -142,6 +142,7 @@ class AgentSpec:
     hooks: AgentHooks | None = None
     history: History | None = None
     hf: "library.Holdfast | None" = None
+    auto_persist: bool = False
     role: str | None = None
     skills: Sequence[str] = ()
 

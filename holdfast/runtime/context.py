@@ -191,7 +191,8 @@ class Context:
     piece. With *hf* the run is to be seen in `hf.runs`, as one of *agent*; with *record* "facts" no
     texts, inputs and contents of its events are stored. *take_over* says when a run of its id is
     taken from another owner. *on_question* is asked first what a part asks people; None leaves the
-    question to wait. *sleep* waits before a failed request is tried again. Spans go to
+    question to wait. It is *user*'s, in whose long-term memory agents with `auto_persist` record
+    its objective and result. *sleep* waits before a failed request is tried again. Spans go to
     *tracer_provider*, without content unless *trace_content*.
 
     >>> context = Context(run_id="run_1")
@@ -207,6 +208,7 @@ class Context:
         model: AnyModel | None = None,
         agent: str = "default",
         hf: "library.Holdfast | None" = None,
+        user: str | None = None,
         max_concurrency: int = 5,
         stream: bool = True,
         profile: Profile = "alone",
@@ -228,7 +230,8 @@ class Context:
         if run_id not in (None, self.memory.run_id):
             raise InvalidInput("run_id", f"the memory is of {self.memory.run_id}", given=run_id)
         self.run_id = self.memory.run_id
-        self.model, self.agent, self.hf = model, agent, hf
+        self.model, self.agent, self.hf, self.user = model, agent, hf, user
+        self.auto_persist = False
         self.profile: Profile = profile
         self.stream, self.sleep = stream, sleep
         self.record: Recorded = record
@@ -297,6 +300,11 @@ class Context:
             emit=within.emit_soon,
         )
         return within
+
+    def take_part(self, agent: AgentSpec) -> None:
+        """Have the run recorded in its user's long-term memory if *agent* says so."""
+        if agent.auto_persist:
+            self.root.auto_persist = True
 
     @property
     def root(self) -> "Context":

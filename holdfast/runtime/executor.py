@@ -31,6 +31,7 @@ from holdfast.runtime import concurrency
 from holdfast.runtime.concurrency import claimed, described
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import EventFacts, ExecutionEvent, LogUpdate, RunUpdate
+from holdfast.runtime.persistence import FinishedRun, enclosed, persist
 from holdfast.runtime.plans.leases import LeaseRequest, lease_of
 from holdfast.runtime.runs.checkpoints import Checkpoints
 from holdfast.runtime.runs.run_events import (
@@ -501,7 +502,22 @@ class _Stay:
         if record is not None and self._is_last:
             events.record = None
             acts.append(("its end is stored", lambda: self._store(record)))
+        if self.state == "completed" and self._outermost:
+            acts.append(("its result is recorded", self._persist))
         await leave(self._context.run_id, *acts, ("its end is emitted", self._tell), given_back)
+
+    async def _persist(self) -> None:
+        root = self._context.root
+        finished = FinishedRun(
+            run_id=self._context.run_id,
+            objective=getattr(self._executor, "objective", self._executor.title),
+            result=self._ending.result,
+            hf=root.hf,
+            user=root.user,
+            on=root.auto_persist,
+            nested=self._within is not None,
+        )
+        await persist(finished)
 
     async def _store(self, record: EventStore) -> None:
         stored = await record.end(self._finish())
@@ -562,6 +578,7 @@ async def _interruptible(executor: Executor) -> bool:
         return False
     within = copy_context()
     within.run(_inside.set, context)
+    within.run(enclosed.set, True)
     work = loop.create_task(executor.perform(), context=within)
 
     def interrupt() -> None:

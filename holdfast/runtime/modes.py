@@ -169,6 +169,11 @@ class ModeRun:
         self._first, self._work = self._parts()
 
     @property
+    def objective(self) -> str:
+        """What the agent works on."""
+        return self._agent.objective
+
+    @property
     def parts(self) -> Collection[str]:
         """The keys of the entries of its work, as far as that is known."""
         work = self._work or self._first

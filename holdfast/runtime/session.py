@@ -9,8 +9,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, field
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from holdfast import library, tools
@@ -33,6 +34,7 @@ from holdfast.runtime.concurrency import awaited, described
 from holdfast.runtime.events import SessionEvent, SessionEventType
 from holdfast.runtime.history import Discreet, EngineHistory, History
 from holdfast.runtime.inference.agent import Agent, AgentRunOptions, run_alone, stream_alone
+from holdfast.runtime.persistence import SessionPersistence
 
 # A conversation without memory is worth more than none. So only a mistake in the arguments stops
 # one here.
@@ -150,6 +152,10 @@ class Recalling:
         """What the block of this turn holds, in ids and numbers."""
         self._is_echo = False
 
+    def veto(self) -> None:
+        """Use no memory in this session, whatever else is set."""
+        self._events.tell("longterm_off", reason="vetoed")
+
     def open(self, find: "Callable[[], longterm_memory.LongTermMemory | None] | None") -> None:
         """Use the memory that *find* returns; *find* is None if no user was named."""
         if find is None:
@@ -247,8 +253,10 @@ class Session:
 
     It is an async context manager. *id* names its thread and its lane of the durable memory of
     *agent_id*, which is the agent's name unless given. *longterm* replaces the user's memory of
-    *namespace*. With *store* the agent has the files of that store. `send` takes a turn; `events`
-    lists what the memories did, `last` is the last result.
+    *namespace*; False is a veto: nothing is recalled or recorded, whatever else is set. *extractor*
+    mines its turns. With *auto_persist* the runs that its agent starts are recorded too. With
+    *store* the agent has the files of that store. `send` takes a turn; `events` lists what the
+    memories did, `last` is the last result.
 
     >>> import asyncio, holdfast
     >>> from holdfast.testing.scripted import ScriptedModel
@@ -270,7 +278,9 @@ class Session:
     agent_id: str | None = None
     model: AnyModel | None = None
     history: History | None = None
-    longterm: "longterm_memory.LongTermMemory | None" = None
+    longterm: "longterm_memory.LongTermMemory | Literal[False] | None" = None
+    extractor: Any = UNSET
+    auto_persist: bool = False
     store: str | None = None
     recall_k: int = RECALLED
     block_budget: int = BUDGET
@@ -278,6 +288,9 @@ class Session:
     last: InferenceResult | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        if self.longterm not in (None, False) and self.extractor is not UNSET:
+            reason = "cannot be given beside a memory, which has its own"
+            raise InvalidInput("extractor", reason, next="Give it where the memory is opened.")
         at = to_microseconds(self.clock.now())
         self.thread_id: str = checked_id_or_none("id", self.id) or _ids.new("thread", at)
         self.id = self.thread_id
@@ -355,7 +368,10 @@ class Session:
     def _opened(self) -> Agent:
         """Open the memories and return the agent equipped with them."""
         memory = self.hf.durable(self.agent_id or self.agent.name)
-        self._recalling.open(self._finder())
+        if self.longterm is False:
+            self._recalling.veto()
+        else:
+            self._recalling.open(self._finder())
         self._durably.open(memory, self.thread_id)
         try:
             return self._equip(self._durably.run or memory)
@@ -395,7 +411,8 @@ class Session:
             return lambda: given
         if user is None:
             return None
-        return lambda: self.hf.longterm(user, namespace=self.namespace)
+        extractor = None if self.extractor is UNSET else self.extractor
+        return lambda: self.hf.longterm(user, namespace=self.namespace, extractor=extractor)
 
     def _hooks(self) -> AgentHooks | None:
         if self._recalling.memory is None:
@@ -421,6 +438,12 @@ class Session:
             thread_id=self.thread_id,
             run_id=_ids.new("run", to_microseconds(self.clock.now())),
             kind="session",
+            session=SessionPersistence(
+                user=self.user,
+                memory=self._recalling.memory,
+                on=self.auto_persist,
+                vetoed=self.longterm is False,
+            ),
         )
 
     def _message(self, text: str) -> UserMessage:

@@ -40,6 +40,7 @@ from holdfast.runtime.inference.owner import (
     hf_of,
     is_over,
     untold,
+    user_of,
 )
 from holdfast.runtime.inference.pages import LIMIT, check_limit
 from holdfast.runtime.inference.request import HookFailed, is_enabled
@@ -56,6 +57,12 @@ from holdfast.runtime.inference.run_types import (
 )
 from holdfast.runtime.mcp import close, connect, kept
 from holdfast.runtime.metrics import EVENT_ERRORS
+from holdfast.runtime.persistence import (
+    FinishedRun,
+    SessionPersistence,
+    persist,
+    session_persistence,
+)
 from holdfast.runtime.runs.checkpoints import Checkpoints
 from holdfast.runtime.runs.run_events import OnEvent, Sink, followed, leave
 from holdfast.runtime.runs.run_record import Recorded
@@ -146,7 +153,9 @@ class AgentRunArguments(TypedDict, total=False):
     again. With *hf* the run is one of `hf.runs`; a history that stores in one brings it. What it
     knows is kept at *checkpoint*, else with *hf*, and a run that was cut off goes on; *take_over*
     says when it is taken from another owner. With *record* "facts" no texts, inputs and contents
-    of its events are stored. A failed run raises RunFailed, unless *raises* is False.
+    of its events are stored. The run is *user*'s, by default the history's, in whose long-term
+    memory an agent with `auto_persist` records its objective and result. A failed run raises
+    RunFailed, unless *raises* is False.
     """
 
     model: AnyModel | None
@@ -160,6 +169,7 @@ class AgentRunArguments(TypedDict, total=False):
     usage_limits: UsageLimits | None
     on_event: OnEvent | None
     hf: "library.Holdfast | None"
+    user: str | None
     checkpoint: Checkpoints | None
     take_over: TakeOver
     record: Recorded
@@ -167,7 +177,10 @@ class AgentRunArguments(TypedDict, total=False):
 
 
 class AgentRunOptions(Struct, frozen=True, kw_only=True):
-    """The same options with their defaults; *kind* is that of the run's record."""
+    """The same options with their defaults; *kind* is that of the run's record.
+
+    *session* has the long-term memory of the session that the run is a turn of.
+    """
 
     model: AnyModel | None = None
     network: Any = None
@@ -180,11 +193,13 @@ class AgentRunOptions(Struct, frozen=True, kw_only=True):
     usage_limits: UsageLimits | None = None
     on_event: OnEvent | None = None
     hf: Any = None
+    user: str | None = None
     checkpoint: Any = None
     take_over: TakeOver = "expired"
     record: Recorded = "content"
     raises: bool = True
     kind: RunKind = "agent"
+    session: SessionPersistence | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +208,8 @@ class Agent(AgentSpec):
 
     *instructions* are text, or a function of the run it is in. *assistant* is its opening message
     before the conversation. *tool_choice* forces a tool, any or one by name, in the first request
-    of a call. *role* and *skills* count in a team.
+    of a call. With *auto_persist* a completed run's objective and result are recorded in its
+    user's long-term memory. *role* and *skills* count in a team.
 
     >>> from holdfast.testing.scripted import ScriptedModel
     >>> ada = Agent("ada", instructions="Be brief.", model=ScriptedModel(["Hello."]))
@@ -269,7 +285,11 @@ async def run_alone(
     """Call *agent* with *input* and return the result."""
     check_most("max_iterations", options.max_iterations)
     alone = Alone(agent, user_message(input), options, sink)
-    result = await alone.made()
+    within = session_persistence.set(options.session or session_persistence.get())
+    try:
+        result = await alone.made()
+    finally:
+        session_persistence.reset(within)
     if options.raises and alone.ending.status == "failed":
         raise failure(agent.name, alone.ending, result=result, run=alone.handle)
     return result
@@ -488,8 +508,28 @@ class Alone:
             keepers = [self._remembering] if self._begun else []
             self.ending = await self.owner.end(ending, keepers, self._record)
 
-        acts = ("its end is stored", store), ("its end is emitted", self._tell_end)
+        acts = (
+            ("its end is stored", store),
+            ("its result is recorded", self._persist),
+            ("its end is emitted", self._tell_end),
+        )
         return await leave(self.run.id, *acts)
+
+    async def _persist(self) -> None:
+        """Record the exchange of a completed run; a session records its turns itself."""
+        options, result = self._options, self._result
+        if self.ending.status != "completed" or result is None or options.kind == "session":
+            return
+        finished = FinishedRun(
+            run_id=self.run.id,
+            objective=self.run.input,
+            result=result.text,
+            hf=self.owner.hf,
+            user=user_of(options.user, self._remembering.history),
+            on=self._agent.auto_persist,
+            nested=self.handle is not None,
+        )
+        await persist(finished)
 
     def _record(self, ending: RunEnd, whole: bool) -> Run:
         run, calls = self.run, len(self.run.results)

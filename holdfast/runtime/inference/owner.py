@@ -248,6 +248,14 @@ def hf_of(given: "library.Holdfast | None", history: object) -> "library.Holdfas
     return kept.hf if isinstance(kept, EngineHistory) else None
 
 
+def user_of(given: str | None, history: object) -> str | None:
+    """Return *given*, or else the user whose threads *history* stores."""
+    if given is not None:
+        return given
+    kept = history.history if isinstance(history, Discreet) else history
+    return kept.user if isinstance(kept, EngineHistory) else None
+
+
 class RunOwner:
     """The owner of a run of agents, through which it is cancelled and steered.
 

@@ -14,7 +14,7 @@ from holdfast.memories.run.records.run import Run
 from holdfast.runtime.concurrency import Suspended
 from holdfast.runtime.inference.agent import Agent, keep, run_end
 from holdfast.runtime.inference.call import AgentCall
-from holdfast.runtime.inference.owner import HistoryFailed, Interrupted
+from holdfast.runtime.inference.owner import HistoryFailed, Interrupted, user_of
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import RunEnd, internal, no_model
 from holdfast.runtime.mcp import require
@@ -37,6 +37,7 @@ from holdfast.runtime.networks.run import (
     finished,
     timed_out,
 )
+from holdfast.runtime.persistence import FinishedRun, persist
 from holdfast.runtime.runs.run_events import leave
 from holdfast.runtime.runs.run_record import record_name
 
@@ -288,6 +289,11 @@ async def _finish(run: NetworkExecution, ending: RunEnd) -> None:
         keepers = run.keepers if run.begun else []
         run.ending = await run.owner.end(ending, keepers, partial(_record, run), run.queue.dropped)
 
+    async def record() -> None:
+        ended, last = run.ending or ending, run.handle.last
+        if ended.status == "completed" and last is not None:
+            await persist(_finished_run(run, last.text))
+
     async def tell() -> None:
         ended, stored = run.ending or ending, run.owner.stored
         if ended.reason != "taken_over":
@@ -295,7 +301,19 @@ async def _finish(run: NetworkExecution, ending: RunEnd) -> None:
             await run.tell_end(ended, run.used(), run.queue.dropped, stored=stored)
             count_run(run)
 
-    await leave(run.id, ("its end is stored", store), ("its end is emitted", tell))
+    acts = ("its end is stored", store), ("its result is recorded", record)
+    await leave(run.id, *acts, ("its end is emitted", tell))
+
+
+def _finished_run(run: NetworkExecution, result: str) -> FinishedRun:
+    return FinishedRun(
+        run_id=run.id,
+        objective=run.input,
+        result=result,
+        hf=run.owner.hf,
+        user=user_of(run.options.user, run.remembering.history),
+        on=any(agent.auto_persist for agent in run.network.agents),
+    )
 
 
 def _record(run: NetworkExecution, ending: RunEnd, whole: bool) -> Run:

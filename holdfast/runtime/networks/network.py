@@ -66,6 +66,7 @@ class NetworkRunArguments(TypedDict, total=False):
     usage_limits: UsageLimits | None
     on_event: OnEvent | None
     hf: "library.Holdfast | None"
+    user: str | None
     checkpoint: Checkpoints | None
     take_over: TakeOver
     record: Recorded

@@ -70,6 +70,7 @@ class NetworkOptions(Struct, frozen=True, kw_only=True):
     usage_limits: UsageLimits | None = None
     on_event: OnEvent | None = None
     hf: Any = None
+    user: str | None = None
     checkpoint: Any = None
     take_over: TakeOver = "expired"
     record: Recorded = "content"

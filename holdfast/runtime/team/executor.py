@@ -385,6 +385,7 @@ class TeamExecutor:
         self._agents, self._model = tuple(agents), model
         self._tools, self._toolsets = tuple(tools), tuple(toolsets)
         for agent in agents:
+            context.take_part(agent)
             model_of(context, agent=agent, model=model)
             self._toolbox(agent, Mailbox(self.bus, agent.name))
 
@@ -443,6 +444,11 @@ class TeamExecutor:
                 self._waiting = members if self._status == "waiting" else []
                 if not self._waiting:
                     self._tell_the_end()
+
+    @property
+    def objective(self) -> str:
+        """What the team works on."""
+        return self._plan.objective
 
     def ending(self) -> ExecutionOutcome:
         """Return the outcome."""
