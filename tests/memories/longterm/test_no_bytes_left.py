@@ -19,7 +19,8 @@ from holdfast.memories.longterm.vectors.embedder import embedded
 from holdfast.testing.embedders import WordEmbedder
 
 TEXT, NAME = "zw3xforgotten likes tabs", "Kq9fName"
-MARKS = (b"zw3x", b"Kq9f")
+MARKS = (b"zw3xforgot", b"Kq9fName")
+"""What no file may hold. Eight bytes at least: four were now and then in one of 5,000 random ids."""
 
 Forget = Callable[[Holdfast, LongTermMemory], object]
 
