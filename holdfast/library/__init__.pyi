@@ -9,7 +9,7 @@ from holdfast.library.holdfast import Holdfast as Holdfast
 from holdfast.library.imports.files import Readable as Readable
 from holdfast.library.imports.importer import import_files as import_files
 from holdfast.library.imports.records import ImportOptions as ImportOptions
-from holdfast.library.imports.records import ImportReport as ImportReport
+from holdfast.library.imports.records import FileImport as FileImport
 from holdfast.library.longterm import LongTermSpec as LongTermSpec
 from holdfast.library.longterm import collection_context as collection_context
 from holdfast.library.longterm import extractor_variable as extractor_variable

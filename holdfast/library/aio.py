@@ -26,7 +26,7 @@ from holdfast.library.bridges import Saved
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.imports.files import Readable
-from holdfast.library.imports.records import ImportReport
+from holdfast.library.imports.records import FileImport
 from holdfast.library.open import open as open_here
 from holdfast.library.upkeep.backup import BackupReport
 from holdfast.library.upkeep.verify import VerifyReport
@@ -54,6 +54,7 @@ from holdfast.memories.durable.runs import Ending
 from holdfast.memories.durable.write import OnError, Promotes
 from holdfast.memories.longterm import read
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
+from holdfast.memories.longterm.canary import Canaries
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import (
     DEFAULT_K,
@@ -1755,6 +1756,10 @@ class AsyncHoldfast:
         self.runs = AsyncRuns(of.runs, cross)
         self.threads = AsyncThreads(of.threads, cross)
 
+    async def canaries(self) -> Canaries:
+        """Canaries: planted texts that show, where they appear, that a memory was copied."""
+        return await self._cross(self._of.canaries)
+
     async def save_run(self, memory: RunMemory, store_id: str, *, prefix: str = "/runs/") -> Saved:
         """Save the results of a run's tasks as memories of the store *store_id*.
 
@@ -1850,7 +1855,7 @@ class AsyncHoldfast:
         mine: bool = False,
         limit: int | None = None,
         enabled: bool | None = True,
-    ) -> ImportReport:
+    ) -> FileImport:
         """Import *files*, paths or open binary files, which another program exported.
 
         *kind* is `mem0`, `langmem`, `letta`, `mcp-graph`, `chatgpt` or `claude`. Facts and

@@ -223,7 +223,7 @@ class Holdfast:
         mine: bool = False,
         limit: int | None = None,
         enabled: bool | None = True,
-    ) -> "library.ImportReport":
+    ) -> "library.FileImport":
         """Import *files*, paths or open binary files, which another program exported.
 
         *kind* is `mem0`, `langmem`, `letta`, `mcp-graph`, `chatgpt` or `claude`. Facts and

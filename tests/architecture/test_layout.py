@@ -87,6 +87,10 @@ MANY_PARAMETERS = {
     "holdfast/library/aio.py:open": OPTIONS,
     "holdfast/library/aio.py:AsyncDurableEntries.list": FILTERS,
     "holdfast/library/aio.py:AsyncDurableEntries.set": ENTRY,
+    "holdfast/library/aio.py:AsyncHoldfast.import_": OPTIONS,
+    "holdfast/library/holdfast.py:Holdfast.import_": OPTIONS,
+    "holdfast/library/remote/handle.py:RemoteHoldfast.import_": OPTIONS,
+    "holdfast/doors/cli/imports.py:import_": OPTIONS,
     "holdfast/library/aio.py:AsyncHoldfast.longterm": OPTIONS,
     "holdfast/library/aio.py:AsyncLongTermMemory.recall": FILTERS,
     "holdfast/library/aio.py:AsyncRuns.entries": FILTERS,
@@ -142,7 +146,7 @@ MANY_METHODS = {
     "holdfast/memories/state/cells.py:CellTable": "the state of one network",
     "holdfast/engines/sqlite/transaction.py:SQLiteTransaction": PORT,
 }
-REGISTRIES = ("holdfast/doors/console/pages/",)
+REGISTRIES = ("holdfast/doors/console/pages/", "holdfast/library/imports/")
 """Folders of which one table lists each file, as the pages of a menu: one importer is normal."""
 LOCAL_IMPORTS = {
     # Statements in functions, by file. Reasons: a command or a handle loads what it uses when it

@@ -10,7 +10,7 @@ import pytest
 from contracts.longterm_items import memory_of
 from holdfast.ground.errors import InvalidInput, UnknownFormat
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.imports.records import ImportReport
+from holdfast.library.imports.records import FileImport
 from holdfast.memories.longterm.records import Item, Turn
 
 FILES = Path(__file__).parent.parent / "library" / "imports" / "files"
@@ -28,7 +28,7 @@ FORMATS: list[tuple[str, str, dict[str, Any]]] = [
 """Each kind with a file of it, and the options that all of the file takes."""
 
 
-def imported(hf: Holdfast, kind: str, name: str, **given: Any) -> ImportReport:
+def imported(hf: Holdfast, kind: str, name: str, **given: Any) -> FileImport:
     """Import the file *name* for ada, or as *given* says."""
     options: dict[str, Any] = {"user": "ada", **given}
     return hf.import_(kind, [FILES / name], **options)

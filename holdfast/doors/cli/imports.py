@@ -25,7 +25,7 @@ def import_(
     *,
     user: Annotated[
         str | None,
-        typer.Option("--user", metavar="U", help="Whose memory; * keeps the users of mem0."),
+        typer.Option("--user", metavar="U", help="The user; * keeps the users of mem0."),
     ] = None,
     agent: Annotated[
         str | None, typer.Option("--agent", metavar="A", help="Only this agent's records.")

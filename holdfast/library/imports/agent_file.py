@@ -7,12 +7,12 @@ from typing import Any, BinaryIO, Final, cast
 from holdfast.library.imports.exports import likeness
 from holdfast.library.imports.files import documents
 from holdfast.library.imports.records import (
+    ForeignItem,
+    ForeignPage,
+    ForeignRecord,
+    ForeignTurn,
     ImportLog,
     ImportOptions,
-    SourceItem,
-    SourcePage,
-    SourceRecord,
-    SourceTurn,
     digest,
     fields_of,
     instant,
@@ -34,8 +34,8 @@ _EVENT: Final = "user_message"
 
 def letta(
     name: str, content: BinaryIO, options: ImportOptions, log: ImportLog
-) -> Iterator[SourceRecord]:
-    """Yield items, pages and turns of the agents of an agent file, also of the first format."""
+) -> Iterator[ForeignRecord]:
+    """Yield items, pages and turns of an agent file, also of the first format."""
     found: dict[str, list[dict[str, Any]]] = {each: [] for each in (*_PARTS, *_LEGACY)}
     legacy: dict[str, Any] = {}
     for place, key, each in documents(name, content, _LISTS | _LEGACY, log):
@@ -65,7 +65,7 @@ def _agents(
     blocks: list[dict[str, Any]],
     options: ImportOptions,
     log: ImportLog,
-) -> Iterator[SourceRecord]:
+) -> Iterator[ForeignRecord]:
     by_id = {str(each.get("id")): each for each in blocks}
     for agent in agents:
         if options.agent not in (None, agent.get("name"), agent.get("id")):
@@ -86,7 +86,7 @@ def _agent(
     blocks: list[dict[str, Any]],
     options: ImportOptions,
     log: ImportLog,
-) -> Iterator[SourceRecord]:
+) -> Iterator[ForeignRecord]:
     called = str(agent.get("name") or "agent")
     if agent.get("system"):
         log.leave("system")
@@ -102,7 +102,7 @@ def _blocks(
     blocks: list[dict[str, Any]],
     options: ImportOptions,
     log: ImportLog,
-) -> Iterator[SourceRecord]:
+) -> Iterator[ForeignRecord]:
     taken: dict[str, str] = {}
     for block in blocks:
         label, value = block.get("label"), block.get("value")
@@ -115,11 +115,11 @@ def _blocks(
             for line in value.splitlines():
                 for text in pieces(line.strip().removeprefix("- ")):
                     id = f"{agent}/{label}/{digest(text)}"
-                    yield SourceItem(id=id, place=place, text=text)
+                    yield ForeignItem(id=id, place=place, text=text)
         else:
             if taken.setdefault(label, value) != value:
                 label = f"{label}-{digest(value)[:8]}"
-            yield SourcePage(
+            yield ForeignPage(
                 id=f"{agent}/{label}", place=place, text=value, path=f"/letta/{_file_name(label)}"
             )
 
@@ -135,7 +135,7 @@ def _file_name(label: str) -> str:
 
 def _message(
     place: str, agent: str, message: dict[str, Any], log: ImportLog
-) -> Iterator[SourceTurn]:
+) -> Iterator[ForeignTurn]:
     role = message.get("role")
     if role not in {"user", "assistant"}:
         log.leave(f"role {role}")
@@ -152,7 +152,7 @@ def _message(
         return
     created = message.get("created_at")
     said = f"{agent}/{created or message.get('id')}/{role}/{digest(text)}"
-    yield SourceTurn(
+    yield ForeignTurn(
         id=said,
         place=place,
         text=text,
@@ -177,7 +177,10 @@ def _texts(content: object, log: ImportLog) -> list[str]:
 
 
 def _spoken(texts: list[str], log: ImportLog) -> str:
-    """Return what the user said: messages are wrapped in JSON, beside events of the machine."""
+    """Return what the user said.
+
+    Messages are wrapped in JSON, beside events of the machine.
+    """
     said: list[str] = []
     for text in texts:
         event = _decoded(text)

@@ -8,11 +8,11 @@ from typing import Any, BinaryIO, Final, Literal
 from holdfast.library.imports.exports import likeness
 from holdfast.library.imports.files import documents
 from holdfast.library.imports.records import (
+    ForeignItem,
+    ForeignRecord,
+    ForeignTurn,
     ImportLog,
     ImportOptions,
-    SourceItem,
-    SourceRecord,
-    SourceTurn,
     digest,
     fields_of,
     instant,
@@ -43,8 +43,8 @@ def is_conversations(path: str) -> bool:
 
 def chatgpt(
     name: str, content: BinaryIO, _options: ImportOptions, log: ImportLog
-) -> Iterator[SourceRecord]:
-    """Yield the turns of the conversations of ChatGPT, and the memories that are enabled."""
+) -> Iterator[ForeignRecord]:
+    """Yield turns of conversations of ChatGPT, and memories that are enabled."""
     for place, key, each in documents(name, content, _MEMORIES, log):
         record = fields_of(each)
         if isinstance(record.get("mapping"), dict):
@@ -57,7 +57,7 @@ def chatgpt(
             log.unlike(likeness(each), place, "it is no conversation or memory of ChatGPT")
 
 
-def _saved_memory(place: str, memory: dict[str, Any], log: ImportLog) -> Iterator[SourceItem]:
+def _saved_memory(place: str, memory: dict[str, Any], log: ImportLog) -> Iterator[ForeignItem]:
     if memory.get("enabled", True) is False:
         log.skip(place, "it is not enabled")
         return
@@ -65,7 +65,7 @@ def _saved_memory(place: str, memory: dict[str, Any], log: ImportLog) -> Iterato
     created, text = memory.get("created_at", memory.get("create_time")), memory["content"]
     id = str(memory.get("id") or digest(text))
     for number, piece in enumerate(pieces(text)):
-        yield SourceItem(
+        yield ForeignItem(
             id=f"memory/{id}/{number}" if number else f"memory/{id}",
             place=place,
             text=piece,
@@ -80,7 +80,7 @@ _OF_MEMORY: Final = frozenset(
 
 def _conversation(
     place: str, conversation: dict[str, Any], mapping: dict[str, Any], log: ImportLog
-) -> Iterator[SourceTurn]:
+) -> Iterator[ForeignTurn]:
     began = conversation.get("create_time")
     title = str(conversation.get("title") or "")
     id = conversation.get("conversation_id") or conversation.get("id")
@@ -94,7 +94,7 @@ def _conversation(
         if role is None or not text.strip():
             continue
         at = message.get("create_time")
-        yield SourceTurn(
+        yield ForeignTurn(
             id=f"{thread}/{message.get('id') or node}",
             place=f"{place}, message {number:,}",
             text=text,
@@ -132,7 +132,7 @@ def _has_text(node: object) -> bool:
 def _chat_text(
     message: dict[str, Any], log: ImportLog
 ) -> tuple[str, Literal["user", "assistant"] | None]:
-    """Return the text of *message* and who said it, None for what neither said to the other."""
+    """Return the text of *message* and who said it; None if neither said it."""
     given = fields_of(message.get("author")).get("role")
     role = _ROLES.get(given)
     content, metadata = fields_of(message.get("content")), fields_of(message.get("metadata"))
@@ -166,7 +166,7 @@ def _parts(parts: object, log: ImportLog) -> str:
 
 def claude(
     name: str, content: BinaryIO, _options: ImportOptions, log: ImportLog
-) -> Iterator[SourceRecord]:
+) -> Iterator[ForeignRecord]:
     """Yield the turns of the conversations of Claude, and what it remembers, as items.
 
     A file of memories is a list of accounts, or one account.
@@ -185,7 +185,7 @@ def claude(
         yield from _account(name, alone, log)
 
 
-def _chat(place: str, conversation: dict[str, Any], log: ImportLog) -> Iterator[SourceTurn]:
+def _chat(place: str, conversation: dict[str, Any], log: ImportLog) -> Iterator[ForeignTurn]:
     uuid, began = conversation.get("uuid"), conversation.get("created_at")
     if conversation.get("summary"):
         log.leave("summary")
@@ -203,7 +203,7 @@ def _chat(place: str, conversation: dict[str, Any], log: ImportLog) -> Iterator[
             continue
         at = message.get("created_at") or began
         id = message.get("uuid") or digest(str(at), role, text)
-        yield SourceTurn(
+        yield ForeignTurn(
             id=f"{thread}/{id}",
             place=f"{place}, message {number:,}",
             text=text,
@@ -234,7 +234,7 @@ def _newest_branch(messages: list[dict[str, Any]], leaf: object) -> list[dict[st
 
 
 def _claude_text(message: dict[str, Any], log: ImportLog) -> str:
-    """Return the text of *message*: its parts of text, or its plain form if it has none.
+    """Return the text of *message*: its parts, or its plain form if it has none.
 
     The plain form has a remark in place of each part that is no text.
     """
@@ -258,7 +258,7 @@ def _claude_text(message: dict[str, Any], log: ImportLog) -> str:
 _MEMORY_FIELDS: Final = frozenset(("conversations_memory", "project_memories", "account_uuid"))
 
 
-def _account(place: str, account: dict[str, Any], log: ImportLog) -> Iterator[SourceItem]:
+def _account(place: str, account: dict[str, Any], log: ImportLog) -> Iterator[ForeignItem]:
     if not account.keys() & {"conversations_memory", "project_memories"}:
         log.unlike(likeness(account), place, "it is no conversation or memory of Claude")
         return
@@ -272,7 +272,7 @@ def _account(place: str, account: dict[str, Any], log: ImportLog) -> Iterator[So
         where = f"{place}, project {project}" if project else place
         for fact in facts(text, log):
             id = f"memory/{project}/{digest(fact)}" if project else f"memory/{digest(fact)}"
-            yield SourceItem(id=id, place=where, text=fact)
+            yield ForeignItem(id=id, place=where, text=fact)
 
 
 _BULLET: Final = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
@@ -280,7 +280,7 @@ _HEADING: Final = re.compile(r"^\s*(?:#{1,6}\s.*|\*\*[^*]+\*\*:?|__[^_]+__:?)\s*
 
 
 def facts(text: str, log: ImportLog) -> Iterator[str]:
-    """Split *text* at blank lines and bullets; headings are counted in *log* and left out."""
+    """Split *text* at blank lines and bullets; headings are counted in *log*."""
     block: list[str] = []
     for line in [*text.splitlines(), ""]:
         bullet = _BULLET.match(line)

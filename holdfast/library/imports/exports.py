@@ -9,10 +9,10 @@ import msgspec
 from holdfast.library.imports.files import documents, json_lines
 from holdfast.library.imports.records import (
     EVERY_USER,
+    ForeignItem,
+    ForeignLine,
     ImportLog,
     ImportOptions,
-    SourceItem,
-    SourceLine,
     fields_of,
     instant,
     list_of,
@@ -26,7 +26,7 @@ _RESULTS: Final = frozenset(("results", "memories"))
 
 def mem0(
     name: str, content: BinaryIO, options: ImportOptions, log: ImportLog
-) -> Iterator[SourceItem]:
+) -> Iterator[ForeignItem]:
     """Yield the memories of `get_all`, of an export, or of a list of them."""
     for place, key, each in documents(name, content, _RESULTS, log):
         if key in {"", *_RESULTS} and isinstance(each, dict):
@@ -41,7 +41,7 @@ def mem0(
 
 def _memory(
     place: str, record: dict[str, Any], options: ImportOptions, log: ImportLog
-) -> Iterator[SourceItem]:
+) -> Iterator[ForeignItem]:
     text, id = record.get("memory"), record.get("id")
     if not isinstance(text, str) or not isinstance(id, str | int):
         log.unlike(likeness(record), place, "it has no id, or no memory")
@@ -55,7 +55,7 @@ def _memory(
     created_at, expires = instant(record.get("created_at")), record.get("expiration_date")
     if expires and _day_after(expires) is None:
         log.leave("expiration_date")
-    yield SourceItem(
+    yield ForeignItem(
         id=str(id),
         place=place,
         text=text,
@@ -80,7 +80,7 @@ def _not_wanted(record: dict[str, Any], options: ImportOptions) -> str | None:
 
 
 def _day_after(given: object) -> datetime | None:
-    """Return the end of the day *given*: a memory is valid throughout the day it expires on."""
+    """Return the end of the day *given*, throughout which a memory is valid."""
     try:
         day = date.fromisoformat(str(given)[:10]) + timedelta(days=1)
     except (ValueError, OverflowError):
@@ -116,7 +116,7 @@ _STORE_ITEM: Final = frozenset(("namespace", "key", "value", "created_at", "upda
 
 def langmem(
     name: str, content: BinaryIO, _options: ImportOptions, log: ImportLog
-) -> Iterator[SourceItem]:
+) -> Iterator[ForeignItem]:
     """Yield the items of a LangGraph store, as a list or one in each line."""
     if _begins_list(content):
         found = ((place, each) for place, _, each in documents(name, content, frozenset(), log))
@@ -131,7 +131,7 @@ def _begins_list(content: BinaryIO) -> bool:
     return start[:1] == b"["
 
 
-def _store_item(place: str, given: object, log: ImportLog) -> Iterator[SourceItem]:
+def _store_item(place: str, given: object, log: ImportLog) -> Iterator[ForeignItem]:
     record = fields_of(given)
     namespace, key, value = record.get("namespace"), record.get("key"), record.get("value")
     if not isinstance(key, str) or not isinstance(value, dict):
@@ -148,11 +148,11 @@ def _store_item(place: str, given: object, log: ImportLog) -> Iterator[SourceIte
     log.others(members, frozenset(("kind", "content")), "value.")
     created_at = instant(record.get("created_at"))
     id = "/".join((*names, key))
-    yield SourceItem(id=id, place=place, text=text, created_at=created_at)
+    yield ForeignItem(id=id, place=place, text=text, created_at=created_at)
 
 
 def _text_of(content: object) -> str | None:
-    """Return a memory's text: an object's single field of text, else the object as JSON."""
+    """Return a memory's text: an object's only field of text, else its JSON."""
     if isinstance(content, str):
         return content
     fields = fields_of(content)
@@ -164,7 +164,7 @@ def _text_of(content: object) -> str | None:
 
 def mcp_graph(
     name: str, content: BinaryIO, options: ImportOptions, log: ImportLog
-) -> Iterator[SourceItem | SourceLine]:
+) -> Iterator[ForeignItem | ForeignLine]:
     """Yield the lines of a knowledge graph for a store, items of a user, or both.
 
     An observation is an item, and so is a relation.
@@ -176,7 +176,7 @@ def mcp_graph(
             continue
         log.known = True
         if options.store is not None:
-            yield SourceLine(place=place, members=record)
+            yield ForeignLine(place=place, members=record)
         if options.user is None:
             continue
         if record["type"] == "entity":
@@ -185,16 +185,16 @@ def mcp_graph(
             yield from _relation(place, record, log)
 
 
-def _relation(place: str, record: dict[str, Any], log: ImportLog) -> Iterator[SourceItem]:
+def _relation(place: str, record: dict[str, Any], log: ImportLog) -> Iterator[ForeignItem]:
     found = [record.get(each) for each in ("from", "relationType", "to")]
     texts = [each for each in found if isinstance(each, str)]
     if len(texts) == len(found):
-        yield SourceItem(id="\0".join(texts), place=place, text=" ".join(texts))
+        yield ForeignItem(id="\0".join(texts), place=place, text=" ".join(texts))
     else:
         log.skip(place, "it is no whole relation")
 
 
-def _observations(place: str, record: dict[str, Any], log: ImportLog) -> Iterator[SourceItem]:
+def _observations(place: str, record: dict[str, Any], log: ImportLog) -> Iterator[ForeignItem]:
     entity, observations = record.get("name"), list_of(record.get("observations"))
     if not isinstance(entity, str) or not isinstance(record.get("observations", []), list):
         log.skip(place, "it is no whole entity")
@@ -202,6 +202,6 @@ def _observations(place: str, record: dict[str, Any], log: ImportLog) -> Iterato
     log.others(record, frozenset(("type", "name", "entityType", "observations")))
     for each in observations:
         if isinstance(each, str):
-            yield SourceItem(id=f"{entity}\0{each}", place=place, text=f"{entity}: {each}")
+            yield ForeignItem(id=f"{entity}\0{each}", place=place, text=f"{entity}: {each}")
         else:
             log.skip(place, "an observation is no text")

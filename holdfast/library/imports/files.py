@@ -1,4 +1,4 @@
-"""Read the files of an import: as streams, zip archives by member, JSON by element."""
+"""Read files of an import as streams: archives by member, JSON by element."""
 
 import codecs
 import json
@@ -303,7 +303,7 @@ def _object(text: _Text, lists: frozenset[str]) -> Iterator[tuple[str, object]]:
 def documents(
     name: str, stream: BinaryIO, lists: frozenset[str], log: ImportLog
 ) -> Iterator[tuple[str, str, Any]]:
-    """Yield `elements` of the file *name*, each with its place; put what is broken in *log*."""
+    """Yield `elements` of the file *name* with their places; *log* what is broken."""
     number = 0
     try:
         for key, each in elements(stream, lists):
@@ -315,7 +315,7 @@ def documents(
 
 
 def json_lines(name: str, stream: BinaryIO, log: ImportLog) -> Iterator[tuple[str, Any]]:
-    """Yield the value of each line of the file *name* with its place; put broken ones in *log*."""
+    """Yield the values of lines of *name* with their places; *log* broken ones."""
     for number, value in _numbered(stream):
         place = f"{name}, line {number:,}"
         if isinstance(value, BrokenJSON):

@@ -1,4 +1,4 @@
-"""Import files: parse them, and write what they hold to a user's memory and a store."""
+"""Import files: parse them, and write to a user's memory and a store."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,16 +20,16 @@ from holdfast.library.imports.exports import langmem, mcp_graph, mem0
 from holdfast.library.imports.files import Readable, members, opened
 from holdfast.library.imports.records import (
     EVERY_USER,
+    FileImport,
+    ForeignItem,
+    ForeignLine,
+    ForeignPage,
+    ForeignRecord,
+    ForeignTurn,
     ImportKind,
     ImportLog,
     ImportOptions,
-    ImportReport,
     Parser,
-    SourceItem,
-    SourceLine,
-    SourcePage,
-    SourceRecord,
-    SourceTurn,
     row_id,
     source_of,
 )
@@ -84,7 +84,7 @@ def import_files(
     options: ImportOptions,
     *,
     enabled: bool | None = True,
-) -> ImportReport:
+) -> FileImport:
     """Import *files*, exports of *kind*; return what became of their records.
 
     Raises UnknownFormat for a file of another kind, InvalidInput for one that cannot be read, and
@@ -113,10 +113,10 @@ class _Import:
         self._withheld = 0
         self._log, self._counts = ImportLog(), _Counts()
         self._seen: set[str] = set()
-        self._pages: list[SourcePage] = []
-        self._lines: list[SourceLine] = []
+        self._pages: list[ForeignPage] = []
+        self._lines: list[ForeignLine] = []
 
-    def take(self, files: list[Readable]) -> ImportReport:
+    def take(self, files: list[Readable]) -> FileImport:
         """Import *files*."""
         options = self._options
         records = self._limited(self._records(files))
@@ -129,7 +129,7 @@ class _Import:
         if options.store is not None:
             self._write_pages(NamedStore(self._target.memory_stores, options.store))
         log, counts = self._log, self._counts
-        return ImportReport(
+        return FileImport(
             kind=self._kind,
             dry_run=options.dry_run,
             read=log.read,
@@ -139,7 +139,7 @@ class _Import:
             **msgspec.structs.asdict(counts),
         )
 
-    def _records(self, files: list[Readable]) -> Iterator[SourceRecord]:
+    def _records(self, files: list[Readable]) -> Iterator[ForeignRecord]:
         parse = _PARSERS[self._kind]
         for file in files:
             with opened(file) as (name, content):
@@ -153,25 +153,25 @@ class _Import:
                     self._log.unlike("a zip archive without its files", name, "it has none")
                     self._log.end_of("files", name, self._kind)
 
-    def _limited(self, records: Iterator[SourceRecord]) -> Iterator[SourceRecord]:
+    def _limited(self, records: Iterator[ForeignRecord]) -> Iterator[ForeignRecord]:
         """Yield *records* up to the limit, counted."""
         most = self._options.limit
         for each in records:
             if most is not None and self._log.read >= most:
                 return
-            self._log.read += 1 if not isinstance(each, SourceLine) else _size(each)
+            self._log.read += 1 if not isinstance(each, ForeignLine) else _size(each)
             yield each
 
-    def _no_user(self, records: Iterator[SourceRecord]) -> None:
+    def _no_user(self, records: Iterator[ForeignRecord]) -> None:
         for each in records:
             if self._set_aside(each):
                 self._leave(each.place, "it needs a user")
 
-    def _every_user(self, records: Iterator[SourceRecord]) -> None:
+    def _every_user(self, records: Iterator[ForeignRecord]) -> None:
         """Import each record for the user that it names."""
         by_user: dict[str, list[tuple[str, Row]]] = defaultdict(list)
         for each in records:
-            if isinstance(each, SourceItem) and each.user is not None:
+            if isinstance(each, ForeignItem) and each.user is not None:
                 by_user[each.user] += self._rows(iter((each,)))
         for user, rows in by_user.items():
             try:
@@ -180,11 +180,11 @@ class _Import:
                 for place, _ in rows:
                     self._leave(place, f"{error.field}: {error.reason}")
 
-    def _set_aside(self, record: SourceRecord) -> bool:
+    def _set_aside(self, record: ForeignRecord) -> bool:
         """Keep what is for a store; return whether *record* is for a user."""
-        if isinstance(record, SourceLine):
+        if isinstance(record, ForeignLine):
             self._lines.append(record)
-        elif isinstance(record, SourcePage):
+        elif isinstance(record, ForeignPage):
             if self._options.store is None:
                 self._leave(record.place, "it needs a store")
             else:
@@ -198,12 +198,12 @@ class _Import:
         self._log.read -= 1
         self._log.skip(place, reason)
 
-    def _rows(self, records: Iterator[SourceRecord]) -> Iterator[tuple[str, Row]]:
+    def _rows(self, records: Iterator[ForeignRecord]) -> Iterator[tuple[str, Row]]:
         """Yield the rows of *records* with their places, each id once."""
         for each in records:
             if not self._set_aside(each):
                 continue
-            row = self._item(each) if isinstance(each, SourceItem) else self._turn(each)
+            row = self._item(each) if isinstance(each, ForeignItem) else self._turn(each)
             id = f"{getattr(each, 'user', None)}\0{row['id']}"
             if id in self._seen:
                 self._counts.duplicates += 1
@@ -211,7 +211,7 @@ class _Import:
                 self._seen.add(id)
                 yield each.place, row
 
-    def _item(self, item: SourceItem) -> Row:
+    def _item(self, item: ForeignItem) -> Row:
         return {
             "type": "item",
             "id": row_id("item", self._kind, item.id, item.created_at),
@@ -221,8 +221,8 @@ class _Import:
             "valid_to": _wire(item.valid_to),
         }
 
-    def _turn(self, record: SourceRecord) -> Row:
-        turn = cast("SourceTurn", record)
+    def _turn(self, record: ForeignRecord) -> Row:
+        turn = cast("ForeignTurn", record)
         return {
             "type": "turn",
             "id": row_id("turn", self._kind, turn.id, turn.at),
@@ -267,7 +267,7 @@ class _Import:
             if reason is not None:
                 self._leave(page.place, reason)
 
-    def _page_refused(self, store: NamedStore, page: SourcePage) -> str | None:
+    def _page_refused(self, store: NamedStore, page: ForeignPage) -> str | None:
         """Write *page* to *store*; return why it was not, or None."""
         memories, id = self._target.memory_stores.memories, store.id()
         if secrets.find(page.text):
@@ -306,7 +306,7 @@ class _Import:
         self._counts.memories += stored
         self._counts.duplicates += whole - lost - stored
 
-    def _without_secrets(self, line: SourceLine) -> dict[str, Any]:
+    def _without_secrets(self, line: ForeignLine) -> dict[str, Any]:
         """Return the members of *line* without observations that hold a secret."""
         found = line.members.get("observations")
         if not isinstance(found, list):
@@ -321,7 +321,7 @@ class _Import:
         return {**line.members, "observations": kept}
 
 
-def _size(line: SourceLine) -> int:
+def _size(line: ForeignLine) -> int:
     """Return how many entities, observations and relations *line* has."""
     found = line.members.get("observations")
     return 1 + (len(cast("list[object]", found)) if isinstance(found, list) else 0)

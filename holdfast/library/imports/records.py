@@ -19,7 +19,7 @@ ImportKind = Literal["mem0", "langmem", "letta", "mcp-graph", "chatgpt", "claude
 KINDS: Final[tuple[ImportKind, ...]] = get_args(ImportKind)
 
 
-class SourceItem(Struct, frozen=True, kw_only=True):
+class ForeignItem(Struct, frozen=True, kw_only=True):
     """A fact of a file; `id` is its own within the program it comes from.
 
     `user` is its owner there, None if the file does not name one. Times are aware.
@@ -33,7 +33,7 @@ class SourceItem(Struct, frozen=True, kw_only=True):
     valid_to: datetime | None = None
 
 
-class SourceTurn(Struct, frozen=True, kw_only=True):
+class ForeignTurn(Struct, frozen=True, kw_only=True):
     """A message of a conversation of a file."""
 
     id: str
@@ -44,7 +44,7 @@ class SourceTurn(Struct, frozen=True, kw_only=True):
     at: datetime | None = None
 
 
-class SourcePage(Struct, frozen=True, kw_only=True):
+class ForeignPage(Struct, frozen=True, kw_only=True):
     """A text of a file that becomes a memory of a store."""
 
     id: str
@@ -53,14 +53,14 @@ class SourcePage(Struct, frozen=True, kw_only=True):
     path: str
 
 
-class SourceLine(Struct, frozen=True, kw_only=True):
+class ForeignLine(Struct, frozen=True, kw_only=True):
     """A line of a knowledge graph: an entity or a relation."""
 
     place: str
     members: dict[str, Any]
 
 
-SourceRecord = SourceItem | SourceTurn | SourcePage | SourceLine
+ForeignRecord = ForeignItem | ForeignTurn | ForeignPage | ForeignLine
 
 
 class SkippedRecord(Struct, frozen=True):
@@ -113,7 +113,7 @@ STORED: Final[frozenset[str]] = frozenset(("letta", "mcp-graph"))
 """Kinds of which something becomes a memory of a store."""
 
 
-class ImportReport(Struct, frozen=True, kw_only=True):
+class FileImport(Struct, frozen=True, kw_only=True):
     """The result of an import, or of a dry run of it.
 
     `read` records were found. Of them `stored` were stored: `items`, `turns` and `memories` (of a
@@ -164,12 +164,12 @@ class ImportLog:
                 self.leave(f"{prefix}{name}")
 
     def unlike(self, found: str, place: str, reason: str) -> None:
-        """Record something that has not the form of the kind; *found* is what it looks like."""
+        """Record what has not the form of the kind; *found* is what it looks like."""
         self._foreign = self._foreign or found
         self.skip(place, reason)
 
     def end_of(self, field: str, name: str, kind: ImportKind) -> None:
-        """Raise UnknownFormat, of *field*, if nothing of the file *name* had the form of *kind*."""
+        """Raise UnknownFormat if nothing of the file *name* had the form of *kind*."""
         known, foreign = self.known, self._foreign
         self.known, self._foreign = False, None
         if foreign is not None and not known:
@@ -192,7 +192,7 @@ FORMS: Final[dict[ImportKind, str]] = {
 }
 """What each kind reads, in words for a message."""
 
-Parser = Callable[[str, BinaryIO, ImportOptions, ImportLog], Iterator[SourceRecord]]
+Parser = Callable[[str, BinaryIO, ImportOptions, ImportLog], Iterator[ForeignRecord]]
 """Yields the records of one file, given its name and content."""
 
 
@@ -212,7 +212,7 @@ def digest(*parts: str) -> str:
 
 
 def row_id(prefix: str, kind: str, source_id: str, at: datetime | None) -> str:
-    """Return the id under which *source_id* of *kind* is stored, the same at each import.
+    """Return the id of a row for *source_id* of *kind*, the same at each import.
 
     Like every id it begins with its time, that of the source, or 1970 if it has none.
     """
@@ -234,7 +234,7 @@ def cut(text: str, most: int) -> str:
 
 
 def instant(given: object) -> datetime | None:
-    """Return *given*, RFC 3339 text or seconds since 1970, in UTC; None if it is neither.
+    """Return *given*, RFC 3339 text or seconds since 1970, in UTC, or None.
 
     A time without a zone is one of UTC.
     """

@@ -227,7 +227,7 @@ class RemoteHoldfast:
         mine: bool = False,
         limit: int | None = None,
         enabled: bool | None = True,
-    ) -> "library.ImportReport":
+    ) -> "library.FileImport":
         """Import *files* which another program exported; they are parsed here."""
         options = library.ImportOptions(
             user=user,
