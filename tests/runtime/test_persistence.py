@@ -147,7 +147,9 @@ async def test_a_network_is_recorded_by_what_it_was_given_and_its_last_result(
 
 async def test_a_network_that_fails_records_nothing(hf: Holdfast) -> None:
     network = Network(
-        "desk", [agent(ValueError("no"), name="one")], router=lambda ctx: ctx.call_count or "one"
+        "desk",
+        [agent(ValueError("no"), name="one")],
+        router=lambda ctx: None if ctx.call_count else "one",
     )
 
     await network.run("Which ships are there?", hf=hf, user="ada", raises=False)
@@ -287,9 +289,10 @@ def test_an_extractor_beside_a_memory_is_refused(local: Holdfast) -> None:
 
 
 async def test_a_session_mines_with_the_extractor_it_was_given(local: Holdfast) -> None:
-    async with Session(
-        agent(), hf=local, user="ada", extractor=lambda _: '[{"text": "Wants ships counted"}]'
-    ) as session:
+    def extract(_: object) -> str:
+        return '[{"text": "Wants ships counted"}]'
+
+    async with Session(agent(), hf=local, user="ada", extractor=extract) as session:
         await session.send("I want the ships counted")
 
     mined = next(each.data for each in session.events if each.type == "mined")

@@ -208,6 +208,9 @@ class Mined:
             each.add(results)
 
 
+MiningPlace = tuple[str, str, str, str, str]
+"""The name of a collection, and the extractor that a caller brings for it, or ""."""
+
 QUERY_SECONDS = 2.0
 """Seconds that a call waits for the vector of one text."""
 
@@ -226,12 +229,12 @@ class Shared:
         self.query_seconds = QUERY_SECONDS
         self.troubles: dict[str, str] = {}
         """The last error of an embedder, by its model."""
-        self.mining_states: dict[Place, str] = {}
+        self.mining_states: dict[MiningPlace, str] = {}
         """The last known state of the extractor, by the name of the collection."""
         self.reindexing: dict[Place, Tender] = {}
         """Running re-analyses, by the name of the collection."""
 
-    def expect_mining(self, place: Place) -> None:
+    def expect_mining(self, place: MiningPlace) -> None:
         """Record that turns of the collection called *place* were queued to be mined."""
         if self.mining_states.get(place, "none") == "none":
             self.mining_states[place] = "ready"
@@ -318,6 +321,11 @@ class CollectionContext(Struct, frozen=True, kw_only=True):
     def place(self) -> tuple[str, str, str, str]:
         """The name of the collection, unique in the engine."""
         return self.workspace, self.user, self.namespace, self.workspace_id
+
+    @property
+    def mining_place(self) -> MiningPlace:
+        """The name of the collection, and the extractor that this caller brings for it."""
+        return (*self.place, self.wish(None).name or "")
 
     @property
     def sql(self) -> SimpleNamespace:

@@ -277,7 +277,7 @@ def remember_conversation(
         queued = wished and any(turn.tier != "outside" for turn in stored)
         if queued:
             queue(unit, EXTRACT, numbers)
-            context.shared.expect_mining(context.place)
+            context.shared.expect_mining(context.mining_place)
             tx.after_commit(context.tend)
         if stored:
             unit.note("stored", {"turn": [turn.id for turn in stored]}, turns=len(stored))

@@ -423,7 +423,7 @@ class PendingWork:
         if tender is not None:
             context.shared.worker.wake(("embed", context.place), tender)
         if is_wished(context):
-            context.shared.worker.wake(("extract", context.place), Mining(context))
+            context.shared.worker.wake(("extract", context.mining_place), Mining(context))
 
 
 def flush(context: CollectionContext, results: Results, timeout: float | None) -> Flushed:

@@ -85,7 +85,8 @@ def note_state(context: CollectionContext, collection: Collection | None, now: M
     known = context.shared.mining_states
     if len(known) >= _STATES_KEPT:
         known.clear()
-    before, known[context.place] = known.get(context.place), now.state
+    place = context.mining_place
+    before, known[place] = known.get(place), now.state
     if now.state in ("waiting", "failing") and before != now.state:
         publish(
             context,
@@ -103,7 +104,7 @@ def is_wished(context: CollectionContext) -> bool:
     One that this process has not looked at yet may. Later wishes are noticed by the calls that make
     them.
     """
-    known = context.shared.mining_states.get(context.place)
+    known = context.shared.mining_states.get(context.mining_place)
     return context.options.mine and (known != "none" or context.wish(None).name is not None)
 
 
@@ -122,7 +123,7 @@ def configure(context: CollectionContext, extractor: object) -> None:
         unit.close()
 
     context.engine.write(work)
-    context.shared.mining_states.pop(context.place, None)
+    context.shared.mining_states.pop(context.mining_place, None)
     context.tend()
 
 
@@ -134,7 +135,7 @@ def remine(context: CollectionContext, since: object = None, thread_id: object =
     """
     at = checked_instant("since", since)
     thread = checked_thread(thread_id)
-    filters = {
+    filters: dict[str, object] = {
         "since": -(2**62) if at is None else microseconds(at, 0),
         "any_thread": int(thread is None),
         "thread_id": thread or "",
@@ -151,7 +152,7 @@ def remine(context: CollectionContext, since: object = None, thread_id: object =
             tx.send(context.job_sql.cover, **place)
             queued += len(numbers)
         if queued:
-            context.shared.expect_mining(context.place)
+            context.shared.expect_mining(context.mining_place)
             tx.after_commit(context.tend)
         return queued
 
