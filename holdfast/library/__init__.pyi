@@ -1,4 +1,5 @@
 from holdfast.library import evaluation as evaluation
+from holdfast.library import poisoning as poisoning
 from holdfast.library.activity import EventFilter as EventFilter
 from holdfast.library.activity import Sample as Sample
 from holdfast.library.activity import list_events as list_events
@@ -6,7 +7,6 @@ from holdfast.library.activity import list_samples as list_samples
 from holdfast.library.bridges import Saved as Saved
 from holdfast.library.bridges import save_run as save_run
 from holdfast.library.holdfast import Holdfast as Holdfast
-from holdfast.library.imports.files import Readable as Readable
 from holdfast.library.imports.importer import import_files as import_files
 from holdfast.library.imports.records import ImportOptions as ImportOptions
 from holdfast.library.imports.records import FileImport as FileImport

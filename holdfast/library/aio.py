@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, BinaryIO, Literal, Self
 
 from msgspec import UNSET, UnsetType
 
@@ -25,7 +25,6 @@ from holdfast.library.async_bridge import AsyncLive, AsyncPage, AsyncWalk, Cross
 from holdfast.library.bridges import Saved
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.imports.files import Readable
 from holdfast.library.imports.records import FileImport
 from holdfast.library.open import open as open_here
 from holdfast.library.upkeep.backup import BackupReport
@@ -1843,7 +1842,7 @@ class AsyncHoldfast:
     async def import_(
         self,
         kind: str,
-        files: Iterable[Readable],
+        files: Iterable[str | PathLike[str] | BinaryIO],
         *,
         user: str | None = None,
         agent: str | None = None,

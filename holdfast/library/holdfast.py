@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
+from os import PathLike
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from holdfast import library, memories
 from holdfast.engines.base import Engine
@@ -211,7 +212,7 @@ class Holdfast:
     def import_(
         self,
         kind: str,
-        files: "Iterable[library.Readable]",
+        files: Iterable[str | PathLike[str] | BinaryIO],
         *,
         user: str | None = None,
         agent: str | None = None,

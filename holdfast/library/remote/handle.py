@@ -3,9 +3,10 @@
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self, cast
+from typing import Any, BinaryIO, Final, NoReturn, Self, cast
 
 from msgspec.structs import replace
 
@@ -215,7 +216,7 @@ class RemoteHoldfast:
     def import_(
         self,
         kind: str,
-        files: "Iterable[library.Readable]",
+        files: Iterable[str | PathLike[str] | BinaryIO],
         *,
         user: str | None = None,
         agent: str | None = None,
