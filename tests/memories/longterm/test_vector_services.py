@@ -19,7 +19,8 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.memories.longterm.vectors.base import VectorProvider, WithRows
-from holdfast.memories.longterm.vectors.embedder import EmbeddingFailed
+from holdfast.memories.longterm.vectors.compare import standing_of
+from holdfast.memories.longterm.vectors.embedder import EmbeddingFailed, embedded
 from holdfast.memories.longterm.vectors.pinecone import PineconeVectors
 from holdfast.memories.longterm.vectors.qdrant import IN_MEMORY, QdrantVectors
 from holdfast.testing.contracts.vectors import SIZE, A, B, VectorsContract, some
@@ -261,14 +262,17 @@ def server(request: pytest.FixtureRequest) -> VectorServer:
 
 
 @pytest.fixture
-def ltm(
-    server: VectorServer, sqlite_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[LongTermMemory]:
-    """Give the memory of a user with its vectors at *server*."""
-    name = use(monkeypatch, server)
+def hf(sqlite_file: Path) -> Iterator[Holdfast]:
     with holdfast.open(sqlite_file) as hf:
-        embedder = WordEmbedder(means={"automobile": "car", "vehicle": "car"})
-        yield memory_of(hf, "ada", embedder=embedder, options=LongTermOptions(vector_provider=name))
+        yield hf
+
+
+@pytest.fixture
+def ltm(hf: Holdfast, server: VectorServer, monkeypatch: pytest.MonkeyPatch) -> LongTermMemory:
+    """Give the memory of a user with its vectors at *server*."""
+    options = LongTermOptions(vector_provider=use(monkeypatch, server))
+    embedder = WordEmbedder(means={"automobile": "car", "vehicle": "car"})
+    return memory_of(hf, "ada", embedder=embedder, options=options)
 
 
 def test_recall_goes_by_words_while_a_service_fails(
@@ -300,6 +304,28 @@ def test_what_is_forgotten_while_a_service_fails_is_deleted_once_it_works(
     server.status = 200
 
     until(lambda: vector_ids(ltm) == [])
+
+
+def test_vectors_of_an_earlier_model_are_replaced_though_the_service_failed_meanwhile(
+    hf: Holdfast, ltm: LongTermMemory, server: VectorServer
+) -> None:
+    item = kept(ltm, "Drives an automobile")
+    assert ltm.flush(SECONDS).pending == 0
+    embedder = WordEmbedder("test:other")
+    server.status = 403
+    before = len(server.received)
+    again = memory_of(hf, "ada", embedder=embedder, options=ltm.context.options)
+    until(lambda: len(server.received) > before)
+
+    server.status = 200
+
+    assert again.flush(SECONDS).pending == 0
+    standing = standing_of(again.context)
+    assert standing is not None
+    assert again.context.vectors is not None
+    (vector,) = embedded(embedder, [item.text], "document")
+    found = again.context.vectors.nearest(standing.id, vector, 5)
+    assert found == [(item.id, pytest.approx(1.0, abs=1e-5))]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from holdfast.memories.longterm.background.jobs import (
     put_off,
     renew,
     seconds_to_next,
+    shrink,
 )
 from holdfast.memories.longterm.background.worker import bounded
 from holdfast.memories.longterm.context import CollectionContext
@@ -40,6 +41,8 @@ from holdfast.memories.longterm.vectors.embedder import (
 
 SECONDS: Final = 60.0
 """Time limit for the vectors of one batch."""
+_EMPTIED: Final = (0,)
+"""What a job that embeds all rows is about once the earlier vectors are deleted; no row has it."""
 
 
 class _Row(Struct, frozen=True):
@@ -138,11 +141,32 @@ def embed(context: CollectionContext, by: Compared, standing: EmbeddingState, jo
 
     Raise `EmbeddingFailed`, or `LostJob` if another worker has the job now.
     """
+    if job.kind == "reembed" and not isinstance(by.vectors, WithRows):
+        _empty(context, by, standing, job)
     numbers = job.about if job.kind == "embed" else missing(context, by, standing)
     batches = [numbers[at : at + MOST_TEXTS] for at in range(0, len(numbers), MOST_TEXTS)]
     for batch in batches[:-1]:
         _embed_batch(context, by, job, batch, last=False)
     _embed_batch(context, by, job, batches[-1] if batches else (), last=True)
+
+
+def _empty(context: CollectionContext, by: Compared, standing: EmbeddingState, job: Job) -> None:
+    """Delete the vectors of an earlier model from an external provider, once in *job*.
+
+    They are deleted when the collection changes its model, too, but then the provider may be down.
+    """
+    if job.about == _EMPTIED:
+        return
+    provider_call(lambda: by.vectors.drop(standing.id))
+
+    def work(tx: Transaction) -> None:
+        unit = CollectionTransaction(context, tx, make=False)
+        if unit.found is None:
+            raise LostJob
+        shrink(context, tx, job, _EMPTIED)
+        unit.close()
+
+    context.engine.write(work)
 
 
 def missing(context: CollectionContext, by: Compared, standing: EmbeddingState) -> Sequence[int]:
