@@ -20,7 +20,7 @@ from holdfast.testing.embedders import WordEmbedder
 
 TEXT, NAME = "zw3xforgotten likes tabs", "Kq9fName"
 MARKS = (b"zw3xforgot", b"Kq9fName")
-"""What no file may hold. Eight bytes at least: four were now and then in one of 5,000 random ids."""
+"""What no file may hold: eight bytes at least, for four are by chance in one of many random ids."""
 
 Forget = Callable[[Holdfast, LongTermMemory], object]
 
