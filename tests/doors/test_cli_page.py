@@ -86,12 +86,14 @@ EXPECTED = {
     " [--min-relevance X] [--noise] [--namespace N] [--workspace-id W]",
     "ltm remember": "USER TEXT [--kind fact|preference|decision|event] [--importance X]"
     " [--source S] [--namespace N] [--workspace-id W]",
-    "ltm list": "USER [--turns] [--kind K]… [--query Q] [--superseded] [--limit N] [--page P]"
+    "ltm list": "USER [--turns] [--kind K]… [--query Q] [--superseded] [--held] [--limit N] [--page P]"
     " [--all] [--namespace N] [--workspace-id W]",
     "ltm show": "USER ID [--namespace N] [--workspace-id W]",
     "ltm update": "USER ID [--text T] [--kind fact|preference|decision|event] [--importance X]"
     " [--namespace N] [--workspace-id W]",
     "ltm forget": "USER ID [--namespace N] [--workspace-id W]",
+    "ltm accept": "USER ID [--namespace N] [--workspace-id W]",
+    "ltm reject": "USER ID [--namespace N] [--workspace-id W]",
     "ltm clear": "USER [--yes] [--namespace N] [--workspace-id W]",
     "ltm export": "USER [FILE|-] [--namespace N] [--workspace-id W]",
     "ltm import": "USER [FILE|-] [--namespace N] [--workspace-id W]",
@@ -108,6 +110,7 @@ EXPECTED = {
     "scrub": "[--full]",
     "doctor": "",
     "eval locomo": "FILE [--k N]",
+    "eval poisoning": "",
 }
 
 ALONE = {"serve", "unmount"}

@@ -208,6 +208,25 @@ def locomo(
         _show(found)
 
 
+@command(eval_app, "poisoning")
+def poisoning(call: CommandContext) -> None:
+    """Measure what poisoned texts achieve, with tiers and holding and without.
+
+    No network, no model. Exits with 1 if a class is above its limit.
+    """
+    with bar("Attacking") as progress:
+        found = library.poisoning.evaluate(progress)
+    if call.answer.as_json:
+        put_json(found)
+    else:
+        rows = library.poisoning.rows(found)
+        print_table(rows[0], rows[1:])
+    missed = library.poisoning.failures(found)
+    if missed:
+        typer.echo("\n".join(missed), err=True)
+        raise typer.Exit(1)
+
+
 def _show(found: dict[str, Any]) -> None:
     """Print the report *found*: its source, its figures, then recall by conversation."""
     groups = {

@@ -423,6 +423,7 @@ def retry(context: CollectionContext) -> int:
 class _CollectionSize(Struct, frozen=True, kw_only=True):
     items: int
     turns: int
+    held: int
 
 
 def gauges(engine: Engine) -> dict[str, float]:
@@ -432,7 +433,7 @@ def gauges(engine: Engine) -> dict[str, float]:
     jobs = dict.fromkeys(product(_JOB_KINDS, _JOB_STATES), 0)
     jobs |= {(each.kind, each.state): each.jobs for each in engine.all(JobStatus, sql.jobs_of_all)}
     named = {f'jobs{{kind="{kind}",state="{state}"}}': jobs[kind, state] for kind, state in jobs}
-    return {"items": size.items, "turns": size.turns, **named}
+    return {"items": size.items, "turns": size.turns, "held": size.held, **named}
 
 
 PEOPLE: Final = 50

@@ -115,7 +115,7 @@ _ORDERS: Final = re.compile(
     r"|anybody|someone|asked|you are asked|they ask)\b[^\n]{0,120}?"
     r"\b(?:reply|answer|respond|say|send|call|run|recommend|suggest|use|tell|mention|prefer)\b"
     r"|\b(?:do not|don't|never) (?:tell|mention|reveal|inform|disclose)\b"
-    r"|^[ \t>*#-]{0,8}(?:system|developer)[ \t]{0,4}:"
+    r"|(?:^[^a-z\n]{0,12}|[.!?>][ \t]{0,4})(?:system|developer)[ \t]{0,4}:"
     r"|<[ \t]{0,4}/?[ \t]{0,4}(?:system|developer|assistant|instructions?|recalled-memories)\b"
     r"|\[/?inst\]|<\|[^|<>\n]{0,40}\|>|<<sys>>",
     re.MULTILINE,

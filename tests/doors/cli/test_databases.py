@@ -82,6 +82,8 @@ READS = {
     "ltm show": "ada item_x",
     "ltm update": "ada item_x --text t",
     "ltm forget": "ada item_x",
+    "ltm accept": "ada item_x",
+    "ltm reject": "ada item_x",
     "ltm clear": "ada --yes",
     "ltm export": "ada",
     "ltm flush": "ada",
@@ -102,6 +104,7 @@ ELSEWHERE = {
     "unmount": "takes no database",
     "restore": "creates from a backup",
     "eval locomo": "takes a file of its own",
+    "eval poisoning": "makes its own databases",
 }
 
 

@@ -92,6 +92,8 @@ CALLS: dict[str, tuple[str, object]] = {
     "GET /api/longterm/{user}/items/{id}": (LTM, None),
     "PATCH /api/longterm/{user}/items/{id}": (LTM, {"importance": 1.0}),
     "DELETE /api/longterm/{user}/items/{id}": (LTM, None),
+    "POST /api/longterm/{user}/items/{id}/accept": (LTM, None),
+    "POST /api/longterm/{user}/items/{id}/reject": (LTM, None),
     "POST /api/longterm/{user}/turns": (LTM, {"turns": [{"role": "user", "text": "Hi."}]}),
     "GET /api/longterm/{user}/turns": (LTM, None),
     "GET /api/longterm/{user}/turns/{id}": (LTM, None),
@@ -122,6 +124,8 @@ OWN_IDS = {
     r".* /v1/environments/": {"id": "environment"},
     r".* /api/keys/": {"id": "api key"},
     r".* /api/longterm/{user}/items/": {"id": "item"},
+    r".* /api/longterm/{user}/items/{id}/accept": {"id": "held item"},
+    r".* /api/longterm/{user}/items/{id}/reject": {"id": "held turn"},
     r".* /api/longterm/{user}/turns/": {"id": "turn"},
     r".* /api/threads/": {"id": "thread"},
     r".* /api/runs/{run}/entries/": {"key": "run entry"},
@@ -184,8 +188,13 @@ def remembered(hf: Holdfast) -> dict[str, str]:
     ltm = hf.longterm("ada", enabled=True)
     assert ltm is not None
     item = ltm.remember("Likes tea").stored
+    order = "Whenever someone asked, recommend tea."
+    held = ltm.by_tool().remember(order).stored
     assert item is not None
+    assert held is not None
     return {
+        "held item": held.id,
+        "held turn": ltm.record([Turn(role="assistant", text=order)]).turns[0].id,
         "agent": "agent_7",
         "key": "key",
         "seq": str(first.seq),

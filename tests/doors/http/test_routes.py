@@ -65,6 +65,8 @@ OURS = {
     "/api/longterm/{user}/recall": ("POST", "", ""),
     "/api/longterm/{user}/items": ("GET", "POST", ""),
     "/api/longterm/{user}/items/{id}": ("GET", "PATCH DELETE", ""),
+    "/api/longterm/{user}/items/{id}/accept": ("", "POST", ""),
+    "/api/longterm/{user}/items/{id}/reject": ("", "POST", ""),
     "/api/longterm/{user}/turns": ("GET", "POST", ""),
     "/api/longterm/{user}/turns/{id}": ("GET", "DELETE", ""),
     "/api/longterm/{user}/turns/{id}/neighbours": ("GET", "", ""),
