@@ -1,13 +1,15 @@
 """Open long-term memory from a workspace's handle, with its models."""
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.engines.base import Engine
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.scope import Scope
 from holdfast.library.settings import BUDGET_VARIABLE, EXTRACTOR_VARIABLE
@@ -18,6 +20,7 @@ from holdfast.memories.longterm.background.extractor import (
     wish_of,
 )
 from holdfast.memories.longterm.background.schedule import PendingWork
+from holdfast.memories.longterm.background.wishes import CollectionMining, mining_of_all
 from holdfast.memories.longterm.context import (
     ENABLED,
     MAX_ITEMS_VARIABLE,
@@ -30,10 +33,10 @@ from holdfast.memories.longterm.context import (
 )
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.read import collection_id
-from holdfast.memories.longterm.records import MAX_ITEMS, LongTermOptions
+from holdfast.memories.longterm.records import MAX_ITEMS, ExtractorState, LongTermOptions
 from holdfast.memories.longterm.validation import checked_name, checked_user
 from holdfast.memories.longterm.vectors.compare import degraded
-from holdfast.memories.longterm.vectors.embedder import Keys, choose, configured
+from holdfast.memories.longterm.vectors.embedder import Keys, ModelThread, choose, configured
 from holdfast.memories.longterm.vectors.registry import PROVIDER, ProviderChoice, Where, provider_in
 from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 
@@ -89,7 +92,35 @@ def wishes_of(
     *extractor* is the caller's, and comes first; the environment's is for a collection that has
     none of its own. Whether a model can be used is looked at each time.
     """
-    keys, thread = keys_of(context), context.shared.models
+    return _wishes(keys_of(context), context.shared.models, extractor)
+
+
+def mining_report(engine: Engine, shared: Shared) -> list[CollectionMining]:
+    """Return the collections of all workspaces that are to be mined, and their extractors.
+
+    Whether an extractor can be used is looked at in this process, with its own keys.
+    """
+    return mining_of_all(engine, _wishes(os.environ.get, shared.models, None))
+
+
+def mining_gauges(engine: Engine, shared: Shared) -> dict[str, float]:
+    """Return the numbers of collections by the state of their extractor, by sample name.
+
+    Queued jobs of extractors that cannot be used are counted as waiting.
+    """
+    found = mining_report(engine, shared)
+    states = Counter(each.extractor.state for each in found)
+    waiting = sum(each.queued for each in found if each.extractor.state == "waiting")
+    named = {
+        f'extractor_state{{state="{state}"}}': float(states[state])
+        for state in get_args(ExtractorState)
+    }
+    return {**named, 'jobs{kind="extract",state="waiting"}': float(waiting)}
+
+
+def _wishes(
+    keys: Keys, thread: ModelThread, extractor: object
+) -> Callable[[str | None], MiningWish]:
     made: dict[str, MiningWish] = {}
     fixed = None
     if extractor is not None and not isinstance(extractor, str):

@@ -25,6 +25,7 @@ from holdfast.ground.ids import ALPHABET, COUNT, RANDOM, TIME, Ids, base62
 from holdfast.ground.scope import EVERYBODY, LOCAL
 from holdfast.library.activity import take_samples
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.longterm import mining_gauges
 from holdfast.library.open import resume_work, sweep_questions, sweep_runs
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.retention import sweep_all
@@ -529,13 +530,19 @@ class ServerState:
         """Return the numbers of the database and of the caches, by sample name."""
         sizes = self.hf.longterm_shared.room.sizes()
         caches = {f'engine_cache_bytes{{cache="{name}"}}': size for name, size in sizes.items()}
-        return gauges(self._all_agents.engine, self._all_agents.now()) | caches
+        found = gauges(self._all_agents.engine, self._all_agents.now()) | caches
+        mining = mining_gauges(self.hf.engine, self.hf.longterm_shared)
+        found['ltm_jobs{kind="extract",state="queued"}'] -= mining[_WAITING_JOBS]
+        return found | {f"ltm_{name}": number for name, number in mining.items()}
 
     def close(self) -> None:
         """Release the server's own resources; the handle is closed by its opener."""
         self._unsubscribe()
         self.notifier.close()
         self.executor.close()
+
+
+_WAITING_JOBS = 'jobs{kind="extract",state="waiting"}'
 
 
 class Site(Protocol):

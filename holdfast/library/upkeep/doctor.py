@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Final
 
 from msgspec import Struct
 
@@ -15,6 +16,7 @@ from holdfast.ground.clock import SystemClock, to_microseconds
 from holdfast.ground.errors import Corrupt
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.longterm import mining_report
 from holdfast.library.upkeep.tables import Check, check_storage, counters
 from holdfast.library.upkeep.verify_durable import miscounted_agents
 from holdfast.library.upkeep.verify_longterm import miscounted_collections
@@ -33,6 +35,24 @@ class _Failed(Struct, frozen=True, kw_only=True):
 class _Others(Struct, frozen=True, kw_only=True):
     collections: int
     newer: int
+
+
+NAMED: Final = 3
+"""Collections that a check names."""
+
+
+def _extractors(hf: Holdfast) -> Check:
+    """Return the check of the extractors of collections that are to be mined."""
+    found = mining_report(hf.engine, hf.longterm_shared)
+    bad = [each for each in found if each.extractor.state in ("waiting", "failing")]
+    if not bad:
+        return Check("long-term extractors", True, f"ready, for {len(found):,} collections")
+    named = ", ".join(
+        f"{each.collection_id} is {each.extractor.state} ({each.extractor.reason})"
+        for each in bad[:NAMED]
+    )
+    more = f", and {len(bad) - NAMED:,} more" if len(bad) > NAMED else ""
+    return Check("long-term extractors", False, f"{named}{more}; their turns stay queued")
 
 
 def look_at_longterm(engine: Engine, sql: SimpleNamespace) -> Iterator[Check]:
@@ -121,7 +141,7 @@ def doctor(hf: Holdfast) -> list[Check]:
         checks += _server(engine, sql)
     checks.append(counters("durable counters", miscounted_agents(engine, sql)))
     checks += [_overdue(engine, sql), _questions(engine, sql), _queued(engine, sql)]
-    checks += look_at_longterm(engine, sql)
+    checks += [*look_at_longterm(engine, sql), _extractors(hf)]
     checks.append(counters("thread counters", miscounted_threads(engine, sql)))
     return [*checks, _pinned(status), _erasure(status), _clock(engine, sql)]
 

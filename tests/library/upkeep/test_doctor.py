@@ -20,7 +20,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.doctor import Check, doctor
 from holdfast.testing.fakes import FrozenClock
 
-LONGTERM = ("long-term counters", "long-term jobs", "long-term analyzer")
+LONGTERM = ("long-term counters", "long-term jobs", "long-term analyzer", "long-term extractors")
 
 
 def said(hf: Holdfast) -> dict[str, Check]:

@@ -138,7 +138,8 @@ delete from mining_spending where workspace = :workspace and day < :before
 -- mining_of_all --
 -- The collections that are to be mined, and the last failure of each.
 select c.workspace, c.user_id, c.id, c.extractor, c.mined_at,
-    count(j.number) as jobs, max(j.model) as model, max(j.tried_at) as tried_at,
+    count(j.number) as jobs, sum(case when j.state = 'queued' then 1 else 0 end) as queued,
+    max(j.model) as model, max(j.tried_at) as tried_at,
     max(case when j.tried_at is not null then j.error end) as error
 from ltm_collections c
 left join ltm_jobs j on j.workspace = c.workspace and j.collection = c.number and j.kind = 'extract'

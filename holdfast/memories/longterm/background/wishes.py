@@ -213,6 +213,7 @@ class _Mined(Struct, frozen=True, kw_only=True):
     extractor: str | None
     mined_at: int | None
     jobs: int
+    queued: int
     model: str | None
     tried_at: int | None
     error: str | None
@@ -223,8 +224,8 @@ class CollectionMining(Struct, frozen=True, kw_only=True):
 
     workspace: str
     collection_id: str
-    jobs: int
-    state: MiningState
+    queued: int
+    extractor: MiningState
 
 
 def mining_of_all(
@@ -241,8 +242,8 @@ def mining_of_all(
         CollectionMining(
             workspace=each.workspace,
             collection_id=each.id,
-            jobs=each.jobs,
-            state=_state_in(each, wishes),
+            queued=each.queued,
+            extractor=_state_in(each, wishes),
         )
         for each in found
     ]
