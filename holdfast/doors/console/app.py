@@ -408,6 +408,8 @@ class Console:
         """Put the page of *view* into *response*."""
         if view.sign_in is not None and (secret := self._server.sign_ins.begin(view.sign_in)):
             self._set_sign_in(request, secret)
+            request.cookies[SIGN_IN] = secret
+            self._visitor(request)
         error = request.visit.error if request.visit else None
         response.status = view.status if error is None else status_of(error)
         response.secret = view.secret

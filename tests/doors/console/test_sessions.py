@@ -230,6 +230,8 @@ def test_the_first_key_closes_the_server_and_signs_its_maker_in(
     (code,) = shown.named("code", id="secret")
     assert code is not None
     assert "You are signed in with this key" in shown.text
+    assert shown.named("form", action="/console/sign-out")
+    assert "Open server" not in shown.text
     assert "content-encoding" not in shown.headers
     after = visitor.get("/console/keys")
     assert after.status == 200

@@ -8,7 +8,8 @@ from doors.console.browser.bakery import GOOD, NONSENSE, api, bakery, bytes_left
 from doors.console.browser.conftest import ConsoleSite, Watch
 from playwright.sync_api import APIResponse, Page, expect
 
-from holdfast import Turn
+import holdfast
+from holdfast import RunMemory, Turn
 from holdfast.errors import NotFound
 from holdfast.library.holdfast import Holdfast
 
@@ -102,6 +103,30 @@ def test_an_entry_edited_beside_another_write_loses_neither(
     entry = durable.get("oven")
     assert entry is not None
     assert entry.content == "240 degrees."
+
+
+def test_an_item_edited_beside_another_write_loses_neither(
+    page: Page, site: ConsoleSite, hf: Holdfast, watch: Watch
+) -> None:
+    ltm = hf.longterm("mia", enabled=True)
+    assert ltm is not None
+    item = ltm.remember("Mia buys rolls").stored
+    assert item is not None
+    page.goto(site.at(f"/console/people/mia/items/{item.id}?edit=1"))
+    ltm.update(item.id, text="Mia buys ten rolls")
+    box = page.get_by_role("textbox", name="Text")
+    box.fill("Mia buys rolls on Mondays")
+    page.get_by_role("button", name="Save").click()
+
+    expect(page.get_by_role("alert").first).to_be_visible()
+    expect(box).to_have_value("Mia buys rolls on Mondays")
+    expect(page.get_by_role("main")).to_contain_text("Mia buys ten rolls")
+    watch.problems.clear()  # the browser writes the status to the console
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("status")).not_to_be_empty()
+    found = hf.longterm_data("mia").get(item.id)
+    assert found is not None
+    assert found.text == "Mia buys rolls on Mondays"
 
 
 def test_a_version_is_restored_and_the_restoring_undone(
@@ -216,6 +241,31 @@ def test_a_forgotten_item_takes_its_turn_along(page: Page, site: ConsoleSite, hf
     assert hf.longterm_data("eve").get(item.id) is None
     assert hf.longterm_data("eve").get(turn.id) is None
     assert bytes_left(site.path, said) == []
+
+
+def test_a_store_a_session_and_a_run_are_deleted_once_confirmed(
+    page: Page, site: ConsoleSite, hf: Holdfast
+) -> None:
+    store = hf.memory_stores.create(name="Cellar")
+    resource = {"type": "memory_store", "memory_store_id": store.id}
+    session = hf.sessions.create(
+        agent="baker", environment_id="oven", title="Day shift", resources=[resource]
+    )
+    with holdfast.open(site.path) as near:
+        near.runs.attach(RunMemory(run_id="run_gone"), name="Sweep the floor")()
+    ways: tuple[tuple[str, str, Callable[[], object]], ...] = (
+        ("runs/run_gone", "Sweep the floor", lambda: hf.runs.retrieve("run_gone")),
+        (f"sessions/{session.id}", "Day shift", lambda: hf.sessions.retrieve(session.id)),
+        (f"stores/{store.id}/settings", "Cellar", lambda: hf.memory_stores.retrieve(store.id)),
+    )
+
+    for address, name, retrieve in ways:
+        page.goto(site.at(f"/console/{address}"))
+        page.get_by_role("button", name="Delete", exact=True).click()
+        confirm(page, name, "Delete")
+        expect(page.get_by_role("status").first).to_contain_text("deleted")
+        with pytest.raises(NotFound):
+            retrieve()
 
 
 def test_nothing_that_cannot_be_undone_acts_with_a_wrong_confirmation(

@@ -1,13 +1,14 @@
-"""What the switch of the chat does to memory, as read back through the API."""
+"""The chat in Chromium: what its switch does to memory, as read back through the API; its keys."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from doors.console.browser.bakery import api, bakery
 from doors.console.browser.conftest import ConsoleSite, NewPage, Watch, serve
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 import holdfast
 from holdfast import recalled_block
@@ -38,16 +39,26 @@ def begin(page: Page, site: ConsoleSite, user: str) -> Locator:
     return page.get_by_role("log", name="Conversation")
 
 
+def write(page: Page, text: str) -> None:
+    """Send *text* by the button."""
+    page.get_by_role("textbox", name="Message").fill(text)
+    page.get_by_role("button", name="Send").click()
+
+
 def say(page: Page, text: str) -> Locator:
     """Say *text*; return the article of the answer, once it is whole."""
     articles = page.get_by_role("log", name="Conversation").locator("article")
     before = articles.count()
-    page.get_by_role("textbox", name="Message").fill(text)
-    page.get_by_role("button", name="Send").click()
+    write(page, text)
     expect(articles).to_have_count(before + 2, timeout=WAIT)
     answer = articles.last
     expect(answer.locator("summary").filter(has_text="Memory")).to_be_visible(timeout=WAIT)
     return answer
+
+
+def expect_said(page: Page, text: str) -> None:
+    log = page.get_by_role("log", name="Conversation")
+    expect(log).to_contain_text(text, timeout=WAIT)
 
 
 def kept(hf: Holdfast, page: Page) -> list[dict[str, Any]]:
@@ -104,6 +115,8 @@ def test_what_one_conversation_says_the_next_recalls_and_the_switch_stays(
     page.get_by_role("button", name="Memory: off").click()
     say(page, "My goose is called Hildegard.")
     page.reload()
+    expect_said(page, "You said: My goose is called Hildegard.")
+    expect(page.get_by_role("textbox", name="User")).to_have_value("juno")
     chip = page.get_by_role("button", name="Memory: on")
     expect(chip).to_have_attribute("aria-pressed", "true")
     texts = [getattr(each, "text", "") for each in hf.longterm_data("juno").list("turns").data]
@@ -143,3 +156,70 @@ def test_the_veto_of_the_server_disables_the_switch(
 
     with holdfast.open(vetoed) as hf:
         assert list(hf.longterm_data("ada").export()) == []
+
+
+# Keys, script and sign-in
+
+
+def test_shift_and_enter_break_the_line_and_a_refused_message_stays(
+    page: Page, site: ConsoleSite
+) -> None:
+    begin(page, site, "")
+    page.get_by_role("button", name="Memory: off").click()
+    box = page.get_by_role("textbox", name="Message")
+    box.fill("one")
+    box.press("Shift+Enter")
+    page.keyboard.type("two")
+    page.keyboard.press("Enter")
+
+    expect(page.get_by_role("alert")).to_contain_text("memory is on")
+    expect(box).to_have_value("one\ntwo")
+    page.get_by_role("textbox", name="User").fill("lines")
+    page.get_by_role("button", name="Send").click()
+    expect_said(page, "You said: one")
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_without_script_an_answer_comes_as_a_whole_page(
+    new_page: NewPage, site: ConsoleSite
+) -> None:
+    page = new_page(java_script_enabled=False)
+    page.goto(site.at("/console/chat"))
+    page.get_by_role("link", name="Switch memory on").click()
+    page.get_by_role("textbox", name="User").fill("plain")
+    write(page, "My canoe is called Marigold.")
+    expect_said(page, "Memories given: 0")
+    write(page, "What is my canoe called?")
+
+    expect_said(page, "- My canoe is called Marigold.")
+
+
+@pytest.fixture
+def lapsing(tmp_path: Path, browser: Browser) -> Iterator[tuple[Page, Path]]:
+    """Give a page of an open server with a database of its own, and its path."""
+    path = tmp_path / "h.db"
+    with serve(path) as served:
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(f"{served.url}/console/chat")
+        yield page, path
+        context.close()
+
+
+def test_a_message_sent_after_the_sign_in_lapsed_is_there_after_the_next(
+    lapsing: tuple[Page, Path],
+) -> None:
+    page, path = lapsing
+    with holdfast.open(path) as hf:
+        secret = hf.keys.create("first", scope="write").secret
+    assert secret is not None
+
+    # The server learns of its first key within a second.
+    page.wait_for_function("async () => (await fetch('/console/stores')).url.includes('sign-in')")
+    write(page, "Long thoughts")
+    page.get_by_label("API key").fill(secret)
+    page.get_by_role("button", name="Sign in").click()
+
+    expect(page.get_by_role("textbox", name="Message")).to_have_value("Long thoughts")
+    page.get_by_role("button", name="Send").click()
+    expect_said(page, "You said: Long thoughts")

@@ -1,16 +1,22 @@
-"""A run of another process, while it is looked at."""
+"""Runs of another process, while they are looked at; their questions, ticked and compared."""
 
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from doors.console.browser import reporter
 from doors.console.browser.bakery import api, bakery
 from doors.console.browser.conftest import ConsoleSite
+from doors.console.harbour import asked
 from playwright.sync_api import Page, Route, expect
+
+import holdfast
+from holdfast import RunMemory, keys
+from holdfast.library.holdfast import Holdfast
 
 pytestmark = pytest.mark.browser
 WAIT = 30_000
@@ -82,9 +88,12 @@ def test_a_run_of_another_process_is_followed_without_a_reload(
     page.evaluate("window.stays = true")
     expect_task(page, "Look", "running")
     log = page.get_by_role("log", name="Run memory")
+    log.focus()
     send("ok")
     expect_task(page, "Look", "completed")
     expect(log).to_contain_text("task:look")
+    expect(log).to_be_focused()
+    expect(log).not_to_contain_text("ships")
     expect_task(page, "Tell", "running")
     send("fail")
     expect_task(page, "Tell", "failed")
@@ -110,3 +119,56 @@ def test_a_run_of_another_process_is_followed_without_a_reload(
     expect(board).to_contain_text("completed")
     expect(page.locator("#state")).to_have_text("completed")
     assert page.evaluate("window.stays")
+
+
+# Questions and comparison
+
+
+@pytest.fixture
+def hf(site: ConsoleSite) -> Iterator[Holdfast]:
+    """Open the database that is served in this process too."""
+    with holdfast.open(site.path) as hf:
+        yield hf
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """A thread for a run: the browser's loop is that of this one."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def test_a_question_appears_and_is_answered(
+    page: Page, site: ConsoleSite, hf: Holdfast, pool: ThreadPoolExecutor
+) -> None:
+    question = pool.submit(asked, hf, options=["7", "8"]).result()
+    page.goto(site.at("/console/questions"))
+    form = page.locator(f"#{question.id}")
+    form.get_by_role("radio", name="8").check()
+    form.get_by_role("textbox", name="Note").fill("by the pier")
+    form.get_by_role("button", name="Answer").click()
+
+    expect(page.get_by_role("status")).to_contain_text("The answer was stored.")
+    found = hf.runs.question(question.id)
+    assert (found.answer, found.note) == ("8", "by the pier")
+
+
+def test_ticks_are_kept_while_the_list_changes_and_two_are_compared(
+    page: Page, site: ConsoleSite, hf: Holdfast
+) -> None:
+    for name in ("one", "two"):
+        memory = RunMemory(run_id=f"run_{name}")
+        over = hf.runs.attach(memory, name=name)
+        memory.set(keys.shared("word"), name)
+        over()
+    hf.run_attachments.flush()
+    page.goto(site.at("/console/runs"))
+    expect(page.get_by_text("Live", exact=True)).to_be_visible(timeout=WAIT)
+    for name in ("one", "two"):
+        page.locator(f"#run-run_{name}").get_by_role("checkbox").check()
+
+    hf.runs.attach(RunMemory(run_id="run_three"), name="three")
+    expect(page.locator("#run-run_three")).to_be_visible(timeout=WAIT)
+    expect(page.locator("#run-run_one").get_by_role("checkbox")).to_be_checked()
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("table", name="Differences")).to_contain_text("shared:word")
