@@ -146,7 +146,11 @@ MANY_METHODS = {
     "holdfast/memories/state/cells.py:CellTable": "the state of one network",
     "holdfast/engines/sqlite/transaction.py:SQLiteTransaction": PORT,
 }
-REGISTRIES = ("holdfast/doors/console/pages/", "holdfast/library/imports/")
+REGISTRIES = (
+    "holdfast/doors/console/pages/",
+    "holdfast/library/imports/",
+    "holdfast/memories/longterm/vectors/",
+)
 """Folders of which one table lists each file, as the pages of a menu: one importer is normal."""
 LOCAL_IMPORTS = {
     # Statements in functions, by file. Reasons: a command or a handle loads what it uses when it
