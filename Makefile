@@ -1,13 +1,14 @@
 # make serve    start the server on this machine
 # make test     everything the project promises, tested
 # make hosts    the adapters, tested against the frameworks that they are for
+# make models   recall by meaning, measured with a model that runs here
 # Both set up what they need in .venv on their first run.
 
 PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 4
 
-.PHONY: serve test hosts lint types docs bench torture lock clean
+.PHONY: serve test hosts models lint types docs bench torture lock clean
 
 serve: .venv/.installed
 	$(BIN)/holdfast serve
@@ -29,6 +30,16 @@ hosts: .venv/hosts/.installed .venv/.tested
 	$(BIN)/python -m venv --clear --without-pip $(@D)
 	$(BIN)/pip --python $(@D) install --quiet --no-deps --requirement $<
 	$(BIN)/pip --python $(@D) install --quiet --no-deps --editable .
+	touch $@
+
+# The tests that load a model, in an environment of their own: torch is large.
+models: .venv/models/.installed
+	.venv/models/bin/python -m pytest -n 0 -m model tests/memories/longterm/test_local_model.py
+
+.venv/models/.installed: pyproject.toml requirements.lock | .venv/bin/pip
+	$(BIN)/python -m venv --clear --without-pip $(@D)
+	$(BIN)/pip --python $(@D) install --quiet --constraint requirements.lock --editable '.[all,local]' \
+	    --group test --group models
 	touch $@
 
 lint: .venv/.tested

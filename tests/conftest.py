@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for path in {item.path for item in items}
     }
     items.sort(key=lambda item: ranks[item.path])
+    there = {
+        "model": find_spec("all_minilm_l6_v2") is not None,
+        "locomo": "HOLDFAST_LOCOMO" in os.environ,
+    }
+    missing = {name for name, is_there in there.items() if not is_there}
+    left = [item for item in items if any(map(item.get_closest_marker, missing))]
+    items[:] = [item for item in items if item not in left]
+    config.hook.pytest_deselected(items=left)
 
 
 def pytest_collection() -> None:

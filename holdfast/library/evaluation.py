@@ -306,15 +306,14 @@ def mean(values: Iterable[float]) -> float:
 
 
 _WORD = re.compile(r"[^\W_]+")
-
-
 Execute = Callable[[str, Sequence[object]], Iterable[tuple[int]]]
 
 
 class FullText:
     """Turns of one conversation, ranked by SQLite's bm25."""
 
-    def __init__(self, execute: Execute, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation) -> None:
+        execute = cast("Execute", apsw.Connection(":memory:").execute)  # pyright: ignore[reportUnknownMemberType]
         self._execute, self._turns = execute, conversation.turns
         execute("create virtual table said using fts5(body, tokenize = 'porter')", ())
         for number, turn in enumerate(conversation.turns):
@@ -331,17 +330,6 @@ class FullText:
             (" OR ".join(f'"{word}"' for word in dict.fromkeys(words)), k),
         )
         return [self._turns[number].id for (number,) in found]
-
-
-@contextmanager
-def full_text(conversation: Conversation) -> Generator[FullText]:
-    """Yield the full text search of *conversation*."""
-    database = apsw.Connection(":memory:")
-    try:
-        execute = cast("Execute", database.execute)  # pyright: ignore[reportUnknownMemberType]
-        yield FullText(execute, conversation)
-    finally:
-        database.close()
 
 
 FOREIGN_STEP = 9
@@ -415,11 +403,11 @@ def evaluate(
             outcome.off_topic += [
                 len(subject.as_shipped(each, DEFAULT_K)) for each in PHRASES.off_topic
             ]
-        with full_text(conversation) as plain:
-            outcome.plain += [
-                answered(number, each, plain.recall(each.question, DEEPEST))
-                for each in conversation.questions
-            ]
+        plain = FullText(conversation)
+        outcome.plain += [
+            answered(number, each, plain.recall(each.question, DEEPEST))
+            for each in conversation.questions
+        ]
     return outcome
 
 
@@ -483,6 +471,7 @@ class RecalledConversation:
             recorded_turns = (each for index, each in enumerate(batch) if index not in left_out)
             for stored, each in zip(recorded.turns, recorded_turns, strict=True):
                 self._ids[stored.id] = each.id
+        memory.flush()
         self.mode = memory.status().mode
 
     def ranked(self, question: str, k: int) -> list[Id | None]:
@@ -502,16 +491,20 @@ class RecalledConversation:
 
 
 @contextmanager
-def remembered(conversation: Conversation) -> Generator[RecalledConversation]:
+def remembered(
+    conversation: Conversation, *, embedder: object = False
+) -> Generator[RecalledConversation]:
     """Yield *conversation* as one user's long-term memory, in its own engine.
 
-    Raises InvalidInput if an environment variable disables long-term memory.
+    Raises InvalidInput if a variable disables long-term memory, or *embedder* cannot be used.
     """
     with open(":memory:", clock=FixedClock(conversation.ends)) as hf:
-        memory = hf.longterm(USER, enabled=True, embedder=False, options=_OPTIONS)
+        memory = hf.longterm(USER, enabled=True, embedder=embedder, options=_OPTIONS)
         if memory is None:
             next = "Unset it for this command."
             raise InvalidInput("HOLDFAST_LTM_ENABLED", "switches recall off", next=next)
+        if embedder is not False and (reason := memory.status().reason):
+            raise InvalidInput("embedder", f"cannot be used: {reason}")
         yield RecalledConversation(memory, conversation)
 
 
@@ -551,11 +544,29 @@ def report(sample: SampleFile, outcome: Outcome, *, k: int | None, version: str)
     }
 
 
+BELOW = 0.005
+"""How far an embedder may lower recall@10 of a conversation."""
+_FEW = f"recall@{FEW}"
+_ADVICE = (
+    "recall@10 is lower with the embedder than without: lower LongTermOptions(cosine_weight=…)"
+)
+
+
+def beside_lexical(found: Report, sample: SampleFile, outcome: Outcome, lexical: Outcome) -> Report:
+    """Return the report *found* of an embedder's *outcome*, with advice if recall is worse."""
+    ours, theirs = (_by_conversation(sample, each) for each in (outcome, lexical))
+    pairs = ((one, other[_FEW] - BELOW) for one, other in zip(ours, theirs, strict=True))
+    lower = [one["sample_id"] for one, least in pairs if one[_FEW] < least]
+    own, plain = (figures(_main(each.ranked)) for each in (outcome, lexical))
+    advice = _ADVICE if lower or own[_FEW] < plain[_FEW] else None
+    return found | {"lexical": plain, "lower": lower, "advice": advice}
+
+
 def _main(every: Sequence[LocomoOutcome]) -> list[LocomoOutcome]:
     return [each for each in every if each.category != UNANSWERABLE]
 
 
-def _by_conversation(sample: SampleFile, outcome: Outcome) -> list[Report]:
+def _by_conversation(sample: SampleFile, outcome: Outcome) -> list[dict[str, Any]]:
     """Return the recall of each conversation, in the order of the file."""
     answers: list[list[LocomoOutcome]] = [[] for _ in sample.conversations]
     for each in _main(outcome.ranked):

@@ -36,7 +36,14 @@ from holdfast.memories.longterm.read import collection_id
 from holdfast.memories.longterm.records import MAX_ITEMS, ExtractorState, LongTermOptions
 from holdfast.memories.longterm.validation import checked_name, checked_user
 from holdfast.memories.longterm.vectors.compare import degraded
-from holdfast.memories.longterm.vectors.embedder import Keys, ModelThread, choose, configured
+from holdfast.memories.longterm.vectors.embedder import (
+    EMBEDDING_MODEL,
+    Keys,
+    ModelThread,
+    choose,
+    configured,
+    recorded,
+)
 from holdfast.memories.longterm.vectors.registry import PROVIDER, ProviderChoice, Where, provider_in
 from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 
@@ -80,8 +87,9 @@ def equip(context: CollectionContext, embedder: object, extractor: object) -> Co
 def _embedding_model(embedder: object, keys: Keys) -> str | None:
     """Return the name of the model that a caller who gave *embedder* has chosen."""
     if isinstance(embedder, str):
-        return embedder
-    return configured(os.environ, keys) if embedder is None else None
+        return recorded("embedder", embedder)
+    model = configured(os.environ, keys) if embedder is None else None
+    return None if model is None else recorded(EMBEDDING_MODEL, model)
 
 
 def wishes_of(

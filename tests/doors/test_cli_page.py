@@ -109,7 +109,7 @@ EXPECTED = {
     "verify": "[--quick] [--repair] [--head LINK]",
     "scrub": "[--full]",
     "doctor": "",
-    "eval locomo": "FILE [--k N]",
+    "eval locomo": "FILE [--k N] [--embedder MODEL]",
     "eval poisoning": "",
 }
 

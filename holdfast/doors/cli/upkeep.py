@@ -1,6 +1,7 @@
 """Commands `backup`, `restore`, `scrub`, `verify`, `doctor`, `forget`, `eval`."""
 
 from collections.abc import Iterator
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -194,14 +195,28 @@ def locomo(
         int | None,
         typer.Option("--k", metavar="N", min=1, max=DEEPEST, help="Show recall@N too."),
     ] = None,
+    embedder: Annotated[
+        str | None,
+        typer.Option("--embedder", metavar="MODEL", help="Compare by meaning, and by words too."),
+    ] = None,
 ) -> None:
     """Measure recall on conversations with questions about them; no network, no model."""
-    with bar("Asking") as progress:
-        sample = library.evaluation.read(file)
-        outcome = library.evaluation.evaluate(
-            sample, library.evaluation.remembered, k=k or 1, watch=perf_counter, progress=progress
-        )
-    found = library.evaluation.report(sample, outcome, k=k, version=version("holdfast"))
+    evaluation = library.evaluation
+    sample = evaluation.read(file)
+
+    def outcome_of(opening: Any) -> Any:
+        with bar("Asking") as progress:
+            return evaluation.evaluate(
+                sample, opening, k=k or 1, watch=perf_counter, progress=progress
+            )
+
+    lexical = outcome_of(evaluation.remembered)
+    outcome, by_meaning = lexical, partial(evaluation.remembered, embedder=embedder)
+    if embedder is not None:
+        outcome = outcome_of(by_meaning)
+    found = evaluation.report(sample, outcome, k=k, version=version("holdfast"))
+    if embedder is not None:
+        found = evaluation.beside_lexical(found, sample, outcome, lexical)
     if call.answer.as_json:
         put_json(found)
     else:
@@ -232,6 +247,7 @@ def _show(found: dict[str, Any]) -> None:
     groups = {
         "main": found["overall"],
         "shipped": found["as_shipped"],
+        **({"by words": found["lexical"]} if "lexical" in found else {}),
         "FTS5": found["baseline"],
         **{f"cat {name}": each for name, each in found["categories"].items()},
     }
@@ -251,6 +267,8 @@ def _show(found: dict[str, Any]) -> None:
         {f"empty, of {foreign['n']:,} foreign questions": _number(foreign["empty"])}
         | {f"{name}, ms": brief(took[name]) for name in took}
     )
+    if found.get("advice"):
+        print_fields({"advice": found["advice"]})
 
 
 def _number(value: object) -> str:

@@ -1,6 +1,7 @@
 """Which embedder is chosen, by what was given and what is set."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pydantic_ai.embeddings import Embedder as AgentsEmbedder
@@ -14,7 +15,9 @@ from holdfast.memories.longterm.vectors.embedder import (
     Choice,
     ModelThread,
     choose,
+    local,
     model_in,
+    recorded,
 )
 from holdfast.testing.embedders import WordEmbedder
 
@@ -136,3 +139,61 @@ def test_a_model_without_the_extra_is_not_used_and_says_why(
 def test_an_embedder_of_pydantic_ai_is_taken_as_it_is(models: ModelThread) -> None:
     assert chosen(models, AgentsEmbedder(TestEmbeddingModel())) == "test:test"
     assert chosen(models, AgentsEmbedder("openai:m")) == "openai:m"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Give a folder that looks like one of a model."""
+    found = tmp_path / "model"
+    found.mkdir()
+    (found / "config.json").write_text("{}")
+    (found / "model.safetensors").write_bytes(bytes(200_000))
+    return found
+
+
+def test_a_local_model_is_recorded_by_its_name_and_needs_no_key(models: ModelThread) -> None:
+    assert local("embedder", "sentence-transformers:m", models).model == "sentence-transformers:m"
+    assert choose("sentence-transformers:m", {}, no_keys, models).reason in (
+        None,
+        "sentence-transformers needs: pip install 'holdfast[local]'",
+    )
+
+
+def test_a_model_in_a_folder_is_recorded_by_a_hash_wherever_it_is(
+    folder: Path, models: ModelThread
+) -> None:
+    model = local("embedder", f"sentence-transformers:{folder}", models).model
+    moved = folder.rename(folder.with_name("moved"))
+
+    assert model.startswith("sentence-transformers:sha256-")
+    assert recorded("embedder", f"sentence-transformers:{moved}") == model
+    with (moved / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"x")
+    assert recorded("embedder", f"sentence-transformers:{moved}") != model
+
+
+def test_a_folder_without_a_model_is_refused_in_one_line_without_its_path(
+    tmp_path: Path, models: ModelThread
+) -> None:
+    for field, given, variables in (
+        ("embedder", f"sentence-transformers:{tmp_path}", {}),
+        (EMBEDDING_MODEL, None, {EMBEDDING_MODEL: f"sentence-transformers:{tmp_path}"}),
+    ):
+        with pytest.raises(InvalidInput, match="without a model") as refused:
+            choose(given, variables, no_keys, models)
+
+        assert refused.value.field == field
+        assert "\n" not in str(refused.value)
+        assert str(tmp_path) not in str(refused.value)
+
+
+def test_a_hash_stands_for_the_folder_that_is_configured(folder: Path, models: ModelThread) -> None:
+    configured = f"sentence-transformers:{folder}"
+    model = recorded("embedder", configured)
+
+    here = choose(model, {EMBEDDING_MODEL: configured}, no_keys, models)
+    elsewhere = choose(model, {}, no_keys, models)
+
+    assert here.reason == choose(configured, {}, no_keys, models).reason
+    assert elsewhere.reason == f"{model} was loaded from a folder: name that folder"

@@ -10,8 +10,11 @@ import os
 import threading
 from array import array
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from time import perf_counter
 from typing import (
     TYPE_CHECKING,
@@ -188,6 +191,7 @@ class ModelThread:
         self.turn = object()
         """Replaced at each close and in a forked process: clients must be created again."""
         self._closers: list[Closer] = []
+        self._loaded: dict[str, asyncio.Task[AgentsEmbedder]] = {}
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], *, timeout: float) -> T:
         """Run the coroutine of *work*; raise `TimeoutError` after *timeout* seconds."""
@@ -197,6 +201,16 @@ class ModelThread:
         except TimeoutError:
             running.cancel()
             raise
+
+    async def loaded(self, model: str, load: Callable[[], "AgentsEmbedder"]) -> "AgentsEmbedder":
+        """Return the embedder *model*, loaded by *load* on another thread on its first use.
+
+        All callers share it: a local model takes about 90 MB and some seconds to load.
+        """
+        running = self._loaded.get(model)
+        if running is None or (running.done() and (running.cancelled() or running.exception())):
+            running = self._loaded[model] = asyncio.ensure_future(asyncio.to_thread(load))
+        return await asyncio.shield(running)
 
     def on_close(self, closer: Closer) -> None:
         """Register *closer* to be awaited on the loop before it stops."""
@@ -210,7 +224,7 @@ class ModelThread:
         """
         with self._lock:
             loop, thread = self._loop, self._thread
-            self._loop, self._thread, self._closers = None, None, []
+            self._loop, self._thread, self._closers, self._loaded = None, None, [], {}
             self.turn = object()
         if loop is not None and thread is not None:
             loop.call_soon_threadsafe(loop.stop)
@@ -252,8 +266,12 @@ Keys = Callable[[str], str | None]
 EXTRA: Final = "pip install 'holdfast[embeddings]'"
 SECONDS: Final = 60.0
 """Time limit for one call of a model."""
-_LOCAL: Final = frozenset(("sentence-transformers",))
-"""Providers that run here, and need no key."""
+LOCAL: Final = "sentence-transformers"
+"""The provider of models that run here, and need no key."""
+LOCAL_EXTRA: Final = "pip install 'holdfast[local]'"
+_HASHED: Final = "sha256-"
+_ENDS: Final = 64 * 1024
+"""Bytes at either end of a model's weights that go into its hash."""
 
 
 class ModelEmbedder:
@@ -314,7 +332,7 @@ def of_agents(given: object, thread: ModelThread) -> ModelEmbedder:
 
     model = theirs.model
     name = model if isinstance(model, str) else f"{model.system}:{model.model_name}"
-    return ModelEmbedder(name, make, thread)
+    return ModelEmbedder(recorded("embedder", name), make, thread)
 
 
 def named(model: str, keys: Keys, thread: ModelThread) -> ModelEmbedder:
@@ -337,8 +355,6 @@ def named(model: str, keys: Keys, thread: ModelThread) -> ModelEmbedder:
 def missing_key(model: str, keys: Keys) -> str | None:
     """Return the name of the key that *model* needs and *keys* lacks, or None."""
     provider = model.partition(":")[0]
-    if provider in _LOCAL:
-        return None
     names = _NAMES.get(provider, (_key_name(provider),))
     return None if any(keys(name) for name in names) else " or ".join(names)
 
@@ -393,7 +409,65 @@ def provider_of(name: str, keys: Keys) -> "Provider[Any]":
     from pydantic_ai.providers import infer_provider_class
 
     kind = cast("Callable[..., Provider[Any]]", infer_provider_class(name))
-    return kind() if name in _LOCAL else kind(api_key=_first(keys, (_key_name(name),)))
+    return kind(api_key=_first(keys, (_key_name(name),)))
+
+
+def local(field: str, model: str, thread: ModelThread) -> ModelEmbedder:
+    """Return an embedder for *model*, `sentence-transformers:NAME` or `:/a/folder`.
+
+    A folder is loaded without any network. Raise `InvalidInput` with *field* if it has no model.
+    """
+    name = model.removeprefix(f"{LOCAL}:")
+    known = recorded(field, model)
+
+    async def make(thread: ModelThread) -> "AgentsEmbedder":
+        return await thread.loaded(known, partial(_load, name))
+
+    return ModelEmbedder(known, make, thread)
+
+
+def recorded(field: str, model: str) -> str:
+    """Return the name of *model* that is recorded with a collection.
+
+    For one in a folder it has a hash of its configuration and of the ends of its weights, and
+    never the path. Raise `InvalidInput` with *field* if the folder has no model.
+    """
+    provider, _, name = model.partition(":")
+    folder = Path(name)
+    if provider != LOCAL or not folder.is_absolute():
+        return model
+    try:
+        found = next(filter(None, map(_hash, (folder, folder / "0_Transformer"))), None)
+    except OSError as error:
+        raise InvalidInput(field, f"names a folder that cannot be read: {error.strerror}") from None
+    if found is None:
+        needs = "config.json, and weights as model.safetensors or pytorch_model.bin"
+        raise InvalidInput(field, f"names a folder without a model: {needs}")
+    return f"{LOCAL}:{_HASHED}{found}"
+
+
+def _hash(folder: Path) -> str | None:
+    config = folder / "config.json"
+    kinds = ("*.safetensors", "pytorch_model*.bin")
+    weights = next((each for kind in kinds for each in sorted(folder.glob(kind))), None)
+    if weights is None or not config.is_file():
+        return None
+    hashed = sha256(config.read_bytes())
+    with weights.open("rb") as file:
+        hashed.update(file.read(_ENDS))
+        file.seek(max(0, weights.stat().st_size - _ENDS))
+        hashed.update(file.read(_ENDS))
+    return hashed.hexdigest()[:32]
+
+
+def _load(name: str) -> "AgentsEmbedder":
+    """Load a model of sentence-transformers by its name or from a folder."""
+    from pydantic_ai.embeddings import Embedder as AgentsEmbedder
+
+    library: Any = import_module("sentence_transformers")
+    wrapped: Any = import_module("pydantic_ai.embeddings.sentence_transformers")
+    model = library.SentenceTransformer(name, local_files_only=Path(name).is_absolute())
+    return AgentsEmbedder(wrapped.SentenceTransformerEmbeddingModel(model))
 
 
 def ollama_address(given: str) -> str:
@@ -437,10 +511,12 @@ def choose(given: object, variables: Mapping[str, str], keys: Keys, thread: Mode
     if given is False:
         return Choice()
     if isinstance(given, str):
-        return _by_name(checked_model("embedder", given), keys, thread)
+        return _by_name(
+            "embedder", _there(checked_model("embedder", given), variables), keys, thread
+        )
     if given is None:
         model = configured(variables, keys)
-        return Choice() if model is None else _by_name(model, keys, thread)
+        return Choice() if model is None else _by_name(EMBEDDING_MODEL, model, keys, thread)
     if is_of_agents(given, "Embedder"):
         return Choice(embedder=of_agents(given, thread))
     if isinstance(given, Embedder):
@@ -477,9 +553,29 @@ def model_in(variables: Mapping[str, str]) -> str | None:
     return checked_model(EMBEDDING_MODEL, model)
 
 
-def _by_name(model: str, keys: Keys, thread: ModelThread) -> Choice:
+def _by_name(field: str, model: str, keys: Keys, thread: ModelThread) -> Choice:
+    if model.startswith(f"{LOCAL}:"):
+        return _by_local_name(field, model, thread)
     reason = unusable(model, keys)
     return Choice(embedder=named(model, keys, thread) if reason is None else None, reason=reason)
+
+
+def _by_local_name(field: str, model: str, thread: ModelThread) -> Choice:
+    if model.startswith(f"{LOCAL}:{_HASHED}"):
+        return Choice(reason=f"{model} was loaded from a folder: name that folder")
+    embedder = local(field, model, thread)
+    if not installed() or find_spec("sentence_transformers") is None:
+        return Choice(reason=f"{LOCAL} needs: {LOCAL_EXTRA}")
+    return Choice(embedder=embedder)
+
+
+def _there(model: str, variables: Mapping[str, str]) -> str:
+    """Return *model*, or for one recorded by its hash the folder in *variables* that holds it."""
+    if model.startswith(f"{LOCAL}:{_HASHED}"):
+        here = model_in(variables)
+        if here is not None and recorded(EMBEDDING_MODEL, here) == model:
+            return here
+    return model
 
 
 def checked_model(field: str, model: object) -> str:
