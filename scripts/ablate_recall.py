@@ -55,7 +55,7 @@ NONE = Cues(
 class ConversationRows:
     """Turns of one conversation, recalled with any cues.
 
-    Without *names* the participants are unknown.
+    Without *names* the participants are unknown; without *related* only words of the query count.
     """
 
     mode = "lexical"
@@ -67,19 +67,23 @@ class ConversationRows:
         lent: tuple[float, float, float] = LENT,
         *,
         names: bool = True,
+        related: bool = True,
     ) -> None:
         self._ids = {f"turn_{seq:09}": turn.id for seq, turn in enumerate(conversation.turns)}
         self._now, self._cues = to_microseconds(conversation.ends), cues
         self._postings = Postings(_rows(conversation), lent=lent)
         self._participants = self._postings.participants if names else ()
+        self._related = related
 
     def ranked(self, question: str, k: int) -> list[Id | None]:
         """Return the turns of the best similarity, however low."""
-        return self._recall(question, k, LongTermOptions(weights=ALONE, min_relevance=0))
+        return self._recall(
+            question, k, LongTermOptions(weights=ALONE, min_relevance=0, related=self._related)
+        )
 
     def as_shipped(self, question: str, k: int) -> list[Id | None]:
         """Return the turns of a recall with default options."""
-        return self._recall(question, k, LongTermOptions())
+        return self._recall(question, k, LongTermOptions(related=self._related))
 
     def _recall(self, question: str, k: int, options: LongTermOptions) -> list[Id | None]:
         query = RecallQuery(query=question, k=k, what="turns")
@@ -121,6 +125,7 @@ def without(**cues: object) -> Make:
 
 VARIANTS: dict[str, Make] = {
     "all cues": ConversationRows,
+    "without related words": lambda each: ConversationRows(each, related=False),
     "without what the turns before lend": lambda each: ConversationRows(each, lent=NOTHING_LENT),
     "without what the turns after add": without(followed=(0.0, 0.0)),
     "without the session": without(session=0.0),
@@ -131,9 +136,11 @@ VARIANTS: dict[str, Make] = {
     "without first person": without(first_person=0.0),
     "without questions": without(question=0.0),
     "words of the turn and those before alone": lambda each: ConversationRows(
-        each, NONE, names=False
+        each, NONE, names=False, related=False
     ),
-    "words of the turn alone": lambda each: ConversationRows(each, NONE, NOTHING_LENT, names=False),
+    "words of the turn alone": lambda each: ConversationRows(
+        each, NONE, NOTHING_LENT, names=False, related=False
+    ),
 }
 
 
