@@ -1020,7 +1020,7 @@ create table holdfast.subjects (
 create table holdfast.erasures (
   workspace text collate "C" not null,
   id text collate "C" not null,
-  number bigint not null,         -- its place in the workspace's chain
+  number bigint not null,         -- its place in the workspace's chain; 0 until completed
   kind text collate "C" not null check (kind in ('user', 'agent')),
   subject bytea not null,
   at bigint not null,             -- what was recorded up to then is erased
@@ -1029,6 +1029,8 @@ create table holdfast.erasures (
   completed_at bigint,
   counts text collate "C" not null,            -- JSON
   unreached text collate "C" not null,         -- JSON
+  pending text collate "C" not null,           -- JSON: vectors still to be deleted elsewhere
+  actor text collate "C" not null,             -- JSON
   receipt text collate "C",                    -- canonical JSON, once completed
   link text collate "C",
   mac text collate "C",

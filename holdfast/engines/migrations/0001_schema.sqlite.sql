@@ -955,7 +955,7 @@ create table subjects (
 create table erasures (
   workspace text not null,
   id text not null,
-  number integer not null,         -- its place in the workspace's chain
+  number integer not null,         -- its place in the workspace's chain; 0 until completed
   kind text not null check (kind in ('user', 'agent')),
   subject blob not null,
   at integer not null,             -- what was recorded up to then is erased
@@ -964,6 +964,8 @@ create table erasures (
   completed_at integer,
   counts text not null,            -- JSON
   unreached text not null,         -- JSON
+  pending text not null,           -- JSON: vectors still to be deleted elsewhere
+  actor text not null,             -- JSON
   receipt text,                    -- canonical JSON, once completed
   link text,
   mac text,

@@ -2,21 +2,10 @@
 
 from collections.abc import Callable
 
-from msgspec import Struct
-
 from holdfast import library, memories
 from holdfast.engines.base import Engine, Transaction
+from holdfast.library.erasure.records import ForgetReport
 from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
-
-
-class ForgetReport(Struct, frozen=True, kw_only=True):
-    """Rows deleted or anonymised, by table, and where their bytes remain.
-
-    `pending` is empty when no file of the database holds any of them.
-    """
-
-    counts: dict[str, int]
-    pending: tuple[str, ...] = ()
 
 
 def forget_agent(context: "memories.AgentContext", agent: str) -> ForgetReport:
