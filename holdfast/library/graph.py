@@ -417,13 +417,18 @@ class KnowledgeGraph:
 
 def path_of(name: str) -> str:
     """Return the path of the entity *name*; different names have different paths."""
+    return f"{FOLDER}{file_name(name)}.json"
+
+
+def file_name(name: str) -> str:
+    """Return *name* as the name of a file; different names have different ones."""
     raw = name.encode("utf-8", "surrogatepass")
     plain = "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in raw) or "%"
     if plain.strip() != plain:
         plain = plain.replace(" ", "%20")
     if len(plain) > _NAME_BYTES:
         plain = f"{plain[:_HEAD]}~{sha256(raw).hexdigest()[:16]}"
-    return f"{FOLDER}{plain}.json"
+    return plain
 
 
 def _read(memory: Memory) -> StoredEntity | None:

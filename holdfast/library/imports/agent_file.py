@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final, cast
 
+from holdfast.library.graph import file_name
 from holdfast.library.imports.exports import likeness
 from holdfast.library.imports.files import documents
 from holdfast.library.imports.records import (
@@ -18,6 +19,7 @@ from holdfast.library.imports.records import (
     instant,
     list_of,
     pieces,
+    word_of,
 )
 
 _LISTS: Final = frozenset(("agents", "blocks", "tools", "files", "sources", "groups"))
@@ -120,23 +122,14 @@ def _blocks(
             if taken.setdefault(label, value) != value:
                 label = f"{label}-{digest(value)[:8]}"
             yield ForeignPage(
-                id=f"{agent}/{label}", place=place, text=value, path=f"/letta/{_file_name(label)}"
+                id=f"{agent}/{label}", place=place, text=value, path=f"/letta/{file_name(label)}.md"
             )
-
-
-def _file_name(label: str) -> str:
-    """Return *label* as a file name, bytes that a path may lack as `%XX`."""
-    plain = "".join(
-        char if char.isalnum() or char in "-_ ." else "".join(f"%{b:02X}" for b in char.encode())
-        for char in label.strip(". ") or "%"
-    )
-    return f"{plain[:120]}.md" if len(plain) <= 120 else f"{plain[:100]}~{digest(label)}.md"  # noqa: PLR2004
 
 
 def _message(
     place: str, agent: str, message: dict[str, Any], log: ImportLog
 ) -> Iterator[ForeignTurn]:
-    role = message.get("role")
+    role = word_of(message.get("role"))
     if role not in {"user", "assistant"}:
         log.leave(f"role {role}")
         return
@@ -172,7 +165,7 @@ def _texts(content: object, log: ImportLog) -> list[str]:
         if part.get("type") == "text" and isinstance(text, str):
             texts.append(text)
         else:
-            log.leave(f"content {part.get('type')}")
+            log.leave(f"content {word_of(part.get('type'))}")
     return texts
 
 

@@ -18,6 +18,7 @@ from holdfast.library.imports.records import (
     instant,
     list_of,
     pieces,
+    word_of,
 )
 
 _NONE: Final[frozenset[str]] = frozenset()
@@ -106,7 +107,7 @@ def _conversation(
 
 def _branch(mapping: dict[str, Any], leaf: object) -> list[str]:
     """Return the nodes from the root to *leaf*, or to the newest one if it names none."""
-    if leaf not in mapping:
+    if not isinstance(leaf, str) or leaf not in mapping:
         leaf = max(mapping, key=lambda node: _time_of(mapping[node]), default=None)
     found: dict[str, None] = {}
     while isinstance(leaf, str) and leaf in mapping and leaf not in found:
@@ -120,8 +121,8 @@ def _message_of(node: object) -> dict[str, Any]:
 
 
 def _time_of(node: object) -> float:
-    at = _message_of(node).get("create_time")
-    return float(at) if isinstance(at, int | float) else 0.0
+    at = instant(_message_of(node).get("create_time"))
+    return 0.0 if at is None else at.timestamp()
 
 
 def _has_text(node: object) -> bool:
@@ -133,7 +134,7 @@ def _chat_text(
     message: dict[str, Any], log: ImportLog
 ) -> tuple[str, Literal["user", "assistant"] | None]:
     """Return the text of *message* and who said it; None if neither said it."""
-    given = fields_of(message.get("author")).get("role")
+    given = word_of(fields_of(message.get("author")).get("role"))
     role = _ROLES.get(given)
     content, metadata = fields_of(message.get("content")), fields_of(message.get("metadata"))
     kind = content.get("content_type")
@@ -145,7 +146,7 @@ def _chat_text(
     elif message.get("recipient") not in (None, "all"):
         log.leave("messages to tools")
     elif kind not in ("text", "multimodal_text"):
-        log.leave(f"content {kind}")
+        log.leave(f"content {word_of(kind)}")
     else:
         return _parts(content.get("parts"), log), role
     return "", None
@@ -160,7 +161,7 @@ def _parts(parts: object, log: ImportLog) -> str:
         elif part.get("content_type") == "audio_transcription" and "text" in part:
             texts.append(str(part["text"]))
         else:
-            log.leave(f"part {part.get('content_type')}")
+            log.leave(f"part {word_of(part.get('content_type'))}")
     return "\n".join(each for each in texts if each.strip())
 
 
@@ -194,9 +195,10 @@ def _chat(place: str, conversation: dict[str, Any], log: ImportLog) -> Iterator[
     branch = _newest_branch(known, conversation.get("current_leaf_message_uuid"))
     log.leave("messages of other branches", len(known) - len(branch))
     for number, message in enumerate(branch, start=1):
-        role = _ROLES.get(message.get("sender"))
+        sender = word_of(message.get("sender"))
+        role = _ROLES.get(sender)
         if role is None:
-            log.leave(f"sender {message.get('sender')}")
+            log.leave(f"sender {sender}")
             continue
         text = _claude_text(message, log)
         if not text.strip():
@@ -222,7 +224,7 @@ def _newest_branch(messages: list[dict[str, Any]], leaf: object) -> list[dict[st
     parents = {str(each.get("parent_message_uuid")) for each in messages}
     if not parents & by_id.keys():
         return messages
-    if leaf not in by_id:
+    if not isinstance(leaf, str) or leaf not in by_id:
         ends = [each for each in messages if str(each.get("uuid")) not in parents]
         newest = max(ends or messages, key=lambda each: str(each.get("created_at")))
         leaf = newest.get("uuid")
@@ -248,7 +250,7 @@ def _claude_text(message: dict[str, Any], log: ImportLog) -> str:
         if part.get("type") == "text" and isinstance(text, str):
             texts.append(text)
         else:
-            log.leave(f"content {part.get('type')}")
+            log.leave(f"content {word_of(part.get('type'))}")
     if texts or parts:
         return "\n".join(each for each in texts if each.strip())
     text = message.get("text")

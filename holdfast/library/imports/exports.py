@@ -1,10 +1,9 @@
 """Parse exports of memories: mem0, LangMem, and the memory server of MCP."""
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, BinaryIO, Final, cast
-
-import msgspec
 
 from holdfast.library.imports.files import documents, json_lines
 from holdfast.library.imports.records import (
@@ -159,7 +158,7 @@ def _text_of(content: object) -> str | None:
     texts = [each for each in fields.values() if isinstance(each, str)]
     if len(texts) == len(fields) == 1:
         return texts[0]
-    return msgspec.json.encode(fields).decode() if fields else None
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")) if fields else None
 
 
 def mcp_graph(
@@ -171,7 +170,7 @@ def mcp_graph(
     """
     for place, each in json_lines(name, content, log):
         record = fields_of(each)
-        if record.get("type") not in {"entity", "relation"}:
+        if record.get("type") not in ("entity", "relation"):
             log.unlike(likeness(each), place, "its type is no entity or relation")
             continue
         log.known = True

@@ -1,5 +1,6 @@
 """Import files: parse them, and write to a user's memory and a store."""
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -11,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground import secrets
-from holdfast.ground.errors import InvalidInput, LongTermOff, StoreFull, TooLarge
+from holdfast.ground.errors import InvalidInput, LongTermOff, PathTaken, StoreFull
 from holdfast.library.bridges import NamedStore
 from holdfast.library.graph import KnowledgeGraph, import_lines
 from holdfast.library.imports.agent_file import letta
@@ -36,6 +37,7 @@ from holdfast.library.imports.records import (
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import Imported
 from holdfast.memories.stores.stores import MemoryStores
+from holdfast.memories.stores.validation import checked_content, checked_path
 
 Row = dict[str, object]
 
@@ -269,9 +271,14 @@ class _Import:
 
     def _page_refused(self, store: NamedStore, page: ForeignPage) -> str | None:
         """Write *page* to *store*; return why it was not, or None."""
-        memories, id = self._target.memory_stores.memories, store.id()
         if secrets.find(page.text):
             return "secret"
+        try:
+            checked_content(page.text)
+            checked_path(page.path)
+        except InvalidInput as error:
+            return f"{error.field}: {error.reason}"
+        memories, id = self._target.memory_stores.memories, store.id()
         found = None if id is None else memories.at(id, page.path)
         if found is not None and found.content != page.text:
             return f"another memory is at {page.path}"
@@ -279,13 +286,10 @@ class _Import:
             self._counts.duplicates += 1
             return None
         if not self._options.dry_run:
+            place = cast("str", store.id(create=True))
             try:
-                memories.create(
-                    cast("str", store.id(create=True)), path=page.path, content=page.text
-                )
-            except InvalidInput as error:
-                return f"{error.field}: {error.reason}"
-            except (StoreFull, TooLarge) as error:
+                memories.create(place, path=page.path, content=page.text)
+            except (PathTaken, StoreFull) as error:
                 return str(error)
         self._counts.memories += 1
         return None
@@ -293,7 +297,7 @@ class _Import:
     def _write_graph(self, store: NamedStore) -> None:
         clean = [self._without_secrets(each) for each in self._lines]
         graph = KnowledgeGraph(self._target.memory_stores, store)
-        lines = (msgspec.json.encode(each).decode() for each in clean)
+        lines = (json.dumps(each) for each in clean)
         done = import_lines(graph, lines, dry_run=self._options.dry_run)
         lost = 0
         for each in done.skipped:

@@ -16,6 +16,7 @@ from holdfast.ground.validation import check_one_of, check_whole
 from holdfast.memories.longterm.validation import ITEM_BYTES, NAME_BYTES, checked_name
 
 ImportKind = Literal["mem0", "langmem", "letta", "mcp-graph", "chatgpt", "claude"]
+_SHOWN: Final = 100
 KINDS: Final[tuple[ImportKind, ...]] = get_args(ImportKind)
 
 
@@ -150,12 +151,12 @@ class ImportLog:
     def skip(self, place: str, reason: str) -> None:
         """Record that a record, at *place*, was read and left out."""
         self.read += 1
-        self.skipped.append(SkippedRecord(place, reason))
+        self.skipped.append(SkippedRecord(_legible(place), _legible(reason)))
 
     def leave(self, name: str, count: int = 1) -> None:
         """Count what has no counterpart here under *name*."""
         if count:
-            self.unmapped[name] += count
+            self.unmapped[_legible(name)] += count
 
     def others(self, record: dict[str, Any], known: frozenset[str], prefix: str = "") -> None:
         """Count the members of *record* that have a value and are not *known*."""
@@ -206,6 +207,17 @@ def list_of(given: object) -> list[Any]:
     return cast("list[Any]", given) if isinstance(given, list) else []
 
 
+def word_of(given: object) -> str:
+    """Return *given* if it is text, else the name of its type."""
+    return given if isinstance(given, str) else type(given).__name__
+
+
+def _legible(text: str) -> str:
+    """Return *text* as valid UTF-8 of at most 100 characters."""
+    valid = text.encode("utf-8", "replace").decode()
+    return valid if len(valid) <= _SHOWN else f"{valid[: _SHOWN - 1]}…"
+
+
 def digest(*parts: str) -> str:
     """Return 16 hexadecimal digits that depend on *parts*."""
     return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -217,7 +229,7 @@ def row_id(prefix: str, kind: str, source_id: str, at: datetime | None) -> str:
     Like every id it begins with its time, that of the source, or 1970 if it has none.
     """
     whole = sha256(f"{kind}\0{source_id}".encode("utf-8", "surrogatepass")).digest()
-    time = 0 if at is None else max(0, to_microseconds(at))
+    time = 0 if at is None else min(max(0, to_microseconds(at)), 62**TIME - 1)
     rest = int.from_bytes(whole) % 62 ** (COUNT + RANDOM)
     return f"{prefix}_{base62(time, TIME)}{base62(rest, COUNT + RANDOM)}"
 
