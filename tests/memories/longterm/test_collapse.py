@@ -103,6 +103,14 @@ def test_of_equals_an_item_stands_before_a_turn_and_the_newer_before_the_older()
     assert (found.id, found.also) == ("item_1", ("turn_1", "turn_2"))
 
 
+def test_no_row_of_a_lower_tier_speaks_for_one_of_a_higher() -> None:
+    echo = said(2, "You like tea", role="assistant", tier="assistant", at=NOW + timedelta(days=1))
+    guess = item("Like tea", tier="imported")
+
+    (found,) = collapsed(echo, guess, said(1, "I like tea", tier="said")).recalled
+    assert (found.id, found.also) == ("turn_1", ("turn_2", "item_1"))
+
+
 def test_two_people_who_say_the_same_say_it_of_themselves() -> None:
     found = collapsed(said(1, "I like tea", speaker="Ana"), said(2, "I like tea", speaker="Bo"))
 
@@ -154,6 +162,13 @@ def test_of_an_item_and_the_turn_it_was_mined_from_only_the_item_stands() -> Non
     assert ids(found.found) == [1, 2]
     assert found.found[0].also == ("turn_0000",)
     assert found.suppressed["duplicate"] == 1
+
+
+def test_an_item_of_a_lower_tier_stands_for_no_turn() -> None:
+    guessed = [MINED[0], replace(MINED[1], tier="assistant"), MINED[2]]
+
+    assert covers(Postings(MINED), 1, 0)
+    assert not covers(Postings(guessed), 1, 0)
 
 
 def test_a_turn_that_says_much_more_than_its_item_stands_too() -> None:

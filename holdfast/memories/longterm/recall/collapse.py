@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from holdfast.memories.longterm.dedupe import ComparedText, Like, fold_of, said, similarity, twin
 from holdfast.memories.longterm.recall.index import ROLE_WORDS, Postings
 from holdfast.memories.longterm.records import Recalled
+from holdfast.memories.longterm.trust import RANKS
 
 DUPLICATE: Final = 0.92
 """Share of common terms in order from which on two rows say the same."""
@@ -43,8 +44,11 @@ def may_repeat(bodies: Sequence[str], query: str = "") -> bool:
 def covers(postings: Postings, item: int, turn: int) -> bool:
     """Check whether the row *item* holds most of what the row *turn* says.
 
-    A small collection counts as one of 100 rows, as for relevance.
+    A small collection counts as one of 100 rows, as for relevance. No item of a lower tier stands
+    for a turn.
     """
+    if RANKS[postings.rows[item].tier] < RANKS[postings.rows[turn].tier]:
+        return False
     terms = frozenset(postings.rows[turn].body.split())
     held = frozenset(postings.rows[item].body.split())
     postings.learn_terms(terms)
@@ -76,8 +80,8 @@ class _Group:
         )
 
     def standing(self) -> tuple[Recalled, int]:
-        """Return the result that stands: an item before a turn, else the newest."""
-        first = min(self.members, key=lambda each: (each[0].item is None, -_at(each[0])))
+        """Return the result that stands: by tier, then an item before a turn, then the newest."""
+        first = min(self.members, key=lambda each: _order(each[0]))
         others = tuple(
             id
             for row, _ in self.members
@@ -144,6 +148,12 @@ def _same_voice(one: Recalled, other: Recalled) -> bool:
 def _voice(row: Recalled) -> str:
     speaker = (row.turn.speaker or "").casefold() if row.turn else ""
     return "" if speaker in ROLE_WORDS else speaker
+
+
+def _order(row: Recalled) -> tuple[int, bool, float]:
+    found = row.item or row.turn
+    rank = RANKS.get(found.tier or "said", 0) if found else 0
+    return -rank, row.item is None, -_at(row)
 
 
 def _at(row: Recalled) -> float:

@@ -79,7 +79,7 @@ def ranking(
     return Ranking(
         found=[judge.ranked(place, cues, also=leads[place]) for place in places],
         suppressed=+suppressed,
-        more=len(scored) in (search.query.k, search.reach),
+        more=judge.more,
     )
 
 
@@ -96,6 +96,8 @@ class _Judge:
         self._telling = {term: postings.telling(term) for term in question.terms}
         self._whole = sum(sorted(self._telling.values(), reverse=True)[:TELLING]) or 1.0
         self._filters = self._options.min_relevance > 0
+        self.more = False
+        """Whether rows remain beyond those chosen."""
         self._gate = (
             GeneralGate(postings, search.topic, self._options)
             if self._filters and search.topic.kind == "general"
@@ -120,10 +122,12 @@ class _Judge:
             return scored + self._best(self._noise, k - len(scored))
         if not any(self._answers(place, least) for place in first):
             return []
+        wanted = k
         scored = self._best(self._order, k)
-        reach = self._search.reach
-        if reach > k and len(scored) == k and self._may_shrink(scored):
-            return self._best(self._order, reach)
+        if self._search.reach > k and len(scored) == k and self._may_shrink(scored):
+            wanted = self._search.reach
+            scored = self._best(self._order, wanted)
+        self.more = len(scored) == wanted
         return scored
 
     def leads(self, scored: Sequence[_Scored]) -> dict[int, list[str]]:

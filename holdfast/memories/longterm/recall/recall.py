@@ -378,7 +378,7 @@ def _settled(search: RecallSearch, ranked: PlacedRanking, fetched: Fetched) -> R
         recalled=found.recalled,
         numbers=found.numbers,
         suppressed=+suppressed,
-        short=len(found.recalled) < k and len(found.recalled) < len(recalled) and ranked.more,
+        short=len(found.recalled) < k and ranked.more,
     )
 
 
