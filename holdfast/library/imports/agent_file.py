@@ -9,9 +9,9 @@ from holdfast.library.imports.exports import likeness
 from holdfast.library.imports.files import documents
 from holdfast.library.imports.records import (
     ForeignItem,
+    ForeignMessage,
     ForeignPage,
     ForeignRecord,
-    ForeignTurn,
     ImportLog,
     ImportOptions,
     digest,
@@ -128,7 +128,7 @@ def _blocks(
 
 def _message(
     place: str, agent: str, message: dict[str, Any], log: ImportLog
-) -> Iterator[ForeignTurn]:
+) -> Iterator[ForeignMessage]:
     role = word_of(message.get("role"))
     if role not in {"user", "assistant"}:
         log.leave(f"role {role}")
@@ -145,7 +145,7 @@ def _message(
         return
     created = message.get("created_at")
     said = f"{agent}/{created or message.get('id')}/{role}/{digest(text)}"
-    yield ForeignTurn(
+    yield ForeignMessage(
         id=said,
         place=place,
         text=text,

@@ -9,8 +9,8 @@ from holdfast.library.imports.exports import likeness
 from holdfast.library.imports.files import documents
 from holdfast.library.imports.records import (
     ForeignItem,
+    ForeignMessage,
     ForeignRecord,
-    ForeignTurn,
     ImportLog,
     ImportOptions,
     digest,
@@ -81,7 +81,7 @@ _OF_MEMORY: Final = frozenset(
 
 def _conversation(
     place: str, conversation: dict[str, Any], mapping: dict[str, Any], log: ImportLog
-) -> Iterator[ForeignTurn]:
+) -> Iterator[ForeignMessage]:
     began = conversation.get("create_time")
     title = str(conversation.get("title") or "")
     id = conversation.get("conversation_id") or conversation.get("id")
@@ -95,7 +95,7 @@ def _conversation(
         if role is None or not text.strip():
             continue
         at = message.get("create_time")
-        yield ForeignTurn(
+        yield ForeignMessage(
             id=f"{thread}/{message.get('id') or node}",
             place=f"{place}, message {number:,}",
             text=text,
@@ -186,7 +186,7 @@ def claude(
         yield from _account(name, alone, log)
 
 
-def _chat(place: str, conversation: dict[str, Any], log: ImportLog) -> Iterator[ForeignTurn]:
+def _chat(place: str, conversation: dict[str, Any], log: ImportLog) -> Iterator[ForeignMessage]:
     uuid, began = conversation.get("uuid"), conversation.get("created_at")
     if conversation.get("summary"):
         log.leave("summary")
@@ -205,7 +205,7 @@ def _chat(place: str, conversation: dict[str, Any], log: ImportLog) -> Iterator[
             continue
         at = message.get("created_at") or began
         id = message.get("uuid") or digest(str(at), role, text)
-        yield ForeignTurn(
+        yield ForeignMessage(
             id=f"{thread}/{id}",
             place=f"{place}, message {number:,}",
             text=text,

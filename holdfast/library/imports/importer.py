@@ -24,9 +24,9 @@ from holdfast.library.imports.records import (
     FileImport,
     ForeignItem,
     ForeignLine,
+    ForeignMessage,
     ForeignPage,
     ForeignRecord,
-    ForeignTurn,
     ImportKind,
     ImportLog,
     ImportOptions,
@@ -224,7 +224,7 @@ class _Import:
         }
 
     def _turn(self, record: ForeignRecord) -> Row:
-        turn = cast("ForeignTurn", record)
+        turn = cast("ForeignMessage", record)
         return {
             "type": "turn",
             "id": row_id("turn", self._kind, turn.id, turn.at),

@@ -34,7 +34,7 @@ class ForeignItem(Struct, frozen=True, kw_only=True):
     valid_to: datetime | None = None
 
 
-class ForeignTurn(Struct, frozen=True, kw_only=True):
+class ForeignMessage(Struct, frozen=True, kw_only=True):
     """A message of a conversation of a file."""
 
     id: str
@@ -61,7 +61,7 @@ class ForeignLine(Struct, frozen=True, kw_only=True):
     members: dict[str, Any]
 
 
-ForeignRecord = ForeignItem | ForeignTurn | ForeignPage | ForeignLine
+ForeignRecord = ForeignItem | ForeignMessage | ForeignPage | ForeignLine
 
 
 class SkippedRecord(Struct, frozen=True):

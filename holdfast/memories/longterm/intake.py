@@ -1,4 +1,4 @@
-"""Take in records of another program: screened, marked as imported, without duplicates.
+"""Take in records of another program, screened, marked and without duplicates.
 
 What a person forgot stays forgotten, and nothing that is there is evicted for what comes.
 """
@@ -70,7 +70,7 @@ class _NewFact(Struct, frozen=True, kw_only=True):
 
 
 class _Pending(Struct):
-    """What is accepted and not yet in the database, as far as later records compare with it."""
+    """What is accepted and not yet stored, as later records compare with it."""
 
     ids: set[str] = field(default_factory=set[str])
     by_terms: dict[int, list[Like]] = field(default_factory=lambda: defaultdict(list))
@@ -113,7 +113,7 @@ class _Rehearsed(Exception):
         self.result, self.pending = result, pending
 
 
-class Intake:
+class ForeignIntake:
     """Takes in batches of records, each an object of the type `item` or `turn`.
 
     A dry run writes nothing, and returns the same results. To *mine* queues the turns of users for

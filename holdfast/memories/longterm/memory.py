@@ -17,7 +17,7 @@ from holdfast.memories.longterm import turns as conversing
 from holdfast.memories.longterm import turns as recording
 from holdfast.memories.longterm.background import schedule, wishes
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.intake import Intake
+from holdfast.memories.longterm.intake import ForeignIntake
 from holdfast.memories.longterm.recall.recall import recall
 from holdfast.memories.longterm.records import (
     DEFAULT_K,
@@ -291,7 +291,7 @@ class LongTermMemory(LongTermData):
         """
         if not foreign and (dry_run or mine):
             raise InvalidInput("foreign", "is required by a dry run and to mine")
-        intake = Intake(self.context, dry_run=dry_run, mine=mine) if foreign else None
+        intake = ForeignIntake(self.context, dry_run=dry_run, mine=mine) if foreign else None
         return import_(self.context, records, intake)
 
     def flush(self, timeout: float | None = None) -> Flushed:

@@ -12,7 +12,7 @@ from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.validation import check_one_of, check_whole
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.intake import Intake
+from holdfast.memories.longterm.intake import ForeignIntake
 from holdfast.memories.longterm.read import collection_of
 from holdfast.memories.longterm.records import (
     HoldReason,
@@ -82,7 +82,7 @@ def export(context: CollectionContext) -> Iterator[dict[str, object]]:
 
 
 def import_(
-    context: CollectionContext, records: Iterable[object], intake: Intake | None = None
+    context: CollectionContext, records: Iterable[object], intake: ForeignIntake | None = None
 ) -> Imported:
     """Import *records* as `export` yields them; skip those with a stored id.
 
@@ -290,7 +290,7 @@ def _ready_item(
 
 
 def _hold_of_import(context: CollectionContext, flags: int) -> HoldReason | None:
-    """Return why an imported row with *flags* is held: an order, whatever tier a file states."""
+    """Return why an imported row with *flags* is held, of any tier, or None."""
     return "instruction" if flags & ORDERS and context.guarded else None
 
 
