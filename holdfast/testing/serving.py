@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from threading import Thread
@@ -19,12 +19,20 @@ from holdfast.testing.fakes import FrozenClock
 
 @contextmanager
 def serving(
-    hf: Holdfast, *, clock: Clock, strict: bool = False, make_subapp: MakeSubApp | None = None
+    hf: Holdfast,
+    *,
+    clock: Clock,
+    strict: bool = False,
+    models: Sequence[str] = (),
+    make_subapp: MakeSubApp | None = None,
 ) -> Generator[str]:
-    """Serve *hf* over HTTP until the block ends; yield the server's URL."""
+    """Serve *hf* over HTTP until the block ends; yield the server's URL.
+
+    Requests may name *models*.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listening:
         config = uvicorn.Config(
-            make_app(hf, strict=strict, clock=clock, make_subapp=make_subapp),
+            make_app(hf, strict=strict, clock=clock, models=models, make_subapp=make_subapp),
             log_config=None,
             timeout_graceful_shutdown=5,
         )
