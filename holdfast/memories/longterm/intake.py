@@ -236,7 +236,7 @@ class ForeignIntake:
         for said in threads.values():
             for start in range(0, len(said), _TURNS_A_JOB):
                 queue(unit, EXTRACT, said[start : start + _TURNS_A_JOB])
-        self._context.shared.expect_mining(self._context.place)
+        self._context.shared.expect_mining(self._context.mining_place)
         unit.tx.after_commit(self._context.tend)
 
 
