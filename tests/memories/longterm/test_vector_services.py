@@ -139,7 +139,7 @@ class TestWithQdrant(VectorsContract):
         assert not any("of_others" in path for _, path, _ in qdrant.received[before:])
 
     def test_many_vectors_go_in_several_requests(self, vectors: VectorProvider) -> None:
-        rows = some(1_100, size=8)
+        rows = some(1_010, size=8)
         vectors.upsert(A, 8, rows)
 
         assert list(vectors.ids(A)) == [id for id, _ in rows]

@@ -6,6 +6,7 @@ from typing import Any, Final
 from uuid import UUID, uuid5
 
 from holdfast.ground.errors import MissingExtra
+from holdfast.memories.longterm.background.worker import bounded
 from holdfast.memories.longterm.vectors.base import Near, Rows, in_order
 from holdfast.memories.longterm.vectors.table import rounded
 
@@ -15,8 +16,10 @@ _PREFIX: Final = "holdfast_"
 """Names of our collections in Qdrant begin so; the dimension follows."""
 _POINT: Final = UUID("6a0bd1a5-0f0c-5a43-9a53-2a0b7d1c4f10")
 """Namespace of the ids of points, which Qdrant wants as UUIDs."""
-_SECONDS: Final = 5
-"""Time limit of a request. A recall waits for one, and goes on by words after it."""
+_QUERY_SECONDS: Final = 5.0
+"""Time limit of a query. A recall waits for it, and goes on by words after it."""
+_SECONDS: Final = 60
+"""Time limit of other requests, which are made in the background."""
 _AT_ONCE: Final = 256
 """Rows in one request: 16 MiB of JSON at 3,072 dimensions; a server takes 32 MiB."""
 _PAGE: Final = 1_000
@@ -89,14 +92,10 @@ class QdrantVectors:
         if k < 1:
             return []
         try:
-            found = self._call(
-                "query_points",
-                name,
-                query=[float(number) for number in vector],
-                query_filter=self._of(collection),
-                search_params=self._exactly,
-                limit=k,
-                with_payload=["id"],
+            found = bounded(
+                lambda: self._query(name, collection, vector, k),
+                _QUERY_SECONDS,
+                name="holdfast-qdrant",
             )
         except self._refusals:
             if self._call("collection_exists", name):
@@ -130,6 +129,17 @@ class QdrantVectors:
     def close(self) -> None:
         """Close the client."""
         self._client.close()
+
+    def _query(self, name: str, collection: str, vector: Sequence[float], k: int) -> Any:
+        return self._call(
+            "query_points",
+            name,
+            query=[float(number) for number in vector],
+            query_filter=self._of(collection),
+            search_params=self._exactly,
+            limit=k,
+            with_payload=["id"],
+        )
 
     def _call(self, what: str, *args: object, **named: object) -> Any:
         call = getattr(self._client, what)
