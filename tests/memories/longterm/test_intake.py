@@ -146,6 +146,16 @@ def test_messages_are_mined_only_if_it_is_wanted(hf: Holdfast) -> None:
     assert len(script.asked) == 1
 
 
+def test_what_is_mined_from_them_is_imported_too(hf: Holdfast) -> None:
+    found = {"text": "Keeps three hives in Utrecht", "kind": "fact", "turns": [1], "importance": 1}
+    ltm = memory_of(hf, "ada", extractor=Scripted([found]))
+
+    ltm.import_([turn("I keep three hives in Utrecht.")], foreign=True, mine=True)
+    ltm.flush(5)
+
+    assert [each.tier for each in ltm.list().data] == ["imported"]
+
+
 def test_a_dry_run_is_of_foreign_records_alone(hf: Holdfast) -> None:
     ltm = memory_of(hf, "ada")
     for given in ({"dry_run": True}, {"mine": True}):
