@@ -1,6 +1,6 @@
 """Operations of long-term memory: recall, items, turns and conversations."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Literal, TypeVar, cast
@@ -32,6 +32,7 @@ from holdfast.memories.longterm.records import (
     to_wire,
 )
 from holdfast.memories.longterm.remember import ItemUpdate
+from holdfast.memories.longterm.trust import SessionTrust
 from holdfast.memories.longterm.turns import event_ids, read_messages
 from holdfast.memories.longterm.validation import (
     checked_instant,
@@ -172,6 +173,22 @@ def time_text(given: object) -> object:
 
 _TIME: Final = Param(encode=time_text)
 _SPAN: Final = {"valid_from": _TIME, "valid_to": _TIME}
+
+
+def session_of(text: str, evidence: Iterable[str], *, echo: bool) -> SessionTrust | None:
+    """Return the session that an agent remembers *text* in, as its request describes it.
+
+    *evidence* are the user's messages; with *echo* the text only repeats what was recalled. None
+    if it says neither.
+    """
+    said = list(evidence)
+    if not said and not echo:
+        return None
+    session = SessionTrust("")
+    session.said = said
+    if echo:
+        session.add_recalled([(text, "assistant")])
+    return session
 
 
 def _known(id: str) -> str:

@@ -32,7 +32,14 @@ from holdfast.ground.errors import InvalidInput, LongTermOff, NotFound, NotPermi
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import configured_embedder, extractor_variable
 from holdfast.library.operations.base import Operation
-from holdfast.library.operations.longterm import LIMIT, RECALL, REMEMBER, USER, Weighing
+from holdfast.library.operations.longterm import (
+    LIMIT,
+    RECALL,
+    REMEMBER,
+    USER,
+    Weighing,
+    session_of,
+)
 from holdfast.library.spans import traced_as
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import (
@@ -45,7 +52,6 @@ from holdfast.memories.longterm.records import (
     Turn,
     to_wire,
 )
-from holdfast.memories.longterm.trust import SessionTrust
 from holdfast.memories.longterm.validation import is_id
 from holdfast.memories.longterm.vectors.embedder import checked_model
 
@@ -196,11 +202,8 @@ def remember(_: Call, memory: LongTermMemory, given: dict[str, Any]) -> Remember
     origin, evidence, echo = (given.pop(name) for name in ("origin", "evidence", "echo"))
     if origin != "tool":
         return memory.remember(**given)
-    session = SessionTrust("")
-    session.said = list(evidence)
-    if echo:
-        session.add_recalled([(given["text"], "assistant")])
-    return memory.by_tool(session if evidence or echo else None).remember(**given)
+    session = session_of(given["text"], evidence, echo=echo)
+    return memory.by_tool(session).remember(**given)
 
 
 def configure(call: Call, data: LongTermData, given: dict[str, Any]) -> LongTermStatus:
