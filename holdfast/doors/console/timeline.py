@@ -109,7 +109,7 @@ def _facts(data: Mapping[str, Any], names: Iterable[str]) -> str:
 
 
 def _named(value: Any) -> str:
-    """Return *value* as one line: a mapping of numbers and texts by name, without what is 0."""
+    """Return *value* as one line; a flat mapping by name, without what is 0."""
     if value in (None, "", [], {}, False):
         return ""
     if not isinstance(value, dict):

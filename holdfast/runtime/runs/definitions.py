@@ -211,7 +211,7 @@ def _imported(name: str) -> object:
 
 
 def _place(error: Exception) -> str:
-    """Return where a module raised *error* while it was imported; empty for no line of one."""
+    """Return the line of a module that raised *error*; empty if there is none."""
     frames = reversed(extract_tb(error.__traceback__))
     found = next((each for each in frames if each.name == "<module>"), None)
     return f" at {Path(found.filename).name}:{found.lineno}" if found else ""
