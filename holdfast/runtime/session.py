@@ -29,6 +29,7 @@ from holdfast.memories.state import history as messages
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import checked_id_or_none
+from holdfast.memories.stores.session_input import store_note
 from holdfast.runtime.agent import AgentHooks, AgentStart, AnyModel, UserMessage
 from holdfast.runtime.concurrency import awaited, described
 from holdfast.runtime.events import SessionEvent, SessionEventType
@@ -41,6 +42,8 @@ from holdfast.runtime.persistence import SessionPersistence
 
 T = TypeVar("T")
 
+FILES_ROOT: Final = "/memories"
+"""Directory of the store's files, as the tool `memory` shows them."""
 RECALL_SECONDS: Final = 2.0
 """Time limit of recall before a turn."""
 NAMED: Final = 100
@@ -300,7 +303,7 @@ class Session:
             self._events, k=self.recall_k, budget=self.block_budget, thread_id=self.thread_id
         )
         self._equipped: Agent | None = None
-        self._block = ""
+        self._block = self._store_note = ""
         self._turn = asyncio.Lock()
 
     @property
@@ -372,6 +375,7 @@ class Session:
             self._recalling.veto()
         else:
             self._recalling.open(self._finder())
+        self._store_note = self._noted()
         self._durably.open(memory, self.thread_id)
         try:
             return self._equip(self._durably.run or memory)
@@ -393,8 +397,27 @@ class Session:
         return self.agent.replace(
             tools=[*self.agent.tools, *equipment],
             hooks=self._hooks(),
-            history=Discreet(history, lambda: self._durably.system_text, self._given),
+            history=Discreet(history, lambda: self._system_text, self._given),
         )
+
+    @property
+    def _system_text(self) -> str:
+        """The part of every turn's system text about memory."""
+        return "\n\n".join(filter(None, (self._durably.system_text, self._store_note)))
+
+    def _noted(self) -> str:
+        """Return what the agent is to know of its store; "" without one."""
+        if self.store is None:
+            return ""
+        try:
+            store, actor = self.hf.memory_stores.retrieve(self.store), self.hf.actor
+            access = "read_write" if store.archived_at is None else "read_only"
+            if actor.kind == "session":
+                access = self.hf.sessions.resource(actor.id, self.store).access
+        except HoldfastError as error:
+            self._events.tell_failed("store", error)
+            return ""
+        return store_note(store.name, store.description, access=access, place=FILES_ROOT)
 
     def _given(self) -> dict[str, JSON]:
         """Return what the prompt of this turn held from memory, to store with its result."""
@@ -447,7 +470,7 @@ class Session:
         )
 
     def _message(self, text: str) -> UserMessage:
-        return UserMessage(text, system_prompt=self._durably.system_text or None)
+        return UserMessage(text, system_prompt=self._system_text or None)
 
     def _keep(self, options: AgentRunOptions) -> None:
         """Set `last` to the result of the turn, also of one cut short, if there is one."""

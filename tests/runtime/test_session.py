@@ -306,6 +306,30 @@ async def test_the_agent_has_the_files_of_a_store(hf: Holdfast) -> None:
     assert memory.content == "Be kind."
 
 
+async def test_the_agent_knows_name_description_and_access_of_its_store(hf: Holdfast) -> None:
+    store = hf.memory_stores.create(name="Desk <1>", description="What we agreed on.")
+    agent = support(["Noted."])
+
+    async with opened(agent, hf, store=store.id) as session:
+        await session.send("Hi.")
+
+    said = asked(agent)[0].instructions
+    assert "name: Desk &lt;1&gt;" in said
+    assert "description: What we agreed on." in said
+    assert "mount_path: /memories" in said
+    assert "access: read_write" in said
+    assert "What we agreed on." not in str(list(hf.threads.turns(session.thread_id)))
+
+
+async def test_a_store_that_does_not_exist_stops_no_conversation(hf: Holdfast) -> None:
+    agent = support(["Hello."])
+
+    async with opened(agent, hf, store="memstore_85ozrDgbQ0001fLdItwaAiV8") as session:
+        assert (await session.send("Hi.")).text == "Hello."
+
+    assert [each["what"] for each in told(session, "failed")] == ["store"]
+
+
 async def test_a_hook_of_the_agents_own_is_asked_and_the_block_stays(
     hf: Holdfast, ltm: LongTermMemory
 ) -> None:

@@ -45,16 +45,27 @@ def note(resources: Iterable[Resource], *, root: str = ROOT, synced: str | None 
     return "\n".join([_OPENING, *entries, "</memory_stores>", "", _sentences(synced)])
 
 
-def _entry(resource: Resource, root: str) -> str:
-    place = f"{root.rstrip('/')}/{resource.mount_path.rpartition('/')[2]}"
+def store_note(name: str, description: str, *, access: str, place: str) -> str:
+    """Return the note about one store, which is used below the directory *place*."""
+    lines = _lines(name, description, access=access, place=place)
+    return "\n".join([_OPENING, *lines, "</memory_store>", "</memory_stores>"])
+
+
+def _lines(name: str, description: str, *, access: str, place: str) -> list[str]:
     lines = [
         "<memory_store>",
-        f"name: {_line(resource.name, MOST_NOTE_NAME)}",
+        f"name: {_line(name, MOST_NOTE_NAME)}",
         f"mount_path: {_line(place, MOST_PATH)}",
-        f"access: {resource.access}",
+        f"access: {access}",
     ]
-    if resource.description:
-        lines.append(f"description: {_line(resource.description, MOST_NOTE_DESCRIPTION)}")
+    if description:
+        lines.append(f"description: {_line(description, MOST_NOTE_DESCRIPTION)}")
+    return lines
+
+
+def _entry(resource: Resource, root: str) -> str:
+    place = f"{root.rstrip('/')}/{resource.mount_path.rpartition('/')[2]}"
+    lines = _lines(resource.name, resource.description, access=resource.access, place=place)
     if resource.instructions:
         lines.append(f"instructions: {_line(resource.instructions, MOST_NOTE_INSTRUCTIONS)}")
     return "\n".join([*lines, "</memory_store>"])
