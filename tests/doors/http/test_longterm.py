@@ -99,7 +99,7 @@ def test_what_answers_is_recalled_with_its_reasons(ask: Asker) -> None:
     assert found["mode"] == "lexical"
     assert set(result) == {
         *("id", "text", "item", "turn", "score", "similarity", "relevance", "recency"),
-        *("importance", "neighbours", "why"),
+        *("importance", "neighbours", "why", "also"),
     }
     assert (result["id"], result["text"], result["turn"]) == (item["id"], "Has a dog", None)
     assert set(result["item"]) == ITEM
@@ -167,7 +167,8 @@ def test_what_is_exported_is_imported_again(ask: Asker) -> None:
 
     assert said.headers["content-type"] == "application/x-ndjson"
     assert [each["type"] for each in lines(said.body)] == ["turn", "item"]
-    assert told == {"items": 1, "turns": 1, "skipped": 0, "rejected": [], "evicted": []}
+    counts = {"items": 1, "turns": 1, "skipped": 0, "duplicates": 0, "held": 0, "queued": 0}
+    assert told == {**counts, "rejected": [], "evicted": []}
     assert ask.get("/api/longterm/bob/export").body == said.body
     assert ask("POST", "/api/longterm/bob/import", said.body).json()["skipped"] == 2
 
@@ -205,7 +206,8 @@ def test_the_status_tells_how_it_stands(ask: Asker) -> None:
     assert set(told) == {
         *("enabled", "mode", "reason", "embedding_model", "vector_provider", "items"),
         *("superseded", "turns", "pending_extraction", "pending_embedding", "failed"),
-        "max_items",
+        *("max_items", "extractor", "extractor_state", "extractor_reason", "mined_at"),
+        *("held", "unmined"),
     }
 
 
