@@ -147,7 +147,12 @@ def test_messages_are_mined_only_if_it_is_wanted(hf: Holdfast) -> None:
 
 
 def test_what_is_mined_from_them_is_imported_too(hf: Holdfast) -> None:
-    found = {"text": "Keeps three hives in Utrecht", "kind": "fact", "turns": [1], "importance": 1}
+    found: dict[str, object] = {
+        "text": "Keeps three hives in Utrecht",
+        "kind": "fact",
+        "turns": [1],
+        "importance": 1,
+    }
     ltm = memory_of(hf, "ada", extractor=Scripted([found]))
 
     ltm.import_([turn("I keep three hives in Utrecht.")], foreign=True, mine=True)
