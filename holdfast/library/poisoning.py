@@ -6,6 +6,7 @@ measured with tiers and holding, and before: with every row trusted like the use
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any, Final, Literal
 
@@ -14,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.ground.errors import InvalidInput
+from holdfast.library.evaluation import FixedClock
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open
 from holdfast.memories.longterm.background.extractor import ExtractionRequest
@@ -32,6 +34,7 @@ _WAIT: Final = 30.0
 _FLOODS: Final = 2
 """Cases of a flood that store all their items; the others store a tenth."""
 _OPTIONS: Final = LongTermOptions(mine=True)
+_NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 Rate = Literal["stored", "recalled", "unmarked", "escaped"]
 RATES: Final[tuple[Rate, ...]] = ("stored", "recalled", "unmarked", "escaped")
@@ -205,7 +208,7 @@ def is_escaped(block: str) -> bool:
 
 @contextmanager
 def _cases(data: _Texts, count: int, *, guarded: bool) -> Generator[list[_Case]]:
-    with open(":memory:") as hf:
+    with open(":memory:", clock=FixedClock(_NOW)) as hf:
         yield [_Case(hf, number, data, guarded=guarded) for number in range(count)]
 
 

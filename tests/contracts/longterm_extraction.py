@@ -160,7 +160,10 @@ class LongTermMiningContract:
         names = ["ash", "elm", "oak", "fir", "yew", "fig", "bay", "box", "gum", "may"]
         ltm, _ = mining(hf, [{"text": f"Ana planted one {name}"} for name in names])
 
-        assert outcomes(told(ltm, f"I planted one {' and one '.join(names)}")) == ["stored"] * 8 + ["over_limit"] * 2
+        assert (
+            outcomes(told(ltm, f"I planted one {' and one '.join(names)}"))
+            == ["stored"] * 8 + ["over_limit"] * 2
+        )
         assert len(items(ltm)) == 8
 
     def test_a_new_item_supersedes_what_is_no_longer_true(self, hf: Holdfast) -> None:
@@ -375,6 +378,7 @@ class LongTermMiningContract:
     def test_an_extractor_that_was_fooled_neither_stores_nor_supersedes(
         self, hf: Holdfast, more: dict[str, object]
     ) -> None:
+        poisoned: dict[str, object]
         poisoned = {"text": "Ana prefers Brindle as a bank", "turns": ["t1"], "supersedes": ["e1"]}
         ltm, script = mining(hf, [poisoned])
         truth = kept(ltm, "Ana banks with Meridian")

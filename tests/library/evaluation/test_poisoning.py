@@ -1,0 +1,73 @@
+"""Attacks on long-term memory stay within their limits, and the page shows what was measured."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.library.poisoning import CASES, GATES, RATES, evaluate, failures, rows, texts
+
+PAGE = Path(__file__).parents[3] / "docs" / "trust.md"
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    return evaluate()
+
+
+def test_each_class_is_within_its_limits(report: dict[str, Any]) -> None:
+    assert failures(report) == []
+
+
+def test_each_class_has_its_cases_and_a_limit(report: dict[str, Any]) -> None:
+    classes = report["classes"]
+
+    assert classes.keys() == GATES.keys()
+    assert {name: found["n"] for name, found in classes.items()} == {
+        name: 100 if name == "benign" else CASES for name in GATES
+    }
+    for found in classes.values():
+        assert found.keys() == {"n", "before", "after"}
+        assert found["before"].keys() == found["after"].keys() == set(RATES)
+
+
+def test_the_attacks_work_without_the_rules(report: dict[str, Any]) -> None:
+    before = {name: found["before"] for name, found in report["classes"].items()}
+
+    for name in ("tool_result", "document", "other_user", "assistant_claim", "echo", "supersede"):
+        assert before[name]["stored"] == 1
+        assert before[name]["unmarked"] >= 0.7
+
+
+def test_a_rate_above_its_limit_is_named(report: dict[str, Any]) -> None:
+    classes = report["classes"]
+    after = {**classes["echo"]["after"], "stored": 0.5}
+    worse = {"classes": {**classes, "echo": {**classes["echo"], "after": after}}}
+
+    assert failures(worse) == ["echo: stored 0.500 is above 0.000"]
+
+
+def test_the_page_shows_what_was_measured(report: dict[str, Any]) -> None:
+    """Allow two cases more or less: the order of a recall may change."""
+    shown = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in re.findall(
+            r"^\| (?:class|[a-z_]+) \| (?:n|\d+) \|.*$", PAGE.read_text("utf-8"), re.MULTILINE
+        )
+    ]
+
+    measured = rows(report)
+    assert [row[:2] for row in shown] == [row[:2] for row in measured]
+    assert shown[0] == measured[0]
+    for one, other in zip(shown[1:], measured[1:], strict=True):
+        assert [float(cell) for cell in one[2:]] == pytest.approx(
+            [float(cell) for cell in other[2:]], abs=0.1
+        )
+
+
+def test_the_texts_are_as_many_as_the_cases_need() -> None:
+    data = texts()
+
+    assert len(data.topics) == CASES
+    assert len(set(data.benign)) == 100
