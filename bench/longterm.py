@@ -5,12 +5,14 @@ import sys
 # What lies beside comes last: the `http.py` here must not stand before Python's own.
 sys.path.append(sys.path.pop(0))
 
+import gzip
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
+from random import Random
 from statistics import median
 from typing import Any, Literal
 
@@ -24,6 +26,8 @@ from texts import Texts
 import holdfast
 from holdfast import Holdfast, LongTermMemory, LongTermOptions, Turn
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
+from holdfast.memories.longterm.recall.query import TABLE
+from holdfast.memories.longterm.transaction import LARGE
 
 TEXT_BYTES = 170
 WORDS = 20
@@ -38,7 +42,8 @@ FEW = 10
 COLLECTIONS = (10, 100, 1_000)
 MORE_COLLECTIONS = (10_000,)
 FEW_COLLECTIONS = (10, 20)
-VECTOR = 256
+VECTOR, MODEL_VECTOR = 256, 384
+FEW_TURNS = 600
 MIB = 1_048_576
 USERS_GROW = "collections"
 
@@ -84,8 +89,9 @@ class ToyEmbedder:
 
     model = "bench:words"
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = VECTOR) -> None:
         self._known: dict[str, Any] = {}
+        self._size = size
 
     def embed(
         self, texts: Sequence[str], *, input_type: Literal["query", "document"]
@@ -102,8 +108,23 @@ class ToyEmbedder:
         if found is None:
             rounds = (blake2b(f"{number} {word}".encode()).digest() for number in range(4))
             digest = np.frombuffer(b"".join(rounds), dtype=np.uint8)
-            found = self._known[word] = digest / 127.5 - 1
+            found = self._known[word] = np.resize(digest / 127.5 - 1, self._size)
         return found
+
+
+class ReadyEmbedder(ToyEmbedder):
+    """Answers at once: the vector of each text is at hand."""
+
+    def __init__(self, texts: Iterable[str], size: int) -> None:
+        super().__init__(size)
+        self._texts = {text: self._sum(text.split()) for text in texts}
+
+    def embed(
+        self, texts: Sequence[str], *, input_type: Literal["query", "document"]
+    ) -> list[list[float]]:
+        """Return a vector for each of *texts*."""
+        del input_type
+        return [self._texts[text] for text in texts]
 
 
 class Asking:
@@ -122,12 +143,14 @@ class Asking:
         return lambda number: ltm.recall(self(number), k=10, touch=False)
 
 
-def _memory(hf: Holdfast, user: str, embedder: object = False) -> LongTermMemory:
+def _memory(
+    hf: Holdfast, user: str, embedder: object = False, *, related: bool = True
+) -> LongTermMemory:
     found = hf.longterm(
         user,
         enabled=True,
         embedder=embedder,  # type: ignore[arg-type]
-        options=LongTermOptions(max_items=0),
+        options=LongTermOptions(max_items=0, related=related),
     )
     if found is None:
         raise SystemExit("long-term memory is off here: HOLDFAST_LTM_ENABLED says so")
@@ -211,7 +234,9 @@ class Grown:
 def run(bench: Bench) -> None:
     """Measure everything that section of the page shows."""
     _small(bench)
+    _related(bench)
     _hybrid(bench)
+    _ready(bench)
     _writes(bench)
     _growth(bench)
     _large(bench)
@@ -249,6 +274,59 @@ def _hybrid(bench: Bench) -> None:
         )
     what = f"recall, hybrid, {ITEMS} x {VECTOR}"
     bench.cost(what, "lexical, the same collection", 2, rounds)
+
+
+def _related(bench: Bench) -> None:
+    """Compare recall with related words and without, where every word has some."""
+    lines = gzip.decompress(TABLE.read_bytes()).decode().splitlines()[1:]
+    stems = [line.partition(" ")[0] for line in lines]
+    Random(1).shuffle(stems)
+    for turns, goal in ((FEW_TURNS, 1.25), (bench.size(20_000, LARGE + 200), 1.5)):
+        made = Texts(5, stems)
+        texts = [made.words(WORDS) for _ in range(turns)]
+        with holdfast.open(bench.folder / f"related_{turns}.db") as hf:
+            ours, theirs = _memory(hf, "ana"), _memory(hf, "ana", related=False)
+            _record(ours, texts)
+            asking, times = Asking(texts), bench.size(200, 40)
+            rounds = paired(
+                _timed(times, asking.of(ours)), _timed(times, asking.of(theirs)), bench.rounds
+            )
+        bench.cost(f"recall with related words, {turns:,} turns", "without them", goal, rounds)
+
+
+def _ready(bench: Bench) -> None:
+    """Compare recall by meaning, and recording for it, where vectors cost nothing to make."""
+    for turns in (FEW_TURNS, bench.size(10_000, LARGE + 200)):
+        made = Texts(5)
+        texts = [made.words(WORDS) for _ in range(turns)]
+        asking = Asking(texts)
+        ready = ReadyEmbedder((*texts, *map(asking, range(asking.number))), MODEL_VECTOR)
+        with holdfast.open(bench.folder / f"ready_{turns}.db") as hf:
+            hybrid, lexical = _memory(hf, "ana", ready), _memory(hf, "ana", related=False)
+            _record(hybrid, texts)
+            if not hybrid.flush(timeout=300).done:
+                raise SystemExit(f"the vectors are not there: {hybrid.status()}")
+            times = bench.size(200, 40)
+            rounds = paired(
+                _timed(times, asking.of(hybrid)), _timed(times, asking.of(lexical)), bench.rounds
+            )
+        what = f"recall, hybrid, {turns:,} turns x {MODEL_VECTOR}, the query's vector at hand"
+        bench.cost(what, "lexical, the same collection", 2, rounds)
+    turns, numbers = _said(texts[:AT_ONCE]), count()
+    with holdfast.open(bench.folder / "ready_record.db") as hf:
+
+        def recorded(embedder: object) -> Callable[[], Timing]:
+            def record(_: int) -> None:
+                _memory(hf, f"new_{next(numbers)}", embedder).record(turns, thread_id="t1")
+
+            def settle(_: int) -> None:
+                _memory(hf, f"new_{max(0, next(numbers) - 1)}", embedder).flush(timeout=300)
+
+            return lambda: one_by_one(1, record, settle)
+
+        rounds = paired(recorded(ready), recorded(False), bench.rounds)
+    what = f"record of {len(turns):,} turns with an embedder that answers at once"
+    bench.cost(what, "without one", 1.2, rounds)
 
 
 def _writes(bench: Bench) -> None:

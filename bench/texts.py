@@ -2,6 +2,7 @@
 
 import random
 from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import accumulate
 
 _WORDS = 20_000
@@ -28,10 +29,11 @@ _WIDE = ("é", "ü", "ß", "語", "🙂")
 class Texts:
     """Makes texts of words whose frequencies follow Zipf's law, from one seed."""
 
-    def __init__(self, seed: int = 7) -> None:
+    def __init__(self, seed: int = 7, words: Sequence[str] = ()) -> None:
         self._random = random.Random(seed)
-        self._vocabulary = [self._word(number) for number in range(_WORDS)]
-        self._weights = list(accumulate(1 / (rank + 2) for rank in range(_WORDS)))
+        self._vocabulary = words or [self._word(number) for number in range(_WORDS)]
+        ranks = range(len(self._vocabulary))
+        self._weights = list(accumulate(1 / (rank + 2) for rank in ranks))
 
     def words(self, count: int) -> str:
         """Return *count* words."""
