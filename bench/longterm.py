@@ -316,13 +316,12 @@ def _ready(bench: Bench) -> None:
     with holdfast.open(bench.folder / "ready_record.db") as hf:
 
         def recorded(embedder: object) -> Callable[[], Timing]:
-            def record(_: int) -> None:
-                _memory(hf, f"new_{next(numbers)}", embedder).record(turns, thread_id="t1")
+            def record(_: int) -> LongTermMemory:
+                memory = _memory(hf, f"new_{next(numbers)}", embedder)
+                memory.record(turns, thread_id="t1")
+                return memory
 
-            def settle(_: int) -> None:
-                _memory(hf, f"new_{max(0, next(numbers) - 1)}", embedder).flush(timeout=300)
-
-            return lambda: one_by_one(1, record, settle)
+            return lambda: one_by_one(1, record, lambda memory: memory.flush(timeout=300))
 
         rounds = paired(recorded(ready), recorded(False), bench.rounds)
     what = f"record of {len(turns):,} turns with an embedder that answers at once"

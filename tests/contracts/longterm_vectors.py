@@ -126,6 +126,19 @@ class LongTermMeaningContract:
         assert settled(ltm).mode == "hybrid"
         assert ("An automobile",) in embedder.calls
 
+    def test_a_row_of_a_large_collection_is_found_by_its_meaning_alone(
+        self, ltm: LongTermMemory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for module in ("recall.recall", "transaction"):
+            monkeypatch.setattr(f"holdfast.memories.longterm.{module}.LARGE", 3)
+        texts_of = ("I bought an automobile", "It is green", "The lake was cold", "We had soup")
+        ltm.record([said(text) for text in texts_of], thread_id="t")
+        item = kept(ltm, "Sees a physician")
+        settled(ltm)
+
+        assert texts(ltm.recall("vehicle", k=1, min_relevance=0)) == ["I bought an automobile"]
+        assert ltm.recall("doctor", k=1, min_relevance=0)[0].item == item
+
     def test_turns_may_be_left_out(
         self, hf: Holdfast, embedder: WordEmbedder, provider: str | None
     ) -> None:

@@ -310,6 +310,29 @@ from ltm_turns
 where workspace = :workspace and collection = :collection
     and id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
 
+-- numbers_by_id (sqlite) --
+select t.number
+from json_each(:ids) j cross join ltm_turns t
+where t.workspace = :workspace and t.collection = :collection and t.id = j.value
+    and t.held is null
+union all
+select i.number
+from json_each(:ids) j cross join ltm_items i
+where i.workspace = :workspace and i.collection = :collection and i.id = j.value
+    and i.superseded_at is null and i.held is null
+
+-- numbers_by_id (postgres) --
+select number
+from ltm_turns
+where workspace = :workspace and collection = :collection and held is null
+    and id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
+union all
+select number
+from ltm_items
+where workspace = :workspace and collection = :collection and superseded_at is null
+    and held is null
+    and id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
+
 -- ids_there (sqlite) --
 select j.value as id
 from json_each(:ids) j

@@ -4,6 +4,7 @@ With them come the rows beside them, which lend them weight.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from heapq import nlargest
 from itertools import chain, groupby
 from math import log
 from typing import Final
@@ -30,7 +31,7 @@ from holdfast.memories.longterm.recall.index import (
     Row,
 )
 from holdfast.memories.longterm.recall.query import ParsedQuery, chosen, related
-from holdfast.memories.longterm.recall.score import CANDIDATES, COMMON, rare_terms
+from holdfast.memories.longterm.recall.score import CANDIDATES, COMMON, NEAREST, rare_terms
 from holdfast.memories.longterm.rows import (
     Collection,
     NumberedRow,
@@ -126,6 +127,12 @@ class Look:
             )
             found = {row[0] for row in rows}
         return found | self._dated(question.dates) if question.dates else found
+
+    def nearest(self, cosines: Mapping[str, float]) -> set[int]:
+        """Return the numbers of the rows with the largest *cosines*, which are by id."""
+        ids = nlargest(NEAREST, cosines, key=cosines.__getitem__)
+        rows = self._reader.rows(self._sql.numbers_by_id, ids=ids_text(ids), **self._place)
+        return {row[0] for row in rows}
 
     def _weights(self, terms: Iterable[str]) -> str:
         count, df = self._collection.rows, self._known.df

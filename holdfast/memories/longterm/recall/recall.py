@@ -199,6 +199,8 @@ def rank_large(
     question = read(search.query.query, participants)
     others = look.related(question) if search.related else {}
     proposed = look.proposed(question, others)
+    if search.cosines:
+        proposed |= look.nearest(search.cosines)
     if not proposed:
         return PlacedRanking(placed=[], suppressed=Suppressions(), more=False)
     statistics = Statistics(

@@ -19,6 +19,8 @@ from holdfast.memories.longterm.vectors.base import Near, Rows, in_order
 PLACES: Final = 7
 """Digits of a cosine: float32 has no more, and sums in another order agree in them."""
 _AT_ONCE: Final = 4_096
+_ROUGH: Final = 1e-4
+"""A product of float32 is surely nearer to the exact cosine than this."""
 
 
 class Matrix:
@@ -37,7 +39,16 @@ class Matrix:
 
         With *plain*, numpy is not used.
         """
-        return in_order(list(self.cosines(vector, plain=plain).items()), k)
+        if plain or not _numpy() or not 0 < k < len(self.ids) or len(vector) != self.dimension:
+            return in_order(list(self.cosines(vector, plain=plain).items()), k)
+        import numpy as np
+
+        query = np.asarray(vector, dtype=np.float32)
+        rough: Any = self._rows() @ query
+        least = np.partition(rough, -k)[-k] - _ROUGH
+        places: Any = np.flatnonzero(rough >= least)
+        ids: list[str] = [self.ids[place] for place in places]
+        return in_order(list(zip(ids, self._exactly(places, vector), strict=True)), k)
 
     def cosines(self, vector: Sequence[float], *, plain: bool = False) -> dict[str, float]:
         """Return the cosine of each to *vector*, by id; none for another dimension."""
@@ -57,14 +68,25 @@ class Matrix:
     def _with_numpy(self, vector: Sequence[float]) -> list[float]:
         import numpy as np
 
-        rows: Any = np.frombuffer(self.numbers, dtype=np.float32)
-        rows = rows.reshape(len(self.ids), self.dimension)
-        query = np.asarray(vector, dtype=np.float64)
+        return self._exactly(np.arange(len(self.ids)), vector)
+
+    def _exactly(self, places: Any, vector: Sequence[float]) -> list[float]:
+        """Return the cosines of the rows at *places*, computed as plain Python does."""
+        import numpy as np
+
+        rows, query = self._rows(), np.asarray(vector, dtype=np.float64)
         cosines: list[float] = []
-        for start in range(0, len(self.ids), _AT_ONCE):
-            part = rows[start : start + _AT_ONCE].astype(np.float64) @ query
+        for start in range(0, len(places), _AT_ONCE):
+            part = rows[places[start : start + _AT_ONCE]].astype(np.float64) @ query
             cosines += np.clip(part, -1.0, 1.0).round(PLACES).tolist()
         return cosines
+
+    def _rows(self) -> Any:
+        """Return the vectors as an array: `(n, dim)` float32."""
+        import numpy as np
+
+        rows: Any = np.frombuffer(self.numbers, dtype=np.float32)
+        return rows.reshape(len(self.ids), self.dimension)
 
 
 class Matrices:
