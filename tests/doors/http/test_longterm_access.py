@@ -23,10 +23,13 @@ BODIES: dict[str, Any] = {
     "POST /conversations": {"messages": []},
     "POST /flush": {},
     "POST /retry": {},
+    "POST /remine": {},
+    "PATCH /settings": {},
     "POST /import": None,
 }
 OFF = {f"{method} {path}" for method, path in (each.split() for each in BODIES)} - {
-    "PATCH /items/{id}"
+    "PATCH /items/{id}",
+    "PATCH /settings",
 }
 """What is refused while memory is off; the rest is a person's own data."""
 
