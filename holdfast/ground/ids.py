@@ -33,6 +33,7 @@ KINDS = {
     "turn": "turn",
     "thread": "thread",
     "res": "result",
+    "eras": "erasure",
 }
 """The kind of object behind each prefix, in words for a message."""
 

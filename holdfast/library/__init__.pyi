@@ -6,6 +6,12 @@ from holdfast.library.activity import list_events as list_events
 from holdfast.library.activity import list_samples as list_samples
 from holdfast.library.bridges import Saved as Saved
 from holdfast.library.bridges import save_run as save_run
+from holdfast.library.erasure.erasures import Erasures as Erasures
+from holdfast.library.erasure.forget import finish_at_open as finish_at_open
+from holdfast.library.erasure.forget import finish_erasures as finish_erasures
+from holdfast.library.erasure.forget import forget_agent as forget_agent
+from holdfast.library.erasure.forget import forget_user as forget_user
+from holdfast.library.erasure.subjects import Subjects as Subjects
 from holdfast.library.holdfast import Holdfast as Holdfast
 from holdfast.library.imports.importer import import_files as import_files
 from holdfast.library.imports.records import ImportOptions as ImportOptions

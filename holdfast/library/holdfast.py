@@ -14,7 +14,7 @@ from holdfast.ground.errors import NotAuthenticated
 from holdfast.ground.events import Event, EventBus
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor, Scope, checked_actor, checked_name
-from holdfast.library.erasure import ForgetReport, forget_agent, forget_user
+from holdfast.library.erasure.records import ErasureOptions, ForgetReport, MentionChoice
 from holdfast.library.settings import HandleTarget
 from holdfast.memories.durable.records import (
     AgentSummary,
@@ -152,14 +152,21 @@ class Holdfast:
         with coded():
             return memories.sweep_all(self._every_agent("admin"))
 
-    def forget_agent(self, agent: str) -> ForgetReport:
-        """Forget all data of *agent*, and its name.
+    def forget_agent(
+        self,
+        agent: str,
+        *,
+        mentions: MentionChoice = "report",
+        names: Iterable[str] = (),
+        receipt: bool = True,
+    ) -> ForgetReport:
+        """Forget all data of *agent*, and its name, with a receipt in the ledger.
 
-        Its open runs are refused from then on.
+        Its open runs are refused from then on. *mentions* and *names* are as of `forget_user`.
         """
+        options = ErasureOptions(mentions=mentions, names=tuple(names), receipt=receipt)
         with coded():
-            context = self._every_agent("admin")
-        return forget_agent(context, agent)
+            return library.forget_agent(self._context, self.longterm_shared, agent, options)
 
     @property
     def longterm_shared(self) -> "memories.Shared":
@@ -246,9 +253,32 @@ class Holdfast:
         )
         return library.import_files(self, kind, files, options, enabled=enabled)
 
-    def forget_user(self, user_id: str) -> ForgetReport:
-        """Forget all data of the user *user_id*, in every collection, and the name."""
-        return forget_user(self._context, self.longterm_shared, user_id)
+    def forget_user(
+        self,
+        user_id: str,
+        *,
+        mentions: MentionChoice = "report",
+        names: Iterable[str] = (),
+        receipt: bool = True,
+    ) -> ForgetReport:
+        """Forget all data of the user *user_id*, in every memory, and the name.
+
+        Texts of others that name the user, by id or one of *names*, are reported; with *mentions*
+        "redact" the names in stores and durable entries become `[erased]`, "ignore" does not
+        search. The receipt is in the report, and in `hf.erasures`, unless something is pending.
+        """
+        options = ErasureOptions(mentions=mentions, names=tuple(names), receipt=receipt)
+        return library.forget_user(self._context, self.longterm_shared, user_id, options)
+
+    @cached_property
+    def erasures(self) -> "library.Erasures":
+        """Ledger of erasures: their receipts, and the checks of these."""
+        return library.Erasures(self._context)
+
+    @cached_property
+    def subjects(self) -> "library.Subjects":
+        """Links of objects to the people whose they are."""
+        return library.Subjects(self._context)
 
     def longterm_people(
         self, prefix: str = "", limit: int | None = 50, page: str | None = None

@@ -4,10 +4,10 @@ from datetime import datetime
 from pathlib import Path
 
 from holdfast import engines, library, memories
-from holdfast.engines.base import Engine
+from holdfast.engines.base import Engine, scalar
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.ids import Ids
-from holdfast.ground.scope import LOCAL, Actor, Scope, checked_actor, checked_name
+from holdfast.ground.scope import EVERYBODY, LOCAL, Actor, Scope, checked_actor, checked_name
 from holdfast.ground.validation import check_whole
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.settings import HandleTarget
@@ -15,6 +15,8 @@ from holdfast.memories.longterm.background.extractor import NONE
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
 from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.memories.stores.rows import StoresContext
+
+_QUERIES = "holdfast.library.erasure"
 
 
 def open(
@@ -62,7 +64,10 @@ def open(
         ids=ids or Ids(),
     )
     opened = HandleTarget(target=reached, trace_content=trace_content, cache_bytes=cache_bytes)
-    return Holdfast(engine, context, opened=opened)
+    hf = Holdfast(engine, context, opened=opened)
+    if migrate and engine.scoped(EVERYBODY).all(scalar, engine.queries(_QUERIES).has_unfinished):
+        library.finish_at_open(engine, hf.longterm_shared, clock)
+    return hf
 
 
 def _engine(target: str | None, clock: Clock, *, migrate: bool, create: bool) -> tuple[Engine, str]:
@@ -86,6 +91,14 @@ def resume_work(hf: Holdfast, now: datetime) -> int:
         hf.engine, to_microseconds(now), mines_all=everywhere not in (None, NONE)
     )
     return sum(_resumed(hf, each, everywhere) for each in found)
+
+
+def resume_erasures(hf: Holdfast, clock: Clock) -> int:
+    """Finish erasures that a crash, a reader or a vector provider left pending.
+
+    Return how many were finished. Raises Unavailable.
+    """
+    return library.finish_erasures(hf.engine, hf.longterm_shared, clock)
 
 
 def sweep_runs(hf: Holdfast, clock: Clock) -> None:

@@ -26,7 +26,7 @@ from holdfast.ground.scope import EVERYBODY, LOCAL
 from holdfast.library.activity import take_samples
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import mining_gauges
-from holdfast.library.open import resume_work, sweep_questions, sweep_runs
+from holdfast.library.open import resume_erasures, resume_work, sweep_questions, sweep_runs
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.retention import sweep_all
 from holdfast.memories.stores.credentials import Credentials, SignIns
@@ -368,6 +368,7 @@ QUESTIONS_EVERY = 1.0
 """Seconds between two looks for questions of runs whose time is over."""
 
 TAKE_UP_EVERY = 5.0
+ERASURES_EVERY = 60.0
 """Seconds between two look-ups of mining and embedding that was left unfinished."""
 
 LIVE_MOST = 100
@@ -465,6 +466,7 @@ class ServerState:
             self._repeat(self.sweep, SWEEP_EVERY, first=FIRST_SWEEP),
             self._repeat(self.sweep_durable, DURABLE_SWEEP_EVERY),
             self._repeat(self.resume_work, TAKE_UP_EVERY),
+            self._repeat(self.resume_erasures, ERASURES_EVERY),
             self._repeat(self.sweep_runs, LOST_EVERY),
             self._repeat(self.sweep_questions, QUESTIONS_EVERY),
             self.registry.work(),
@@ -525,6 +527,13 @@ class ServerState:
             resume_work(self.hf, self.clock.now())
         except Unavailable as error:
             _log.warning("work that was left over could not be taken up: %s", error.reason)
+
+    def resume_erasures(self) -> None:
+        """Finish erasures that are pending; log Unavailable and retry next time."""
+        try:
+            resume_erasures(self.hf, self.clock)
+        except Unavailable as error:
+            _log.warning("pending erasures could not be finished: %s", error.reason)
 
     def gauges(self) -> dict[str, float]:
         """Return the numbers of the database and of the caches, by sample name."""

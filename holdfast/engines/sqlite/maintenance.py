@@ -1,7 +1,7 @@
 """Maintain a SQLite file: exclusive access, lock holders, copy, vacuum."""
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -148,3 +148,47 @@ def copy_whole(source: str, target: Path) -> None:
         connection.run("vacuum into :target", {"target": str(target)})
     finally:
         raw.close()
+
+
+_CHUNK = 4 * 1_048_576
+"""Bytes of a file that are searched at a time."""
+
+
+def sought_files(target: str) -> list[Path]:
+    """Return the existing files with rows of the database *target*; none in memory."""
+    endings = ("", "-wal", "-journal")
+    return [path for each in endings if (path := Path(target + each)).is_file()]
+
+
+def files_with(files: Iterable[Path], marks: Collection[bytes]) -> set[bytes]:
+    """Return those of *marks* that are in *files*, read through SQLite's file layer.
+
+    A plain `open` and `close` would release the locks that this process holds on a file in use.
+    """
+    left = {each for each in marks if each}
+    longest = max(map(len, left), default=0)
+    found: set[bytes] = set()
+    for path in files:
+        before = b""
+        for chunk in _chunks(path) if left - found else ():
+            seen = before + chunk
+            found |= {each for each in left - found if each in seen}
+            before = seen[-longest:]
+    return found
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    kind = apsw.SQLITE_OPEN_WAL if path.name.endswith("-wal") else apsw.SQLITE_OPEN_MAIN_DB
+    try:
+        file = apsw.VFSFile("", str(path), [kind | apsw.SQLITE_OPEN_READONLY, 0])
+    except apsw.Error as error:
+        if not path.exists():
+            # Deleted since: a checkpoint removed the log.
+            return
+        raise fault_of(error, path=str(path)) from error
+    try:
+        size = file.xFileSize()
+        for start in range(0, size, _CHUNK):
+            yield file.xRead(min(_CHUNK, size - start), start)
+    finally:
+        file.xClose()

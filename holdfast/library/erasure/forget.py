@@ -1,56 +1,281 @@
-"""Forget a person or an agent in every memory, with a report."""
+"""Forget a person or an agent in every memory, with a ledger row and a receipt."""
 
-from collections.abc import Callable
+import logging
+from types import SimpleNamespace
+from typing import Any, Final
+
+from msgspec import Struct
 
 from holdfast import library, memories
-from holdfast.engines.base import Engine, Transaction
-from holdfast.library.erasure.records import ForgetReport
+from holdfast.engines.base import Engine, Reader, Transaction, scalar
+from holdfast.ground.clock import Clock
+from holdfast.ground.errors import InvalidInput, Unavailable
+from holdfast.ground.metrics import REGISTRY
+from holdfast.ground.scope import EVERYBODY, Scope
+from holdfast.library.erasure.copies import unreached_of
+from holdfast.library.erasure.ledger import (
+    LedgerRow,
+    OutsideVectors,
+    add_counts,
+    begin,
+    complete,
+    encoded,
+    put_pending,
+    row_of,
+    statements,
+    subject_hash,
+    whole,
+)
+from holdfast.library.erasure.mentions import checked_mentions, find_mentions
+from holdfast.library.erasure.places import (
+    drop_vectors,
+    erase_linked,
+    outside_durable,
+    outside_longterm,
+    upkeep_context,
+    vectors_of,
+)
+from holdfast.library.erasure.proof import Evidence, evidence_of, prove
+from holdfast.library.erasure.receipt import signing_key
+from holdfast.library.erasure.records import (
+    ErasureOptions,
+    ErasureSubject,
+    ForgetReport,
+    Unreached,
+)
+from holdfast.memories.durable.context import AgentContext
+from holdfast.memories.durable.forget import checked_agent
+from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 
+_log = logging.getLogger(__name__)
 
-def forget_agent(context: "memories.AgentContext", agent: str) -> ForgetReport:
-    """Forget *agent*: durable memory, results in threads, runs, and its name.
+_ERASURES: Final = REGISTRY.counter(
+    "erasures_total",
+    "Erasures of people and agents.",
+    kind=("user", "agent"),
+    outcome=("completed", "pending"),
+)
+_UNREACHED: Final = REGISTRY.counter(
+    "erasure_unreached", "Copies that erasures could not reach, as their receipts count them."
+)
 
-    *context* reaches every agent of its workspace.
-    """
-    also = outside_durable(context.engine, context.workspace, agent)
-    counts = memories.forget_agent(context, agent, also)
-    return ForgetReport(counts=counts, pending=context.engine.scrub().pending)
+_NO_EVIDENCE: Final = Evidence(needles=(), owned=",", since=None, keys=0, shared=0)
 
 
-def forget_user(context: StoresContext, shared: "memories.Shared", user_id: str) -> ForgetReport:
+class _Erasing(Struct, frozen=True, kw_only=True):
+    """An erasure at work, with all that it needs."""
+
+    context: StoresContext
+    shared: "memories.Shared"
+    row: LedgerRow
+    key: Any
+    subject: ErasureSubject | None
+
+
+def forget_agent(
+    context: StoresContext,
+    shared: "memories.Shared",
+    agent: str,
+    options: ErasureOptions,
+) -> ForgetReport:
+    """Forget *agent*: durable memory, results in threads, runs, and its name."""
+    refuse_narrowed(context, "admin")
+    checked_agent(agent)
+    return _forget(context, shared, ErasureSubject(kind="agent", name=agent), options)
+
+
+def forget_user(
+    context: StoresContext,
+    shared: "memories.Shared",
+    user_id: str,
+    options: ErasureOptions,
+) -> ForgetReport:
     """Forget all data of *user_id* in the workspace of *context*, and the name."""
     refuse_narrowed(context, "admin")
-    spec = library.LongTermSpec(user_id=user_id)
-    collection = library.collection_context(context, shared, spec)
-    shared.access_log.flush()
-    also = outside_longterm(context.engine, context.workspace, user_id)
-    counts = memories.forget_user(collection, also)
-    return ForgetReport(counts=counts, pending=collection.engine.scrub().pending)
+    user = _collection(context, shared, user_id).user
+    return _forget(context, shared, ErasureSubject(kind="user", name=user), options)
 
 
-def outside_durable(
-    engine: Engine, workspace: str, agent: str
-) -> Callable[[Transaction], dict[str, int]]:
-    """Return the work that removes *agent* from threads and runs.
+def _forget(
+    context: StoresContext,
+    shared: "memories.Shared",
+    subject: ErasureSubject,
+    options: ErasureOptions,
+) -> ForgetReport:
+    checked_mentions(options)
+    key = signing_key()
+    row = begin(context, subject)
+    erasing = _Erasing(context=context, shared=shared, row=row, key=key, subject=subject)
+    row, counts, pending = _erase(erasing)
+    mentions = find_mentions(context, subject, options)
+    redacted = any(each.redacted for each in mentions.values())
+    pending = (*pending, *context.engine.scrub().pending) if redacted else pending
+    return ForgetReport(
+        counts=counts,
+        pending=tuple(dict.fromkeys(pending)),
+        unreached=row.places,
+        mentions=mentions,
+        receipt=row.sealed if options.receipt else None,
+    )
 
-    It takes the agent's results out of threads, deletes its runs, and returns both counts.
+
+def _erase(erasing: _Erasing) -> tuple[LedgerRow, dict[str, int], tuple[str, ...]]:
+    """Delete what is left of the subject, prove it, and complete the ledger's row.
+
+    Return the row, the deleted rows by table, and where something remains. Each step may be
+    repeated, so that it goes on after a crash at any of them.
     """
+    context, subject, row = erasing.context, erasing.subject, erasing.row
+    counts: dict[str, int] = {}
+    evidence, vectors, places = _NO_EVIDENCE, row.vectors, row.places
+    if subject is not None and row.state == "running":
+        evidence = evidence_of(context, subject)
+        if subject.kind == "user":
+            vectors += vectors_of(context, subject.name)
+        counts, places = _delete_all(erasing, subject, evidence, vectors)
+    remaining = drop_vectors(_providers(erasing), vectors) if vectors else ()
+    pending = (*context.engine.scrub().pending, *_where(remaining))
+    proof = prove(
+        context,
+        subject or ErasureSubject(kind=row.kind, name=""),
+        evidence,
+        at=row.at,
+        seq=row.seq,
+    )
+    if proof.found:
+        pending = (*pending, f"{proof.found} rows or texts were found after the deletion")
+    if pending:
+        row = put_pending(context, row, places, remaining)
+    else:
+        row = complete(context, row, places, proof, key=erasing.key)
+        _UNREACHED.add(by=sum(each.count for each in places))
+    _ERASURES.add(row.kind, "pending" if pending else "completed")
+    return row, counts, pending
 
-    def forget(tx: Transaction) -> dict[str, int]:
-        turns = memories.forget_results(engine, tx, workspace=workspace, agent=agent)
-        return turns | memories.forget_runs(engine, tx, workspace=workspace, agent=agent)
 
-    return forget
+def _delete_all(
+    erasing: _Erasing,
+    subject: ErasureSubject,
+    evidence: Evidence,
+    vectors: tuple[OutsideVectors, ...],
+) -> tuple[dict[str, int], tuple[Unreached, ...]]:
+    """Delete everything of *subject*; return the counts, and what was not reached.
+
+    What must be known after a crash is in the ledger before the rows that name it are deleted.
+    """
+    context, row = erasing.context, erasing.row
+    engine = whole(context)
+    sql = statements(engine)
+    counts: dict[str, int] = {}
+    heads = 0
+    if subject.kind == "user":
+        linked = erase_linked(context, subject.name)
+        counts, heads = dict(linked.counts), len(linked.heads)
+    places = unreached_of(context, evidence, heads=heads, until=row.seq)
+
+    def keep(tx: Transaction) -> None:
+        add_counts(tx, sql, row.id, counts)
+        tx.run(sql.keep_places, id=row.id, pending=encoded(vectors), unreached=encoded(places))
+
+    engine.write(keep)
+    for table, rows in _delete(erasing, subject).items():
+        counts[table] = counts.get(table, 0) + rows
+    return counts, places
 
 
-def outside_longterm(
-    engine: Engine, workspace: str, user: str
-) -> Callable[[Transaction], dict[str, int]]:
-    """Return the work that deletes threads and answers of *user*."""
+def _where(vectors: tuple[OutsideVectors, ...]) -> tuple[str, ...]:
+    providers = sorted({each.provider for each in vectors})
+    return tuple(f"vectors in {each}, outside the database" for each in providers)
 
-    def forget(tx: Transaction) -> dict[str, int]:
-        gone = memories.forget_user_threads(engine, tx, workspace=workspace, user=user)
-        return gone | memories.forget_user_runs(engine, tx, workspace=workspace, user=user)
 
-    return forget
+def _delete(erasing: _Erasing, subject: ErasureSubject) -> dict[str, int]:
+    """Delete the rows of *subject* in one transaction, with the ledger's counts."""
+    context, row = erasing.context, erasing.row
+    sql = statements(context.engine)
+
+    def done(tx: Transaction, counts: dict[str, int]) -> None:
+        add_counts(tx, sql, row.id, counts)
+        tx.run(sql.set_deleted, id=row.id, workspace=context.workspace)
+
+    workspace, name = context.workspace, subject.name
+    if subject.kind == "user":
+        erasing.shared.access_log.flush()
+        collection = _collection(context, erasing.shared, name)
+        also = outside_longterm(context.engine, workspace, name)
+        return memories.forget_user(collection, also, done)
+    agents = _agents(context)
+    also = outside_durable(agents.engine, workspace, name)
+    return memories.forget_agent(agents, name, also, done)
+
+
+def _agents(context: StoresContext) -> AgentContext:
+    return AgentContext(
+        engine=context.engine.scoped(Scope(workspace=context.workspace, agent="*")),
+        workspace=context.workspace,
+        agent=memories.SHARED,
+        actor=context.actor,
+        clock=context.clock,
+        ids=context.ids,
+    )
+
+
+def _collection(context: StoresContext, shared: "memories.Shared", user: str) -> CollectionContext:
+    return library.collection_context(context, shared, library.LongTermSpec(user_id=user))
+
+
+def _providers(erasing: _Erasing) -> CollectionContext:
+    """Return a context that opens vector providers, whoever the vectors are of."""
+    name = "erasure" if erasing.subject is None else erasing.subject.name
+    return _collection(erasing.context, erasing.shared, name)
+
+
+# Erasures that a crash, a reader or a provider left unfinished
+
+GRACE: Final = 60_000_000
+"""Microseconds for which a process leaves an erasure to the one that began it."""
+
+
+def finish_erasures(
+    engine: Engine, shared: "memories.Shared", clock: Clock, *, grace: int = 0
+) -> int:
+    """Finish the erasures of all workspaces that are not complete; return how many.
+
+    The name of the subject is not stored: it is found among those in the database, by its hash.
+    Those younger than *grace* microseconds are left alone. Raises Unavailable.
+    """
+    everywhere = engine.scoped(EVERYBODY)
+    finished = 0
+    for workspace, id in everywhere.rows(statements(engine).unfinished):
+        context = upkeep_context(engine, workspace, clock)
+        row = row_of(whole(context), statements(engine), id)
+        if row.at + grace > context.now() and grace:
+            continue
+        subject = subject_of(whole(context), statements(engine), row)
+        erasing = _Erasing(
+            context=context, shared=shared, row=row, key=signing_key(), subject=subject
+        )
+        _, _, pending = _erase(erasing)
+        finished += not pending
+    return finished
+
+
+def finish_at_open(engine: Engine, shared: "memories.Shared", clock: Clock) -> None:
+    """Finish erasures as `finish_erasures`; log what prevents it."""
+    try:
+        finish_erasures(engine, shared, clock)
+    except (Unavailable, InvalidInput) as error:
+        _log.warning("an erasure could not be finished: %s", type(error).__name__)
+
+
+def subject_of(reader: Reader, sql: SimpleNamespace, row: LedgerRow) -> ErasureSubject | None:
+    """Return the subject of *row* if the database of *reader* has its name."""
+    secret = reader.first(scalar, sql.workspace_secret)
+    if secret is None:
+        return None
+    names = sql.names_in_workspace if row.kind == "user" else sql.agents_in_workspace
+    found: list[str] = reader.all(scalar, names)
+    if row.kind == "user":
+        found += reader.all(scalar, sql.users_of_stores)
+    subjects = (ErasureSubject(kind=row.kind, name=name) for name in found)
+    return next((each for each in subjects if subject_hash(secret, each) == row.subject), None)

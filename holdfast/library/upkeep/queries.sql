@@ -289,10 +289,30 @@ from user_tombstones t
 join tombstone_secrets s on s.workspace = t.workspace
 order by t.seq
 
--- users_with_memory --
+-- users_with_memory (sqlite) --
 select workspace, user_id as name from ltm_collections
 union
 select workspace, user_id from threads where user_id is not null
+union
+select workspace, user_id from subjects
+union
+select workspace, owner from consolidations where owner_kind = 'user'
+union
+select workspace, json_extract(metadata, '$."holdfast.user"') from stores
+where json_extract(metadata, '$."holdfast.user"') is not null
+order by workspace, name
+
+-- users_with_memory (postgres) --
+select workspace, user_id as name from ltm_collections
+union
+select workspace, user_id from threads where user_id is not null
+union
+select workspace, user_id from subjects
+union
+select workspace, owner from consolidations where owner_kind = 'user'
+union
+select workspace, cast(metadata as jsonb) ->> 'holdfast.user' from stores
+where cast(metadata as jsonb) ->> 'holdfast.user' is not null
 order by workspace, name
 
 -- carry_user_tombstone --

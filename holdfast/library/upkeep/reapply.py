@@ -12,7 +12,18 @@ from holdfast.engines.base import Engine, Reader, Transaction, scalar
 from holdfast.ground.clock import Clock, from_microseconds
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import EVERYBODY, LOCAL, Actor, ActorKind, Scope
-from holdfast.library.erasure import outside_durable, outside_longterm
+from holdfast.library.erasure.carried import (
+    CarriedLedger,
+    carry_ledger,
+    carry_secrets,
+    ledger_of,
+)
+from holdfast.library.erasure.places import (
+    erase_linked,
+    outside_durable,
+    outside_longterm,
+    upkeep_context,
+)
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.verify_durable import (
     Named,
@@ -176,6 +187,7 @@ def forget_user_again(engine: Engine, user: Named, clock: Clock) -> None:
     """Forget all data of *user* in *engine*, at the instant of *clock*."""
     name = _CollectionName(workspace=user.workspace, user_id=user.name)
     context = _collection_context(engine, Shared(), name, clock)
+    erase_linked(upkeep_context(engine, user.workspace, clock), user.name)
     forget_user(context, outside_longterm(engine, user.workspace, user.name))
 
 
@@ -252,7 +264,20 @@ class ForgottenRecords(Struct, frozen=True, kw_only=True):
     longterm: tuple[LongTermGrave, ...] = ()
     users: tuple[NameTombstone, ...] = ()
     threads: tuple[NameTombstone, ...] = ()
+    ledger: CarriedLedger = CarriedLedger()
     seq: int = 0
+
+
+class Repeated(Struct, frozen=True, kw_only=True):
+    """Numbers of erasures that were repeated; `erased` are the people and agents."""
+
+    forgotten: int = 0
+    erased: int = 0
+
+    def __add__(self, other: "Repeated") -> "Repeated":
+        return Repeated(
+            forgotten=self.forgotten + other.forgotten, erased=self.erased + other.erased
+        )
 
 
 class _Owner(Struct, frozen=True, kw_only=True):
@@ -260,8 +285,9 @@ class _Owner(Struct, frozen=True, kw_only=True):
     agent: str
 
 
-def forgotten_of(reader: Reader, sql: SimpleNamespace) -> ForgottenRecords:
+def forgotten_of(reader: Reader, engine: Engine) -> ForgottenRecords:
     """Return all erasures and redactions of a database."""
+    sql = engine.queries("holdfast.library.upkeep")
     return ForgottenRecords(
         tombstones=tuple(reader.all(StoredTombstone, sql.tombstones)),
         redacted=tuple(reader.all(RedactedChange, sql.redacted_changes)),
@@ -269,11 +295,12 @@ def forgotten_of(reader: Reader, sql: SimpleNamespace) -> ForgottenRecords:
         longterm=tuple(reader.all(LongTermGrave, sql.longterm_graves)),
         users=tuple(reader.all(NameTombstone, sql.user_tombstones)),
         threads=tuple(reader.all(NameTombstone, sql.thread_tombstones)),
+        ledger=ledger_of(reader, engine),
         seq=reader.one(scalar, sql.last_seq),
     )
 
 
-def forget_all_again(engine: Engine, made: ForgottenRecords) -> int:
+def forget_all_again(engine: Engine, made: ForgottenRecords) -> Repeated:
     """Repeat the erasures in *made* that apply to *engine*; return how many.
 
     Data that it does not hold must not return with an older copy either: so the tombstones are
@@ -283,9 +310,9 @@ def forget_all_again(engine: Engine, made: ForgottenRecords) -> int:
     all_owners = engine.scoped(EVERYBODY)
     known = {_mark(each) for each in all_owners.all(StoredTombstone, sql.tombstones)}
     new = [each for each in made.tombstones if _mark(each) not in known]
-    count = _forget_agents(engine, sql, Tombstones(new)) + _forget_keys(
-        engine, sql, Tombstones(new)
-    )
+    carry_secrets(engine, made.ledger)
+    erased = _forget_agents(engine, sql, Tombstones(new))
+    count = _forget_keys(engine, sql, Tombstones(new))
 
     def work(tx: Transaction) -> None:
         _carry(tx, sql, new)
@@ -313,10 +340,12 @@ def forget_all_again(engine: Engine, made: ForgottenRecords) -> int:
         thread_hash,
         _delete_thread,
     )
-    count += _forget_names(engine, sql, made.users, users)
+    erased += _forget_names(engine, sql, made.users, users)
     count += clear_collections_again(engine, made.cleared)
     count += forget_rows_again(engine, made.longterm)
-    return count + _forget_names(engine, sql, made.threads, threads)
+    count += _forget_names(engine, sql, made.threads, threads)
+    carry_ledger(engine, made.ledger)
+    return Repeated(forgotten=count + erased, erased=erased)
 
 
 def _forget_agents(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> int:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 from msgspec import Struct
 
@@ -23,10 +24,12 @@ from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import Corrupt, InvalidInput, Unavailable
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.upkeep.backup import no_progress, write_rows
+from holdfast.library.upkeep.ledger import read_ledger
 from holdfast.library.upkeep.reapply import (
     ForgottenRecords,
     Redaction,
     Redone,
+    Repeated,
     Revocation,
     forget_all_again,
     forgotten_of,
@@ -89,7 +92,7 @@ def look_at(place: Path, *, replace: bool) -> PresentFile:
         used = all_owners.read(is_used)
         sql = engine.queries("holdfast.library.upkeep")
         redacted, revoked = redactions(all_owners, sql), revocations(all_owners, sql)
-        forgotten = forgotten_of(all_owners, sql)
+        forgotten = forgotten_of(all_owners, engine)
     except Corrupt:
         return _damaged(place, replace=replace)
     finally:
@@ -162,18 +165,21 @@ class RestoreReport(Struct, frozen=True, kw_only=True):
 
     `redacted` counts the redactions applied again, `deleted` names the memories deleted because
     their head was redacted. `forgotten` counts the keys, agents, users, cleared collections, items,
-    turns and threads forgotten again. `redactions_read` is False if the target was too damaged to
-    read its redactions and erasures. `pending` names the places that may still hold the replaced
-    data. `left_out` names the tables, views, triggers and indexes of the backup that no release
-    creates: only rows of our tables are restored.
+    turns and threads forgotten again, `erased` the people and agents among them. `kept` may hold
+    erased people, as `warning` says: delete it once it is not needed. `redactions_read` is False if
+    the target was too damaged to read its redactions and erasures. `pending` names the places that
+    may still hold the replaced data. `left_out` names the tables, views, triggers and indexes of
+    the backup that no release creates: only rows of our tables are restored.
     """
 
     rows: int
     redacted: int
     deleted: tuple[str, ...]
     forgotten: int = 0
+    erased: int = 0
     redactions_read: bool = True
     kept: str | None = None
+    warning: str | None = None
     left_out: tuple[str, ...] = ()
     pending: tuple[str, ...] = ()
 
@@ -183,24 +189,27 @@ def restore(
     target: str,
     *,
     replace: bool = False,
+    erasures: str | Path | None = None,
     progress: Callable[[int], None] = no_progress,
 ) -> RestoreReport:
     """Restore the backup *path* into *target*, which must be empty unless *replace*.
 
     Into PostgreSQL it is one transaction; a SQLite file is written under a temporary name and
     renamed, and the old one stays beside it as `<file>.replaced-<time>`. Calls *progress* with the
-    number of rows copied so far. Raises InvalidInput, Corrupt, and Unavailable if a process has
-    the file open.
+    number of rows copied so far. What the ledger *erasures*, a file of `holdfast forget --ledger`,
+    has erased is erased in the copy too. Raises InvalidInput, Corrupt, and Unavailable if a process
+    has the file open.
     """
     path = Path(path)
     _check_backup(path)
+    ledger = ForgottenRecords() if erasures is None else read_ledger(erasures)
     if target.startswith(("postgresql://", "postgres://")):
         with (
             TemporaryDirectory(prefix="holdfast-") as folder,
             aside(Path(folder) / "copy.db") as part,
         ):
-            return _into_postgres(path, target, part, replace, progress)
-    return _into_sqlite(path, target, replace, progress)
+            return _into_postgres(path, target, part, ledger, replace=replace, progress=progress)
+    return _into_sqlite(path, target, ledger, replace=replace, progress=progress)
 
 
 def _check_backup(path: Path) -> None:
@@ -217,8 +226,21 @@ def _check_backup(path: Path) -> None:
         )
 
 
+_KEPT: Final = "It may hold people who were erased since: delete it once it is not needed."
+
+
+def _erase_again(source: SQLiteEngine, ledger: ForgottenRecords) -> Repeated:
+    """Erase in the copy what *ledger*, of a file, has."""
+    return forget_all_again(source, ledger) if ledger.seq else Repeated()
+
+
 def _into_sqlite(
-    path: Path, target: str, replace: bool, progress: Callable[[int], None]
+    path: Path,
+    target: str,
+    ledger: ForgottenRecords,
+    *,
+    replace: bool,
+    progress: Callable[[int], None],
 ) -> RestoreReport:
     found = resolve(target)
     if found.in_memory:
@@ -228,10 +250,11 @@ def _into_sqlite(
     with aside(place) as copied, aside(place) as part:
         source, left_out = _opened(path, copied)
         try:
+            repeated = _erase_again(source, ledger)
             present = look_at(place, replace=replace)
             redact_again(source, present.redactions, redone)
             revoke_again(source, present.revocations)
-            forgotten = forget_all_again(source, present.forgotten)
+            repeated += forget_all_again(source, present.forgotten)
             rows = source.scoped(EVERYBODY).read(counted)
             write_rows(source, part, progress)
         finally:
@@ -242,26 +265,35 @@ def _into_sqlite(
         rows=rows,
         redacted=redone.redacted,
         deleted=redone.deleted,
-        forgotten=forgotten,
+        forgotten=repeated.forgotten,
+        erased=repeated.erased,
         redactions_read=present.readable,
         kept=kept,
+        warning=_KEPT if kept else None,
         left_out=left_out,
     )
 
 
 def _into_postgres(
-    path: Path, url: str, part: Path, replace: bool, progress: Callable[[int], None]
+    path: Path,
+    url: str,
+    part: Path,
+    ledger: ForgottenRecords,
+    *,
+    replace: bool,
+    progress: Callable[[int], None],
 ) -> RestoreReport:
-    redone, forgotten = Redone(), 0
+    redone = Redone()
     source, left_out = _opened(path, part)
     try:
+        repeated = _erase_again(source, ledger)
         engine = engines.PostgresEngine.open(url, clock=SystemClock())
         try:
             all_owners = engine.scoped(EVERYBODY)
             sql, shown = all_owners.queries("holdfast.library.upkeep"), engine.status().target
 
             def work(tx: Transaction) -> None:
-                nonlocal forgotten
+                nonlocal repeated
                 tx.all(dict[str, object], sql.make_ready)
                 hold_writers(tx)
                 if not replace and is_used(tx):
@@ -269,7 +301,7 @@ def _into_postgres(
                 # A retry finds its earlier redactions in the copy.
                 redact_again(source, redactions(tx, sql), redone)
                 revoke_again(source, revocations(tx, sql))
-                forgotten += forget_all_again(source, forgotten_of(tx, sql))
+                repeated += forget_all_again(source, forgotten_of(tx, engine))
                 empty(tx)
                 copy(source, source.scoped(EVERYBODY), all_owners, tx, progress=progress)
                 fill_words_of(all_owners)(tx)
@@ -285,7 +317,8 @@ def _into_postgres(
         rows=rows,
         redacted=redone.redacted,
         deleted=redone.deleted,
-        forgotten=forgotten,
+        forgotten=repeated.forgotten,
+        erased=repeated.erased,
         left_out=left_out,
         pending=pending,
     )

@@ -179,11 +179,11 @@ def counted(reader: Reader) -> int:
 
 
 def is_used(reader: Reader) -> bool:
-    """Return whether any table but the change feed has rows."""
+    """Return whether any table but the change feed and the list of backups has rows."""
     return any(
         reader.first(dict[str, object], ours(f"select 1 as used from {table.name} limit 1"))
         for table in TABLES
-        if table.name != "changes"
+        if table.name not in ("changes", "backups")
     )
 
 

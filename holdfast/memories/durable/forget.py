@@ -176,16 +176,19 @@ FORGOTTEN: Final = Actor.agent("forgotten")
 
 
 def forget_agent(
-    context: AgentContext, agent: str, also: Callable[[Transaction], dict[str, int]]
+    context: AgentContext,
+    agent: str,
+    also: Callable[[Transaction], dict[str, int]],
+    done: Callable[[Transaction, dict[str, int]], None] | None = None,
 ) -> dict[str, int]:
     """Forget *agent*; return how many rows were deleted or anonymised, by table.
 
     *context* is of no agent, with an engine scoped to the whole workspace. *also* deletes what
-    other memories have about the agent, and returns its own counts. Only a keyed hash of the name
-    stays, with a number. The caller of this function scrubs the files.
+    other memories have about the agent, and returns its own counts; *done* records all. Only a
+    keyed hash of the name stays, with a number. The caller of this function scrubs the files.
     """
     with refusals(context):
-        _checked(agent)
+        checked_agent(agent)
 
     def work(tx: Transaction) -> dict[str, int]:
         behalf = OnBehalf(tx, workspace=context.workspace, agent=agent)
@@ -194,7 +197,7 @@ def forget_agent(
         unit.open(shared=True)
         behalf.run(unit.sql.forget_agents)
         counts = _forgotten(behalf, unit, agent) | {"durable_agents": there} | also(behalf)
-        if any(counts.values()):
+        if any(counts.values()) or done is not None:
             behalf.send(
                 unit.sql.bury,
                 owner=SHARED,
@@ -204,14 +207,17 @@ def forget_agent(
                 now=unit.now,
                 actor=by_text(context.by),
             )
+        if any(counts.values()):
             tx.note(event_of(context, "forgotten", {"agents": 1}, at=unit.now))
+        if done is not None:
+            done(behalf, counts)
         return counts
 
     return write(context, work)
 
 
-def _checked(agent: str) -> None:
-    """Raise InvalidInput unless *agent* can name one agent.
+def checked_agent(agent: str) -> None:
+    """Raise InvalidInput unless *agent* can name one agent that is to be forgotten.
 
     Names that other memories accept are valid here; `*`, which means all agents, is not.
     """

@@ -158,11 +158,14 @@ def clear(context: CollectionContext) -> Cleared:
 
 
 def forget_user(
-    context: CollectionContext, also: Callable[[Transaction], dict[str, int]]
+    context: CollectionContext,
+    also: Callable[[Transaction], dict[str, int]],
+    done: Callable[[Transaction, dict[str, int]], None] | None = None,
 ) -> dict[str, int]:
     """Forget all data and the name of the caller's user; return deleted rows by table.
 
-    *also* deletes what is the user's elsewhere, in the same transaction.
+    *also* deletes what is the user's elsewhere, in the same transaction; *done* records the counts
+    in it.
 
     A keyed hash of the name stays, with a number, so that a restored backup does not bring the user
     back. The caller must scrub the engine.
@@ -188,10 +191,12 @@ def forget_user(
         counts["ltm_secrets"] = tx.run(sql.drop_secret)
         counts["changes"] = tx.run(sql.forget_feed)
         counts |= also(tx)
-        if any(counts.values()):
+        if any(counts.values()) or done is not None:
             tx.send(sql.make_tombstone_secret, secret=new_secret())
             hashed = user_hash(tx.one(scalar, sql.get_tombstone_secret), context.user)
             tx.send(sql.bury_user, user_hash=hashed, seq=tx.seq, now=context.now())
+        if done is not None:
+            done(tx, counts)
         return counts
 
     return context.engine.write(work)

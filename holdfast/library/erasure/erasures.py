@@ -1,0 +1,164 @@
+"""`hf.erasures`: the ledger of erasures, receipts, and what they prove."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.engines.base import Reader, scalar
+from holdfast.ground.errors import Conflict, InvalidInput
+from holdfast.ground.pages import NEWEST, Page, digest, place_in, read_cursor, write_cursor
+from holdfast.ground.validation import check_limit, check_text
+from holdfast.library.erasure.forget import subject_of
+from holdfast.library.erasure.ledger import (
+    LedgerRow,
+    check_ledger,
+    row_of,
+    statements,
+    subject_hash,
+    whole,
+)
+from holdfast.library.erasure.proof import left_of
+from holdfast.library.erasure.receipt import (
+    canonical,
+    check_alone,
+    checked,
+    subject_text,
+)
+from holdfast.library.erasure.records import (
+    ErasureRecord,
+    ErasureSubject,
+    ReceiptCheck,
+    ReceiptJSON,
+    ReceiptLine,
+)
+from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
+
+LISTED: Final = 100
+MOST_LISTED: Final = 1_000
+MOST_ID: Final = 64
+_LIST: Final = "erasures"
+_HIGHEST: Final = "~"
+
+
+class Erasures:
+    """Erasures of people and agents in a workspace, without their names."""
+
+    def __init__(self, context: StoresContext) -> None:
+        self._context = context
+
+    def list(self, limit: int | None = LISTED, page: str | None = None) -> Page[ErasureRecord]:
+        """Return the erasures of the workspace, newest first."""
+        context = self._context
+        refuse_narrowed(context, "admin")
+        rows = check_limit(limit, most=MOST_LISTED, default=LISTED)
+        stamp = digest(context.workspace)
+        at, id = NEWEST, _HIGHEST
+        if page is not None:
+            at, id = place_in(read_cursor(_LIST, stamp, page)[0])
+        engine = whole(context)
+        found = engine.all(LedgerRow, statements(engine).list_erasures, at=at, id=id, rows=rows + 1)
+        last = found[rows - 1] if len(found) > rows else None
+        return Page(
+            [each.record for each in found[:rows]],
+            last and write_cursor(_LIST, stamp, [last.at, last.id]),
+            more=lambda page: self.list(limit, page),
+        )
+
+    def receipt(self, id: str) -> ReceiptJSON:
+        """Return the receipt of the erasure *id*.
+
+        Raises NotFound, and Conflict while the erasure is not complete.
+        """
+        refuse_narrowed(self._context, "admin")
+        check_text("id", id, least=1, most=MOST_ID)
+        engine = whole(self._context)
+        receipt = row_of(engine, statements(engine), id).sealed
+        if receipt is None:
+            raise Conflict(
+                f"The erasure {id} is not complete, so it has no receipt.",
+                next="Run holdfast scrub, or wait a minute where a server runs.",
+            )
+        return receipt
+
+    def verify(
+        self,
+        receipt: Mapping[str, Any],
+        *,
+        user: str | None = None,
+        agent: str | None = None,
+    ) -> ReceiptCheck:
+        """Check *receipt* against the ledger and every table; it changes nothing.
+
+        With *user* or *agent*, also that it is about that person or agent.
+        """
+        id = receipt.get("id") if isinstance(receipt, Mapping) else None
+        if not isinstance(id, str):
+            raise InvalidInput("receipt", "must be a receipt", next="Send the file's JSON.")
+        return self.check(id, receipt=dict(receipt), user=user, agent=agent)
+
+    def check(
+        self,
+        id: str,
+        *,
+        receipt: dict[str, Any] | None = None,
+        user: str | None = None,
+        agent: str | None = None,
+    ) -> ReceiptCheck:
+        """Check the receipt of the erasure *id*: *receipt*, or the stored one."""
+        refuse_narrowed(self._context, "admin")
+        given = self.receipt(id) if receipt is None else receipt
+        if given.get("id") != id:
+            raise InvalidInput("receipt", "is of another erasure", given=str(given.get("id")))
+        return self.check_bytes(canonical(given), user=user, agent=agent)
+
+    def check_bytes(
+        self,
+        raw: bytes,
+        *,
+        user: str | None = None,
+        agent: str | None = None,
+        public_key: str | Path | None = None,
+    ) -> ReceiptCheck:
+        """Check a receipt's file, *raw*, here; *public_key* is a PEM file's path."""
+        refuse_narrowed(self._context, "admin")
+        if user is not None and agent is not None:
+            raise InvalidInput("user", "or agent may be given, not both")
+        lines = [*check_alone(raw, public_key)]
+        if all(each.ok is not False for each in lines):
+            subject = _subject(user, agent)
+            receipt = msgspec.json.decode(raw, type=dict[str, Any])
+            lines += whole(self._context).read(
+                lambda reader: [*self._here(reader, receipt, subject)]
+            )
+        return checked(lines)
+
+    def _here(
+        self, reader: Reader, receipt: ReceiptJSON, subject: ErasureSubject | None
+    ) -> Iterator[ReceiptLine]:
+        sql = statements(self._context.engine)
+        yield from check_ledger(reader, sql, self._context.workspace, receipt)
+        row = reader.first(LedgerRow, sql.get_erasure, id=str(receipt["id"]))
+        if row is None or row.completed_at is None:
+            return
+        secret = reader.first(scalar, sql.workspace_secret)
+        if subject is not None:
+            known = secret is not None and subject_text(subject_hash(secret, subject))
+            ok = known == receipt["subject"] and subject.kind == receipt["subject_kind"]
+            says = "is the one named" if ok else "is not the one named"
+            yield ReceiptLine(name="subject", ok=ok, says=says)
+        there = subject or subject_of(reader, sql, row)
+        if there is None:
+            yield ReceiptLine(name="tables", ok=True, says="nothing is left of the subject")
+            return
+        tables, _, found = left_of(reader, sql, there, at=row.at, seq=row.seq)
+        rows = ", ".join(f"{number} in {table}" for table, number in sorted(found.items()))
+        says = f"found {rows}" if found else f"nothing is left in {tables} tables"
+        yield ReceiptLine(name="tables", ok=not found, says=says)
+
+
+def _subject(user: str | None, agent: str | None) -> ErasureSubject | None:
+    if user is not None:
+        return ErasureSubject(kind="user", name=user)
+    return None if agent is None else ErasureSubject(kind="agent", name=agent)

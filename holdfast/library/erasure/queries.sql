@@ -1,0 +1,453 @@
+-- Erasures: the ledger, links of objects to people, and what is left of a subject.
+
+-- workspace_secret --
+select secret from tombstone_secrets where workspace = :workspace
+
+-- make_workspace_secret --
+insert into tombstone_secrets (workspace, secret) values (:workspace, :secret)
+on conflict (workspace) do nothing
+
+-- begin --
+insert into erasures (workspace, id, number, kind, subject, at, seq, state, completed_at, counts,
+  unreached, pending, actor, receipt, link, mac)
+values (:workspace, :id, 0, :kind, :subject, :at, :seq, 'running', null, '{}', '[]', '[]', :actor,
+  null, null, null)
+
+-- get_erasure --
+select id, number, kind, subject, at, seq, state, completed_at, counts, unreached, pending, actor,
+  receipt, link, mac
+from erasures
+where workspace = :workspace and id = :id
+
+-- list_erasures --
+select id, number, kind, subject, at, seq, state, completed_at, counts, unreached, pending, actor,
+  receipt, link, mac
+from erasures
+where workspace = :workspace and (at < :at or (at = :at and id < :id))
+order by at desc, id desc
+limit :rows
+
+-- carried_erasures --
+select e.workspace, id, number, kind, subject, at, seq, state, completed_at, counts, unreached,
+  pending, actor, receipt, link, mac, s.secret
+from erasures e join tombstone_secrets s on s.workspace = e.workspace
+order by e.workspace, at, id
+
+-- carry_erasure --
+insert into erasures (workspace, id, number, kind, subject, at, seq, state, completed_at, counts,
+  unreached, pending, actor, receipt, link, mac)
+values (:of, :id, :number, :kind, :subject, :at, :seq, :state, :completed_at, :counts, :unreached,
+  :pending, :actor, :receipt, :link, :mac)
+on conflict (workspace, id) do update
+set number = excluded.number, state = excluded.state, completed_at = excluded.completed_at,
+  counts = excluded.counts, unreached = excluded.unreached, pending = excluded.pending,
+  receipt = excluded.receipt, link = excluded.link, mac = excluded.mac
+
+-- carry_secret --
+insert into tombstone_secrets (workspace, secret) values (:of, :secret)
+on conflict (workspace) do nothing
+
+-- carried_secret --
+select secret from tombstone_secrets where workspace = :of
+
+-- carried_backups --
+select at, seq, rows, name from backups order by at, name
+
+-- chain --
+select receipt, link
+from erasures
+where workspace = :workspace and number > 0
+order by number
+
+-- chain_end --
+select number, link
+from erasures
+where workspace = :workspace and number > 0
+order by number desc
+limit 1
+
+-- hold_chain (sqlite) --
+select 1 as held
+
+-- hold_chain (postgres) --
+select 1 as held from tombstone_secrets where workspace = :workspace for update
+
+-- set_counts --
+update erasures set counts = :counts where workspace = :workspace and id = :id
+
+-- set_pending --
+update erasures
+set state = 'pending', pending = :pending, unreached = :unreached
+where workspace = :workspace and id = :id and state <> 'completed'
+
+-- set_deleted --
+-- In the transaction of the deletion: what is left to do is the proof.
+update erasures set state = 'pending'
+where workspace = :workspace and id = :id and state = 'running'
+
+-- keep_places --
+update erasures set pending = :pending, unreached = :unreached
+where workspace = :workspace and id = :id and state = 'running'
+
+-- complete --
+update erasures
+set state = 'completed', number = :number, completed_at = :now, pending = '[]',
+  unreached = :unreached, receipt = :receipt, link = :link, mac = :mac
+where workspace = :workspace and id = :id and state <> 'completed'
+
+-- has_unfinished --
+select 1 as found from erasures where state <> 'completed' limit 1
+
+-- unfinished --
+select workspace, id from erasures where state <> 'completed' order by workspace, at, id
+
+-- names_in_workspace --
+-- Users who have anything here.
+select user_id as name from ltm_collections where workspace = :workspace
+union
+select user_id from ltm_secrets where workspace = :workspace
+union
+select user_id from threads where workspace = :workspace and user_id is not null
+union
+select user_id from subjects where workspace = :workspace
+union
+select owner from consolidations where workspace = :workspace and owner_kind = 'user'
+
+-- agents_in_workspace --
+select agent as name from durable_agents where workspace = :workspace and agent <> ''
+union
+select agent from durable_entries where workspace = :workspace and agent <> ''
+union
+select agent from thread_turns where workspace = :workspace and agent is not null
+union
+select agent from runs where workspace = :workspace and agent is not null
+union
+select owner from consolidations where workspace = :workspace and owner_kind = 'agent'
+
+-- put_backup --
+insert into backups (workspace, at, seq, rows, name) values ('', :at, :seq, :rows, :name)
+on conflict (workspace, at, name) do nothing
+
+-- backups_with --
+-- Backups made since the first thing of the subject was recorded, and before its erasure.
+select count(*) as backups from backups where seq >= :since and seq < :until
+
+-- link --
+insert into subjects (workspace, user_id, kind, object_id, at)
+values (:workspace, :user, :kind, :id, :now)
+on conflict (workspace, user_id, kind, object_id) do nothing
+
+-- get_link --
+select user_id as "user", kind, object_id as id, at from subjects
+where workspace = :workspace and user_id = :user and kind = :kind and object_id = :id
+
+-- list_links --
+select user_id as "user", kind, object_id as id, at from subjects
+where workspace = :workspace and (:user = '' or user_id = :user)
+  and (user_id, kind, object_id) > (:after_user, :after_kind, :after_id)
+order by user_id, kind, object_id
+limit :rows
+
+-- links_of --
+select kind, object_id as id,
+  exists (
+    select 1 from subjects o
+    where o.workspace = s.workspace and o.kind = s.kind and o.object_id = s.object_id
+      and o.user_id <> s.user_id
+  ) as shared
+from subjects s
+where workspace = :workspace and user_id = :user
+
+-- shared_links --
+-- Objects of the user that are of others too.
+select count(*) as shared from subjects s
+where workspace = :workspace and user_id = :user and exists (
+  select 1 from subjects o
+  where o.workspace = s.workspace and o.kind = s.kind and o.object_id = s.object_id
+    and o.user_id <> s.user_id)
+
+-- has_object --
+-- Whether the workspace has the object of a link.
+select 1 as found from threads where :kind = 'thread' and workspace = :workspace and id = :id
+union all
+select 1 from runs
+where :kind in ('run', 'network_run') and workspace = :workspace and id = :id
+union all
+select 1 from durable_entries
+where :kind = 'durable_entry' and workspace = :workspace and id = :id
+union all
+select 1 from stores where :kind = 'store' and workspace = :workspace and id = :id
+union all
+select 1 from versions where :kind = 'memory' and workspace = :workspace and memory_id = :id
+union all
+select 1 from versions where :kind = 'version' and workspace = :workspace and id = :id
+union all
+select 1 from consolidations where :kind = 'consolidation' and workspace = :workspace and id = :id
+
+-- own_thread --
+update threads set user_id = :user where workspace = :workspace and id = :id and user_id is null
+
+-- drop_run_entries --
+delete from run_entries where workspace = :workspace and run_id = :id
+
+-- drop_run_events --
+delete from run_events where workspace = :workspace and run_id = :id
+
+-- drop_run --
+delete from runs where workspace = :workspace and id = :id
+
+-- drop_links --
+delete from subjects where workspace = :workspace and user_id = :user
+
+-- consolidations_of --
+select id from consolidations
+where workspace = :workspace and owner_kind = :kind and owner = :owner
+
+-- drop_consolidation_calls --
+delete from consolidation_calls where workspace = :workspace and job = :id
+
+-- drop_consolidation_changes --
+delete from consolidation_changes where workspace = :workspace and job = :id
+
+-- drop_consolidation --
+delete from consolidations where workspace = :workspace and id = :id
+
+-- entry_of_link --
+select agent, run_id, key from durable_entries where workspace = :workspace and id = :id
+
+-- stores_of (sqlite) --
+select id from stores
+where workspace = :workspace and json_extract(metadata, '$."holdfast.user"') = :user
+
+-- stores_of (postgres) --
+select id from stores
+where workspace = :workspace and cast(metadata as jsonb) ->> 'holdfast.user' = :user
+
+-- users_of_stores (sqlite) --
+select distinct json_extract(metadata, '$."holdfast.user"') as name from stores
+where workspace = :workspace and json_extract(metadata, '$."holdfast.user"') is not null
+
+-- users_of_stores (postgres) --
+select distinct cast(metadata as jsonb) ->> 'holdfast.user' as name from stores
+where workspace = :workspace and cast(metadata as jsonb) ->> 'holdfast.user' is not null
+
+-- versions_of_memory --
+select v.id, v.store_id, v.memory_id, v.redacted_at, m.id as live
+from versions v left join memories m on m.version_id = v.id
+where v.workspace = :workspace and v.memory_id = :id
+order by v.number
+
+-- version_of_link --
+select v.id, v.store_id, v.memory_id, v.redacted_at, m.id as live
+from versions v left join memories m on m.version_id = v.id
+where v.workspace = :workspace and v.id = :id
+
+-- vectors_of --
+select number, id, vector_provider as provider from ltm_collections
+where workspace = :workspace and user_id = :user
+
+-- since_user --
+-- The number of the first thing that was recorded of the user, or 0 where none is known.
+select min(seq) as seq from (
+  select min(number) as seq from ltm_collections
+  where workspace = :workspace and user_id = :user
+  union all
+  select min(t.seq) from threads h join thread_turns t
+    on t.workspace = h.workspace and t.thread_id = h.id
+  where h.workspace = :workspace and h.user_id = :user
+  union all
+  select 0 from subjects where workspace = :workspace and user_id = :user
+) firsts
+
+-- since_agent --
+select min(seq) as seq from (
+  select min(seq) as seq from durable_entries
+  where workspace = :workspace and agent = :agent_name
+  union all
+  select min(seq) from durable_changes where workspace = :workspace and agent = :agent_name
+  union all
+  select min(seq) from thread_turns where workspace = :workspace and agent = :agent_name
+) firsts
+
+-- keys_of --
+select count(*) as keys from api_keys
+where workspace = :workspace and (:user <> '' and bound_user = :user or :agent_name <> '' and
+  bound_agent = :agent_name)
+
+-- texts_of_user --
+-- The newest texts of a user, which are sought in the files after they were deleted.
+select text from ltm_items i join ltm_collections c on c.number = i.collection
+where c.workspace = :workspace and c.user_id = :user and length(text) >= :least
+union all
+select text from ltm_turns t join ltm_collections c on c.number = t.collection
+where c.workspace = :workspace and c.user_id = :user and length(text) >= :least
+union all
+select body from thread_turns b join threads h on h.workspace = b.workspace and h.id = b.thread_id
+where h.workspace = :workspace and h.user_id = :user and length(body) >= :least
+limit :most
+
+-- texts_of_agent --
+select content as text from durable_entries
+where workspace = :workspace and agent = :agent_name and length(content) >= :least
+union all
+select content from durable_changes
+where workspace = :workspace and agent = :agent_name and length(content) >= :least
+union all
+select body from thread_turns
+where workspace = :workspace and agent = :agent_name and length(body) >= :least
+limit :most
+
+-- still_said (sqlite) --
+-- Whether another object has the text, which is so allowed to be in the files.
+select 1 as found where exists (select 1 from ltm_items where instr(text, :text) > 0)
+  or exists (select 1 from ltm_turns where instr(text, :text) > 0)
+  or exists (select 1 from thread_turns where instr(body, :text) > 0)
+  or exists (select 1 from durable_entries where instr(content, :text) > 0)
+  or exists (select 1 from durable_changes where instr(content, :text) > 0)
+  or exists (select 1 from versions where instr(content, cast(:text as blob)) > 0)
+  or exists (select 1 from run_entries where instr(value, :text) > 0)
+
+-- still_said (postgres) --
+select 1 as found where exists (select 1 from ltm_items where strpos(text, :text) > 0)
+
+-- left_of_user --
+-- Rows scanned, and rows of the user recorded up to :at. :owned are the numbers and ids of the
+-- collections and threads, each between two commas.
+select 'ltm_collections' as place, count(*) as scanned, coalesce(sum(
+  case when user_id = :user and created_at <= :at then 1 else 0 end), 0) as found
+from ltm_collections where workspace = :workspace
+union all
+select 'ltm_secrets', count(*), coalesce(sum(
+  case when user_id = :user and not exists (
+    select 1 from ltm_collections c where c.workspace = s.workspace and c.user_id = s.user_id
+  ) then 1 else 0 end), 0)
+from ltm_secrets s where workspace = :workspace
+union all
+select 'ltm_items', count(*), coalesce(sum(
+  case when :owned like '%,' || cast(collection as text) || ',%' then 1 else 0 end), 0)
+from ltm_items where workspace = :workspace
+union all
+select 'ltm_turns', count(*), coalesce(sum(
+  case when :owned like '%,' || cast(collection as text) || ',%' then 1 else 0 end), 0)
+from ltm_turns where workspace = :workspace
+union all
+select 'ltm_links', count(*), coalesce(sum(
+  case when :owned like '%,' || cast(collection as text) || ',%' then 1 else 0 end), 0)
+from ltm_links where workspace = :workspace
+union all
+select 'ltm_item_history', count(*), coalesce(sum(
+  case when :owned like '%,' || cast(collection as text) || ',%' then 1 else 0 end), 0)
+from ltm_item_history where workspace = :workspace
+union all
+select 'ltm_access', count(*), coalesce(sum(
+  case when :owned like '%,' || cast(collection as text) || ',%' then 1 else 0 end), 0)
+from ltm_access where workspace = :workspace
+union all
+select 'ltm_cursors', count(*), coalesce(sum(
+  case when :owned like '%,' || cast(collection as text) || ',%' then 1 else 0 end), 0)
+from ltm_cursors where workspace = :workspace
+union all
+select 'ltm_tombstones', count(*), coalesce(sum(
+  case when :owned like '%,' || cast(collection as text) || ',%' then 1 else 0 end), 0)
+from ltm_tombstones where workspace = :workspace
+union all
+select 'ltm_jobs', count(*), coalesce(sum(
+  case when :owned like '%,' || cast(collection as text) || ',%' then 1 else 0 end), 0)
+from ltm_jobs where workspace = :workspace
+union all
+select 'ltm_vectors', count(*), coalesce(sum(
+  case when :owned like '%,' || collection || ',%' then 1 else 0 end), 0)
+from ltm_vectors where workspace = :workspace
+union all
+select 'ltm_vector_sets', count(*), coalesce(sum(
+  case when :owned like '%,' || collection || ',%' then 1 else 0 end), 0)
+from ltm_vector_sets where workspace = :workspace
+union all
+select 'threads', count(*), coalesce(sum(
+  case when user_id = :user and created_at <= :at then 1 else 0 end), 0)
+from threads where workspace = :workspace
+union all
+select 'subjects', count(*), coalesce(sum(
+  case when user_id = :user and at <= :at then 1 else 0 end), 0)
+from subjects where workspace = :workspace
+union all
+select 'consolidations', count(*), coalesce(sum(
+  case when owner_kind = 'user' and owner = :user and created_at <= :at then 1 else 0 end), 0)
+from consolidations where workspace = :workspace
+union all
+select 'changes', count(*), coalesce(sum(
+  case when owner = :user and type like 'longterm.%' and at <= :at then 1 else 0 end), 0)
+from changes where workspace = :workspace
+union all
+select 'run_questions', count(*), coalesce(sum(
+  case when answered_by = 'user:' || :user and asked_at <= :at then 1 else 0 end), 0)
+from run_questions where workspace = :workspace
+
+-- left_of_agent --
+select 'durable_entries' as place, count(*) as scanned, coalesce(sum(
+  case when agent = :agent_name and created_at <= :at then 1 else 0 end), 0) as found
+from durable_entries where workspace = :workspace
+union all
+select 'durable_changes', count(*), coalesce(sum(
+  case when agent = :agent_name and at <= :at then 1 else 0 end), 0)
+from durable_changes where workspace = :workspace
+union all
+select 'durable_agents', count(*), coalesce(sum(
+  case when agent = :agent_name and last_write <= :at then 1 else 0 end), 0)
+from durable_agents where workspace = :workspace
+union all
+select 'durable_runs', count(*), coalesce(sum(
+  case when agent = :agent_name and began_at <= :at then 1 else 0 end), 0)
+from durable_runs where workspace = :workspace
+union all
+select 'durable_replays', count(*), coalesce(sum(
+  case when agent = :agent_name and at <= :at then 1 else 0 end), 0)
+from durable_replays where workspace = :workspace
+union all
+select 'runs', count(*), coalesce(sum(
+  case when agent = :agent_name and started_at <= :at then 1 else 0 end), 0)
+from runs where workspace = :workspace
+union all
+select 'thread_turns', count(*), coalesce(sum(
+  case when agent = :agent_name and seq <= :seq then 1 else 0 end), 0)
+from thread_turns where workspace = :workspace
+union all
+select 'consolidations', count(*), coalesce(sum(
+  case when owner_kind = 'agent' and owner = :agent_name and created_at <= :at then 1 else 0 end), 0)
+from consolidations where workspace = :workspace
+union all
+select 'changes', count(*), coalesce(sum(
+  case when owner = :agent_name and type not like 'longterm.%' and at <= :at then 1 else 0 end), 0)
+from changes where workspace = :workspace
+
+-- texts_in_stores (sqlite) --
+select m.id as mark, m.id, cast(v.content as text) as text, m.store_id as place
+from memories m join versions v on v.id = m.version_id
+where m.workspace = :workspace and m.id > :after
+order by m.id
+limit :rows
+
+-- texts_in_stores (postgres) --
+select m.id as mark, m.id, convert_from(v.content, 'UTF8') as text, m.store_id as place
+from memories m join versions v on v.id = m.version_id
+where m.workspace = :workspace and m.id > :after
+order by m.id
+limit :rows
+
+-- texts_in_entries --
+select id as mark, id, content as text, agent as place from durable_entries
+where workspace = :workspace and id > :after
+order by id
+limit :rows
+
+-- texts_in_threads --
+select seq as mark, id, body as text, thread_id as place from thread_turns
+where workspace = :workspace and seq > :after
+order by seq
+limit :rows
+
+-- texts_in_runs --
+select run_id || '/' || key as mark, run_id as id, value as text, key as place from run_entries
+where workspace = :workspace and run_id || '/' || key > :after
+order by run_id || '/' || key
+limit :rows
