@@ -339,7 +339,7 @@ DATA: Final = OperationTable(
             retry="safe",
             lane="slow",
         ),
-        _decision("accept", "Release a held item or turn, which is recalled then.", _ROW),
+        _decision("accept", "Release a held item or turn.", _ROW),
         _decision("reject", "Forget a held item or turn alone.", form(ForgetResult)),
         Operation(
             "longterm_data.clear",

@@ -1,4 +1,4 @@
-"""Canaries: planted texts that appear elsewhere only if a memory was copied or obeyed.
+"""Canaries: planted texts that show, where they appear, a copied memory.
 
 A canary is a random word with a keyed hash, so that it is recognised in any text of its workspace
 without a list of canaries. No query of a person matches it.
@@ -32,7 +32,7 @@ class Canary(Struct, frozen=True, kw_only=True):
 
 
 class Canaries:
-    """Makes canaries of a workspace; one that appears is reported by `security.canary_seen`."""
+    """Makes canaries; one that appears is reported by `security.canary_seen`."""
 
     def __init__(self, open_collection: Callable[[str], CollectionContext]) -> None:
         self._open = open_collection
@@ -47,7 +47,7 @@ class Canaries:
 
 
 def create(context: CollectionContext, *, plants: bool) -> Canary:
-    """Return a new canary of the workspace; if it *plants*, an item of the collection holds it."""
+    """Return a new canary; if it *plants*, an item of the collection holds it."""
 
     def work(tx: Transaction) -> Canary:
         word = _new_word(_secret(tx, context))

@@ -375,7 +375,9 @@ def event_of(
     ids: Mapping[str, Iterable[str]],
     data: Mapping[str, Fact],
 ) -> Event:
-    """Return the event `longterm.<what>` at the present instant; or *what*, if it has a dot.
+    """Return the event `longterm.<what>` at the present instant.
+
+    A *what* with a dot is the whole type.
 
     *collection* is the id of the collection. *ids* has the ids of items and turns below `item` and
     `turn`: one becomes `item_id`, several become `item_ids`, with a space between.

@@ -62,7 +62,7 @@ def remembered_trust(context: CollectionContext, request: ItemRequest, text: Rea
 
 
 def mined_trust(context: CollectionContext, text: Ready, turns: Sequence[Turn]) -> ItemTrust:
-    """Return the trust of an item that a model mined from *turns*, those that it cites.
+    """Return the trust of an item that a model mined and that cites *turns*.
 
     Without evidence in the user's own turns it is held, unless imported turns state it.
     """

@@ -107,9 +107,9 @@ class LongTermData:
         return forgetting.forget(self.context, id)
 
     def accept(self, id: str) -> Item | Turn:
-        """Release the held item or turn *id*, which is recalled from now on, and return it.
+        """Release the held item or turn *id*, and return it.
 
-        An item is confirmed. Raises NotFound, and InvalidInput for a row that is not held.
+        It is recalled from now on, and an item is confirmed. Raises NotFound, and InvalidInput for a row that is not held.
         """
         return holds.accept(self.context, id)
 
