@@ -28,7 +28,7 @@ from holdfast.ground.validation import check_bytes, check_limit
 from holdfast.memories.longterm.background.jobs import AGAIN
 from holdfast.memories.longterm.background.wishes import state_of, uncovered
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.history import (
+from holdfast.memories.longterm.recall.as_of import (
     erased_since,
     items_of,
     moment_of,
