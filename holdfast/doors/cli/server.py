@@ -8,7 +8,7 @@ import typer
 
 from holdfast.doors import http
 from holdfast.doors.cli.command import is_server
-from holdfast.ground.errors import InvalidInput, MissingExtra
+from holdfast.ground.errors import MissingExtra
 from holdfast.library.longterm import use_extractor
 
 serve_app = typer.Typer(rich_markup_mode=None)
@@ -120,10 +120,7 @@ def serve(
     if is_server(db):
         raise typer.BadParameter("serve a database, not a server's URL", param_hint="--db")
     if extractor:
-        try:
-            use_extractor(extractor)
-        except InvalidInput as error:
-            raise typer.BadParameter(str(error), param_hint="--extractor") from None
+        use_extractor(extractor)
     code = http.serve(
         db,
         host=host,

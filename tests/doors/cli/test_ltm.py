@@ -151,6 +151,26 @@ def test_the_status_tells_how_it_stands(run: Run) -> None:
     assert run("ltm", "retry", U).json == {"queued": 0}
 
 
+def test_an_extractor_is_configured_and_what_is_unmined_is_queued(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_LTM_EXTRACTOR", "acme:small")
+    keep(run, "Has a dog")
+
+    assert run("ltm", "configure", U).json["extractor"] == "acme:small"
+    assert run("ltm", "configure", U, "--extractor", "none").json["extractor"] is None
+    configured = run("ltm", "configure", U, "--extractor", "acme:small").json
+    assert configured["extractor_reason"] == "acme:small: no key ACME_API_KEY"
+    assert run("ltm", "configure", U, "--extractor", "").json["extractor"] == "acme:small"
+    assert run("ltm", "remine", U, "--thread", "t", "--since", "2026-01-01T00:00:00Z").json == {
+        "queued": 0
+    }
+
+
+def test_what_names_no_extractor_is_refused(fails: Run) -> None:
+    assert "extractor" in fails("ltm", "configure", U, "--extractor", "model").err
+
+
 def test_the_variable_vetoes_and_hides_nothing(
     run: Run, fails: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,31 @@ def test_a_client_names_the_models_that_serve_allows(
     assert refused.value.needed == "--allow-model openai:huge"
 
 
+def test_serve_mines_every_collection_with_the_extractor_it_is_given(
+    db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    served = Served(db, "--extractor", "openai:small")
+    try:
+        with holdfast.open(served.url) as hf:
+            ltm = hf.longterm("ada", enabled=True)
+            assert ltm is not None
+            recorded = ltm.remember_conversation([{"role": "user", "content": "I like tea"}])
+            status = ltm.status()
+            with pytest.raises(NotPermitted):
+                hf.longterm_data("ada").configure(extractor="openai:huge")
+    finally:
+        served.stop()
+
+    assert recorded.queued
+    assert (status.extractor, status.extractor_state) == ("openai:small", "waiting")
+    assert status.extractor_reason == "openai:small: no key OPENAI_API_KEY"
+
+
+def test_an_extractor_that_is_no_model_is_refused(fails: Run) -> None:
+    assert "provider:model" in fails("serve", "--extractor", "openai").err
+
+
 def test_a_model_to_allow_that_is_none_is_refused(fails: Run) -> None:
     ran = fails("serve", "--allow-model", "openai")
 
