@@ -16,6 +16,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.memory import LongTermMemory
+from holdfast.memories.longterm.recall.collapse import MOST_ALSO
 from holdfast.memories.longterm.recall.index import DAY, Postings, Row, Statistics, is_machine
 from holdfast.memories.longterm.recall.query import read
 from holdfast.memories.longterm.recall.rank import rank
@@ -766,6 +767,19 @@ def test_a_related_word_is_found_among_many_turns(large: LongTermMemory) -> None
 
     assert (found.item, found.why["related"]) == (item, [["pet", "dog"]])
     large.forget(item.id)
+
+
+def test_among_many_turns_a_question_asked_very_often_hides_no_statement(
+    large: LongTermMemory,
+) -> None:
+    asked = [said("Which blacksmith do I like?", session=f"q{number}") for number in range(600)]
+    told = [said("My blacksmith lives by the old mill in the north of the valley", session="b")]
+    numbers = [turn.id for turn in large.record([*asked, *told], thread_id="t2").turns]
+
+    assert texts(large.recall("Who is my blacksmith?")) == [told[0].text]
+    assert len(large.recall("Who is my blacksmith?", noise=True)[0].also) == MOST_ALSO
+    for id in numbers:
+        large.forget(id)
 
 
 def test_an_item_is_found_by_its_words_and_by_its_turn(large: LongTermMemory) -> None:

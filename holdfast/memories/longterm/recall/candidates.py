@@ -41,6 +41,8 @@ from holdfast.memories.longterm.rows import (
 
 DATED: Final = 1_000
 """Largest number of rows of the query's dates, the closest days first."""
+MOST_PROPOSED: Final = 16 * CANDIDATES
+"""Largest number of rows that the engine proposes where most of them are no statement."""
 NEITHER: Final = -1
 """The number of no row."""
 
@@ -107,8 +109,33 @@ class Look:
         most = COMMON * self._collection.rows
         return {term: tuple(other for other, _ in chosen(term, self.df, most)) for term in table}
 
-    def proposed(self, question: ParsedQuery, others: Mapping[str, tuple[str, ...]]) -> set[int]:
-        """Return the engine's best rows, and rows of the query's dates.
+    def candidates(
+        self,
+        question: ParsedQuery,
+        others: Mapping[str, tuple[str, ...]],
+        near: set[int],
+        *,
+        noise: bool,
+    ) -> list[Row]:
+        """Return the rows to rank, those in *near* too, with those that lend them weight.
+
+        Unless turns that are no statement are wanted as *noise*, more rows are proposed where they
+        are most of the best: however often a question was asked, it hides no statement.
+        """
+        most = CANDIDATES
+        while proposed := self.proposed(question, others, most) | near:
+            rows = self.rows(proposed)
+            statements = sum(not row.noise for row in rows if row.seq in proposed)
+            enough = noise or statements >= CANDIDATES // 2
+            if enough or len(proposed) < most or most >= MOST_PROPOSED:
+                return rows
+            most *= 4
+        return []
+
+    def proposed(
+        self, question: ParsedQuery, others: Mapping[str, tuple[str, ...]], most: int = CANDIDATES
+    ) -> set[int]:
+        """Return the engine's best rows, at most *most*, and rows of the query's dates.
 
         The stems in *others* that are related to the query's rare terms count as well.
         """
@@ -122,7 +149,7 @@ class Look:
             rows = self._reader.rows(
                 self._sql.proposed,
                 weights=self._weights(terms),
-                rows=CANDIDATES,
+                rows=most,
                 **self._place,
             )
             found = {row[0] for row in rows}

@@ -20,6 +20,8 @@ DUPLICATE: Final = 0.92
 """Share of common terms in order from which on two rows say the same."""
 COVERED: Final = 0.6
 """Share of a turn's idf mass that an item mined from it must hold to stand for it."""
+LOOKED_AT, HEAD = 100, 40
+"""Characters at the beginning of a text, and letters of those, by which texts look alike."""
 MOST_ALSO: Final = 20
 """Ids of rows left out for another one."""
 
@@ -28,17 +30,27 @@ def may_repeat(bodies: Sequence[str], query: str = "") -> bool:
     """Check by their terms whether two of *bodies*, or one and the *query*, may say the same."""
     if query and any(body.startswith(query) for body in bodies):
         return True
-    terms = sorted((body.split(" ") for body in bodies if body), key=len)
-    for place, one in enumerate(terms):
-        words = frozenset(one)
-        for other in terms[place + 1 :]:
-            most = DUPLICATE * (len(one) + len(other)) / 2
-            if len(one) < most:
+    split = sorted((body.split(" ") for body in bodies if body), key=len)
+    rows = [(terms, frozenset(terms)) for terms in split]
+    for place, (one, words) in enumerate(rows):
+        for other, others in rows[place + 1 :]:
+            common = DUPLICATE * (len(one) + len(other)) / 2
+            if len(one) < common:
                 break
-            shared = sum(term in words for term in other)
-            if shared >= most and similarity(one, other) >= DUPLICATE:
+            # Terms of one text alone are outside of what both have in common.
+            if len(words - others) <= len(one) - common and similarity(one, other) >= DUPLICATE:
                 return True
     return False
+
+
+def look_alike(found: Iterable[Recalled], query: str) -> bool:
+    """Check whether two of *found*, or one and the *query*, may have the same letters."""
+    heads = [_letters(row.text) for row in found]
+    return len(set(heads)) < len(heads) or _letters(query) in heads
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text[:LOOKED_AT].casefold()))[:HEAD]
 
 
 def covers(postings: Postings, item: int, turn: int) -> bool:

@@ -68,7 +68,6 @@ class Row(Struct, frozen=True, kw_only=True, gc=False):
     time: bool = False
     noise: bool = False
     """A turn that is no statement."""
-    tier: str = "said"
     cites: tuple[str, ...] = ()
     """Of an item: the ids of its turns."""
     text: str = ""

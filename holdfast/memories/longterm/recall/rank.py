@@ -45,11 +45,13 @@ At equal score an item stands first, then the older row.
 class Ranking(Struct, frozen=True, kw_only=True):
     """Rows, best first, and how many were left out, by reason.
 
-    There are more than `k` of the query only if some may say the same. *more*: other rows remain.
+    There are more than `k` of the query only if some *repeats* another or the query, as far as
+    their terms show. *more*: other rows remain.
     """
 
     found: list[Ranked]
     suppressed: Suppressions
+    repeats: bool = False
     more: bool = False
 
 
@@ -74,11 +76,11 @@ def ranking(
     leads = judge.leads(scored)
     suppressed = judge.left_out(scored)
     suppressed["duplicate"] += sum(map(len, leads.values()))
-    repeats = search.reach > search.query.k and judge.repeats(leads)
-    places = list(leads) if repeats else list(leads)[: search.query.k]
+    places = list(leads) if judge.repeats else list(leads)[: search.query.k]
     return Ranking(
         found=[judge.ranked(place, cues, also=leads[place]) for place in places],
         suppressed=+suppressed,
+        repeats=judge.repeats,
         more=judge.more,
     )
 
@@ -96,8 +98,8 @@ class _Judge:
         self._telling = {term: postings.telling(term) for term in question.terms}
         self._whole = sum(sorted(self._telling.values(), reverse=True)[:TELLING]) or 1.0
         self._filters = self._options.min_relevance > 0
-        self.more = False
-        """Whether rows remain beyond those chosen."""
+        self.repeats = self.more = False
+        """Whether some of the rows chosen may repeat others, and whether other rows remain."""
         self._gate = (
             GeneralGate(postings, search.topic, self._options)
             if self._filters and search.topic.kind == "general"
@@ -124,9 +126,13 @@ class _Judge:
             return []
         wanted = k
         scored = self._best(self._order, k)
-        if self._search.reach > k and len(scored) == k and self._may_shrink(scored):
-            wanted = self._search.reach
-            scored = self._best(self._order, wanted)
+        if self._search.reach > k:
+            places = [place for *_, place in scored]
+            self.repeats = self._search.repeats or self._may_repeat(places)
+            if len(scored) == k and (self.repeats or self._is_cited(places)):
+                wanted = self._search.reach
+                scored = self._best(self._order, wanted)
+                self.repeats = self.repeats or self._may_repeat([place for *_, place in scored])
         self.more = len(scored) == wanted
         return scored
 
@@ -143,13 +149,6 @@ class _Judge:
             else:
                 found.setdefault(item, []).append(self._row(place).id)
         return found
-
-    def repeats(self, places: Sequence[int] | dict[int, list[str]]) -> bool:
-        """Check whether rows in *places* may say the same as another, or as the query."""
-        if self._search.repeats:
-            return True
-        query = " ".join(analyze(self._search.query.query))
-        return may_repeat([self._row(place).body for place in places], query)
 
     def left_out(self, scored: Sequence[_Scored]) -> Suppressions:
         """Count what was left out: among the rows before the last result, or the ten best.
@@ -196,12 +195,13 @@ class _Judge:
     def _row(self, place: int) -> Row:
         return self._postings.rows[self._fits.rows[place]]
 
-    def _may_shrink(self, scored: Sequence[_Scored]) -> bool:
-        places = [place for *_, place in scored]
+    def _may_repeat(self, places: Sequence[int]) -> bool:
+        query = " ".join(analyze(self._search.query.query))
+        return may_repeat([self._row(place).body for place in places], query)
+
+    def _is_cited(self, places: Sequence[int]) -> bool:
         citing = self._postings.citing
-        if citing and any(self._fits.rows[place] in citing for place in places):
-            return True
-        return self.repeats(places)
+        return bool(citing) and any(self._fits.rows[place] in citing for place in places)
 
     def _stand_in(self, place: int) -> int | None:
         """Return the place of the item that stands for the turn in *place*, or None."""
@@ -227,7 +227,7 @@ class _Judge:
         similar, recent, important = self._weights
         most = recent + important * self._postings.importance
         row_relevance = self._options.row_relevance if self._filters else 0.0
-        sifts = self._gate is not None or row_relevance > 0
+        gate, cosine = self._gate, self._fits.cosine
         top, fits, rows, held = self._top, self._fits.fit, self._fits.rows, self._postings.rows
         kept: list[_Scored] = []
         scores: list[float] = []
@@ -236,7 +236,10 @@ class _Judge:
             fitting = similar * similarity
             if len(scores) == k and fitting + most < scores[0] - _ROUNDING:
                 break
-            if sifts and not self._reaches(place, row_relevance):
+            if gate is not None:
+                if not gate.admits(rows[place], cosine.get(rows[place], 0.0)):
+                    continue
+            elif row_relevance > 0 and not self._matches(place, row_relevance):
                 continue
             row = held[rows[place]]
             fresh = recent * self._recency(rows[place]) if recent else 0.0

@@ -17,15 +17,14 @@ from holdfast.engines.base import Reader
 from holdfast.engines.base import Row as EngineRow
 from holdfast.ground.metrics import REGISTRY, WORK_SECONDS
 from holdfast.memories.longterm.context import CollectionContext, publish
-from holdfast.memories.longterm.history import moment_of
-from holdfast.memories.longterm.recall.as_of import past_of
+from holdfast.memories.longterm.recall.as_of import moment_of, past_of
 from holdfast.memories.longterm.recall.cache import (
     CachedPostings,
     bring_up,
     participants_of,
 )
 from holdfast.memories.longterm.recall.candidates import Look
-from holdfast.memories.longterm.recall.collapse import collapse
+from holdfast.memories.longterm.recall.collapse import collapse, look_alike
 from holdfast.memories.longterm.recall.index import (
     Postings,
     Statistics,
@@ -100,7 +99,8 @@ class PlacedRanking(Struct, frozen=True, kw_only=True):
 
     placed: list[Placed]
     suppressed: Suppressions
-    more: bool
+    repeats: bool = False
+    more: bool = False
 
 
 class Stamp(Struct, frozen=True, kw_only=True):
@@ -198,11 +198,11 @@ def rank_large(
     participants = participants_of(said)
     question = read(search.query.query, participants)
     others = look.related(question) if search.related else {}
-    proposed = look.proposed(question, others)
-    if search.cosines:
-        proposed |= look.nearest(search.cosines)
-    if not proposed:
-        return PlacedRanking(placed=[], suppressed=Suppressions(), more=False)
+    near = look.nearest(search.cosines) if search.cosines else set[int]()
+    aimed = _aimed(context, search, question)
+    rows = look.candidates(question, others, near, noise=aimed.noise)
+    if not rows:
+        return PlacedRanking(placed=[], suppressed=Suppressions())
     statistics = Statistics(
         rows=collection.rows,
         mean_length=collection.mean_length or 0.0,
@@ -213,19 +213,21 @@ def rank_large(
         learn=look.learn,
         asked=frozenset(chain(question.terms, *others.values())),
     )
-    postings = Postings(look.rows(proposed), statistics)
+    postings = Postings(rows, statistics)
     ids = {row.seq: row.id for row in postings.rows if not row.context}
     for number, at in look.accessed(set(ids)):
         postings.touch(ids[number], at)
     context.shared.kept.weigh(collection.number, entry)
-    ranked = ranking(postings, question, _aimed(context, search, question))
+    ranked = ranking(postings, question, aimed)
     found = [postings.rows[postings.number(each.id)] for each in ranked.found]
     beside = look.beside({row.seq for row in found if row.kind is None})
     placed = [
         Placed(each, row.seq, row.kind is not None, beside.get(row.seq, (0, 0)))
         for each, row in zip(ranked.found, found, strict=True)
     ]
-    return PlacedRanking(placed=placed, suppressed=ranked.suppressed, more=ranked.more)
+    return PlacedRanking(
+        placed=placed, suppressed=ranked.suppressed, repeats=ranked.repeats, more=ranked.more
+    )
 
 
 def _aimed(context: CollectionContext, search: RecallSearch, question: ParsedQuery) -> RecallSearch:
@@ -369,7 +371,7 @@ def _settled(search: RecallSearch, ranked: PlacedRanking, fetched: Fetched) -> R
     """Return the results of *ranked* with their records, those that say the same as one."""
     recalled, numbers = recalled_of(fetched, ranked.placed)
     k, suppressed, query = search.query.k, Suppressions(ranked.suppressed), search.query
-    if not search.reach:
+    if not search.reach or not (ranked.repeats or look_alike(recalled, query.query)):
         return RecallCandidates(
             stamp=fetched.stamp, recalled=recalled, numbers=numbers, suppressed=suppressed
         )
@@ -424,7 +426,7 @@ def _placed(
     postings = entry.postings
     placed: list[Placed] = []
     if postings is None:
-        return PlacedRanking(placed=placed, suppressed=Suppressions(), more=False)
+        return PlacedRanking(placed=placed, suppressed=Suppressions())
     question = read(search.query.query, postings.participants)
     ranked = ranking(postings, question, _aimed(context, search, question))
     for each in ranked.found:
@@ -432,7 +434,9 @@ def _placed(
         row = postings.rows[number]
         beside = entry.beside(number) if row.kind is None else (0, 0)
         placed.append(Placed(each, row.seq, row.kind is not None, beside))
-    return PlacedRanking(placed=placed, suppressed=ranked.suppressed, more=ranked.more)
+    return PlacedRanking(
+        placed=placed, suppressed=ranked.suppressed, repeats=ranked.repeats, more=ranked.more
+    )
 
 
 def _publish_recalled(context: CollectionContext, stamp: Stamp, recalled: list[Recalled]) -> None:

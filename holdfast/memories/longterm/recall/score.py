@@ -4,6 +4,7 @@ Measured with `holdfast eval locomo`; docs/recall.md has what each cue is worth.
 of the postings, the question and the options.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -472,6 +473,10 @@ def _has_beside(postings: Postings, fits: Fits, number: int) -> bool:
     """Check whether another candidate is of the session of the row *number*."""
     sessions = postings.session
     place = sessions[number]
+    at = bisect_left(fits.rows, number)
+    beside = fits.rows[max(0, at - 1) : at + 2]
+    if any(sessions[row] == place for row in beside if row != number):
+        return True
     return postings.session_size[place] > 1 and any(
         sessions[row] == place and row != number for row in fits.rows
     )

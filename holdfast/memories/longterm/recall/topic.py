@@ -117,18 +117,16 @@ class GeneralGate:
 
     def admits(self, row: int, cosine: float) -> bool:
         """Check whether *row*, this near to the query in meaning, answers it."""
-        return cosine >= self._cosine or (
-            self.coverage(row) >= self._least and self.evidence(row) >= self._evidence
-        )
-
-    def coverage(self, row: int) -> float:
-        """Return the share of the query's words that *row* holds, rare ones counting most."""
-        held = sum(telling for rows, telling, _ in self._terms if row in rows)
-        return min(1.0, held / self._whole)
-
-    def evidence(self, row: int) -> float:
-        """Return how rare the query's words in *row* are; 1 is a word of no other row."""
-        return sum(weight for rows, _, weight in self._terms if row in rows)
+        if cosine >= self._cosine:
+            return True
+        # Coverage is the share of the query's words that the row holds, rare ones counting most;
+        # evidence is how rare they are, 1 for a word of no other row.
+        coverage = evidence = 0.0
+        for rows, telling, weight in self._terms:
+            if row in rows:
+                coverage += telling
+                evidence += weight
+        return coverage >= self._least * self._whole and evidence >= self._evidence
 
 
 TELLING: Final = 4
