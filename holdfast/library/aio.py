@@ -23,7 +23,17 @@ from holdfast.ground.scope import Actor
 from holdfast.library.activity import Sample
 from holdfast.library.async_bridge import AsyncLive, AsyncPage, AsyncWalk, Crossing, perhaps
 from holdfast.library.bridges import Saved
-from holdfast.library.erasure import ForgetReport
+from holdfast.library.erasure.erasures import LISTED, Erasures
+from holdfast.library.erasure.records import (
+    ErasureRecord,
+    ForgetReport,
+    LinkKind,
+    MentionChoice,
+    ReceiptCheck,
+    ReceiptJSON,
+    SubjectLink,
+)
+from holdfast.library.erasure.subjects import LISTED, Subjects
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.imports.records import FileImport
 from holdfast.library.open import open as open_here
@@ -1071,9 +1081,10 @@ class AsyncLongTermData:
         return await self._cross(self._of.forget, id)
 
     async def accept(self, id: str) -> Item | Turn:
-        """Release the held item or turn *id*, which is recalled from now on, and return it.
+        """Release the held item or turn *id*, and return it.
 
-        An item is confirmed. Raises NotFound, and InvalidInput for a row that is not held.
+        It is recalled from now on, and an item is confirmed. Raises NotFound, and InvalidInput for
+        a row that is not held.
         """
         return await self._cross(self._of.accept, id)
 
@@ -1738,6 +1749,69 @@ class AsyncThreads:
         return AsyncPage(answer, self._cross)
 
 
+class AsyncErasures:
+    """Erasures of people and agents in a workspace, without their names."""
+
+    def __init__(self, of: Erasures, cross: Crossing) -> None:
+        self._of, self._cross = of, cross
+
+    async def receipt(self, id: str) -> ReceiptJSON:
+        """Return the receipt of the erasure *id*.
+
+        Raises NotFound, and Conflict while the erasure is not complete.
+        """
+        return await self._cross(self._of.receipt, id)
+
+    async def verify(
+        self, receipt: Mapping[str, Any], *, user: str | None = None, agent: str | None = None
+    ) -> ReceiptCheck:
+        """Check *receipt* against the ledger and every table; it changes nothing.
+
+        With *user* or *agent*, also that it is about that person or agent.
+        """
+        return await self._cross(self._of.verify, receipt, user=user, agent=agent)
+
+    async def check(
+        self,
+        id: str,
+        *,
+        receipt: dict[str, Any] | None = None,
+        user: str | None = None,
+        agent: str | None = None,
+    ) -> ReceiptCheck:
+        """Check the receipt of the erasure *id*: *receipt*, or the stored one."""
+        return await self._cross(self._of.check, id, receipt=receipt, user=user, agent=agent)
+
+    async def list(
+        self, limit: int | None = LISTED, page: str | None = None
+    ) -> AsyncPage[ErasureRecord]:
+        """Return the erasures of the workspace, newest first."""
+        answer = await self._cross(self._of.list, limit, page)
+        return AsyncPage(answer, self._cross)
+
+
+class AsyncSubjects:
+    """Links of threads, runs, stores, memories, versions and entries to people."""
+
+    def __init__(self, of: Subjects, cross: Crossing) -> None:
+        self._of, self._cross = of, cross
+
+    async def link(self, kind: LinkKind, id: str, *, user: str) -> SubjectLink:
+        """Record that the object *id* is *user*'s; a repeat changes nothing.
+
+        `forget_user` deletes it, unless it is linked to another person too. Raises NotFound if the
+        workspace has no such object.
+        """
+        return await self._cross(self._of.link, kind, id, user=user)
+
+    async def list(
+        self, user: str | None = None, *, limit: int | None = LISTED, page: str | None = None
+    ) -> AsyncPage[SubjectLink]:
+        """Return the links of *user*, or of everyone, by user, kind and id."""
+        answer = await self._cross(self._of.list, user, limit=limit, page=page)
+        return AsyncPage(answer, self._cross)
+
+
 class AsyncHoldfast:
     """All memories of one workspace, accessed by one actor.
 
@@ -1754,6 +1828,8 @@ class AsyncHoldfast:
         self.keys = AsyncKeys(of.keys, cross)
         self.runs = AsyncRuns(of.runs, cross)
         self.threads = AsyncThreads(of.threads, cross)
+        self.erasures = AsyncErasures(of.erasures, cross)
+        self.subjects = AsyncSubjects(of.subjects, cross)
 
     async def canaries(self) -> Canaries:
         """Canaries: planted texts that show, where they appear, that a memory was copied."""
@@ -1797,12 +1873,21 @@ class AsyncHoldfast:
         """Remove expired entries, lapsed runs and old changes of every agent."""
         return await self._cross(self._of.sweep)
 
-    async def forget_agent(self, agent: str) -> ForgetReport:
-        """Forget all data of *agent*, and its name.
+    async def forget_agent(
+        self,
+        agent: str,
+        *,
+        mentions: MentionChoice = "report",
+        names: Iterable[str] = (),
+        receipt: bool = True,
+    ) -> ForgetReport:
+        """Forget all data of *agent*, and its name, with a receipt in the ledger.
 
-        Its open runs are refused from then on.
+        Its open runs are refused from then on. *mentions* and *names* are as of `forget_user`.
         """
-        return await self._cross(self._of.forget_agent, agent)
+        return await self._cross(
+            self._of.forget_agent, agent, mentions=mentions, names=names, receipt=receipt
+        )
 
     async def longterm(
         self,
@@ -1879,9 +1964,23 @@ class AsyncHoldfast:
             enabled=enabled,
         )
 
-    async def forget_user(self, user_id: str) -> ForgetReport:
-        """Forget all data of the user *user_id*, in every collection, and the name."""
-        return await self._cross(self._of.forget_user, user_id)
+    async def forget_user(
+        self,
+        user_id: str,
+        *,
+        mentions: MentionChoice = "report",
+        names: Iterable[str] = (),
+        receipt: bool = True,
+    ) -> ForgetReport:
+        """Forget all data of the user *user_id*, in every memory, and the name.
+
+        Texts of others that name the user, by id or one of *names*, are reported; with *mentions*
+        "redact" the names in stores and durable entries become `[erased]`, "ignore" does not
+        search. The receipt is in the report, and in `hf.erasures`, unless something is pending.
+        """
+        return await self._cross(
+            self._of.forget_user, user_id, mentions=mentions, names=names, receipt=receipt
+        )
 
     async def longterm_people(
         self, prefix: str = "", limit: int | None = 50, page: str | None = None
