@@ -109,7 +109,8 @@ class LongTermData:
     def accept(self, id: str) -> Item | Turn:
         """Release the held item or turn *id*, and return it.
 
-        It is recalled from now on, and an item is confirmed. Raises NotFound, and InvalidInput for a row that is not held.
+        It is recalled from now on, and an item is confirmed. Raises NotFound, and InvalidInput for
+        a row that is not held.
         """
         return holds.accept(self.context, id)
 

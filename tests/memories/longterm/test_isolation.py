@@ -141,8 +141,8 @@ MANY = (
     from generate_series(1, 400) c, generate_series(1, 30) n
     """,
     """
-    insert into holdfast.ltm_links (workspace, collection, item, turn)
-    select workspace, collection, number, number + 30 from holdfast.ltm_items
+    insert into holdfast.ltm_links (workspace, collection, item, turn, at)
+    select workspace, collection, number, number + 30, 0 from holdfast.ltm_items
     """,
     """
     insert into holdfast.ltm_item_history (workspace, collection, item, seq, at, actor, op, text,
@@ -215,6 +215,10 @@ GIVEN: dict[str, object] = {
     "fingerprints": b"",
     "secret": b"",
     "thread_id": "t",
+    "source": "thread:t",
+    "said_by": "",
+    "first": "item_",
+    "last": "item_z",
     "kind": "embed",
     "other": "reembed",
     "kinds": "",
@@ -225,7 +229,7 @@ GIVEN: dict[str, object] = {
 }
 """What statements are given when they are explained; numbers else."""
 
-OF_ALL = {"held_by_all", "jobs_of_all", "left_over", "list_people"}
+OF_ALL = {"held_by_all", "jobs_of_all", "left_over", "list_people", "mining_of_all"}
 """Statements that are asked of every user's rows."""
 
 
