@@ -104,15 +104,16 @@ def wishes_of(
 
 
 def mining_report(engine: Engine, shared: Shared) -> list[CollectionMining]:
-    """Return the collections of all workspaces that are to be mined, and their extractors.
+    """Return the collections that are to be mined, with their extractors.
 
-    Whether an extractor can be used is looked at in this process, with its own keys.
+    They are those of all workspaces. Whether an extractor can be used is looked at in this process,
+    with its own keys.
     """
     return mining_of_all(engine, _wishes(os.environ.get, shared.models, None))
 
 
 def mining_gauges(engine: Engine, shared: Shared) -> dict[str, float]:
-    """Return the numbers of collections by the state of their extractor, by sample name.
+    """Return the numbers of collections by state of extractor, by sample name.
 
     Queued jobs of extractors that cannot be used are counted as waiting.
     """
@@ -151,7 +152,7 @@ def _wishes(
 
 
 def extractor_variable() -> str | None:
-    """Return the extractor that this process's environment sets: a model, `none` or None."""
+    """Return the extractor that the environment sets: a model, `none` or None."""
     name = os.environ.get(EXTRACTOR_VARIABLE, "").strip()
     return checked_extractor(EXTRACTOR_VARIABLE, name) if name else None
 
@@ -165,7 +166,7 @@ def use_extractor(name: str) -> None:
 
 
 def token_budget() -> int:
-    """Return the tokens a day that this process's environment allows mining; 0 is no limit."""
+    """Return the tokens a day that the environment allows mining; 0: no limit."""
     word = os.environ.get(BUDGET_VARIABLE, "").strip()
     if not word:
         return TOKENS_A_DAY

@@ -191,8 +191,8 @@ class Context:
     piece. With *hf* the run is to be seen in `hf.runs`, as one of *agent*; with *record* "facts" no
     texts, inputs and contents of its events are stored. *take_over* says when a run of its id is
     taken from another owner. *on_question* is asked first what a part asks people; None leaves the
-    question to wait. It is *user*'s, in whose long-term memory agents with `auto_persist` record
-    its objective and result. *sleep* waits before a failed request is tried again. Spans go to
+    question to wait. Agents with `auto_persist` record its objective and result in *user*'s
+    long-term memory. *sleep* waits before a failed request is tried again. Spans go to
     *tracer_provider*, without content unless *trace_content*.
 
     >>> context = Context(run_id="run_1")
@@ -300,11 +300,6 @@ class Context:
             emit=within.emit_soon,
         )
         return within
-
-    def take_part(self, agent: AgentSpec) -> None:
-        """Have the run recorded in its user's long-term memory if *agent* says so."""
-        if agent.auto_persist:
-            self.root.auto_persist = True
 
     @property
     def root(self) -> "Context":

@@ -31,7 +31,7 @@ from holdfast.runtime import concurrency
 from holdfast.runtime.concurrency import claimed, described
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import EventFacts, ExecutionEvent, LogUpdate, RunUpdate
-from holdfast.runtime.persistence import FinishedRun, enclosed, persist
+from holdfast.runtime.persistence import enclosed, finished_in, persist
 from holdfast.runtime.plans.leases import LeaseRequest, lease_of
 from holdfast.runtime.runs.checkpoints import Checkpoints
 from holdfast.runtime.runs.run_events import (
@@ -507,17 +507,9 @@ class _Stay:
         await leave(self._context.run_id, *acts, ("its end is emitted", self._tell), given_back)
 
     async def _persist(self) -> None:
-        root = self._context.root
-        finished = FinishedRun(
-            run_id=self._context.run_id,
-            objective=getattr(self._executor, "objective", self._executor.title),
-            result=self._ending.result,
-            hf=root.hf,
-            user=root.user,
-            on=root.auto_persist,
-            nested=self._within is not None,
-        )
-        await persist(finished)
+        objective = getattr(self._executor, "objective", self._executor.title)
+        nested = self._within is not None
+        await persist(finished_in(self._context, objective, self._ending.result, nested=nested))
 
     async def _store(self, record: EventStore) -> None:
         stored = await record.end(self._finish())

@@ -17,6 +17,7 @@ from holdfast.ground.errors import HoldfastError
 from holdfast.memories import longterm as longterm_memory
 from holdfast.memories.longterm.records import Turn
 from holdfast.memories.longterm.validation import TURN_BYTES
+from holdfast.runtime.context import Context
 from holdfast.runtime.inference.run_types import working
 
 _log = logging.getLogger(__name__)
@@ -59,8 +60,22 @@ enclosed: ContextVar[bool] = ContextVar("enclosed", default=False)
 """Whether a step, plan or team encloses what runs here."""
 
 
+def finished_in(context: Context, objective: str, result: object, *, nested: bool) -> FinishedRun:
+    """Return the finished run of *context*."""
+    root = context.root
+    return FinishedRun(
+        run_id=context.run_id,
+        objective=objective,
+        result=result,
+        hf=root.hf,
+        user=root.user,
+        on=root.auto_persist,
+        nested=nested,
+    )
+
+
 async def persist(run: FinishedRun) -> None:
-    """Record *run* as two turns of the thread `run:<run id>`, and queue them to be mined.
+    """Record *run* as two turns of the thread `run:<run id>`, to be mined.
 
     Nothing is recorded where its switch or the user's long-term memory is off.
     """

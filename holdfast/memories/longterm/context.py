@@ -350,7 +350,7 @@ class CollectionContext(Struct, frozen=True, kw_only=True):
             self.background.wake(self)
 
     def wish(self, own: str | None) -> MiningWish:
-        """Return the extractor of a collection whose own extractor is *own*."""
+        """Return the extractor of a collection that has the extractor *own*."""
         if self.wishes is None or not self.options.mine:
             return MiningWish()
         return self.wishes(own)

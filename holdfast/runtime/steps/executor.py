@@ -136,7 +136,7 @@ class StepExecutor:
         self.upstream_memory_keys = listed(self.upstream_memory_keys)
         self._record = StepRecord(context, self.task, step, self.item_index)
         self._agent, self._model = self._assigned()
-        context.take_part(self._agent)
+        context.root.auto_persist |= self._agent.auto_persist
         self._wanted = result_schema(step.output_schema)
         schema = None if self._wanted is None else self._wanted.schema
         self._contract = Contract(schema=schema, finish=self.finish_task, profile=context.profile)

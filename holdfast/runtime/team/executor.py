@@ -385,7 +385,7 @@ class TeamExecutor:
         self._agents, self._model = tuple(agents), model
         self._tools, self._toolsets = tuple(tools), tuple(toolsets)
         for agent in agents:
-            context.take_part(agent)
+            context.root.auto_persist |= agent.auto_persist
             model_of(context, agent=agent, model=model)
             self._toolbox(agent, Mailbox(self.bus, agent.name))
 

@@ -312,7 +312,7 @@ class ModelAnswer(str):
 
 
 def tokens_of(sent: ExtractionRequest, answer: str) -> int:
-    """Return the tokens of *sent* and *answer*: as the model counts them, else estimated."""
+    """Return the tokens of *sent* and *answer*, counted by the model or estimated."""
     counted = answer.tokens if isinstance(answer, ModelAnswer) else 0
     size = len(sent.instructions) + len(prompt(sent)) + len(answer)
     return counted or -(-size // _CHARACTERS_A_TOKEN)

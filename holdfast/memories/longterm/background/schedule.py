@@ -430,8 +430,8 @@ def flush(context: CollectionContext, results: Results, timeout: float | None) -
     """Wait at most *timeout* seconds until *context* has no runnable jobs left.
 
     *results* has the mining results that the caller's memory has received. A job that waits for an
-    early retry is waited for too; one that has failed several times, or whose extractor cannot be
-    used now, is not.
+    early retry is waited for too; one that has failed several times, or that no extractor can
+    do now, is not.
     """
     end = None if timeout is None else monotonic() + timeout
     context.shared.access_log.flush()

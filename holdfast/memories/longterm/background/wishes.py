@@ -1,4 +1,4 @@
-"""The wish to mine a collection: its extractor, state, budget, and the turns left to mine.
+"""The wish to mine a collection: extractor, state, budget, turns left to mine.
 
 A wish is on record until it is fulfilled or withdrawn. Turns are queued for it, also while its
 model cannot be used, and the status names the reason.
@@ -35,7 +35,7 @@ _TOKENS: Final = REGISTRY.counter(
 
 
 class MiningState(Struct, frozen=True, kw_only=True):
-    """The extractor of a collection, its state, and the reason of one that is not ready."""
+    """The extractor of a collection, its state, and why it is not ready."""
 
     extractor: str | None = None
     state: ExtractorState = "none"
@@ -109,9 +109,10 @@ def is_wished(context: CollectionContext) -> bool:
 
 
 def configure(context: CollectionContext, extractor: object) -> None:
-    """Set the collection's own extractor; None withdraws it, False or `none` means no mining.
+    """Set the collection's own extractor; None withdraws it.
 
-    The collection is created if need be. Raise InvalidInput for what is no `provider:model`.
+    False or `none` means no mining. The collection is created if need be. Raise InvalidInput for
+    what is no `provider:model`.
     """
     own = None
     if extractor is not None:
@@ -203,7 +204,7 @@ def spend(context: CollectionContext, tokens: int) -> None:
 
 
 MOST_NAMED: Final = 10_000
-"""Collections whose state is looked at for a report."""
+"""Most collections in a report."""
 
 
 class _Mined(Struct, frozen=True, kw_only=True):
