@@ -111,6 +111,8 @@ FACES = (
     Face(f"{LONGTERM}.memory", "LongTermMemory", base="LongTermData"),
     Face(f"{RUN}.records.runs", "Runs"),
     Face(f"{STATE}.threads", "Threads"),
+    Face("holdfast.library.erasure.erasures", "Erasures"),
+    Face("holdfast.library.erasure.subjects", "Subjects"),
     Face(
         "holdfast.library.holdfast",
         "Holdfast",
@@ -123,6 +125,8 @@ FACES = (
             "keys": "Keys",
             "runs": "Runs",
             "threads": "Threads",
+            "erasures": "Erasures",
+            "subjects": "Subjects",
         },
         ends=ENDS,
     ),

@@ -103,10 +103,13 @@ EXPECTED = {
     "ltm configure": "USER [--extractor NAME] [--namespace N] [--workspace-id W]",
     "mcp": "[--user U] [--agent A] [--store STORE] [--profile P] [--read-only]"
     " [--import FILE] [--export FILE]",
-    "forget": "[--user U] [--agent A] [--yes]",
+    "forget": "[--user U] [--agent A] [--names TEXT] [--mentions report|redact|ignore]"
+    " [--receipt FILE] [--ledger FILE] [--purge-copies] [--yes]",
+    "erasures list": "[--limit N]",
     "backup": "FILE [--force]",
-    "restore": "FILE [--replace]",
-    "verify": "[--quick] [--repair] [--head LINK]",
+    "restore": "FILE [--replace] [--erasures LEDGER]",
+    "verify": "[--quick] [--repair] [--head LINK] [--receipt FILE] [--user U] [--agent A]"
+    " [--public-key PEM]",
     "scrub": "[--full]",
     "doctor": "",
     "eval locomo": "FILE [--k N] [--embedder MODEL]",

@@ -55,6 +55,7 @@ COMMANDS = {
     "work": "Take queued runs of definitions.",
     "import": "Import what another memory or chat program exported.",
     "forget": "Forget everything of a user's or an agent's.",
+    "erasures": "List the erasures of people and agents.",
     "backup": "Copy everything, at one moment, into a file.",
     "restore": "Bring a backup into a database.",
     "verify": "Check all stored data, and list what is damaged.",
@@ -71,9 +72,10 @@ _FILES = {
     "unmount": "mount",
     "ltm": "longterm",
     "import": "imports",
+    "forget": "erasures",
     "serve": "server",
     "work": "runs",
-    **dict.fromkeys(("forget", "backup", "restore", "verify", "scrub", "doctor", "eval"), "upkeep"),
+    **dict.fromkeys(("backup", "restore", "verify", "scrub", "doctor", "eval"), "upkeep"),
 }
 """The modules of commands that are in no module of their own name."""
 

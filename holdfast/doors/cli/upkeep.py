@@ -1,4 +1,4 @@
-"""Commands `backup`, `restore`, `scrub`, `verify`, `doctor`, `forget`, `eval`."""
+"""Commands `backup`, `restore`, `scrub`, `verify`, `doctor`, `eval`."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -9,16 +9,17 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from msgspec import Struct
 
 from holdfast import library
 from holdfast.doors import http
 from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.output import Wire, bar, brief, print_fields, print_table, put_json
 from holdfast.doors.mount import process
+from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import MissingExtra
 from holdfast.library import upkeep
-from holdfast.memories.durable.wire import entry_to_wire
+from holdfast.library.erasure import receipt as receipts
+from holdfast.library.open import resume_erasures
 
 backup_app = typer.Typer(rich_markup_mode=None)
 
@@ -46,13 +47,19 @@ def restore(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the content of the database.")
     ] = False,
+    erasures: Annotated[
+        Path | None,
+        typer.Option("--erasures", metavar="LEDGER", help="Erase what this ledger has erased."),
+    ] = None,
 ) -> None:
     """Bring a backup into an empty database, or with --replace into a used one."""
     call.needs_database()
     if call.db is None:
         raise typer.BadParameter("say which database to restore into", param_hint="--db")
     with bar("Restoring") as progress:
-        report = upkeep.restore.restore(file, call.db, replace=replace, progress=progress)
+        report = upkeep.restore.restore(
+            file, call.db, replace=replace, erasures=erasures, progress=progress
+        )
     call.answer.one(msgspec.to_builtins(report))
 
 
@@ -66,11 +73,13 @@ def scrub(
 ) -> None:
     """Make deleted bytes unreadable in the database's files.
 
-    Says where some may remain, and exits 1 then.
+    Finishes pending erasures. Says where some may remain, and exits 1 then.
     """
-    engine = call.database(migrate=False).engine
+    hf = call.database(migrate=False)
+    engine = hf.engine
     with bar("Scrubbing"):
         scrubbed = engine.scrub_full() if full else engine.scrub()
+        resume_erasures(hf, SystemClock())
     call.answer.one(msgspec.to_builtins(scrubbed))
     if not scrubbed.done:
         raise typer.Exit(1)
@@ -84,6 +93,7 @@ FINDING_COLUMNS = ("check", "table", "id", "expected", "found")
 @command(verify_app, "verify")
 def verify(
     call: CommandContext,
+    *,
     quick: Annotated[bool, typer.Option("--quick", help="Check the storage less deeply.")] = False,
     repair: Annotated[
         bool, typer.Option("--repair", help="Rebuild what is derived from the rest.")
@@ -92,8 +102,27 @@ def verify(
         str | None,
         typer.Option("--head", metavar="LINK", help="A link noted earlier; some chain has it."),
     ] = None,
+    receipt: Annotated[
+        Path | None,
+        typer.Option("--receipt", metavar="FILE", help="Check this receipt of an erasure."),
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option("--user", metavar="U", help="The user it should be about.")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="A", help="The agent it should be about.")
+    ] = None,
+    public_key: Annotated[
+        Path | None,
+        typer.Option("--public-key", metavar="PEM", help="The key that signed the receipt."),
+    ] = None,
 ) -> None:
-    """Check that everything stored is whole; exit 1 with what is not."""
+    """Check that everything stored is whole, or a receipt; exit 1 with what is not."""
+    if receipt is not None:
+        _verify_receipt(call, receipt, user=user, agent=agent, public_key=public_key)
+        return
+    if user is not None or agent is not None or public_key is not None:
+        raise typer.BadParameter("is needed with the options of a receipt", param_hint="--receipt")
     hf = call.database(migrate=repair)
     with bar("Verifying"):
         report = upkeep.verify.verify(hf.engine, quick=quick, repair=repair, head=head)
@@ -103,6 +132,37 @@ def verify(
     else:
         _draw(call, wire)
     if not report.ok:
+        raise typer.Exit(1)
+
+
+def _verify_receipt(
+    call: CommandContext,
+    file: Path,
+    *,
+    user: str | None,
+    agent: str | None,
+    public_key: Path | None,
+) -> None:
+    """Print the checks of a receipt, one a line, up to the first that failed."""
+    raw = receipts.read_receipt(file)
+    alone = receipts.verify_file(raw, public_key=public_key)
+    lines, parsed = [*alone.checks], receipts.parsed(raw)
+    if alone.ok and parsed is not None and call.db is not None:
+        signed = [each for each in lines if each.name == "signature"]
+        here = call.hf.erasures.verify(parsed, user=user, agent=agent).checks
+        lines = [*(each for each in here if each.name != "signature"), *signed]
+    elif alone.ok and (user is not None or agent is not None):
+        raise typer.BadParameter("name it to check whom the receipt is about", param_hint="--db")
+    failed = next((at for at, each in enumerate(lines) if each.ok is False), None)
+    if call.answer.as_json:
+        checks = msgspec.to_builtins(lines)
+        call.answer.one({"type": "receipt_check", "ok": failed is None, "checks": checks})
+    else:
+        for each in lines if failed is None else lines[: failed + 1]:
+            typer.echo(f"{each.name}: {each.says}")
+        if failed is None:
+            typer.echo("receipt: valid")
+    if failed is not None:
         raise typer.Exit(1)
 
 
@@ -148,33 +208,6 @@ def _on_dbos(hf: library.Holdfast) -> Iterator[upkeep.doctor.Check]:
             yield http.check_dbos(hf)
         except MissingExtra as error:
             yield upkeep.doctor.Check("runs on DBOS", ok=True, says=f"not compared: {error}")
-
-
-forget_app = typer.Typer(rich_markup_mode=None)
-
-
-@command(forget_app, "forget")
-def forget(
-    call: CommandContext,
-    user: Annotated[
-        str | None, typer.Option("--user", metavar="U", help="The user whose memory is to go.")
-    ] = None,
-    agent: Annotated[
-        str | None, typer.Option("--agent", metavar="A", help="The agent whose memory is to go.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
-) -> None:
-    """Forget everything of a user's or an agent's, and the name; report what went."""
-    if (user is None) == (agent is None):
-        raise typer.BadParameter(
-            "one of them is needed, and not both", param_hint="--user, --agent"
-        )
-    whom = f"the agent {agent} remembers" if user is None else f"was remembered of {user}"
-    call.make_sure(f"Forget everything that {whom}?", yes=yes)
-    report: Struct = (
-        call.hf.forget_agent(agent or "") if user is None else call.hf.forget_user(user)
-    )
-    call.answer.one({"type": "forget_report", **entry_to_wire(report)})
 
 
 eval_app = typer.Typer(rich_markup_mode=None)

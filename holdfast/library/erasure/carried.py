@@ -60,7 +60,8 @@ def carry_secrets(engine: Engine, ledger: CarriedLedger) -> None:
 def carry_ledger(engine: Engine, ledger: CarriedLedger) -> None:
     """Write the rows of *ledger* to *engine*.
 
-    It has secrets from `carry_secrets`. Those of a workspace that hashes with another secret there are left out: it is another one.
+    It has secrets from `carry_secrets`. Rows of a workspace that hashes with another secret there
+    are left out.
     """
     sql = statements(engine)
 

@@ -1,10 +1,7 @@
 """`hf.erasures`: the ledger of erasures, receipts, and what they prove."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from holdfast.engines.base import Reader, scalar
 from holdfast.ground.errors import Conflict, InvalidInput
@@ -111,27 +108,12 @@ class Erasures:
         given = self.receipt(id) if receipt is None else receipt
         if given.get("id") != id:
             raise InvalidInput("receipt", "is of another erasure", given=str(given.get("id")))
-        return self.check_bytes(canonical(given), user=user, agent=agent)
-
-    def check_bytes(
-        self,
-        raw: bytes,
-        *,
-        user: str | None = None,
-        agent: str | None = None,
-        public_key: str | Path | None = None,
-    ) -> ReceiptCheck:
-        """Check a receipt's file, *raw*, here; *public_key* is a PEM file's path."""
-        refuse_narrowed(self._context, "admin")
         if user is not None and agent is not None:
             raise InvalidInput("user", "or agent may be given, not both")
-        lines = [*check_alone(raw, public_key)]
+        lines = [*check_alone(canonical(given), None)]
         if all(each.ok is not False for each in lines):
             subject = _subject(user, agent)
-            receipt = msgspec.json.decode(raw, type=dict[str, Any])
-            lines += whole(self._context).read(
-                lambda reader: [*self._here(reader, receipt, subject)]
-            )
+            lines += whole(self._context).read(lambda reader: [*self._here(reader, given, subject)])
         return checked(lines)
 
     def _here(

@@ -190,6 +190,14 @@ def write_receipt(path: str | Path, receipt: ReceiptJSON) -> None:
     write_private("receipt", path, canonical(receipt))
 
 
+def check_new_file(path: str | Path) -> None:
+    """Raise InvalidInput if *path* exists, or has no folder, before anything is erased."""
+    place = Path(path)
+    if place.exists() or not place.absolute().parent.is_dir():
+        reason = "exists already" if place.exists() else "is in a folder that does not exist"
+        raise InvalidInput("file", reason, given=str(path), next="Name a new file.")
+
+
 def write_private(field: str, path: str | Path, body: bytes) -> None:
     """Write *body* to a new file, mode 0600; InvalidInput if *path* exists."""
     try:

@@ -97,10 +97,13 @@ class EndRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ForgetOwner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The agent or the user to forget."""
+    """The agent or the user to forget, and what is done about names in texts of others."""
 
     agent: str | None = None
     user: str | None = None
+    names: list[str] = []
+    mentions: str = "report"
+    receipt: bool = True
 
 
 SetLimits = msgspec.defstruct(
@@ -362,6 +365,7 @@ FORGET: Final = _post(
     ),
     scope="admin",
     params=ForgetOwner,
+    special={"names": Param(encode=lambda names: [*names])},
     lane="slow",
 )
 WORKSPACE: Final = OperationTable(

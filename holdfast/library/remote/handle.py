@@ -25,10 +25,12 @@ from holdfast.ground.events import Event
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
 from holdfast.library.activity import Sample
-from holdfast.library.erasure import ForgetReport
+from holdfast.library.erasure.erasures import Erasures
+from holdfast.library.erasure.records import ForgetReport, MentionChoice
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import LongTermSpec
 from holdfast.library.operations.durable import FORGET
+from holdfast.library.operations.erasures import ERASURES, SUBJECTS
 from holdfast.library.operations.sessions import AGENTS, ENVIRONMENTS, KEYS, SESSIONS
 from holdfast.library.operations.stores import MEMORIES, MEMORY_STORES, VERSIONS
 from holdfast.library.operations.workspace import WORKSPACE
@@ -111,6 +113,8 @@ RemoteAgents: Final = remote_memory(AGENTS)
 RemoteEnvironments: Final = remote_memory(ENVIRONMENTS)
 RemoteKeys: Final = remote_memory(KEYS)
 RemoteWorkspace: Final = remote_memory(WORKSPACE)
+RemoteErasures: Final = remote_memory(ERASURES, verify=Erasures.verify)
+RemoteSubjects: Final = remote_memory(SUBJECTS)
 
 
 class RemoteHoldfast:
@@ -137,6 +141,8 @@ class RemoteHoldfast:
         self.runs = RemoteRuns(requests)
         self._workspace = remote_workspace(client)
         self._overview = RemoteWorkspace(requests)
+        self.erasures = RemoteErasures(requests)
+        self.subjects = RemoteSubjects(requests)
 
     @cached_property
     def _identity(self) -> Identity:
@@ -172,12 +178,19 @@ class RemoteHoldfast:
         """Remove expired entries, lapsed runs and old changes of every agent."""
         return self._workspace.sweep()
 
-    def forget_agent(self, agent: str) -> ForgetReport:
-        """Forget all data of *agent*, and its name.
+    def forget_agent(
+        self,
+        agent: str,
+        *,
+        mentions: MentionChoice = "report",
+        names: Iterable[str] = (),
+        receipt: bool = True,
+    ) -> ForgetReport:
+        """Forget all data of *agent*, and its name, with a receipt in the ledger.
 
         Its open runs are refused from then on.
         """
-        return self._workspace.forget_agent(agent)
+        return self._workspace.forget_agent(agent, mentions=mentions, names=names, receipt=receipt)
 
     def longterm(
         self,
@@ -243,9 +256,17 @@ class RemoteHoldfast:
         )
         return library.import_files(cast("Holdfast", self), kind, files, options, enabled=enabled)
 
-    def forget_user(self, user_id: str) -> ForgetReport:
-        """Forget all data of the user *user_id*, in every collection, and the name."""
-        answer = self._client.write("POST", FORGET.path, {"user": user_id})
+    def forget_user(
+        self,
+        user_id: str,
+        *,
+        mentions: MentionChoice = "report",
+        names: Iterable[str] = (),
+        receipt: bool = True,
+    ) -> ForgetReport:
+        """Forget all data of the user *user_id*, in every memory, and the name."""
+        options = {"mentions": mentions, "names": [*names], "receipt": receipt}
+        answer = self._client.write("POST", FORGET.path, {"user": user_id, **options})
         return decoded(FORGET.result.decode, answer)
 
     def longterm_people(

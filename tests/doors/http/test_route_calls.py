@@ -68,6 +68,7 @@ CALLS: dict[str, tuple[str, object]] = {
     "PATCH /api/settings/durable": ("", {"cap": 9}),
     "PATCH /api/durable/{agent}/limits": ("", {"cap": 9}),
     "POST /api/forget": ("", {"agent": "agent_7"}),
+    "POST /api/subjects": ("", {"kind": "store", "id": "{s}", "user": "ada"}),
     "POST /api/durable/{agent}/entries": (
         "",
         {"entries": [{"key": "k", "content": "x", "category": "core"}]},
@@ -127,6 +128,7 @@ OWN_IDS = {
     r".* /api/longterm/{user}/items/{id}/accept": {"id": "held item"},
     r".* /api/longterm/{user}/items/{id}/reject": {"id": "held turn"},
     r".* /api/longterm/{user}/turns/": {"id": "turn"},
+    r".* /api/erasures/": {"id": "erasure"},
     r".* /api/threads/": {"id": "thread"},
     r".* /api/runs/{run}/entries/": {"key": "run entry"},
     r".* /api/runs/{run}/versions/": {"run": "reported run", "version": "version"},
@@ -178,6 +180,7 @@ def stored_objects(hf: Holdfast) -> dict[str, str]:
         "api key": hf.keys.create("other").id,
         "stored agent": hf.agents.create({"name": "a", "model": "m"})["id"],
         "environment": hf.environments.create({"name": "e"})["id"],
+        "erasure": hf.forget_user("eve").receipt["id"],
     }
 
 

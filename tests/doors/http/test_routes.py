@@ -108,6 +108,10 @@ OURS = {
     "/api/questions/{question}/answer": ("", "POST", ""),
     "/api/sweep": ("", "", "POST"),
     "/api/forget": ("", "", "POST"),
+    "/api/erasures": ("", "", "GET"),
+    "/api/erasures/{id}": ("", "", "GET"),
+    "/api/erasures/{id}/verify": ("", "", "POST"),
+    "/api/subjects": ("", "", "GET POST"),
     "/api/events": ("GET", "", ""),
     "/metrics": ("GET", "", ""),
 }

@@ -18,6 +18,7 @@ from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.operations.base import MIB
 from holdfast.library.operations.durable import FORGET
+from holdfast.library.operations.erasures import ERASURES, SUBJECTS
 from holdfast.library.operations.workspace import WORKSPACE
 from holdfast.memories.stores.records import JSONObject
 
@@ -193,13 +194,13 @@ async def openapi(call: Call) -> Response:
     return of_json(described(call.state.table.routes))
 
 
-def forget(_: Call, hf: Holdfast, given: dict[str, str | None]) -> ForgetReport:
+def forget(_: Call, hf: Holdfast, given: dict[str, Any]) -> ForgetReport:
     """Forget everything of an agent or of a user."""
-    agent, user = given["agent"], given["user"]
+    agent, user, options = given.pop("agent"), given.pop("user"), given
     if agent is not None and user is None:
-        return hf.forget_agent(agent)
+        return hf.forget_agent(agent, **options)
     if user is not None and agent is None:
-        return hf.forget_user(user)
+        return hf.forget_user(user, **options)
     raise InvalidInput("agent", "or user is required, and not both")
 
 
@@ -242,6 +243,8 @@ ACTS: Final[Mapping[str, Act]] = {FORGET.name: forget}
 
 ROUTES = (
     *table_routes(WORKSPACE),
+    *table_routes(ERASURES),
+    *table_routes(SUBJECTS),
     HttpRoute(
         "POST",
         "/api/import/{kind}",

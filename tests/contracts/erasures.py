@@ -1,0 +1,308 @@
+"""Contract of erasures: what goes, the ledger, its receipts and their checks."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from contracts.stores import invalid
+from holdfast.ground.errors import NotFound, NotPermitted
+from holdfast.library.erasure.records import ForgetReport
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.state.thread import ThreadMessage
+
+HTTP = pytest.mark.surface("http", "reports and receipts cross the wire")
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+MARK = "Kq9fPrivateSentence"
+
+
+def remember(hf: Holdfast, user: str, text: str, **place: Any) -> None:
+    memory = hf.longterm(user, enabled=True, **place)
+    assert memory is not None
+    memory.remember(text)
+
+
+def receipt_of(report: ForgetReport) -> dict[str, Any]:
+    assert report.receipt is not None
+    return report.receipt
+
+
+def failed(hf: Holdfast, receipt: dict[str, Any], **whom: str) -> list[str]:
+    """Return the names of the failed checks of *receipt*."""
+    check = hf.erasures.verify(receipt, **whom)
+    names = [each.name for each in check.checks if each.ok is False]
+    assert check.ok == (not names)
+    return names
+
+
+@HTTP
+class ErasuresContract:
+    """Erasures of people and agents, and what proves them."""
+
+    def test_a_person_goes_and_the_receipt_says_so(self, hf: Holdfast) -> None:
+        remember(hf, "ada", "Ada likes tea from the hills")
+        remember(hf, "ada", "Ada lives in a house in Kiel", namespace="work")
+        remember(hf, "bob", "Bob likes coffee")
+
+        report = hf.forget_user("ada")
+
+        receipt = receipt_of(report)
+        assert report.pending == ()
+        assert receipt["counts"]["ltm_items"] == 2
+        assert (receipt["verified"]["found"], receipt["pending"]) == (0, [])
+        assert failed(hf, receipt) == []
+        assert failed(hf, receipt, user="ada") == []
+        assert [each.user for each in hf.longterm_people()] == ["bob"]
+
+    def test_a_receipt_names_nobody(self, hf: Holdfast) -> None:
+        remember(hf, "ada.lovelace", f"Ada.Lovelace says {MARK}")
+
+        report = hf.forget_user("ada.lovelace")
+
+        assert "lovelace" not in str(receipt_of(report)).lower()
+        assert MARK not in str(receipt_of(report))
+        assert "lovelace" not in str(list(hf.erasures.list())).lower()
+
+    def test_a_receipt_is_about_one_person(self, hf: Holdfast) -> None:
+        remember(hf, "ada", "Ada likes tea")
+        receipt = receipt_of(hf.forget_user("ada"))
+
+        assert failed(hf, receipt, user="bob") == ["subject"]
+        assert failed(hf, receipt, agent="ada") == ["subject"]
+        with invalid("user"):
+            hf.erasures.verify(receipt, user="ada", agent="ada")
+
+    def test_an_altered_receipt_is_refused(self, hf: Holdfast) -> None:
+        remember(hf, "ada", "Ada likes tea")
+        receipt = receipt_of(hf.forget_user("ada"))
+
+        assert failed(hf, receipt | {"subject_kind": "agent"}) == ["link"]
+        assert failed(hf, receipt | {"mac": "hmac-sha256:" + "0" * 64}) == ["mac", "ledger"]
+        assert failed(hf, receipt | {"signature": "ed25519:00"}) == ["ledger"]
+        assert failed(hf, {**receipt, "more": 1}) == ["form"]
+        with invalid("receipt"):
+            hf.erasures.verify({"type": "erasure_receipt"})
+
+    def test_erasures_are_a_chain_newest_first(self, hf: Holdfast) -> None:
+        receipts = [receipt_of(hf.forget_user(user)) for user in ("ada", "bob", "eve")]
+
+        assert [each["previous"] for each in receipts[1:]] == [
+            each["link"] for each in receipts[:2]
+        ]
+        page = hf.erasures.list(limit=2)
+        assert [each.id for each in page.all()] == [each["id"] for each in reversed(receipts)]
+        assert hf.erasures.receipt(receipts[0]["id"]) == receipts[0]
+        with pytest.raises(NotFound):
+            hf.erasures.receipt("eras_0")
+
+    def test_who_comes_back_starts_empty_and_is_not_refused(self, hf: Holdfast) -> None:
+        remember(hf, "ada", "Ada likes tea")
+        receipt = receipt_of(hf.forget_user("ada"))
+
+        remember(hf, "ada", "Ada likes milk")
+
+        memory = hf.longterm("ada", enabled=True)
+        assert memory is not None
+        assert [each.text for each in memory.list()] == ["Ada likes milk"]
+
+        again = receipt_of(hf.forget_user("ada"))
+        assert again["subject"] == receipt["subject"]
+        assert failed(hf, again, user="ada") == []
+        assert failed(hf, receipt, user="ada") == []
+
+    def test_two_people_of_one_name_are_two(self, hf: Holdfast, elsewhere: Holdfast) -> None:
+        remember(hf, "ada", "Ada likes tea")
+        remember(elsewhere, "ada", "Ada likes milk")
+
+        receipt = receipt_of(hf.forget_user("ada"))
+
+        assert [each.user for each in elsewhere.longterm_people()] == ["ada"]
+        assert "mac" in failed(elsewhere, receipt, user="ada")
+        assert receipt["subject"] != receipt_of(elsewhere.forget_user("ada"))["subject"]
+
+    def test_an_agent_goes_and_the_receipt_says_so(self, hf: Holdfast) -> None:
+        hf.durable("agent_7").set("deploy", "to the cloud of the company", category="core")
+
+        receipt = receipt_of(hf.forget_agent("agent_7"))
+
+        assert receipt["counts"]["durable_entries"] == 1
+        assert failed(hf, receipt, agent="agent_7") == []
+        assert failed(hf, receipt, user="agent_7") == ["subject"]
+
+    def test_no_receipt_is_returned_unless_wished(self, hf: Holdfast) -> None:
+        report = hf.forget_user("ada", receipt=False)
+
+        assert report.receipt is None
+        assert len(list(hf.erasures.list())) == 1
+
+    def test_a_session_neither_lists_nor_verifies(self, hf: Holdfast) -> None:
+        receipt = receipt_of(hf.forget_user("ada"))
+        session = hf.for_session(hf.sessions.create(agent="a", environment_id="e").id)
+
+        with pytest.raises(NotPermitted):
+            session.erasures.list()
+        with pytest.raises(NotPermitted):
+            session.erasures.verify(receipt)
+        with pytest.raises(NotPermitted):
+            session.subjects.link("store", "memstore_1", user="ada")
+
+
+@HTTP
+class SubjectsContract:
+    """Objects that are linked to a person, and go with the person."""
+
+    def test_a_linked_object_is_listed_once(self, hf: Holdfast) -> None:
+        store = hf.memory_stores.create(name="Notes")
+        other = hf.memory_stores.create(name="Others")
+
+        first = hf.subjects.link("store", store.id, user="ada")
+        again = hf.subjects.link("store", store.id, user="ada")
+        hf.subjects.link("store", other.id, user="bob")
+
+        assert first == again
+        assert (first.user, first.kind, first.id) == ("ada", "store", store.id)
+        assert list(hf.subjects.list(user="ada")) == [first]
+        assert [each.user for each in hf.subjects.list(limit=1).all()] == ["ada", "bob"]
+
+    @pytest.mark.parametrize(
+        ("field", "kind", "id", "user"),
+        [("kind", "person", "x", "ada"), ("id", "store", "", "ada"), ("user_id", "store", "x", "")],
+    )
+    def test_what_is_wrong_is_named(
+        self, hf: Holdfast, field: str, kind: Any, id: str, user: str
+    ) -> None:
+        with invalid(field):
+            hf.subjects.link(kind, id, user=user)
+
+    def test_an_object_that_is_not_there_is_not_linked(
+        self, hf: Holdfast, elsewhere: Holdfast
+    ) -> None:
+        store = elsewhere.memory_stores.create(name="Notes")
+
+        with pytest.raises(NotFound):
+            hf.subjects.link("store", store.id, user="ada")
+
+    def test_stores_memories_versions_and_entries_of_a_person_go(self, hf: Holdfast) -> None:
+        own = hf.memory_stores.create(name="Own", metadata={"holdfast.user": "ada"})
+        linked = hf.memory_stores.create(name="Linked")
+        shared = hf.memory_stores.create(name="Shared")
+        memories = hf.memory_stores.memories
+        memories.create(own.id, path="/a.md", content=f"{MARK} one")
+        whole = memories.create(shared.id, path="/whole.md", content=f"{MARK} two")
+        part = memories.create(shared.id, path="/part.md", content=f"{MARK} three")
+        memories.update(part.id, memory_store_id=shared.id, content="of others")
+        entry = hf.durable("agent_7").set("seat", f"{MARK} four", category="core")
+        hf.subjects.link("store", linked.id, user="ada")
+        hf.subjects.link("memory", whole.id, user="ada")
+        hf.subjects.link("version", part.memory_version_id, user="ada")
+        hf.subjects.link("durable_entry", entry.id, user="ada")
+
+        report = hf.forget_user("ada")
+
+        assert failed(hf, receipt_of(report), user="ada") == []
+        assert [each.name for each in hf.memory_stores.list()] == ["Shared"]
+        assert [each.path for each in memories.list(shared.id)] == ["/part.md"]
+        assert hf.durable("agent_7").get("seat") is None
+        assert list(hf.subjects.list(user="ada")) == []
+        versions = hf.memory_stores.memory_versions.list(shared.id, view="full")
+        assert MARK not in str([each.content for each in versions.all()])
+        assert report.counts["stores"] == 2
+
+    def test_a_current_version_among_those_of_others_is_reported(self, hf: Holdfast) -> None:
+        store = hf.memory_stores.create(name="Shared")
+        memory = hf.memory_stores.memories.create(store.id, path="/a.md", content="of others")
+        head = hf.memory_stores.memories.update(
+            memory.id, memory_store_id=store.id, content=f"{MARK} now"
+        )
+        hf.subjects.link("version", head.memory_version_id, user="ada")
+
+        report = hf.forget_user("ada")
+
+        assert ("version", 1) in [(each.what, each.count) for each in report.unreached]
+        assert hf.memory_stores.memories.retrieve(memory.id, memory_store_id=store.id)
+
+    def test_an_object_of_two_people_stays_and_is_reported(self, hf: Holdfast) -> None:
+        store = hf.memory_stores.create(name="Shared")
+        for user in ("ada", "bob"):
+            hf.subjects.link("store", store.id, user=user)
+
+        report = hf.forget_user("ada")
+
+        assert ("object", 1) in [(each.what, each.count) for each in report.unreached]
+        assert [each.id for each in hf.memory_stores.list()] == [store.id]
+        hf.forget_user("bob")
+        assert list(hf.memory_stores.list()) == []
+
+    def test_a_linked_thread_goes_with_its_turns(self, hf: Holdfast) -> None:
+        hf.threads.append("t1", [ThreadMessage(id="m1", role="user", content=MARK, at=AT)])
+        hf.threads.append("t2", [ThreadMessage(id="m2", role="user", content="of others", at=AT)])
+        hf.subjects.link("thread", "t1", user="ada")
+
+        report = hf.forget_user("ada")
+
+        assert (report.counts["threads"], report.counts["thread_turns"]) == (1, 1)
+        assert [each.id for each in hf.threads.list()] == ["t2"]
+
+
+@HTTP
+class MentionsContract:
+    """Names of an erased person in texts of others."""
+
+    def test_names_are_reported_by_place_as_whole_words(self, hf: Holdfast) -> None:
+        store = hf.memory_stores.create(name="Notes")
+        memories = hf.memory_stores.memories
+        found = memories.create(store.id, path="/a.md", content="Meet Ada, and ADA again")
+        memories.create(store.id, path="/b.md", content="Adapt the metadata of Canada")
+        by_name = memories.create(store.id, path="/c.md", content="Countess Lovelace wrote")
+        hf.durable("agent_7").set("call", "Call ada", category="core")
+
+        mentions = hf.forget_user("ada", names=["Lovelace"]).mentions
+
+        assert set(mentions["stores"].ids) == {found.id, by_name.id}
+        assert {place: each.count for place, each in mentions.items()} == {
+            "stores": 2,
+            "durable_entries": 1,
+        }
+        assert hf.durable("agent_7").get("call") is not None
+
+    def test_names_are_redacted_with_the_versions_that_have_them(self, hf: Holdfast) -> None:
+        store = hf.memory_stores.create(name="Notes")
+        memory = hf.memory_stores.memories.create(store.id, path="/a.md", content="Meet Ada at 3")
+        hf.durable("agent_7").set("call", "Call ada", category="core", tags=["ops"])
+
+        mentions = hf.forget_user("ada", mentions="redact").mentions
+
+        assert (mentions["stores"].redacted, mentions["durable_entries"].redacted) == (1, 1)
+        kept = hf.memory_stores.memories.retrieve(memory.id, memory_store_id=store.id, view="full")
+        assert kept.content == "Meet [erased] at 3"
+        versions = hf.memory_stores.memory_versions.list(store.id, view="full").all()
+        assert "Ada" not in str([each.content for each in versions])
+        entry = hf.durable("agent_7").get("call")
+        assert entry is not None
+        assert (entry.content, entry.tags) == ("Call [erased]", ("ops",))
+        assert "ada" not in str([each.content for each in hf.durable("agent_7").history()])
+
+    def test_names_are_not_searched_when_ignored(self, hf: Holdfast) -> None:
+        hf.durable("agent_7").set("call", "Call ada", category="core")
+
+        assert hf.forget_user("ada", mentions="ignore").mentions == {}
+
+    @pytest.mark.parametrize(
+        ("field", "wrong"),
+        [
+            ("mentions", {"mentions": "delete"}),
+            ("names", {"names": ["Al"]}),
+            ("names", {"names": ["x" * 257]}),
+            ("names", {"names": ["name"] * 51}),
+        ],
+    )
+    def test_what_is_wrong_is_named_before_anything_goes(
+        self, hf: Holdfast, field: str, wrong: dict[str, Any]
+    ) -> None:
+        remember(hf, "ada", "Ada likes tea")
+
+        with invalid(field):
+            hf.forget_user("ada", **wrong)
+
+        assert [each.user for each in hf.longterm_people()] == ["ada"]
+        assert list(hf.erasures.list()) == []
