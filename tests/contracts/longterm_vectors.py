@@ -58,6 +58,25 @@ class LongTermMeaningContract:
         assert found[0].why["mode"] == "hybrid"
         assert found[0].why["cosine"] is not None
 
+    def test_a_question_that_is_near_in_meaning_hides_no_statement(
+        self, ltm: LongTermMemory
+    ) -> None:
+        ltm.record([said("I drive an automobile")], thread_id="t")
+        for number in range(4):
+            ltm.record([said("What vehicle do I drive?")], thread_id=f"t{number}")
+        settled(ltm)
+
+        for query in ("What vehicle do I drive?", "Which car do I drive?"):
+            found = ltm.recall(query, explain=True)
+            assert texts(found) == ["I drive an automobile"]
+            assert [(each.reason, each.count) for each in found.suppressed] == [("noise", 4)]
+
+    def test_thanks_recall_nothing_however_near_they_are(self, ltm: LongTermMemory) -> None:
+        ltm.record([said("Thanks for all that work on my car")])
+        settled(ltm)
+
+        assert ltm.recall("Thanks!") == []
+
     def test_an_item_has_its_vector_when_the_call_returns(self, ltm: LongTermMemory) -> None:
         kept(ltm, "Drives an automobile")
         if ltm.context.vectors and ltm.context.vectors.name in {"sqlite", "pgvector"}:

@@ -1,5 +1,6 @@
 """`holdfast ltm` and `holdfast forget --user`, on a database and on a server."""
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -38,6 +39,17 @@ def test_what_is_remembered_is_recalled_with_its_reasons(run: Run) -> None:
     assert (result["id"], result["text"], found["mode"]) == (item["id"], item["text"], "lexical")
     assert result["why"]["text"].startswith("matches ")
     assert run("ltm", "recall", U, "snow").json == {"results": [], "mode": "lexical"}
+
+
+def test_questions_are_recalled_where_they_are_wanted(run: Run, tmp_path: Path) -> None:
+    asked = {"type": "turn", "role": "user", "text": "Where do I work?"}
+    file = tmp_path / "turns.jsonl"
+    file.write_text(json.dumps(asked))
+    run("ltm", "import", U, str(file))
+
+    assert run("ltm", "recall", U, "Which work is mine?").json["results"] == []
+    (found,) = run("ltm", "recall", U, "Which work is mine?", "--noise").json["results"]
+    assert (found["text"], found["also"]) == ("Where do I work?", [])
 
 
 def test_a_recall_is_narrowed(run: Run) -> None:
