@@ -553,7 +553,7 @@ _ADVICE = (
 
 
 def beside_lexical(found: Report, sample: SampleFile, outcome: Outcome, lexical: Outcome) -> Report:
-    """Return the report *found* of an embedder's *outcome*, with advice if recall is worse."""
+    """Return the report *found* of an embedder, with the one without beside it."""
     ours, theirs = (_by_conversation(sample, each) for each in (outcome, lexical))
     pairs = ((one, other[_FEW] - BELOW) for one, other in zip(ours, theirs, strict=True))
     lower = [one["sample_id"] for one, least in pairs if one[_FEW] < least]

@@ -152,7 +152,7 @@ class CachedPostings:
         return self._gathered
 
     def participants(self, version: int) -> tuple[str, ...] | None:
-        """Return the participants of the collection at *version*; None if they are not cached."""
+        """Return the cached participants as of *version*; None if there are none."""
         if self.postings is not None:
             return self.postings.participants if self.version == version else None
         known = self._gathered

@@ -132,6 +132,8 @@ class Postings:
         """The share of its score that an item keeps which the user did not say, by row."""
         self.has_ends = False
         self.has_context = False
+        self.partial = statistics is not None
+        """These rows are only some of the collection's."""
         self._given, self._lent = statistics, lent
         self._numbers: dict[str, int] = {}
         self._lengths: list[int] = []
@@ -172,11 +174,6 @@ class Postings:
         """
         numbers = self._numbers
         return {numbers[id]: each for id, each in values.items() if id in numbers}
-
-    @property
-    def partial(self) -> bool:
-        """Check whether these rows are only some of the collection's."""
-        return self._given is not None
 
     @property
     def participants(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The query of a recall, parsed, and the stems related to its own: `dog` for `pet`."""
+"""The parsed query of a recall, and related stems: `dog` for `pet`."""
 
 import gzip
 import re

@@ -303,7 +303,7 @@ def _sessions(postings: Postings, rows: list[int], followed: list[float]) -> dic
 def _said_near(
     postings: Postings, row: int, question: ParsedQuery, near: dict[int, float], cues: Cues
 ) -> float:
-    """Return what nearness adds to a row by the participant named, besides its own weight."""
+    """Return what nearness adds to a row by the participant named."""
     return cues.near_speaker * near.get(row, 0.0) if is_of(postings, row, question) else 0.0
 
 
@@ -483,7 +483,7 @@ def _has_beside(postings: Postings, fits: Fits, number: int) -> bool:
 
 
 def _best_match(postings: Postings, number: int, term: str, fits: Fits) -> tuple[float, str, str]:
-    """Return the weight of *term* in the row *number*, the term, and the stem found for it."""
+    """Return the weight of *term* in a row, the term, and the stem found for it."""
     own = postings.weights(term).get(number, 0.0)
     if not fits.related or f" {term} " in f" {postings.rows[number].body} ":
         return own, term, term

@@ -101,7 +101,7 @@ def cosines_to(context: CollectionContext, query: str) -> Mapping[str, float] | 
 
 
 def _participants(context: CollectionContext, standing: EmbeddingState) -> tuple[str, ...]:
-    """Return the participants of the collection, from its cached postings or its turns."""
+    """Return the participants of the collection, cached or from its turns."""
     entry = context.shared.kept.at(context.place)
     if entry is not None:
         with entry.lock:

@@ -203,7 +203,7 @@ class ModelThread:
             raise
 
     async def loaded(self, model: str, load: Callable[[], "AgentsEmbedder"]) -> "AgentsEmbedder":
-        """Return the embedder *model*, loaded by *load* on another thread on its first use.
+        """Return the embedder *model*, loaded by *load* on its first use.
 
         All callers share it: a local model takes about 90 MB and some seconds to load.
         """
@@ -570,7 +570,7 @@ def _by_local_name(field: str, model: str, thread: ModelThread) -> Choice:
 
 
 def _there(model: str, variables: Mapping[str, str]) -> str:
-    """Return *model*, or for one recorded by its hash the folder in *variables* that holds it."""
+    """Return *model*, or the folder in *variables* that holds it under that hash."""
     if model.startswith(f"{LOCAL}:{_HASHED}"):
         here = model_in(variables)
         if here is not None and recorded(EMBEDDING_MODEL, here) == model:
