@@ -55,10 +55,11 @@ def remembered_trust(context: CollectionContext, request: ItemRequest, text: Rea
         return ItemTrust(tier="said")
     session = context.session
     if session is None or tier in USERS:
-        return ItemTrust(tier=tier)
+        return ItemTrust(tier=tier, hold=hold_by_text(tier, text.flags))
     if is_stated(context, text, session.said):
         tier = "confirmed"
-    return ItemTrust(tier=tier, hold="echo" if session.is_echo(text.text) else None)
+    hold: HoldReason | None = "echo" if session.is_echo(text.text) else None
+    return ItemTrust(tier=tier, hold=hold or hold_by_text(tier, text.flags))
 
 
 def mined_trust(context: CollectionContext, text: Ready, turns: Sequence[Turn]) -> ItemTrust:
@@ -74,7 +75,7 @@ def mined_trust(context: CollectionContext, text: Ready, turns: Sequence[Turn]) 
         return ItemTrust(tier="confirmed")
     theirs = [turn.text for turn in turns if turn.tier == "imported" and turn.role == "user"]
     if theirs and is_stated(context, text, (*own, *theirs), speakers):
-        return ItemTrust(tier="imported")
+        return ItemTrust(tier="imported", hold=hold_by_text("imported", text.flags))
     return ItemTrust(tier="assistant", hold="ungrounded")
 
 
@@ -90,10 +91,9 @@ def settled_trust(
         return replace(trust, hold="canary")
     if is_tainted(unit, thread=thread):
         return replace(trust, hold="canary")
-    reason: HoldReason | None = trust.hold or hold_by_text(trust.tier, text.flags)
-    if reason is None and trust.tier not in USERS and _is_burst(unit, request, trust):
-        reason = "burst"
-    return replace(trust, hold=reason)
+    if trust.hold is None and trust.tier not in USERS and _is_burst(unit, request, trust):
+        return replace(trust, hold="burst")
+    return trust
 
 
 def outranks(new: str, old: str) -> bool:

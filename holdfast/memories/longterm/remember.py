@@ -80,8 +80,9 @@ def remember(context: CollectionContext, request: ItemRequest) -> Remembered:
         source = checked_source(f"thread:{context.session.thread_id}")
     kept = replace(request, text=text, source=source)
     prepared = ready(text)
-    means = meant(context, text)
     trust = remembered_trust(context, kept, prepared)
+    # A text that will be held is not sent to an embedder.
+    means = meant(context, text) if trust.hold is None else None
 
     def work(tx: Transaction) -> Remembered:
         unit = CollectionTransaction(context, tx)

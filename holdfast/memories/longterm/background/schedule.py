@@ -151,6 +151,7 @@ def _ripe(
         return _not_kept("secret", found.refused)
     text = ready(found.texts[0])
     ids = tuple(turn.id for turn in turns)
+    trust = mined_trust(context, text, turns)
     return Ripe(
         request=ItemRequest(
             text=found.texts[0],
@@ -161,8 +162,9 @@ def _ripe(
             origin="extraction",
         ),
         text=text,
-        trust=mined_trust(context, text, turns),
-        meant=meant(context, text.text),
+        trust=trust,
+        # A text that will be held is not sent to an embedder.
+        meant=meant(context, text.text) if trust.hold is None else None,
         reasons=found.redacted,
         supersedes=tuple(known[place].id for place in given.supersedes),
     )
