@@ -99,6 +99,8 @@ class LongTermTiersContract(GivenAUser):
         assert texts(ltm.recall("Which bank is it?", tiers=["outside"])) == ["The bank is Brindle"]
         assert len(ltm.recall("Which bank is it?", tiers=TIERS, min_relevance=0)) == 2
         assert "outside" not in RECALLED_TIERS
+        left_out = ltm.recall("Which bank is it?", explain=True).suppressed
+        assert [each.count for each in left_out if each.reason == "tier"] == [1]
 
     def test_an_item_of_a_lower_tier_is_ranked_below_an_equal_one(
         self, ltm: LongTermMemory

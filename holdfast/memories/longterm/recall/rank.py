@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from heapq import heappush, heapreplace, nsmallest
+from itertools import chain
 from typing import Final
 
 from msgspec import Struct
@@ -155,8 +156,11 @@ class _Judge:
 
         If the query asks for an explanation, among all candidates.
         """
+        found = Suppressions()
+        if not self._postings.tiers.issubset(self._search.query.tiers):
+            found["tier"] = self._other_tiers()
         if not self._filters:
-            return Suppressions()
+            return found
         fits, least = self._fits.fit, self._options.min_relevance
         noise, says = self._noise, self._order
         if not self._search.query.explain:
@@ -166,13 +170,19 @@ class _Judge:
             else:
                 noise = [place for place in noise if fits[place] >= last]
                 says = [place for place in says[:LOOKED_AT] if fits[place] >= last]
-        found = Suppressions()
         found["noise"] = sum(self._answers(place, least) for place in noise)
         if self._gate is not None:
             found["general"] = sum(
                 self._matches(place, least) and not self._reaches(place, least) for place in says
             )
         return found
+
+    def _other_tiers(self) -> int:
+        """Count the rows that hold a term of the query and are of a tier that is not wanted."""
+        weights = map(self._postings.weights, self._question.terms)
+        tiers = frozenset(self._search.query.tiers)
+        rows = frozenset(chain.from_iterable(weights))
+        return sum(self._postings.rows[row].tier not in tiers for row in rows)
 
     def ranked(self, place: int, cues: Cues, *, also: Sequence[str]) -> Ranked:
         """Return the row in *place*, for which the rows *also* were left out."""
