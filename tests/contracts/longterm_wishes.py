@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Literal
 
 import pytest
 
@@ -14,7 +15,7 @@ from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.background import schedule
 from holdfast.memories.longterm.memory import LongTermMemory
-from holdfast.memories.longterm.records import LongTermOptions
+from holdfast.memories.longterm.records import LongTermOptions, Turn
 from holdfast.testing.fakes import FrozenClock
 
 TEA = '[{"text": "Ana likes tea"}]'
@@ -87,6 +88,18 @@ class WishByNameContract:
         assert data.configure().extractor == FAR
         assert data.configure(extractor=None).extractor is None
 
+    @pytest.mark.parametrize("withdrawn", [None, False])
+    def test_what_waits_for_a_withdrawn_extractor_is_unmined_again(
+        self, withdrawn: Literal[False] | None, hf: Holdfast
+    ) -> None:
+        hf.longterm_data("ada").configure(extractor=FAR)
+        ltm = memory_of(hf, "ada")
+        ltm.remember_conversation([{"role": "user", "content": "tea"}])
+
+        status = ltm.configure(extractor=withdrawn)
+
+        assert (status.extractor_state, status.pending_extraction, status.unmined) == ("none", 0, 1)
+
     @pytest.mark.parametrize("given", ["", "model", "openai:"])
     def test_what_names_no_model_is_refused(self, given: str, hf: Holdfast) -> None:
         with pytest.raises(InvalidInput, match="extractor"):
@@ -126,6 +139,17 @@ class WishByNameContract:
 
 class LongTermWishContract(WishByNameContract):
     """Subclass it, and give it `hf` and `clock`."""
+
+    def test_what_an_agent_wrote_in_the_place_of_the_user_is_context_alone(
+        self, hf: Holdfast
+    ) -> None:
+        script = Scripted(TEA)
+        ltm = memory_of(hf, "ada", extractor=script)
+        written = Turn(role="user", text="Ana likes tea", tier="assistant")
+        ltm.remember_conversation([written], "t")
+
+        assert outcomes(ltm.flush(SECONDS)) == ["unconfirmed"]
+        assert [turn.role for turn in script.asked[0].turns] == ["assistant"]
 
     def test_the_callers_extractor_comes_first(
         self, hf: Holdfast, monkeypatch: pytest.MonkeyPatch

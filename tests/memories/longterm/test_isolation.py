@@ -224,6 +224,7 @@ GIVEN: dict[str, object] = {
     "kinds": "",
     "state": "queued",
     "token": "",
+    "model": "openai:gpt",
     "head": "a%",
     "tail": "b%",
 }

@@ -122,7 +122,9 @@ def parts(turns: Iterable[Turn]) -> Iterator[ConversationChunk]:
     taken: list[tuple[Turn, ExtractionTurn, str]] = []
     size = 0
     for turn in turns:
-        role, speaker = turn.role, redact(turn.speaker) if turn.speaker else None
+        # What an agent wrote in the place of a user is no statement of the user.
+        role: Role = "assistant" if turn.tier == "assistant" else turn.role
+        speaker = redact(turn.speaker) if turn.speaker else None
         text = redact(turn.text)
         rendered = _rendered(role, speaker, text)
         # The reference before a turn: brackets, a letter, digits and a space.

@@ -112,15 +112,27 @@ where workspace = :workspace and collection = :collection and covered = 0
     and (:any_thread = 1 or thread_id = :thread_id) and at >= :since
 
 -- cover (sqlite) --
-update ltm_turns set covered = 1
+update ltm_turns set covered = :covered
 where workspace = :workspace and collection = :collection
     and number in (select n.value from json_each(:numbers) n)
 
 -- cover (postgres) --
-update ltm_turns set covered = 1
+update ltm_turns set covered = :covered
 where workspace = :workspace and collection = :collection and number = any (array(
     select cast(n as bigint) from jsonb_array_elements_text(cast(:numbers as jsonb)) n
 ))
+
+-- withdrawable --
+-- What queued and failed jobs of a collection are about: all, or those for one model.
+select about
+from ltm_jobs
+where workspace = :workspace and collection = :collection and kind = 'extract'
+    and state <> 'running' and (:model = '' or model = :model)
+
+-- withdraw --
+delete from ltm_jobs
+where workspace = :workspace and collection = :collection and kind = 'extract'
+    and state <> 'running' and (:model = '' or model = :model)
 
 -- spent --
 select coalesce(sum(tokens), 0) as tokens

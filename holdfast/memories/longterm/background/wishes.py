@@ -9,12 +9,13 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.engines.base import Engine, Reader, Transaction, scalar
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import EVERYBODY
-from holdfast.memories.longterm.background.extractor import FUNCTION, checked_extractor
+from holdfast.memories.longterm.background.extractor import FUNCTION, NONE, checked_extractor
 from holdfast.memories.longterm.context import CollectionContext, MiningWish, publish
 from holdfast.memories.longterm.records import ExtractorState
 from holdfast.memories.longterm.rows import Collection, numbers_text
@@ -29,6 +30,7 @@ _DAYS_KEPT: Final = 31
 _TURNS_A_JOB: Final = 200
 _STATES_KEPT: Final = 10_000
 
+_numbers: Final = msgspec.json.Decoder(list[int])
 _TOKENS: Final = REGISTRY.counter(
     "ltm_mining_tokens_total", "Tokens that mining took, as models count them or estimated."
 )
@@ -45,6 +47,10 @@ class MiningState(Struct, frozen=True, kw_only=True):
 class _Failure(Struct, frozen=True, kw_only=True):
     error: str | None
     tried_at: int
+
+
+class _About(Struct, frozen=True, kw_only=True):
+    about: str
 
 
 class _Uncovered(Struct, frozen=True, kw_only=True):
@@ -111,8 +117,8 @@ def is_wished(context: CollectionContext) -> bool:
 def configure(context: CollectionContext, extractor: object) -> None:
     """Set the collection's own extractor; None withdraws it.
 
-    False or `none` means no mining. The collection is created if need be. Raise InvalidInput for
-    what is no `provider:model`.
+    False or `none` means no mining. Queued turns of a withdrawn wish count as unmined again. The
+    collection is created if need be. Raise InvalidInput for what is no `provider:model`.
     """
     own = None
     if extractor is not None:
@@ -120,12 +126,39 @@ def configure(context: CollectionContext, extractor: object) -> None:
 
     def work(tx: Transaction) -> None:
         unit = CollectionTransaction(context, tx)
+        before = unit.there.extractor
         tx.send(context.job_sql.set_extractor, collection=unit.number, extractor=own)
+        if own == NONE or (own is None and before is not None):
+            _withdraw(context, unit, model="" if own == NONE else str(before))
         unit.close()
 
     context.engine.write(work)
     context.shared.mining_states.pop(context.mining_place, None)
     context.tend()
+
+
+def _withdraw(context: CollectionContext, unit: CollectionTransaction, *, model: str) -> None:
+    """Delete the jobs for *model*, "" for any, that wait; their turns are unmined again."""
+    jobs = {"collection": unit.number, "model": model}
+    abouts = unit.tx.all(_About, context.job_sql.withdrawable, **jobs)
+    for each in abouts:
+        _cover(context, unit, _numbers.decode(each.about), covered=False)
+    unit.tx.send(context.job_sql.withdraw, **jobs)
+
+
+def _cover(
+    context: CollectionContext,
+    unit: CollectionTransaction,
+    numbers: Sequence[int],
+    *,
+    covered: bool,
+) -> None:
+    unit.tx.send(
+        context.job_sql.cover,
+        collection=unit.number,
+        numbers=numbers_text(list(numbers)),
+        covered=int(covered),
+    )
 
 
 def remine(context: CollectionContext, since: object = None, thread_id: object = None) -> int:
@@ -149,8 +182,7 @@ def remine(context: CollectionContext, since: object = None, thread_id: object =
         queued = 0
         for numbers in _by_thread(tx, context, unit.number, filters):
             queue(unit, EXTRACT, numbers)
-            place = {"collection": unit.number, "numbers": numbers_text(list(numbers))}
-            tx.send(context.job_sql.cover, **place)
+            _cover(context, unit, numbers, covered=True)
             queued += len(numbers)
         if queued:
             context.shared.expect_mining(context.mining_place)
