@@ -138,6 +138,7 @@ from holdfast.memories.stores.records import (
     SessionToken,
     Snapshot,
     Store,
+    StoreRestore,
     StoreSettings,
     Version,
     View,
@@ -239,12 +240,16 @@ class AsyncMemories:
             expected_content_sha256=expected_content_sha256,
         )
 
-    async def at(self, memory_store_id: str, path: str) -> Memory | None:
+    async def at(
+        self, memory_store_id: str, path: str, *, at: datetime | str | None = None
+    ) -> Memory | None:
         """Return the memory at *path* with its content, or None.
 
-        Raises InvalidInput, and NotFound without the store.
+        With *at*, an aware datetime or RFC 3339, it is the one that was there then, as it was; None
+        also if its version of then was redacted. Raises InvalidInput, and NotFound without the
+        store.
         """
-        return await self._cross(self._of.at, memory_store_id, path)
+        return await self._cross(self._of.at, memory_store_id, path, at=at)
 
     async def search(
         self, memory_store_id: str, query: str, *, limit: int = 10, path_prefix: str = "/"
@@ -318,12 +323,14 @@ class AsyncMemories:
         limit: int | None = None,
         page: str | None = None,
         view: View | None = None,
+        at: datetime | str | None = None,
     ) -> AsyncPage[Memory | MemoryPrefix]:
         """Return the memories below *path_prefix*, in the order of path bytes.
 
         *depth* 1 gives direct children, and one prefix for each deeper first segment. *limit* is
-        1 to 100, 20 unless given; with `view="full"` at most 20 come. Raises InvalidInput,
-        NotFound.
+        1 to 100, 20 unless given; with `view="full"` at most 20 come. With *at*, an aware datetime
+        or RFC 3339, they are as they were then, and `erased` of the page counts the memories of the
+        store whose versions of then were redacted. Raises InvalidInput, NotFound.
         """
         answer = await self._cross(
             self._of.list,
@@ -333,6 +340,7 @@ class AsyncMemories:
             limit=limit,
             page=page,
             view=view,
+            at=at,
         )
         return AsyncPage(answer, self._cross)
 
@@ -477,6 +485,27 @@ class AsyncMemoryStores:
         At most 100 ids; a store that is not there is left out.
         """
         return await self._cross(self._of.sizes, memory_store_ids)
+
+    async def restore(
+        self,
+        memory_store_id: str,
+        *,
+        at: datetime | str,
+        dry_run: bool = False,
+        expected_seq: int | None = None,
+    ) -> StoreRestore:
+        """Bring the memories of the store back to the moment *at*, in one transaction.
+
+        *at* is an aware datetime or RFC 3339. Memories that came since are deleted, others get path
+        and content of then, and deleted ones return with their ids; every change is a new version.
+        A memory whose version of then was redacted stays as it is, and is counted in `erased`. A
+        *dry_run* only returns the edits; with its `seq` as *expected_seq* they are made only if
+        nothing was written since. Raises InvalidInput, NotFound, StoreArchived, PreconditionFailed,
+        StoreFull, and PathTaken if a memory that stays is in the way.
+        """
+        return await self._cross(
+            self._of.restore, memory_store_id, at=at, dry_run=dry_run, expected_seq=expected_seq
+        )
 
     async def settings(self) -> StoreSettings:
         """Return the settings of all stores of the workspace."""
