@@ -1,5 +1,6 @@
 """Commands `forget` and `erasures`: erase a person or an agent, list what was erased."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -66,12 +67,10 @@ def forget(
         )
     whom = f"the agent {agent} remembers" if user is None else f"was remembered of {user}"
     call.make_sure(f"Forget everything that {whom}?", yes=yes)
-    options = {"names": names or [], "mentions": mentions}
-    report: ForgetReport = (
-        call.hf.forget_agent(agent or "", **options)
-        if user is None
-        else call.hf.forget_user(user, **options)
+    forget: Callable[..., ForgetReport] = (
+        call.hf.forget_agent if user is None else call.hf.forget_user
     )
+    report = forget(user or agent, names=names or [], mentions=mentions)
     if receipt is not None and report.receipt is not None:
         write_receipt(receipt, report.receipt)
     _after(call, ledger, copies=copies)

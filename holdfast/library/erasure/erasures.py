@@ -90,7 +90,7 @@ class Erasures:
 
         With *user* or *agent*, also that it is about that person or agent.
         """
-        id = receipt.get("id") if isinstance(receipt, Mapping) else None
+        id = receipt.get("id")
         if not isinstance(id, str):
             raise InvalidInput("receipt", "must be a receipt", next="Send the file's JSON.")
         return self.check(id, receipt=dict(receipt), user=user, agent=agent)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import islice
 from types import SimpleNamespace
 from typing import Final
 
@@ -19,6 +20,7 @@ from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.forget import forget_entries_again
 from holdfast.memories.durable.rows import EntryLocation
 from holdfast.memories.longterm.context import CollectionContext
+from holdfast.memories.longterm.vectors.base import provider_call
 from holdfast.memories.longterm.vectors.embedder import EmbeddingFailed
 from holdfast.memories.stores.rows import StoresContext
 from holdfast.memories.stores.stores import MemoryStores
@@ -235,6 +237,8 @@ def vectors_of(context: StoresContext, user: str) -> tuple[OutsideVectors, ...]:
     )
 
 
+TRIES: Final = 3
+"""How often vectors are deleted before they are pending: a background deletion may be at work."""
 INSIDE: Final = frozenset({"sqlite", "pgvector"})
 """Providers that store vectors in the database, in the transaction of the rows."""
 
@@ -252,8 +256,10 @@ def _is_dropped(context: CollectionContext, vectors: OutsideVectors) -> bool:
     choice = context.opens(vectors.provider)
     if choice.vectors is None or choice.reason is not None:
         return False
-    try:
-        choice.vectors.drop(vectors.collection)
-        return next(iter(choice.vectors.ids(vectors.collection)), None) is None
-    except (EmbeddingFailed, OSError):
-        return False
+    provider = choice.vectors
+    for _ in range(TRIES):
+        with suppress(EmbeddingFailed):
+            provider_call(lambda: provider.drop(vectors.collection))
+            if not provider_call(lambda: [*islice(provider.ids(vectors.collection), 1)]):
+                return True
+    return False

@@ -61,6 +61,7 @@ CALLS: dict[str, tuple[str, object]] = {
     "GET /api/memory_stores/{s}/at": ("?path=/a.md", None),
     "GET /api/memory_stores/{s}/search": ("?q=x", None),
     "GET /api/memory_stores/{s}/diff": ("?from={v}&to={v}", None),
+    "POST /api/memory_stores/{s}/restore": ("", {"at": "2026-01-01T00:00:00Z", "dry_run": True}),
     "POST /api/memory_stores/{s}/rename": ("", {"old_path": "/a.md", "new_path": "/c.md"}),
     "POST /api/memory_stores/{s}/delete_under": ("", {"path": "/"}),
     "GET /api/memory_stores/{s}/changes": ("?after=0", None),
@@ -68,7 +69,7 @@ CALLS: dict[str, tuple[str, object]] = {
     "PATCH /api/settings/durable": ("", {"cap": 9}),
     "PATCH /api/durable/{agent}/limits": ("", {"cap": 9}),
     "POST /api/forget": ("", {"agent": "agent_7"}),
-    "POST /api/subjects": ("", {"kind": "store", "id": "{s}", "user": "ada"}),
+    "POST /api/subjects": ("", '{"kind": "store", "id": "{s}", "user": "ada"}'),
     "POST /api/durable/{agent}/entries": (
         "",
         {"entries": [{"key": "k", "content": "x", "category": "core"}]},

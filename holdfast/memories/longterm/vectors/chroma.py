@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -114,7 +115,9 @@ class ChromaVectors:
         if self._there(collection) is not None:
             self._client.delete_collection(collection)
         if self._folder is not None:
-            _erase(self._folder)
+            # Two deletions at once would find each other's folders half deleted.
+            with _ERASING:
+                _erase(self._folder)
 
     def close(self) -> None:
         """Close the client."""
@@ -129,6 +132,9 @@ class ChromaVectors:
             return None
         except ValueError as error:
             raise Unavailable("Chroma cannot be reached.", reason="io") from error
+
+
+_ERASING: Final = Lock()
 
 
 def _erase(folder: Path) -> None:
