@@ -63,7 +63,6 @@ from holdfast.memories.durable.runs import Ending
 from holdfast.memories.durable.write import OnError, Promotes
 from holdfast.memories.longterm import read
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
-from holdfast.memories.longterm.canary import Canaries
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import (
     DEFAULT_K,
@@ -83,6 +82,7 @@ from holdfast.memories.longterm.records import (
     Weights,
     What,
 )
+from holdfast.memories.longterm.trust.canary import Canaries
 from holdfast.memories.run.entry import OneOrMany
 from holdfast.memories.run.history.compare import Comparison
 from holdfast.memories.run.history.fork import Rerun

@@ -19,10 +19,10 @@ from holdfast.library.evaluation import FixedClock
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open
 from holdfast.memories.longterm.background.extractor import ExtractionRequest
-from holdfast.memories.longterm.block import recalled_block
 from holdfast.memories.longterm.memory import LongTermMemory
+from holdfast.memories.longterm.recall.block import recalled_block
 from holdfast.memories.longterm.records import Item, LongTermOptions, Recalled, Turn
-from holdfast.memories.longterm.trust import RANKS, USERS, SessionTrust
+from holdfast.memories.longterm.trust.rules import RANKS, USERS, SessionTrust
 from holdfast.memories.longterm.validation import TIERS
 
 CASES: Final = 20

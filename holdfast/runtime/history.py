@@ -21,7 +21,7 @@ from holdfast.ground.errors import InvalidInput, NotFound, ResultDiffers
 from holdfast.ground.events import EventBus
 from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import JSON
-from holdfast.memories.longterm.block import without_blocks
+from holdfast.memories.longterm.recall.block import without_blocks
 from holdfast.memories.run.records.run import Run, merged
 from holdfast.memories.state.message import Message, TextMessage
 from holdfast.memories.state.result import InferenceResult, copied, size_of, text_of

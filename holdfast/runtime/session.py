@@ -22,8 +22,8 @@ from holdfast.ground.json_values import JSON
 from holdfast.memories import durable as durable_memory
 from holdfast.memories import longterm as longterm_memory
 from holdfast.memories.durable.hydration import Hydration
-from holdfast.memories.longterm.block import BUDGET, recalled_block, without_blocks
-from holdfast.memories.longterm.trust import SessionTrust
+from holdfast.memories.longterm.recall.block import BUDGET, recalled_block, without_blocks
+from holdfast.memories.longterm.trust.rules import SessionTrust
 from holdfast.memories.run.records.event import RunEvent
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.result import InferenceResult

@@ -11,7 +11,7 @@ from msgspec import Struct
 from holdfast import memories
 from holdfast.ground.clock import to_rfc3339
 from holdfast.memories.longterm.records import Recalled
-from holdfast.memories.longterm.trust import SessionTrust
+from holdfast.memories.longterm.trust.rules import SessionTrust
 from holdfast.memories.longterm.validation import KINDS
 from holdfast.tools.base import JSON, Schema, Tool, object_schema, told, toolset
 from holdfast.tools.durable import read

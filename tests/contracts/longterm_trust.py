@@ -8,10 +8,10 @@ from contracts.longterm_items import GivenAUser, bad, items, kept, memory_of, sa
 from holdfast.ground.errors import NotFound
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.block import recalled_block
 from holdfast.memories.longterm.memory import LongTermMemory
+from holdfast.memories.longterm.recall.block import recalled_block
 from holdfast.memories.longterm.records import RECALLED_TIERS, Item, Turn
-from holdfast.memories.longterm.trust import SessionTrust
+from holdfast.memories.longterm.trust.rules import SessionTrust
 from holdfast.memories.longterm.validation import TIERS
 from holdfast.testing.fakes import FrozenClock
 

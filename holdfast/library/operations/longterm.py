@@ -1,7 +1,6 @@
 """Operations of long-term memory: recall, items, turns and conversations."""
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from functools import partial
 from typing import Any, Final, Literal, TypeVar, cast
 
@@ -11,7 +10,14 @@ from msgspec.structs import asdict
 
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import NotFound
-from holdfast.library.operations.base import MIB, Operation, OperationTable, Param, WireForm
+from holdfast.library.operations.base import (
+    MIB,
+    Operation,
+    OperationTable,
+    Param,
+    WireForm,
+    time_text,
+)
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import (
     RECALLED_TIERS,
@@ -32,7 +38,7 @@ from holdfast.memories.longterm.records import (
     to_wire,
 )
 from holdfast.memories.longterm.remember import ItemUpdate
-from holdfast.memories.longterm.trust import SessionTrust
+from holdfast.memories.longterm.trust.rules import SessionTrust
 from holdfast.memories.longterm.turns import event_ids, read_messages
 from holdfast.memories.longterm.validation import (
     checked_instant,
@@ -164,11 +170,6 @@ def _both_beside(wire: Any) -> tuple[Turn | None, Turn | None]:
 
 def _weights(given: object) -> object:
     return asdict(given) if isinstance(given, Weights) else given
-
-
-def time_text(given: object) -> object:
-    """Return a datetime as RFC 3339; anything else as it is, for the server to check."""
-    return to_rfc3339(given) if isinstance(given, datetime) and given.tzinfo else given
 
 
 _TIME: Final = Param(encode=time_text)

@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.pages import Page
 from holdfast.library.longterm import LongTermSpec
+from holdfast.library.operations.base import time_text
 from holdfast.library.operations.longterm import (
     DATA,
     HOMES,
@@ -21,7 +22,6 @@ from holdfast.library.operations.longterm import (
     form,
     kind_of,
     sorted_kinds,
-    time_text,
 )
 from holdfast.library.remote.calls import (
     MemoryRequests,
@@ -48,7 +48,7 @@ from holdfast.memories.longterm.records import (
     Remembered,
     Turn,
 )
-from holdfast.memories.longterm.trust import SessionTrust
+from holdfast.memories.longterm.trust.rules import SessionTrust
 from holdfast.memories.longterm.validation import checked_name, checked_user
 
 D = TypeVar("D", bound=LongTermData)

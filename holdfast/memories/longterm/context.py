@@ -20,7 +20,7 @@ from holdfast.memories.longterm.background.worker import JobThread, Tender
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES, ByteBudget
 from holdfast.memories.longterm.recall.cache import Place, PostingsCache
 from holdfast.memories.longterm.records import MAX_ITEMS, LongTermOptions, Origin, Remembered
-from holdfast.memories.longterm.trust import SessionTrust
+from holdfast.memories.longterm.trust.rules import SessionTrust
 from holdfast.memories.longterm.vectors.base import VectorProvider, WithRows
 from holdfast.memories.longterm.vectors.embedder import Embedder, ModelThread
 from holdfast.memories.longterm.vectors.registry import ProviderChoice, VectorProviders

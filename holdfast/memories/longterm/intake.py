@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.longterm.block import without_blocks
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.dedupe import Like, bounds, twin
+from holdfast.memories.longterm.recall.block import without_blocks
+from holdfast.memories.longterm.recall.dedupe import Like, bounds, twin
 from holdfast.memories.longterm.records import (
     HoldReason,
     Imported,

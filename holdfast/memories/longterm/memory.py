@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Page
 from holdfast.memories.longterm import forget as forgetting
-from holdfast.memories.longterm import holds, read
+from holdfast.memories.longterm import read
 from holdfast.memories.longterm import read as standing
 from holdfast.memories.longterm import remember as changing
 from holdfast.memories.longterm import turns as conversing
@@ -38,7 +38,8 @@ from holdfast.memories.longterm.records import (
 )
 from holdfast.memories.longterm.remember import remember
 from holdfast.memories.longterm.transfer import export, import_
-from holdfast.memories.longterm.trust import SessionTrust
+from holdfast.memories.longterm.trust import holds
+from holdfast.memories.longterm.trust.rules import SessionTrust
 from holdfast.memories.longterm.write import ItemRequest
 
 

@@ -12,8 +12,7 @@ from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import InvalidInput, NotFound, SecretRefused
 from holdfast.ground.metrics import REGISTRY
 from holdfast.memories.longterm.context import CollectionContext, publish
-from holdfast.memories.longterm.dedupe import EVERY, Like, SimilarityBounds, bounds, twin
-from holdfast.memories.longterm.evidence import HELD, outranks, remembered_trust, settled_trust
+from holdfast.memories.longterm.recall.dedupe import EVERY, Like, SimilarityBounds, bounds, twin
 from holdfast.memories.longterm.records import (
     TIER_OF_ORIGIN,
     Item,
@@ -25,6 +24,12 @@ from holdfast.memories.longterm.records import (
 from holdfast.memories.longterm.removal import evict_items, expire_held
 from holdfast.memories.longterm.rows import ItemRow, NumberedRow, ids_text, numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange
+from holdfast.memories.longterm.trust.evidence import (
+    HELD,
+    outranks,
+    remembered_trust,
+    settled_trust,
+)
 from holdfast.memories.longterm.validation import (
     checked_importance,
     checked_instant,

@@ -20,7 +20,7 @@ from holdfast.memories.longterm.records import (
     Tier,
     Turn,
 )
-from holdfast.memories.longterm.trust import gives_orders
+from holdfast.memories.longterm.trust.rules import gives_orders
 
 QUESTION, FIRST_PERSON, TIME = 1, 2, 4
 ASKS_ONLY, SAYS_NOTHING = 8, 16

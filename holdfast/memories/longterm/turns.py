@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.validation import is_list, nested
-from holdfast.memories.longterm.block import without_blocks
 from holdfast.memories.longterm.context import CollectionContext
+from holdfast.memories.longterm.recall.block import without_blocks
 from holdfast.memories.longterm.records import (
     HASH_BYTES,
     Recorded,

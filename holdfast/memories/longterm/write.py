@@ -12,10 +12,9 @@ from holdfast.ground import secrets
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.metrics import REGISTRY
-from holdfast.memories.longterm.canary import is_canary_in, is_tainted, note_canary
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.dedupe import ComparedText, said
 from holdfast.memories.longterm.recall.analyze import VERSION, analyze
+from holdfast.memories.longterm.recall.dedupe import ComparedText, said
 from holdfast.memories.longterm.records import (
     TIER_OF_ORIGIN,
     TIER_OF_ROLE,
@@ -36,7 +35,8 @@ from holdfast.memories.longterm.transaction import (
     PostingChange,
     take_means,
 )
-from holdfast.memories.longterm.trust import USERS, tier_of_turn
+from holdfast.memories.longterm.trust.canary import is_canary_in, is_tainted, note_canary
+from holdfast.memories.longterm.trust.rules import USERS, tier_of_turn
 from holdfast.memories.longterm.validation import (
     checked_importance,
     checked_instant,

@@ -10,7 +10,7 @@ from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import Turn
-from holdfast.memories.longterm.trust import SessionTrust
+from holdfast.memories.longterm.trust.rules import SessionTrust
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from holdfast.memories.longterm.background.extractor import (
     parts,
     request,
 )
-from holdfast.memories.longterm.block import LEAST_BUDGET, recalled_block, without_blocks
+from holdfast.memories.longterm.recall.block import LEAST_BUDGET, recalled_block, without_blocks
 from holdfast.memories.longterm.records import Recalled, Turn
 from holdfast.memories.longterm.turns import seen
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import Tier, Turn
-from holdfast.memories.longterm.trust import (
+from holdfast.memories.longterm.trust.rules import (
     RANKS,
     SessionTrust,
     gives_orders,

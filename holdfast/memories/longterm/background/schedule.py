@@ -55,7 +55,6 @@ from holdfast.memories.longterm.background.wishes import (
 )
 from holdfast.memories.longterm.background.worker import bounded
 from holdfast.memories.longterm.context import CollectionContext, Extractor, Results, publish
-from holdfast.memories.longterm.evidence import mined_trust
 from holdfast.memories.longterm.read import (
     FAILED,
     PUT_OFF,
@@ -78,7 +77,8 @@ from holdfast.memories.longterm.remember import (
 )
 from holdfast.memories.longterm.rows import Collection, NumberedRow, TurnRow, numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange
-from holdfast.memories.longterm.trust import may_supersede
+from holdfast.memories.longterm.trust.evidence import mined_trust
+from holdfast.memories.longterm.trust.rules import may_supersede
 from holdfast.memories.longterm.vectors.compare import Meant, meant
 from holdfast.memories.longterm.write import ItemRequest, ItemTrust, Ready, ready, screen
 

@@ -16,7 +16,7 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from holdfast.memories.longterm.trust import FACTORS
+from holdfast.memories.longterm.trust.rules import FACTORS
 
 MACHINES = frozenset({"assistant", "ai", "bot", "model", "agent", "system", "tool"})
 ROLE_WORDS = MACHINES | {"user", "human", "me", "customer"}

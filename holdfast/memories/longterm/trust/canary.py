@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from holdfast.engines.base import Transaction, scalar
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.dedupe import said
+from holdfast.memories.longterm.recall.dedupe import said
 from holdfast.memories.longterm.records import new_secret
 from holdfast.memories.longterm.transaction import CollectionTransaction, NewItem
 

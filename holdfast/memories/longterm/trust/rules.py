@@ -13,8 +13,8 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.ground.secrets.normalise import shadows
-from holdfast.memories.longterm.dedupe import ComparedText, said, similarity
 from holdfast.memories.longterm.recall.analyze import WORDS, analyze
+from holdfast.memories.longterm.recall.dedupe import ComparedText, said, similarity
 from holdfast.memories.longterm.recall.form import form_of
 from holdfast.memories.longterm.records import TIER_OF_ROLE, Tier, Turn
 
@@ -149,6 +149,8 @@ def gives_orders(text: str, caption: str | None = None) -> bool:
 
 def _sends(text: str) -> bool:
     """Check whether a verb of sending stands beside an address."""
+    if not any(part in text for part in ("http", "www.", "@")):
+        return False
     last: tuple[str, int] | None = None
     for found in _SENDING.finditer(text):
         kind = found.lastgroup or ""

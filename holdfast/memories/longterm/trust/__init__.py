@@ -1,0 +1,1 @@
+"""Tiers, evidence, canaries, and rows held for a person."""
