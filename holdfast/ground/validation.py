@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from typing import Final, TypeGuard, TypeVar, cast
 
 import msgspec
 
+from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import InvalidInput, LimitExceeded
 from holdfast.ground.text import encoded
 
@@ -135,3 +137,22 @@ def check_chain(length: int) -> int:
             next="Let this listener stop writing what makes it write again.",
         )
     return length
+
+
+def checked_moment(field: str, given: object, *, now: int) -> int:
+    """Return *given*, an aware datetime or RFC 3339, in microseconds since 1970.
+
+    InvalidInput if it has no zone, or is later than *now*.
+    """
+    moment = given
+    if isinstance(given, str):
+        try:
+            moment = datetime.fromisoformat(given.upper())
+        except ValueError:
+            raise InvalidInput(field, "must be an RFC 3339 time", given=given) from None
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise InvalidInput(field, "must be a time with its zone", given=given)
+    microseconds = to_microseconds(moment)
+    if microseconds > now:
+        raise InvalidInput(field, "is in the future", given=given)
+    return microseconds

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.ground.errors import NotFound
+from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.text import one_line, printable
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.settings import location
@@ -147,18 +147,27 @@ class CommandOutput:
         print_fields({key: cell(value) for key, value in wire.items() if key != "type"})
 
     def many(
-        self, things: Iterable[Record | Wire], columns: Sequence[str], *, paged: bool = True
+        self,
+        things: Iterable[Record | Wire],
+        columns: Sequence[str],
+        *,
+        paged: bool = True,
+        erased: int = 0,
     ) -> None:
         """Print all *things* as `{"data": […]}`, or as a table of the keys *columns*.
 
-        With *paged* the object also has `next_page`: null, because this is everything.
+        With *paged* the object also has `next_page`: null, because this is everything. *erased*
+        counts what was there at an earlier moment and was erased since.
         """
         wires = [_wire(thing) for thing in things]
         if self.as_json:
-            put_json({"data": wires, "next_page": None} if paged else {"data": wires})
+            more = {"erased": erased} if erased else {}
+            put_json({"data": wires, **({"next_page": None} if paged else {}), **more})
             return
 
         print_table(columns, [[brief(wire.get(name)) for name in columns] for wire in wires])
+        if erased:
+            self.text(f"Erased since: {erased:,}.", {})
 
     def text(self, text: str, instead: Wire) -> None:
         """Print *text* on a terminal, else *instead* as JSON."""
@@ -285,11 +294,18 @@ def store_id(hf: Holdfast, store: str) -> str:
     return id_of_name(store, names, field="STORE", place=location(hf.opened, hf.workspace))
 
 
-def memory(hf: Holdfast, store: str, place: str, *, view: View = "full") -> Memory:
-    """Return the memory at *place*, a path or an id, of the store with the id *store*."""
+def memory(
+    hf: Holdfast, store: str, place: str, *, view: View = "full", at: str | None = None
+) -> Memory:
+    """Return the memory at *place*, a path or an id, of the store with the id *store*.
+
+    With *at* it is the one that was at the path then.
+    """
     if not place.startswith("/"):
+        if at is not None:
+            raise InvalidInput("at", "goes with a path", next="Name the memory by its path then.")
         return hf.memory_stores.memories.retrieve(place, memory_store_id=store, view=view)
-    found = hf.memory_stores.memories.at(store, place)
+    found = hf.memory_stores.memories.at(store, place, at=at)
     if found is None:
         raise NotFound("memory", place, next="Check the path; holdfast memories list shows them.")
     return found

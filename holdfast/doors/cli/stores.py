@@ -16,6 +16,7 @@ from holdfast.memories.stores.records import Memory, Precondition, Version, reco
 stores_app = typer.Typer(rich_markup_mode=None)
 
 COLUMNS = ("id", "name", "description", "updated_at", "archived_at")
+EDIT_COLUMNS = ("operation", "path_before", "path", "memory_id")
 
 Store = Annotated[str, typer.Argument(metavar="STORE", help="The store's id or name.")]
 Description = Annotated[
@@ -24,6 +25,11 @@ Description = Annotated[
 Metadata = Annotated[
     list[str] | None,
     typer.Option("--metadata", metavar="K=V", help="A pair to keep with it; may be repeated."),
+]
+
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="T", help="As it was at this time (RFC 3339)."),
 ]
 
 
@@ -101,6 +107,34 @@ def delete(
     call.answer.one(call.hf.memory_stores.delete(store_id(call.hf, store)))
 
 
+@command(stores_app, "restore")
+def restore_store(
+    call: CommandContext,
+    store: Store,
+    at: Annotated[
+        str, typer.Option("--at", metavar="T", help="The time to go back to (RFC 3339).")
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
+) -> None:
+    """Bring the memories of a store back to an earlier time.
+
+    Each change is a new version, so that a restore can be taken back the same way.
+    """
+    if not dry_run:
+        call.make_sure(f"Bring the store {store} back to {at}?", yes=yes)
+    stores = call.hf.memory_stores
+    restored = stores.restore(store_id(call.hf, store), at=at, dry_run=dry_run)
+    if call.answer.as_json:
+        call.answer.one(restored)
+        return
+    call.answer.many(restored.edits, EDIT_COLUMNS)
+    if restored.erased:
+        call.answer.text(f"Erased since, and left as they are: {restored.erased:,}.", {})
+
+
 @command(stores_app, "configure")
 def configure(
     call: CommandContext,
@@ -153,12 +187,13 @@ def list_memories(
         int | None,
         typer.Option("--depth", metavar="1", min=0, max=1, help="1: direct children alone."),
     ] = None,
+    at: At = None,
 ) -> None:
     """List the memories of a store, by path."""
     page = call.hf.memory_stores.memories.list(
-        store_id(call.hf, store), path_prefix=prefix, depth=depth, limit=PAGE
+        store_id(call.hf, store), path_prefix=prefix, depth=depth, limit=PAGE, at=at
     )
-    call.answer.many(call.walk("Listing memories", page.all()), MEMORY_COLUMNS)
+    call.answer.many(call.walk("Listing memories", page.all()), MEMORY_COLUMNS, erased=page.erased)
 
 
 @command(memories_app, "show")
@@ -167,9 +202,10 @@ def show_memory(
     store: Store,
     place: Place,
     raw: Annotated[bool, typer.Option("--raw", help="Write the content alone, exactly.")] = False,
+    at: At = None,
 ) -> None:
     """Show a memory with its content."""
-    found = memory(call.hf, store_id(call.hf, store), place)
+    found = memory(call.hf, store_id(call.hf, store), place, at=at)
     content = found.content or ""
     if raw:
         put_bytes(content.encode())

@@ -465,6 +465,7 @@ _HANDWRITTEN: Final = (stores, durable, longterm, networks, runs, streams, admin
 _OF_STORES: Final = (
     store_operations.MEMORY_STORES,
     store_operations.MEMORIES,
+    store_operations.PAST_MEMORIES,
     store_operations.VERSIONS,
     session_operations.SESSIONS,
     session_operations.AGENTS,

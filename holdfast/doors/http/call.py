@@ -244,9 +244,8 @@ def response_of(operation: Operation, result: Any, arguments: Mapping[str, Any])
     """Return *result* of *operation*, called with *arguments*, as a response."""
     encode = operation.result.encode
     if result is None and operation.missing is not None:
-        kind, advice = operation.missing
-        *_, last = arguments.values()
-        raise NotFound(kind, last, next=advice)
+        kind, parameter, advice = operation.missing
+        raise NotFound(kind, arguments[parameter], next=advice)
     if operation.paged:
         page = cast("Page[Any]", result)
         listed = {"data": [encode(each) for each in page.data], "next_page": page.next_page}

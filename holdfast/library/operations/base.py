@@ -26,7 +26,7 @@ methods of a remote memory (`library/remote/calls`), which have the signatures o
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Generic, Literal, NewType, TypeVar
+from typing import Any, Final, Generic, Literal, NewType, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -84,6 +84,15 @@ class Param(Struct, frozen=True, kw_only=True):
     """Whether it is in the request; what is not, a handwritten handler supplies."""
 
 
+def time_text(given: object) -> object:
+    """Return a datetime as ISO 8601; anything else as it is, for the server to check."""
+    return given.isoformat() if isinstance(given, datetime) else given
+
+
+AT: Final = Param(type=str, encode=time_text)
+"""The moment of an answer about the past: an aware datetime or RFC 3339."""
+
+
 class WireForm(Struct, Generic[T], frozen=True):
     """How a result is encoded as JSON values, and decoded."""
 
@@ -134,10 +143,10 @@ class Operation(Struct, frozen=True):
     """Whether a write, by its result and the instant of the request, changed nothing."""
     echo: tuple[str, ...] = ()
     """Arguments that the response repeats."""
-    missing: tuple[str, str] | None = None
-    """Kind and advice of the NotFound that stands for the result None.
+    missing: tuple[str, str, str] | None = None
+    """Kind, parameter and advice of the NotFound that stands for the result None.
 
-    The last argument names what was not found.
+    The argument of that parameter names what was not found.
     """
 
     @property

@@ -233,7 +233,7 @@ ENTRIES: Final = OperationTable(
             "Retrieve the entry under a key.",
             ENTRY,
             special=_KEY,
-            missing=("entry", "Check the key, or list the entries."),
+            missing=("entry", "key", "Check the key, or list the entries."),
         ),
         Operation(
             "durable.forget",

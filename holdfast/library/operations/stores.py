@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.ground.ids import KINDS
 from holdfast.library.operations.base import (
+    AT,
     MIB,
     Operation,
     OperationTable,
@@ -18,6 +19,7 @@ from holdfast.library.operations.base import (
     RawText,
     WireForm,
     field_form,
+    time_text,
 )
 from holdfast.memories.stores.changes import WAIT_MAX
 from holdfast.memories.stores.edits import Edit
@@ -33,6 +35,7 @@ from holdfast.memories.stores.records import (
     Record,
     Snapshot,
     Store,
+    StoreRestore,
     StoreSettings,
     Version,
     encodable,
@@ -103,6 +106,14 @@ class ChangeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The settings to change; what is left out stays."""
 
     memories_cap: int | UnsetType = UNSET
+
+
+class RestoreStore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The moment to bring a store back to, and whether only to say how."""
+
+    at: str
+    dry_run: bool = False
+    expected_seq: int | None = None
 
 
 class CreateMemory(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -235,6 +246,16 @@ MEMORY_STORES: Final = OperationTable(
             special={"memory_store_ids": Param(wire="id", encode=_ids)},
             lane="slow",
         ),
+        _post(
+            "memory_stores.restore",
+            f"{_OUR_STORE}/restore",
+            "Bring the memories of a store back to an earlier moment, at once.",
+            record_form(StoreRestore),
+            params=RestoreStore,
+            special={**_SEGMENTS, "at": Param(encode=time_text)},
+            existence="store",
+            lane="slow",
+        ),
         _get(
             "memory_stores.settings",
             _SETTINGS,
@@ -273,6 +294,22 @@ CHANGES: Final = _read(
     record_form(ChangesPage),
     waits=("wait", WAIT_MAX),
 )
+_LISTED: Final = WireForm(encodable, _listed)
+PAST_MEMORIES: Final = OperationTable(
+    facade=Memories,
+    paging_last=False,
+    operations=(
+        _read(
+            "memory_stores.memories.list",
+            f"{_OUR_STORE}/memories",
+            "List memories by path, as they were at an earlier moment.",
+            _LISTED,
+            special={**_SEGMENTS, "at": AT},
+            paged=True,
+        ),
+    ),
+)
+"""The list of memories on a route of our own, which knows earlier moments."""
 MEMORIES: Final = OperationTable(
     facade=Memories,
     paging_last=False,
@@ -288,7 +325,9 @@ MEMORIES: Final = OperationTable(
             "memory_stores.memories.list",
             _MEMORIES,
             "List memories by path.",
-            WireForm(encodable, _listed),
+            _LISTED,
+            # The contract does not know it.
+            special={**_SEGMENTS, "at": Param(sent=False)},
             paged=True,
             lane="page",
         ),
@@ -320,8 +359,8 @@ MEMORIES: Final = OperationTable(
             f"{_OUR_STORE}/at",
             "Retrieve the memory at a path.",
             MEMORY,
-            special={**_SEGMENTS, "path": Param(type=RawText)},
-            missing=(KINDS["mem"], "Check the path, or list the memories."),
+            special={**_SEGMENTS, "path": Param(type=RawText), "at": AT},
+            missing=(KINDS["mem"], "path", "Check the path, or list the memories."),
             lane="quick",
         ),
         _read(

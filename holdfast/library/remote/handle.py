@@ -32,12 +32,13 @@ from holdfast.library.longterm import LongTermSpec
 from holdfast.library.operations.durable import FORGET
 from holdfast.library.operations.erasures import ERASURES, SUBJECTS
 from holdfast.library.operations.sessions import AGENTS, ENVIRONMENTS, KEYS, SESSIONS
-from holdfast.library.operations.stores import MEMORIES, MEMORY_STORES, VERSIONS
+from holdfast.library.operations.stores import MEMORIES, MEMORY_STORES, PAST_MEMORIES, VERSIONS
 from holdfast.library.operations.workspace import WORKSPACE
 from holdfast.library.remote.calls import (
     MemoryRequests,
     RemoteMemory,
     Settle,
+    arguments_of,
     decoded,
     identity,
     perform,
@@ -55,7 +56,7 @@ from holdfast.memories.durable.records import AgentSummary, DurableLimits, Limit
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions, Person
 from holdfast.memories.stores.memories import Memories
-from holdfast.memories.stores.records import Deleted, Identity, Memory
+from holdfast.memories.stores.records import Deleted, Identity, Memory, MemoryPrefix
 from holdfast.memories.stores.sessions import Sessions
 
 _log = logging.getLogger(__name__)
@@ -91,8 +92,17 @@ def _deleted(kind: Any) -> Mapping[str, Settle]:
     return {"delete": settle}
 
 
+RemotePastMemories: Final = remote_memory(PAST_MEMORIES)
+
+
+def _list(self: Memories, *args: Any, **kwargs: Any) -> Page[Memory | MemoryPrefix]:
+    arguments = arguments_of(self, "list", *args, **kwargs)
+    past = arguments["at"] is not None
+    return perform(RemotePastMemories(requests_of(self)) if past else self, "list", arguments)
+
+
 RemoteMemories: Final = remote_memory(
-    MEMORIES, settle={"create": _created, **_deleted("memory_deleted")}
+    MEMORIES, settle={"create": _created, **_deleted("memory_deleted")}, list=_list
 )
 RemoteVersions: Final = remote_memory(VERSIONS)
 

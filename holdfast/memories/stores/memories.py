@@ -1,6 +1,7 @@
 """Memories by id and by path, directories of them, full-text search over heads."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import LiteralString
 
@@ -14,6 +15,7 @@ from holdfast.ground.text import encoded
 from holdfast.ground.validation import check_limit
 from holdfast.memories.stores.changes import changes, snapshot
 from holdfast.memories.stores.edits import Edit, apply
+from holdfast.memories.stores.history import PastSpan, list_at, memory_at, moment_of
 from holdfast.memories.stores.records import (
     Applied,
     ChangesPage,
@@ -347,34 +349,42 @@ class Memories:
         limit: int | None = None,
         page: str | None = None,
         view: View | None = None,
+        at: datetime | str | None = None,
     ) -> Page[Memory | MemoryPrefix]:
         """Return the memories below *path_prefix*, in the order of path bytes.
 
         *depth* 1 gives direct children, and one prefix for each deeper first segment. *limit* is
-        1 to 100, 20 unless given; with `view="full"` at most 20 come. Raises InvalidInput,
-        NotFound.
+        1 to 100, 20 unless given; with `view="full"` at most 20 come. With *at*, an aware datetime
+        or RFC 3339, they are as they were then, and `erased` of the page counts the memories of the
+        store whose versions of then were redacted. Raises InvalidInput, NotFound.
         """
         with existence_first(self._context, memory_store_id):
             prefix, level = checked_prefix(path_prefix), checked_depth(depth)
             shown = checked_view(view, "basic")
             rows = check_limit(limit)
-            filters = digest(memory_store_id, prefix, level)
+            moment = None if at is None else moment_of(self._context, memory_store_id, at)
+            filters = digest(memory_store_id, prefix, level, *([] if at is None else [moment]))
             after = "" if page is None else read_key("memories", filters, page, str)
         rows = min(rows, FULL_VIEW_MAX) if shown == "full" else rows
-        engine = self._context.engine
-        reach(self._context, engine, memory_store_id, write=False)
-        found = (
-            self._children(memory_store_id, prefix, after, rows + 1, shown)
-            if level
-            else (self._below(memory_store_id, prefix, after, rows + 1, shown))
+        span = PastSpan(
+            at=moment or 0,
+            prefix=prefix,
+            after=after,
+            children=bool(level),
+            rows=rows + 1,
+            view=shown,
         )
-        if not found:
-            demand_store(self._context, engine, memory_store_id)
+        if moment is None:
+            found, erased = self._now(memory_store_id, span), 0
+        else:
+            past = list_at(self._context, memory_store_id, span)
+            found, erased = past.found, past.erased
         data = found[:rows]
         more = write_cursor("memories", filters, [data[-1].path]) if len(found) > rows else None
         return Page(
             data,
             more,
+            erased=erased,
             more=lambda page: self.list(
                 memory_store_id,
                 path_prefix=path_prefix,
@@ -382,8 +392,18 @@ class Memories:
                 limit=limit,
                 page=page,
                 view=view,
+                at=at,
             ),
         )
+
+    def _now(self, store: str, span: PastSpan) -> "list[Memory | MemoryPrefix]":
+        engine = self._context.engine
+        reach(self._context, engine, store, write=False)
+        look = self._children if span.children else self._below
+        found = look(store, span.prefix, span.after, span.rows, span.view)
+        if not found:
+            demand_store(self._context, engine, store)
+        return found
 
     def _below(
         self, store: str, prefix: str, after: str, rows: int, view: View
@@ -422,14 +442,21 @@ class Memories:
         first, deeper, _ = memory.path[len(prefix) :].partition("/")
         return MemoryPrefix(path=f"{prefix}{first}/") if deeper else memory
 
-    def at(self, memory_store_id: str, path: str) -> Memory | None:
+    def at(
+        self, memory_store_id: str, path: str, *, at: datetime | str | None = None
+    ) -> Memory | None:
         """Return the memory at *path* with its content, or None.
 
-        Raises InvalidInput, and NotFound without the store.
+        With *at*, an aware datetime or RFC 3339, it is the one that was there then, as it was; None
+        also if its version of then was redacted. Raises InvalidInput, and NotFound without the
+        store.
         """
         engine = self._context.engine
         with existence_first(self._context, memory_store_id):
             checked_path(path)
+            moment = None if at is None else moment_of(self._context, memory_store_id, at)
+        if moment is not None:
+            return memory_at(self._context, memory_store_id, path, moment)
         reach(self._context, engine, memory_store_id, write=False)
         memory = engine.first(
             memory_of, self._sql.get_memory_at, store=sought("memstore", memory_store_id), path=path

@@ -430,6 +430,49 @@ set path = null, content = null, content_sha256 = null, content_size_bytes = nul
     redacted_at = :now, redacted_by_kind = :actor_kind, redacted_by_id = :actor_id
 where id = :version and store_id = :store and workspace = :workspace
 
+-- store_times --
+select last_at from stores where id = :store and workspace = :workspace
+
+-- memories_at --
+-- The last version of each memory up to a moment, by path; the times of a store's writes never fall.
+select v.memory_id as id, v.store_id, v.id as version_id, v.path, null as content,
+    v.content_sha256, v.content_size_bytes,
+    (select min(first.created_at) from versions first
+        where first.memory_id = v.memory_id and first.store_id = v.store_id) as created_at,
+    v.created_at as updated_at
+from versions v
+where v.store_id = :store and v.workspace = :workspace and v.created_at <= :at
+    and v.operation <> 'deleted' and v.redacted_at is null
+    and v.path >= :low and v.path < :high
+    and not exists (
+        select 1 from versions later
+        where later.memory_id = v.memory_id and later.created_at >= v.created_at
+            and later.created_at <= :at and later.number > v.number)
+order by v.path
+limit :rows
+
+-- redacted_at --
+-- The memories that were there at a moment, and whose version of then was redacted.
+select v.memory_id
+from versions v
+where v.store_id = :store and v.workspace = :workspace and v.created_at <= :at
+    and v.operation <> 'deleted' and v.redacted_at is not null
+    and not exists (
+        select 1 from versions later
+        where later.memory_id = v.memory_id and later.created_at >= v.created_at
+            and later.created_at <= :at and later.number > v.number)
+
+-- version_contents (sqlite) --
+select v.id, v.content
+from json_each(:versions) wanted cross join versions v on v.id = wanted.value
+where v.store_id = :store and v.workspace = :workspace
+
+-- version_contents (postgres) --
+select id, content
+from versions
+where store_id = :store and workspace = :workspace
+    and id = any (array(select jsonb_array_elements_text(cast(:versions as jsonb))))
+
 -- What a mount asks: the present state, what changed since, edits that are applied once.
 
 -- store_state --

@@ -148,6 +148,38 @@ class Applied(Record, frozen=True, kw_only=True):
     deleted: tuple[str, ...]
 
 
+class RestoreEdit(Record, frozen=True, kw_only=True):
+    """One change that brings a memory back to an earlier moment.
+
+    `path` and `content_sha256` are those of that moment, None for a memory that was not there;
+    those with `_before` are those of now, None for one that is not here.
+    """
+
+    type: Literal["memory_restore_edit"] = "memory_restore_edit"
+    operation: Operation
+    memory_id: str
+    path_before: str | None
+    path: str | None
+    content_sha256_before: str | None
+    content_sha256: str | None
+
+
+class StoreRestore(Record, frozen=True, kw_only=True):
+    """The edits that bring a store back to the moment `at`.
+
+    `seq` is the store's number after them, with `dry_run` the number that they start from.
+    `erased` counts memories that stay as they are, as their versions of that moment were redacted.
+    """
+
+    type: Literal["memory_store_restore"] = "memory_store_restore"
+    memory_store_id: str
+    at: datetime
+    dry_run: bool
+    seq: int
+    edits: tuple[RestoreEdit, ...]
+    erased: int
+
+
 class StoreSettings(Record, frozen=True, kw_only=True):
     """A workspace's settings for its stores; None keeps every version."""
 

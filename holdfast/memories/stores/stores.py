@@ -13,8 +13,15 @@ from holdfast.ground.events import Event, Fact
 from holdfast.ground.pages import Page, digest, write_cursor
 from holdfast.ground.text import first_of_category
 from holdfast.ground.validation import check_limit, check_text, check_whole
+from holdfast.memories.stores.history import restore
 from holdfast.memories.stores.memories import Memories, heads_under
-from holdfast.memories.stores.records import Deleted, Metadata, Store, StoreSettings
+from holdfast.memories.stores.records import (
+    Deleted,
+    Metadata,
+    Store,
+    StoreRestore,
+    StoreSettings,
+)
 from holdfast.memories.stores.rows import (
     StoresContext,
     existence_first,
@@ -248,6 +255,27 @@ class MemoryStores:
             raise InvalidInput("memory_store_ids", reason, limit=SIZES_MOST, given=str(len(ids)))
         sought_ids = msgspec.json.encode([sought("memstore", id) for id in ids]).decode()
         return dict(self._context.engine.all(_size, self._sql.store_sizes, ids=sought_ids))
+
+    def restore(
+        self,
+        memory_store_id: str,
+        *,
+        at: datetime | str,
+        dry_run: bool = False,
+        expected_seq: int | None = None,
+    ) -> StoreRestore:
+        """Bring the memories of the store back to the moment *at*, in one transaction.
+
+        *at* is an aware datetime or RFC 3339. Memories that came since are deleted, others get path
+        and content of then, and deleted ones return with their ids; every change is a new version.
+        A memory whose version of then was redacted stays as it is, and is counted in `erased`. A
+        *dry_run* only returns the edits; with its `seq` as *expected_seq* they are made only if
+        nothing was written since. Raises InvalidInput, NotFound, StoreArchived, PreconditionFailed,
+        StoreFull, and PathTaken if a memory that stays is in the way.
+        """
+        return restore(
+            self._context, memory_store_id, at, dry_run=dry_run, expected_seq=expected_seq
+        )
 
     def settings(self) -> StoreSettings:
         """Return the settings of all stores of the workspace."""

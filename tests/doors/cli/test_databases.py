@@ -29,6 +29,7 @@ READS = {
     "stores update": "Prefs --name N",
     "stores archive": "Prefs",
     "stores delete": "Prefs --yes",
+    "stores restore": "Prefs --at 2026-01-01T00:00:00Z --yes",
     "stores configure": "",
     "memories list": "Prefs",
     "memories show": "Prefs /a.md",

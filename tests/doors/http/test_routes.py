@@ -35,6 +35,8 @@ OURS = {
     "/api/settings/memory_stores": ("GET", "", "POST"),
     "/api/memory_stores/sizes": ("GET", "", ""),
     "/api/memory_stores/{s}/at": ("GET", "", ""),
+    "/api/memory_stores/{s}/memories": ("GET", "", ""),
+    "/api/memory_stores/{s}/restore": ("", "POST", ""),
     "/api/memory_stores/{s}/search": ("GET", "", ""),
     "/api/memory_stores/{s}/diff": ("GET", "", ""),
     "/api/memory_stores/{s}/memory_versions/{v}/restore": ("", "POST", ""),

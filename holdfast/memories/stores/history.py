@@ -1,0 +1,330 @@
+"""Memories of a store as they were at an earlier moment, and restoring a store to it.
+
+A memory was there at a moment if its last version up to it is no deletion. A redacted version is
+never shown: the memory is counted as erased, also where an older version still has its content.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.engines.base import Reader, Transaction, scalar
+from holdfast.ground.clock import from_microseconds, to_microseconds
+from holdfast.ground.errors import PreconditionFailed
+from holdfast.ground.validation import check_whole, checked_moment
+from holdfast.memories.stores.changes import store_state
+from holdfast.memories.stores.records import (
+    Memory,
+    MemoryPrefix,
+    Operation,
+    RestoreEdit,
+    StoreRestore,
+    View,
+)
+from holdfast.memories.stores.rows import (
+    StoresContext,
+    existence_first,
+    memory_of,
+    missing,
+    reach,
+    refuse_narrowed,
+    sought,
+)
+from holdfast.memories.stores.transaction import (
+    MemoryLocation,
+    StoreTransaction,
+    Text,
+    refuse_taken,
+    step_aside,
+)
+from holdfast.memories.stores.validation import just_after
+
+EVERY: Final = 2**31 - 1
+BATCH: Final = 20
+"""Contents read at a time."""
+
+
+class PastSpan(Struct, frozen=True, kw_only=True):
+    """What to list of a moment: `rows` memories below `prefix`, after the path `after`.
+
+    With `children` each deeper first segment is one prefix.
+    """
+
+    at: int
+    prefix: str
+    after: str
+    children: bool
+    rows: int
+    view: View
+
+    @property
+    def low(self) -> str:
+        """The least path that is listed."""
+        after = self.after
+        if not after:
+            return self.prefix
+        return max(self.prefix, after[:-1] + "0" if after.endswith("/") else just_after(after))
+
+
+class PastMemories(Struct, frozen=True):
+    """Memories as they were, and how many more of the store were erased since."""
+
+    found: list[Memory | MemoryPrefix]
+    erased: int
+
+
+class _Content(Struct, frozen=True, kw_only=True):
+    id: str
+    content: bytes
+
+
+def moment_of(context: StoresContext, store_id: str, at: object) -> int:
+    """Return *at* in microseconds since 1970; InvalidInput for a later time than now.
+
+    Where the clock was set back, now is the store's last write. Raises what `reach` raises, and
+    NotFound without the store.
+    """
+    reach(context, context.engine, store_id, write=False)
+    last = context.engine.first(scalar, context.sql.store_times, store=sought("memstore", store_id))
+    if last is None:
+        raise missing("memstore", store_id)
+    return checked_moment("at", at, now=max(context.now(), last))
+
+
+def list_at(context: StoresContext, store_id: str, span: PastSpan) -> PastMemories:
+    """Return the memories of *span*, from one snapshot."""
+
+    def work(reader: Reader) -> PastMemories:
+        low, high = span.low, span.prefix[:-1] + "0"
+        rows = EVERY if span.children else span.rows
+        found = _memories(context, reader, store_id, at=span.at, low=low, high=high, rows=rows)
+        each_or_prefix = _children(found, span.prefix) if span.children else iter(found)
+        chosen: list[Memory | MemoryPrefix] = list(islice(each_or_prefix, span.rows))
+        if span.view == "full":
+            chosen = _with_contents(context, reader, store_id, chosen)
+        return PastMemories(chosen, len(_redacted(context, reader, store_id, span.at)))
+
+    return context.engine.read(work)
+
+
+def memory_at(context: StoresContext, store_id: str, path: str, at: int) -> Memory | None:
+    """Return the memory that was at *path* with its content, or None."""
+
+    def work(reader: Reader) -> Memory | None:
+        found = _memories(context, reader, store_id, at=at, low=path, high=just_after(path), rows=1)
+        whole = _with_contents(context, reader, store_id, found)
+        return next((each for each in whole if isinstance(each, Memory)), None)
+
+    return context.engine.read(work)
+
+
+def _memories(
+    context: StoresContext,
+    reader: Reader,
+    store_id: str,
+    *,
+    at: int,
+    low: str = "/",
+    high: str = "0",
+    rows: int = EVERY,
+) -> list[Memory]:
+    return reader.all(
+        memory_of,
+        context.sql.memories_at,
+        store=sought("memstore", store_id),
+        at=at,
+        low=low,
+        high=high,
+        rows=rows,
+    )
+
+
+def _redacted(context: StoresContext, reader: Reader, store_id: str, at: int) -> set[str]:
+    store = sought("memstore", store_id)
+    return set(reader.all(scalar, context.sql.redacted_at, store=store, at=at))
+
+
+def _children(found: Iterable[Memory], prefix: str) -> Iterator[Memory | MemoryPrefix]:
+    """Yield the memories directly below *prefix*, and one prefix for all deeper ones."""
+    last = ""
+    for each in found:
+        first, deeper, _ = each.path[len(prefix) :].partition("/")
+        if not deeper:
+            yield each
+        elif first != last:
+            last = first
+            yield MemoryPrefix(path=f"{prefix}{first}/")
+
+
+def _with_contents(
+    context: StoresContext,
+    reader: Reader,
+    store_id: str,
+    found: Sequence[Memory | MemoryPrefix],
+) -> list[Memory | MemoryPrefix]:
+    wanted = [each.memory_version_id for each in found if isinstance(each, Memory)]
+    contents = _contents(context, reader, store_id, wanted)
+    return [
+        replace(each, content=contents[each.memory_version_id].decode())
+        if isinstance(each, Memory)
+        else each
+        for each in found
+    ]
+
+
+def _contents(
+    context: StoresContext, reader: Reader, store_id: str, version_ids: Sequence[str]
+) -> dict[str, bytes]:
+    if not version_ids:
+        return {}
+    found = reader.all(
+        _Content,
+        context.sql.version_contents,
+        store=store_id,
+        versions=msgspec.json.encode(version_ids).decode(),
+    )
+    return {each.id: each.content for each in found}
+
+
+class _Pair(Struct, frozen=True):
+    """A memory as it is and as it was; None where it is not there."""
+
+    now: Memory | None
+    then: Memory | None
+
+    @property
+    def edit(self) -> RestoreEdit:
+        """The edit that makes the one the other."""
+        now, then = self.now, self.then
+        operation: Operation = "modified"
+        if now is None or then is None:
+            operation = "created" if now is None else "deleted"
+        return RestoreEdit(
+            operation=operation,
+            memory_id=now.id if now else then.id if then else "",
+            path_before=now and now.path,
+            path=then and then.path,
+            content_sha256_before=now and now.content_sha256,
+            content_sha256=then and then.content_sha256,
+        )
+
+    @property
+    def order(self) -> tuple[str, str]:
+        """Its place among the edits: by path."""
+        edit = self.edit
+        return edit.path or edit.path_before or "", edit.memory_id
+
+
+class _Plan(Struct, frozen=True, kw_only=True):
+    """The memories that differ from a moment, and how many of then were erased."""
+
+    pairs: list[_Pair]
+    erased: int
+
+    def restore(self, store_id: str, at: int, seq: int, *, dry_run: bool) -> StoreRestore:
+        """Return the plan as a record."""
+        return StoreRestore(
+            memory_store_id=store_id,
+            at=from_microseconds(at),
+            dry_run=dry_run,
+            seq=seq,
+            edits=tuple(pair.edit for pair in self.pairs),
+            erased=self.erased,
+        )
+
+
+def restore(
+    context: StoresContext,
+    store_id: str,
+    at: datetime | str,
+    *,
+    dry_run: bool = False,
+    expected_seq: int | None = None,
+) -> StoreRestore:
+    """Bring the store back to the moment *at*; see `MemoryStores.restore`."""
+    refuse_narrowed(context, "write")
+    with existence_first(context, store_id, write=True):
+        moment = moment_of(context, store_id, at)
+        if expected_seq is not None:
+            check_whole("expected_seq", expected_seq, "must be the number of a store")
+
+    def preview(reader: Reader) -> StoreRestore:
+        seq = store_state(context, reader, store_id).seq
+        _refuse_changed(store_id, seq, expected_seq)
+        return _plan(context, reader, store_id, moment).restore(store_id, moment, seq, dry_run=True)
+
+    def work(tx: Transaction) -> StoreRestore:
+        unit = StoreTransaction(context, tx, store_id)
+        unit.refuse_archived()
+        _refuse_changed(store_id, unit.seq, expected_seq)
+        plan = _plan(context, tx, store_id, moment)
+        _apply(context, tx, unit, plan.pairs)
+        unit.close()
+        return plan.restore(store_id, moment, unit.seq, dry_run=False)
+
+    return context.engine.read(preview) if dry_run else context.engine.write(work)
+
+
+def _refuse_changed(store_id: str, seq: int, expected: int | None) -> None:
+    if expected is not None and expected != seq:
+        raise PreconditionFailed(store_id, expected=expected, current=seq)
+
+
+def _plan(context: StoresContext, reader: Reader, store_id: str, at: int) -> _Plan:
+    """Return what differs from the moment *at*, by path.
+
+    A memory whose version of then was redacted stays as it is.
+    """
+    now = {each.id: each for each in reader.all(memory_of, context.sql.all_heads, store=store_id)}
+    then = {each.id: each for each in _memories(context, reader, store_id, at=at)}
+    erased = _redacted(context, reader, store_id, at)
+    pairs = [_Pair(now.get(id), then.get(id)) for id in (now | then).keys() - erased]
+    different = [pair for pair in pairs if _shape(pair.now) != _shape(pair.then)]
+    different.sort(key=lambda pair: pair.order)
+    return _Plan(pairs=different, erased=len(erased))
+
+
+def _shape(memory: Memory | None) -> tuple[str, str] | None:
+    return memory and (memory.path, memory.content_sha256)
+
+
+def _apply(
+    context: StoresContext, tx: Transaction, unit: StoreTransaction, pairs: list[_Pair]
+) -> None:
+    """Delete, move, change and create what *pairs* say, in this order."""
+    for pair in pairs:
+        if pair.now is not None and pair.then is None:
+            unit.deleted(unit.head(pair.now.id))
+    left = [pair for pair in pairs if pair.then is not None]
+    moved = [pair.now for pair in left if pair.now and pair.now.path != pair.edit.path]
+    if moved:
+        places = [MemoryLocation(id=each.id, path=each.path) for each in moved]
+        step_aside(tx, context.sql, unit.store.id, places)
+    targets = [each.path for pair in left if (each := pair.edit).path != each.path_before]
+    refuse_taken(tx, context.sql, unit.store.id, [path for path in targets if path is not None])
+    for first in range(0, len(left), BATCH):
+        batch = left[first : first + BATCH]
+        wanted = [pair.then.memory_version_id for pair in batch if pair.then]
+        contents = _contents(context, tx, unit.store.id, wanted)
+        for pair in batch:
+            _put(unit, pair, contents)
+
+
+def _put(unit: StoreTransaction, pair: _Pair, contents: dict[str, bytes]) -> None:
+    then = pair.then
+    if then is None:
+        return
+    text = Text.of(contents[then.memory_version_id])
+    if pair.now is None:
+        unit.refuse_full()
+        born = to_microseconds(then.created_at)
+        unit.created(then.path, text, memory_id=then.id, born=born)
+    else:
+        # Its row has no path of its own while it moves.
+        head = replace(unit.head(then.id), path=pair.now.path)
+        unit.modified(head, then.path, text)
