@@ -54,7 +54,7 @@ class ErasuresContract:
         assert failed(hf, receipt, user="ada") == []
         assert [each.user for each in hf.longterm_people()] == ["bob"]
 
-    def test_a_receipt_names_nobody(self, hf: Holdfast) -> None:
+    def test_a_receipt_holds_no_name(self, hf: Holdfast) -> None:
         remember(hf, "ada.lovelace", f"Ada.Lovelace says {MARK}")
 
         report = hf.forget_user("ada.lovelace")

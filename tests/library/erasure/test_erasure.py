@@ -234,7 +234,8 @@ def test_what_a_reader_pins_is_pending_and_who_came_back_is_spared(
         assert memory is not None
         memory.remember(f"{MARK} in the log")
         reader = apsw.Connection(str(place))
-        pinned = reader.execute("select id from ltm_items")
+        pinned = reader.cursor()
+        pinned.execute("select id from ltm_items")  # pyright: ignore[reportUnknownMemberType] - the driver's own types say less than they know
         next(pinned)
 
         report = hf.forget_user("ada")
