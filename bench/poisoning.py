@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.library.poisoning import RATES, evaluate, failures
+from holdfast.library.attacks import RATES, evaluate, failures
 
 
 def run(kept: Path | None) -> int:

@@ -1,11 +1,12 @@
+from holdfast.library import attacks as attacks
 from holdfast.library import evaluation as evaluation
-from holdfast.library import poisoning as poisoning
 from holdfast.library.activity import EventFilter as EventFilter
 from holdfast.library.activity import Sample as Sample
 from holdfast.library.activity import list_events as list_events
 from holdfast.library.activity import list_samples as list_samples
 from holdfast.library.bridges import Saved as Saved
 from holdfast.library.bridges import save_run as save_run
+from holdfast.library.consolidations import Consolidations as Consolidations
 from holdfast.library.erasure.erasures import Erasures as Erasures
 from holdfast.library.erasure.forget import finish_at_open as finish_at_open
 from holdfast.library.erasure.forget import finish_erasures as finish_erasures
@@ -14,8 +15,8 @@ from holdfast.library.erasure.forget import forget_user as forget_user
 from holdfast.library.erasure.subjects import Subjects as Subjects
 from holdfast.library.holdfast import Holdfast as Holdfast
 from holdfast.library.imports.importer import import_files as import_files
-from holdfast.library.imports.records import ImportOptions as ImportOptions
 from holdfast.library.imports.records import FileImport as FileImport
+from holdfast.library.imports.records import ImportOptions as ImportOptions
 from holdfast.library.longterm import LongTermSpec as LongTermSpec
 from holdfast.library.longterm import collection_context as collection_context
 from holdfast.library.longterm import extractor_variable as extractor_variable

@@ -263,13 +263,13 @@ def poisoning(call: CommandContext) -> None:
     No network, no model. Exits with 1 if a class is above its limit.
     """
     with bar("Attacking") as progress:
-        found = library.poisoning.evaluate(progress)
+        found = library.attacks.evaluate(progress)
     if call.answer.as_json:
         put_json(found)
     else:
-        rows = library.poisoning.rows(found)
+        rows = library.attacks.rows(found)
         print_table(rows[0], rows[1:])
-    missed = library.poisoning.failures(found)
+    missed = library.attacks.failures(found)
     if missed:
         typer.echo("\n".join(missed), err=True)
         raise typer.Exit(1)

@@ -93,7 +93,7 @@ class PoisonOutcome(Struct, frozen=True, kw_only=True):
 
 def texts() -> _Texts:
     """Return the texts that the cases are made of."""
-    content = files("holdfast.library").joinpath("poisoning.json").read_bytes()
+    content = files("holdfast.library").joinpath("attacks.json").read_bytes()
     return msgspec.json.decode(content, type=_Texts)
 
 

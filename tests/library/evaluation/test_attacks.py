@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.library.poisoning import CASES, GATES, RATES, evaluate, failures, rows, texts
+from holdfast.library.attacks import CASES, GATES, RATES, evaluate, failures, rows, texts
 
 PAGE = Path(__file__).parents[3] / "docs" / "trust.md"
 
