@@ -107,6 +107,8 @@ MANY_PARAMETERS = {
     "holdfast/memories/longterm/memory.py:LongTermMemory.remember": OPTIONS,
     "holdfast/memories/longterm/memory.py:LongTermData.list": FILTERS,
     "holdfast/library/remote/longterm.py:_list": FILTERS,
+    "holdfast/library/aio.py:AsyncLongTermData.list": FILTERS,
+    "holdfast/library/aio.py:AsyncLongTermMemory.remember": OPTIONS,
     "holdfast/memories/run/entries.py:EntryTable.put": ENTRY,
     "holdfast/memories/run/memory.py:RunMemory.set": ENTRY,
     "holdfast/memories/run/records/runs.py:Runs.entries": FILTERS,

@@ -33,6 +33,7 @@ BENCHES = [
     "mcp",
     "startup",
     "adapters",
+    "poisoning",
 ]
 ALL = os.environ.get("HOLDFAST_BENCHES") == "all"
 
