@@ -34,6 +34,7 @@ KINDS = {
     "thread": "thread",
     "res": "result",
     "eras": "erasure",
+    "cons": "consolidation",
 }
 """The kind of object behind each prefix, in words for a message."""
 

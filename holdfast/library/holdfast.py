@@ -276,6 +276,11 @@ class Holdfast:
         return library.Erasures(self._context)
 
     @cached_property
+    def consolidations(self) -> "library.Consolidations":
+        """Jobs that propose changes to memories of users, and decisions on them."""
+        return library.Consolidations(self._context, self.longterm_shared)
+
+    @cached_property
     def subjects(self) -> "library.Subjects":
         """Links of objects to the people whose they are."""
         return library.Subjects(self._context)

@@ -255,6 +255,8 @@ def _rows(
 def _emptied(tx: Transaction, sql: SimpleNamespace, collection: Locked) -> dict[str, int]:
     """Delete every row of *collection*; return how many, by table."""
     unindex_all(tx, sql, collection)
+    tx.send(sql.clear_changes)
+    tx.send(sql.drop_calls)
     return {
         f"ltm_{table}": tx.run(
             getattr(sql, f"clear_{table}"),

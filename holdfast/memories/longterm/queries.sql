@@ -665,6 +665,32 @@ where workspace = :workspace and collection = :collection_id and id = :id
 update ltm_items set superseded_by = null
 where workspace = :workspace and collection = :collection and superseded_by = :id
 
+-- blank_changes --
+-- Proposed changes that name a row which is deleted.
+update consolidation_changes
+set after = '{}', reason = '', state = case when state = 'open' then 'stale' else state end
+where workspace = :workspace
+    and job in (
+        select id from consolidations
+        where workspace = :workspace and owner_kind = 'user' and owner = :user
+    )
+    and (before like :like or evidence like :like or applied like :like)
+
+-- drop_calls --
+delete from consolidation_calls
+where workspace = :workspace and job in (
+        select id from consolidations
+        where workspace = :workspace and owner_kind = 'user' and owner = :user
+    )
+
+-- clear_changes --
+update consolidation_changes
+set after = '{}', reason = '', state = case when state = 'open' then 'stale' else state end
+where workspace = :workspace and job in (
+        select id from consolidations
+        where workspace = :workspace and owner_kind = 'user' and owner = :user
+    )
+
 -- items_to_weigh --
 select i.number, i.importance, i.created_at, i.superseded_at, a.last_accessed_at
 from ltm_items i

@@ -76,6 +76,9 @@ def bury(unit: CollectionTransaction, gone: GoneItem | GoneTurn) -> None:
 def _remove(unit: CollectionTransaction, number: int, id: str) -> None:
     unit.tx.send(unit.sql.drop_access, collection=unit.number, number=number)
     unit.vectors.drop(id)
+    # A proposal and a logged call to a model may hold its text.
+    unit.tx.send(unit.sql.blank_changes, like=f'%"{id}"%')
+    unit.tx.send(unit.sql.drop_calls)
 
 
 _RECENCY, _IMPORTANCE = 0.2, 0.1

@@ -505,6 +505,20 @@ class CollectionTransaction:
         self._superseded += 1
         self._removed.append(gone)
 
+    def restored(self, come: PostingChange) -> None:
+        """Record that an item is no longer superseded."""
+        self._redone = True
+        self._superseded -= 1
+        self._added.append(come)
+        self.vectors.due(come.number)
+
+    def withheld(self, gone: PostingChange) -> None:
+        """Record that a live item is held, and not recalled from now on."""
+        self._redone = True
+        self._held += 1
+        self._items -= 1
+        self._removed.append(gone)
+
     def note(self, what: str, ids: Mapping[str, Iterable[str]] | None = None, **data: Fact) -> None:
         """Add the event `longterm.<what>` to the feed at `close`."""
         self._events.append(event_of(self.context, what, self.there.id, ids or {}, data))

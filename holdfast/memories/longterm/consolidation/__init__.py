@@ -1,0 +1,1 @@
+"""Consolidation: jobs that propose changes to a memory, which a person accepts."""

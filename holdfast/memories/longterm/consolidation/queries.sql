@@ -1,0 +1,108 @@
+-- Jobs of consolidation, their proposed changes, and the calls to a model.
+
+-- put_job --
+insert into consolidations (workspace, id, owner_kind, owner, scope, status, proposal, request, base,
+    budget, usage, progress, token, leased_until, error, created_at, ended_at)
+values (:workspace, :id, 'user', :owner, :scope, 'pending', 'open', :request, :base, :budget,
+    :usage, :progress, null, null, null, :now, null)
+
+-- get_job --
+select id, owner, scope, status, proposal, request, base, budget, usage, progress, token,
+    leased_until, error, created_at, ended_at
+from consolidations
+where workspace = :workspace and id = :id and owner_kind = 'user'
+
+-- list_jobs --
+select id, owner, scope, status, proposal, request, base, budget, usage, progress, token,
+    leased_until, error, created_at, ended_at
+from consolidations
+where workspace = :workspace and owner_kind = 'user' and id < :before
+    and (:status = '' or status = :status) and (:owner = '' or owner = :owner)
+order by id desc
+limit :rows
+
+-- claim_job --
+update consolidations set status = 'running', token = :token, leased_until = :until
+where workspace = :workspace and id = :id
+    and (status = 'pending' or (status = 'running' and leased_until < :now))
+
+-- renew_job --
+update consolidations set leased_until = :until
+where workspace = :workspace and id = :id and status = 'running' and token = :token
+
+-- keep_progress --
+update consolidations set leased_until = :until, progress = :progress, usage = :usage,
+    request = :request, base = :base
+where workspace = :workspace and id = :id and status = 'running' and token = :token
+
+-- end_job --
+update consolidations set status = :status, error = :error, ended_at = :now, token = null,
+    leased_until = null
+where workspace = :workspace and id = :id and status = 'running' and token = :token
+
+-- cancel_job --
+update consolidations set status = 'cancelled', ended_at = :now, token = null, leased_until = null
+where workspace = :workspace and id = :id and status in ('pending', 'running')
+
+-- resume_job --
+update consolidations set status = 'pending', ended_at = null, error = null, budget = :budget,
+    request = :request
+where workspace = :workspace and id = :id and status in ('partial', 'failed')
+
+-- set_proposal --
+update consolidations set proposal = :proposal
+where workspace = :workspace and id = :id
+
+-- put_change --
+insert into consolidation_changes (workspace, job, n, op, before, after, reason, evidence, state,
+    applied)
+values (:workspace, :id, :n, :op, :before, :after, :reason, :evidence, 'open', null)
+
+-- list_changes --
+select n, op, before, after, reason, evidence, state, applied
+from consolidation_changes
+where workspace = :workspace and job = :id
+order by n
+
+-- decide_change --
+update consolidation_changes set state = :state, applied = :applied
+where workspace = :workspace and job = :id and n = :n
+
+-- reject_changes --
+update consolidation_changes set state = 'rejected'
+where workspace = :workspace and job = :id and state = 'open'
+
+-- put_call --
+insert into consolidation_calls (workspace, job, n, prompt, answer, usage, at)
+values (:workspace, :id, :n, :prompt, :answer, :usage, :now)
+
+-- list_calls --
+select n, prompt, answer, usage from consolidation_calls
+where workspace = :workspace and job = :id
+order by n
+
+-- item_image --
+select i.number, i.id, i.kind, i.importance, i.tier, i.valid_from, i.valid_to, i.superseded_by,
+    i.superseded_at, i.held, i.held_at, i.updated_at, i.body, a.last_accessed_at, a.access_count
+from ltm_items i
+left join ltm_access a on a.collection = i.collection and a.number = i.number
+where i.workspace = :workspace and i.collection = :collection and i.id = :id
+
+-- set_image --
+update ltm_items
+set kind = :kind, importance = :importance, tier = :tier, valid_from = :valid_from,
+    valid_to = :valid_to, superseded_by = :superseded_by, superseded_at = :superseded_at,
+    held = :held, held_at = :held_at, updated_at = :updated_at
+where workspace = :workspace and collection = :collection and number = :number
+
+-- drop_link --
+delete from ltm_links
+where workspace = :workspace and collection = :collection and item = :item and turn = :turn
+
+-- drop_marks --
+delete from ltm_access
+where workspace = :workspace and collection = :collection and number = :number
+
+-- put_marks --
+insert into ltm_access (workspace, collection, number, last_accessed_at, access_count)
+values (:workspace, :collection, :number, :last_accessed_at, :access_count)

@@ -1,0 +1,152 @@
+"""Records of consolidation: jobs, proposals, changes, budgets."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.ground.clock import to_rfc3339
+from holdfast.ground.errors import InvalidInput
+from holdfast.memories.longterm.consolidation.rules import ChangeAfter, ChangeOp
+from holdfast.memories.longterm.records import Item
+
+JobStatus = Literal["pending", "running", "partial", "completed", "failed", "cancelled"]
+ProposalStatus = Literal["open", "accepted", "rejected", "stale", "undone"]
+ChangeState = Literal["open", "applied", "rejected", "stale", "undone"]
+ENDED: Final = frozenset[str](("partial", "completed", "failed", "cancelled"))
+"""Statuses in which a job does not run, and its proposal may be decided on."""
+
+
+class Budget(Struct, frozen=True, kw_only=True):
+    """The most that a job may use of a model: tokens, seconds, calls.
+
+    Rules alone need none of it.
+    """
+
+    tokens: int = 50_000
+    seconds: int = 600
+    calls: int = 40
+
+    def checked(self) -> "Budget":
+        """Return it; raise InvalidInput for a number below 0."""
+        for name in ("tokens", "seconds", "calls"):
+            given: object = getattr(self, name)
+            if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+                raise InvalidInput(f"budget.{name}", "must be a whole number of at least 0")
+        return self
+
+
+class JobUsage(Struct, frozen=True, kw_only=True):
+    """What a job has used of a model, in all."""
+
+    tokens: int = 0
+    calls: int = 0
+    seconds: float = 0.0
+
+
+class JobProgress(Struct, frozen=True, kw_only=True):
+    """How far a job is: clusters of items that are compared, and what they took."""
+
+    clusters_done: int = 0
+    clusters: int = 0
+    tokens: int = 0
+    calls: int = 0
+
+
+class ProposedChange(Struct, frozen=True, kw_only=True):
+    """A proposed change of some items; `before` are these as they are now.
+
+    `evidence` are the ids of the turns it rests on. An `open` change becomes `stale` when one of
+    its items or turns changes, and can then not be accepted. A `conflict` is for a person: it is
+    never applied.
+    """
+
+    id: str
+    op: ChangeOp
+    state: ChangeState
+    reason: str
+    before: tuple[Item, ...]
+    after: ChangeAfter
+    evidence: tuple[str, ...]
+
+    @property
+    def diff(self) -> str:
+        """The items before and after the change, as a unified diff."""
+        before = [_line(each) for each in self.before]
+        after = [*_after(self.op, self.before, self.after)]
+        lines = difflib.unified_diff(before, after, "before", "after", lineterm="", n=3)
+        return "\n".join(lines)
+
+
+class Proposal(Struct, frozen=True, kw_only=True):
+    """The changes that a job proposes; `base` is the collection's version that it read.
+
+    It is open until every change is decided on.
+    """
+
+    id: str
+    status: ProposalStatus
+    base: int
+    changes: tuple[ProposedChange, ...] = ()
+
+    @property
+    def diff(self) -> str:
+        """The diffs of all changes, each below its id, operation and reason."""
+        parts = (f"# {each.id} {each.op}: {each.reason}\n{each.diff}" for each in self.changes)
+        return "\n\n".join(parts)
+
+
+class Consolidation(Struct, frozen=True, kw_only=True):
+    """A job that proposes changes to a collection, and changes nothing itself."""
+
+    id: str
+    user: str
+    namespace: str
+    workspace_id: str | None
+    status: JobStatus
+    model: str | None
+    instructions: str
+    budget: Budget
+    progress: JobProgress
+    usage: JobUsage
+    proposal: Proposal
+    error: str | None
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class AppliedChanges(Struct, frozen=True, kw_only=True):
+    """The result of accepting or undoing: the ids of the changes by outcome.
+
+    `stale` ones were refused, because an item or a turn was changed or forgotten since. `kept` are
+    the ids of items that undoing left as they are, because they were changed since. `store_id` is
+    the store that was changed, None for a collection.
+    """
+
+    id: str
+    changed: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    store_id: str | None = None
+
+
+def _line(item: Item) -> str:
+    until = f" (until {to_rfc3339(item.valid_to)})" if item.valid_to else ""
+    return f"[{item.kind}] {' '.join(item.text.split())}{until}"
+
+
+def _after(op: ChangeOp, before: Sequence[Item], after: ChangeAfter) -> Iterable[str]:
+    """Return the lines of the items that are live after the change."""
+    if op == "conflict":
+        yield from (_line(each) for each in before)
+    elif op == "hold":
+        return
+    elif op == "expire" and after.valid_to is not None:
+        yield from (_line(replace(each, valid_to=after.valid_to)) for each in before)
+    elif after.keep is not None:
+        yield from (_line(each) for each in before if each.id == after.keep)
+    elif after.text is not None:
+        yield f"[{after.kind}] {' '.join(after.text.split())}"
