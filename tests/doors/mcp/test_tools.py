@@ -351,7 +351,7 @@ async def test_a_long_list_says_how_many_are_left_out(hf: Holdfast) -> None:
         ltm.remember(f"Number {number} is about tabs " + "and spaces " * 350)
 
     async with hosted(hf) as client:
-        result = await client.call_tool("ltm_recall", {"query": "tabs", "k": 20})
+        result = await client.call_tool("ltm_recall", {"query": "my tabs", "k": 20})
 
     assert isinstance(result, types.CallToolResult)
     assert result.structured_content is not None
