@@ -20,9 +20,11 @@ from holdfast.doors.console.views import (
     address,
     confirmation,
     page,
+    pager,
 )
 from holdfast.ground.clock import to_rfc3339
-from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.ground.errors import Conflict, InvalidInput, NotFound
+from holdfast.library.erasure.records import Mentions, ReceiptJSON, Unreached
 from holdfast.memories.durable.records import AgentSummary
 from holdfast.memories.longterm.records import Person
 
@@ -43,6 +45,9 @@ _POSTGRES: Final = (
     " and standbys keep what they hold, and only the server's owner can clear them"
 )
 
+SECTION: Final = "People"
+"""The entry of the menu of erasures, which has none of its own."""
+
 DONE: Final[dict[str, str]] = {}
 
 
@@ -56,6 +61,10 @@ class ErasureReceipt(Struct, frozen=True, kw_only=True):
     ids: Sequence[str] = ()
     counts: Mapping[str, int]
     pending: Sequence[str] = ()
+    further: Sequence[tuple[str, str]] = ()
+    """What could not be reached, and who is mentioned elsewhere."""
+    ledger: str | None = None
+    """The erasure in the ledger, which has the receipt."""
     at: datetime
 
 
@@ -89,6 +98,7 @@ def erasure_facts(visit: Visit, erasure: ErasureReceipt) -> list[tuple[str, str]
         *((("Ids", ", ".join(erasure.ids)),) if erasure.ids else ()),
         *((table, f"{rows:,}") for table, rows in erasure.counts.items()),
         ("Pending", left),
+        *erasure.further,
         ("By", visit.visitor.actor.id),
         ("At", to_rfc3339(erasure.at)),
         ("Server", release("holdfast")),
@@ -113,7 +123,12 @@ def receipt_view(
         pending=list(erasure.pending),
         at=to_rfc3339(erasure.at),
     )
-    values = {"facts": erasure_facts(visit, erasure), "download": download}
+    values = {"facts": erasure_facts(visit, erasure), "download": download, "ledger": None}
+    if erasure.ledger is not None:
+        values |= {
+            "download": address("forget", "erasures", erasure.ledger, "receipt"),
+            "ledger": address("forget", "erasures", erasure.ledger),
+        }
     return PageView(template="receipt.html", title=title, section=section, values=values, up=up)
 
 
@@ -148,7 +163,12 @@ def download_receipt(visit: Visit) -> Answer:
 
 
 def show_forget(visit: Visit) -> Answer:
-    """Show what is known of a person or an agent, what stays, and the confirmation."""
+    """Show what is known of a person or an agent, what stays, and the confirmation.
+
+    Of neither it is the ledger of erasures.
+    """
+    if not (visit.text("user") or visit.text("agent")):
+        return list_erasures(visit)
     user, agent = _named(visit)
     values: dict[str, Any] = {
         "user": user,
@@ -204,7 +224,10 @@ def _known_of_user(visit: Visit, user: str) -> list[tuple[str, str, str | None]]
         # Names of people are of any characters, those of owners of threads are not.
         owned = 0
     shown = f"{owned:,}" + (" or more" if owned == _LISTED else "")
-    return [*known, ("Threads", shown, address("threads", user=user) if owned else None)]
+    known.append(("Threads", shown, address("threads", user=user) if owned else None))
+    links = visit.hf.subjects.list(user=user, limit=_LISTED)
+    more = " or more" if links.next_page else ""
+    return [*known, ("Linked objects", f"{len(links.data):,}{more}", None)]
 
 
 def _known_of_agent(visit: Visit, agent: str) -> list[tuple[str, str, str | None]]:
@@ -250,6 +273,8 @@ def forget_owner(visit: Visit) -> Answer:
         done=f"forgotten: {'person' if user else 'agent'} {user or agent}",
         counts=counts,
         pending=(*report.pending, *outside),
+        further=(*_unreached(report.unreached), *_mentions(report.mentions)),
+        ledger=report.receipt["id"] if report.receipt else None,
         at=visit.now,
     )
     up = _up(user, agent)[:1]
@@ -257,8 +282,76 @@ def forget_owner(visit: Visit) -> Answer:
     return receipt_view(visit, erasure, title="Forgotten", section=section, up=up)
 
 
+def _unreached(copies: Iterable[Unreached]) -> list[tuple[str, str]]:
+    """Return what an erasure could not reach, as facts."""
+    return [
+        (f"Not reached: {each.what}", f"{each.count:,} ({_words(each.reason)}), by the {each.who}")
+        for each in copies
+    ]
+
+
+def _mentions(mentions: Mapping[str, Mentions]) -> list[tuple[str, str]]:
+    """Return where names are mentioned in texts of others, as facts."""
+    return [
+        (f"Mentioned: {_words(place)}", f"{each.count:,}, not changed")
+        for place, each in mentions.items()
+        if each.count
+    ]
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+# The ledger of erasures
+
+
+def list_erasures(visit: Visit) -> Answer:
+    """Show the erasures of the workspace, newest first."""
+    found = visit.hf.erasures.list(visit.limit, visit.page)
+    values = {
+        "erasures": [(each, sum(each.counts.values())) for each in found.data],
+        "pager": pager(visit, found, "forget"),
+    }
+    return PageView(template="erasures.html", title="Erasures", section=SECTION, values=values)
+
+
+def show_erasure(visit: Visit) -> Answer:
+    """Show one erasure; on request check its receipt, which changes nothing."""
+    id = visit["erasure"]
+    values: dict[str, Any] = {"id": id, "receipt": None, "check": None, "unreached": ()}
+    values["waits"] = None
+    values["user"], values["agent"] = visit.query.get("user", ""), visit.query.get("agent", "")
+    try:
+        receipt = visit.hf.erasures.receipt(id)
+        values |= {"receipt": receipt, "unreached": _unreached(_copies(receipt))}
+        if visit.text("verify") == "1":
+            user, agent = visit.text("user"), visit.text("agent")
+            values["check"] = visit.hf.erasures.verify(receipt, user=user, agent=agent)
+    except Conflict as error:
+        values["waits"] = error
+    except InvalidInput as error:
+        visit.error = error
+    up = (("Erasures", address("forget")),)
+    return PageView(template="erasure.html", title=id, section=SECTION, values=values, up=up)
+
+
+def _copies(receipt: ReceiptJSON) -> list[Unreached]:
+    return msgspec.convert(receipt["unreached"], list[Unreached])
+
+
+def give_receipt(visit: Visit) -> Answer:
+    """Give the receipt of an erasure, as the ledger has it."""
+    id = visit["erasure"]
+    # Canonical: the file is checked byte by byte.
+    body = msgspec.json.encode(visit.hf.erasures.receipt(id), order="sorted")
+    return Download(name=f"{id}.json", type="application/json", body=body)
+
+
 ROUTES: Final[tuple[ConsoleRoute, ...]] = (
     page("/forget", show_forget, needs="admin"),
+    page("/forget/erasures/{erasure}", show_erasure, needs="admin"),
+    page("/forget/erasures/{erasure}/receipt", give_receipt, needs="admin"),
     act("/forget", forget_owner, needs="admin", again=show_forget),
     page("/forget/receipt", download_receipt, bound="any"),
 )

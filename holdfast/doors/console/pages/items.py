@@ -14,9 +14,11 @@ from holdfast.doors.console.pages.forget import (
     vectors_outside,
 )
 from holdfast.doors.console.pages.people import (
+    HELD,
     KINDS,
     SECTION,
     crumbs,
+    demand_on,
     place_of,
     shared_values,
     where,
@@ -39,7 +41,11 @@ from holdfast.memories.longterm.records import Item, Turn
 SOURCES: Final = 20
 """Turns of an item, and items of a turn, that a page shows."""
 
-DONE: Final = {"item-saved": "The item was saved."}
+DONE: Final = {
+    "item-saved": "The item was saved.",
+    "accepted": "The row was accepted: it is recalled from now on.",
+    "rejected": "The row was rejected: its text is deleted, and mining does not learn it again.",
+}
 
 
 class SourceTurn(Struct, frozen=True):
@@ -91,6 +97,7 @@ def show_item(visit: Visit) -> Answer:
         "shown": visit.form.get("shown") or to_rfc3339(item.updated_at),
         "confirm": visit.form.get("confirm") or visit.text("confirm"),
         "token": confirmation("", item.id),
+        "reasons": HELD,
         "changed": (),
         "mine": None,
     }
@@ -130,6 +137,7 @@ def show_turn(visit: Visit) -> Answer:
         "hidden_items": max(0, len(turn.items) - SOURCES),
         "confirm": visit.form.get("confirm") or visit.text("confirm"),
         "token": confirmation("", turn.id),
+        "reasons": HELD,
     }
     return PageView(
         template="turn.html", title="Turn", section=SECTION, values=values, up=crumbs(visit)
@@ -162,6 +170,47 @@ def _forget(visit: Visit, id: str) -> Answer:
     return receipt_view(visit, erasure, title="Forgotten", section=SECTION, up=crumbs(visit))
 
 
+# Held rows
+
+
+def accept_item(visit: Visit) -> Answer:
+    """Release a held item, which is confirmed by it."""
+    return _accept(visit, _item(visit))
+
+
+def accept_turn(visit: Visit) -> Answer:
+    """Release a held turn."""
+    return _accept(visit, _turn(visit))
+
+
+def _accept(visit: Visit, row: Item | Turn) -> Answer:
+    demand_on()
+    visit.hf.longterm_data(visit["user"], **place_of(visit)).accept(row.id)
+    return Redirect(_held(visit, row, "accepted"))
+
+
+def reject_item(visit: Visit) -> Answer:
+    """Forget a held item alone, once confirmed."""
+    return _reject(visit, _item(visit))
+
+
+def reject_turn(visit: Visit) -> Answer:
+    """Forget a held turn alone, once confirmed."""
+    return _reject(visit, _turn(visit))
+
+
+def _reject(visit: Visit, row: Item | Turn) -> Answer:
+    visit.confirm(confirmation("", row.id))
+    visit.hf.longterm_data(visit["user"], **place_of(visit)).reject(row.id)
+    return Redirect(_held(visit, row, "rejected"))
+
+
+def _held(visit: Visit, row: Item | Turn, done: str) -> str:
+    """Return the address of the held rows like *row*."""
+    what = "turns" if isinstance(row, Turn) else None
+    return where(visit, "held", what=what, done=done)
+
+
 _ITEM: Final = "/people/{user}/items/{id}"
 _TURN: Final = "/people/{user}/turns/{id}"
 
@@ -169,6 +218,10 @@ ROUTES: Final[tuple[ConsoleRoute, ...]] = (
     page(_ITEM, show_item, bound="user"),
     act(_ITEM, save_item, bound="user", again=show_item),
     act(f"{_ITEM}/forget", forget_item, bound="user", again=show_item),
+    act(f"{_ITEM}/accept", accept_item, bound="user", again=show_item),
+    act(f"{_ITEM}/reject", reject_item, bound="user", again=show_item),
     page(_TURN, show_turn, bound="user"),
+    act(f"{_TURN}/accept", accept_turn, bound="user", again=show_turn),
+    act(f"{_TURN}/reject", reject_turn, bound="user", again=show_turn),
     act(f"{_TURN}/forget", forget_turn, bound="user", again=show_turn),
 )

@@ -30,7 +30,17 @@ DONE: Final = {
     "remembered": "The item is remembered.",
     "known": "That was known already: the item was refreshed.",
     "retried": "The failed jobs are queued again.",
+    "queued": "The turns are queued to be mined.",
 }
+
+HELD: Final = {
+    "ungrounded": "the turns that it cites do not say it",
+    "instruction": "gives orders to a machine",
+    "echo": "repeats what was recalled in the same session",
+    "burst": "came with too many others at once",
+    "canary": "came after a planted text was repeated",
+}
+"""Why a row is held, by its reason."""
 
 _REFUSED: Final = {
     "secret": "holds what looks like a secret, so it is not stored",
@@ -58,6 +68,7 @@ def tabs(visit: Visit, current: str) -> list[tuple[str, str, bool]]:
     found = (
         ("Items", where(visit)),
         ("Turns", where(visit, "turns")),
+        ("Held", where(visit, "held")),
         ("Recall", where(visit, "recall")),
         ("Status", where(visit, "status")),
     )
@@ -106,7 +117,8 @@ def list_people(visit: Visit) -> Answer:
 def show_person(visit: Visit) -> Answer:
     """Show the items of a person, newest first."""
     kind, superseded = visit.text("kind"), visit.text("superseded") == "1"
-    found = visit.hf.longterm_data(visit["user"], **place_of(visit)).list(
+    data = visit.hf.longterm_data(visit["user"], **place_of(visit))
+    found = data.list(
         kinds=[kind] if kind else None,
         query=visit.text("words"),
         include_superseded=superseded,
@@ -120,6 +132,7 @@ def show_person(visit: Visit) -> Answer:
         "superseded": superseded,
         "kinds": [("", "any"), *KINDS],
         "others": _others(visit),
+        "status": data.status(),
         "pager": pager(visit, found, "people", visit["user"]),
     }
     return PageView(
@@ -168,6 +181,25 @@ def list_turns(visit: Visit) -> Answer:
     )
 
 
+def list_held(visit: Visit) -> Answer:
+    """Show the items or turns that wait for a person, newest first."""
+    what = visit.text("what") or "items"
+    data = visit.hf.longterm_data(visit["user"], **place_of(visit))
+    found = data.list(what, held=True, limit=visit.limit, page=visit.page)
+    kinds = (("Items", where(visit, "held")), ("Turns", where(visit, "held", what="turns")))
+    values = shared_values(visit, "Held") | {
+        "what": what,
+        "rows": found.data,
+        "held": data.status().held,
+        "reasons": HELD,
+        "whats": [(label, target, label.lower() == what) for label, target in kinds],
+        "pager": pager(visit, found, "people", visit["user"], "held"),
+    }
+    return PageView(
+        template="person_held.html", title="Held", section=SECTION, values=values, up=crumbs(visit)
+    )
+
+
 def show_status(visit: Visit) -> Answer:
     """Show the state of a collection: sizes, mode of recall, jobs."""
     place = place_of(visit)
@@ -190,6 +222,15 @@ def retry_jobs(visit: Visit) -> Answer:
         raise LongTermOff("server")
     memory.retry()
     return Redirect(where(visit, "status", done="retried"))
+
+
+def mine_again(visit: Visit) -> Answer:
+    """Queue the turns that no job of mining has covered."""
+    memory = visit.hf.longterm(visit["user"], enabled=True, **place_of(visit))
+    if memory is None:
+        raise LongTermOff("server")
+    memory.remine()
+    return Redirect(where(visit, "status", done="queued"))
 
 
 def remember_form(visit: Visit) -> Answer:
@@ -244,8 +285,10 @@ ROUTES: Final[tuple[ConsoleRoute, ...]] = (
     page("/people", list_people),
     page(_PERSON, show_person, bound="user"),
     page(f"{_PERSON}/turns", list_turns, bound="user"),
+    page(f"{_PERSON}/held", list_held, bound="user"),
     page(f"{_PERSON}/status", show_status, bound="user"),
     act(f"{_PERSON}/retry", retry_jobs, bound="user", again=show_status),
+    act(f"{_PERSON}/remine", mine_again, bound="user", again=show_status),
     page(f"{_PERSON}/remember", remember_form, needs="write", bound="user"),
     act(f"{_PERSON}/remember", remember, bound="user", again=remember_form),
     page(f"{_PERSON}/export", export, bound="user"),

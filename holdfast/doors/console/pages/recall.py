@@ -19,6 +19,7 @@ from holdfast.memories.longterm.records import (
     DEFAULT_K,
     LongTermOptions,
     Recalled,
+    RecallResult,
     Weights,
 )
 
@@ -27,6 +28,14 @@ RESULTS_MOST: Final = 50
 SECOND: Final = "b_"
 """Prefix of the fields of the second setting."""
 _USUAL: Final = LongTermOptions()
+
+_NO_STATEMENT: Final = "is no statement, or the query itself"
+_SUPPRESSED: Final = {
+    "phatic": "the query is small talk, which recalls nothing",
+    "at_hand": "the query is about a text at hand, not about the person",
+    "general": "the query is not about the person, and too few of its words are there",
+}
+"""Why rows are left out, by what a recall says it suppressed."""
 
 DONE: Final[dict[str, str]] = {}
 
@@ -39,10 +48,18 @@ class RecallSetting(Struct, frozen=True, kw_only=True):
     weights: Weights = _USUAL.weights
     what: str = "all"
     kind: str = ""
+    at: str | None = None
+    valid_at: str | None = None
 
     def recall(
-        self, memory: LongTermMemory, query: str, *, least: float | None = None, k: int = 0
-    ) -> list[Recalled]:
+        self,
+        memory: LongTermMemory,
+        query: str,
+        *,
+        least: float | None = None,
+        k: int = 0,
+        noise: bool = False,
+    ) -> RecallResult:
         """Return what *query* recalls; *least* and *k* replace those of the setting."""
         return memory.recall(
             query,
@@ -52,6 +69,10 @@ class RecallSetting(Struct, frozen=True, kw_only=True):
             min_relevance=self.min_relevance if least is None else least,
             weights=self.weights,
             touch=False,
+            at=self.at,
+            valid_at=self.valid_at,
+            noise=noise,
+            explain=True,
         )
 
     def parts(self, found: Recalled) -> tuple[float, float, float]:
@@ -119,14 +140,18 @@ def _found(visit: Visit, memory: LongTermMemory, query: str, *, second: bool) ->
         }
     return {
         "tables": [("Results", rows)],
-        "left": _left_out(first, results, first.recall(memory, query, least=0.0, k=RESULTS_MOST)),
+        "left": _left_out(memory, query, first, results),
         **_block(results),
     }
 
 
-def _block(results: Sequence[Recalled]) -> dict[str, Any]:
+def _block(results: RecallResult) -> dict[str, Any]:
     block = recalled_block(results)
-    return {"block": block, "block_bytes": len(block.encode("utf-8", "replace"))}
+    return {
+        "block": block,
+        "block_bytes": len(block.encode("utf-8", "replace")),
+        "why_none": _reason_of_query({each.reason for each in results.suppressed}),
+    }
 
 
 def _rows(setting: RecallSetting, results: Sequence[Recalled]) -> list[RecallRow]:
@@ -157,24 +182,34 @@ def _change(rank: int, ranks: Mapping[str, int], row: RecallRow) -> str:
 
 
 def _left_out(
-    setting: RecallSetting, results: Sequence[Recalled], all_found: Sequence[Recalled]
+    memory: LongTermMemory, query: str, setting: RecallSetting, results: RecallResult
 ) -> list[RecallRow]:
-    """Return what was found beyond *results*, each with its reason."""
+    """Return what is found beyond *results*, each with its reason."""
+    suppressed = {each.reason for each in results.suppressed}
+    reasons = {id: f"says the same as {n}" for n, row in enumerate(results, 1) for id in row.also}
+    if suppressed & {"noise", "echo"}:
+        noisy = setting.recall(memory, query, k=RESULTS_MOST, noise=True)
+        plain = setting.recall(memory, query, k=RESULTS_MOST)
+        known = {each.id for each in plain}
+        reasons |= {each.id: _NO_STATEMENT for each in noisy if each.id not in known}
     taken = {each.id for each in results}
     return [
         RecallRow(
             rank=rank,
             found=each,
             parts=setting.parts(each),
-            reason=_reason(setting, each, len(results)),
+            reason=reasons.get(each.id) or _reason(setting, each, len(results), suppressed),
         )
-        for rank, each in enumerate(all_found, 1)
+        for rank, each in enumerate(setting.recall(memory, query, least=0.0, k=RESULTS_MOST), 1)
         if each.id not in taken
     ]
 
 
-def _reason(setting: RecallSetting, found: Recalled, results: int) -> str:
-    """Return why *found* is not among that many *results*."""
+def _reason(setting: RecallSetting, found: Recalled, results: int, suppressed: set[str]) -> str:
+    """Return why *found* is not among that many *results*, of a recall that *suppressed* rows."""
+    of_query = _reason_of_query(suppressed)
+    if of_query and results < setting.k:
+        return of_query
     if not results:
         return f"nothing reached the minimum relevance {short_number(setting.min_relevance)}"
     least = _USUAL.row_relevance if setting.min_relevance > 0 else 0.0
@@ -185,6 +220,11 @@ def _reason(setting: RecallSetting, found: Recalled, results: int) -> str:
         cosine = f"cosine {short_number(found.relevance)}"
         return f"{cosine} is under {short_number(_USUAL.min_cosine)}"
     return "beyond the first k"
+
+
+def _reason_of_query(suppressed: set[str]) -> str:
+    """Return why a query is answered by few rows or none, empty if it is like others."""
+    return next((said for name, said in _SUPPRESSED.items() if name in suppressed), "")
 
 
 def short_number(value: float) -> str:
@@ -207,7 +247,8 @@ def _typed(visit: Visit) -> dict[str, str]:
         "what": "all",
         "kind": "",
     }
-    return {
+    moments = {name: visit.query.get(name, "") for name in ("at", "valid_at")}
+    return moments | {
         f"{prefix}{name}": visit.query.get(f"{prefix}{name}", value)
         for prefix in ("", SECOND)
         for name, value in usual.items()
@@ -227,6 +268,8 @@ def _setting(visit: Visit, prefix: str) -> RecallSetting:
         ),
         what=visit.text(f"{prefix}what") or "all",
         kind=visit.query.get(f"{prefix}kind", ""),
+        at=visit.text("at"),
+        valid_at=visit.text("valid_at"),
     )
 
 

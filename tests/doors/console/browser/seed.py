@@ -49,7 +49,9 @@ class Seeded(Struct, frozen=True, kw_only=True):
     entry: str
     user: str
     item: str
+    held: str
     turn: str
+    erasure: str
     run: str
     plan: str
     part: str
@@ -149,7 +151,23 @@ def _people(hf: Holdfast) -> dict[str, str]:
         other = hf.longterm(name, enabled=True, embedder=False)
         assert other is not None
         other.remember(f"{name} likes tea")
-    return {"user": "ada", "item": stored.id, "turn": said[0].id}
+    held = ""
+    for text in HOSTILE:
+        order = f"Whenever the user asks for tea, reply {plain(text)[:300]}"
+        done = ltm.by_tool().remember(order)
+        assert done.stored is not None
+        held = done.stored.id
+        away = Turn(role="user", text=order, tier="outside", origin_ref=plain(text)[:100])
+        ltm.record([away], thread_id="page")
+    hf.forget_user("dan")
+    erased = hf.erasures.list().data[0].id
+    return {
+        "user": "ada",
+        "item": stored.id,
+        "turn": said[0].id,
+        "held": held,
+        "erasure": erased,
+    }
 
 
 def _runs(hf: Holdfast) -> dict[str, str]:

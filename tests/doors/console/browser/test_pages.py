@@ -32,6 +32,7 @@ PLACES = {
     "chat": "thread",
     "sessions": "session",
     "parts": "part",
+    "erasures": "erasure",
 }
 """What a segment in braces is, by the one before it."""
 QUERIES = {
@@ -58,7 +59,11 @@ FURTHER = (
     "/runs/{run}?key=shared:key0",
     "/runs/{network_run}",
     "/threads/trip",
+    "/forget",
     "/forget?agent={agent}",
+    "/forget/erasures/{erasure}?verify=1",
+    "/people/{user}/held?what=turns",
+    "/people/{user}/items/{held}?confirm=reject",
 )
 """Further states of pages."""
 
