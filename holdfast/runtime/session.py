@@ -236,7 +236,11 @@ class Recalling:
             return
         self._events.tell(
             "mined",
-            items=[each.stored.id for each in flushed.results if each.stored],
+            items=[
+                each.stored.id
+                for each in flushed.results
+                if each.stored and each.stored.held is None
+            ],
             outcomes=[each.outcome for each in flushed.results],
             done=flushed.done,
             pending=flushed.pending,

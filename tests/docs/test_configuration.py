@@ -32,7 +32,7 @@ from holdfast.library.operations.durable import LIMIT as DURABLE_LIMIT
 from holdfast.library.operations.longterm import LIMIT as LONGTERM_LIMIT
 from holdfast.library.operations.threads import LIMIT as THREADS_LIMIT
 from holdfast.memories.durable.records import CHANGES_KEPT, DAY, EVICTED_KEPT, RANGES, DurableLimits
-from holdfast.memories.longterm import block
+from holdfast.memories.longterm.recall import block
 from holdfast.memories.longterm.records import DEFAULT_K, MAX_ITEMS, LongTermOptions
 from holdfast.memories.longterm.vectors.registry import NAMES
 from holdfast.memories.run.records.write import ENDED_MOST
