@@ -193,10 +193,10 @@ class Consolidations:
             worker.wait(min(left, _PIECE))
 
     def resume(self, id: str, *, budget: Budget | None = None, model: Any = None) -> Consolidation:
-        """Go on with a partial or failed job, with its budget again or another.
+        """Go on with a partial, failed or interrupted job, with its budget again or another.
 
         A *model* that was given as an object is given again in another process. Raise Conflict for
-        a job in another state, or whose proposal is closed.
+        a job that runs or is done, or whose proposal is closed.
         """
         context, row = self._found(id, "write")
         if row.proposal != "open":
@@ -211,6 +211,7 @@ class Consolidations:
                 id=id,
                 budget=encoded(limits),
                 request=encoded(request),
+                now=context.now(),
             )
         )
         if not resumed:

@@ -45,9 +45,11 @@ update consolidations set status = 'cancelled', ended_at = :now, token = null, l
 where workspace = :workspace and id = :id and status in ('pending', 'running')
 
 -- resume_job --
+-- Also one whose process ended, or that no process could do yet.
 update consolidations set status = 'pending', ended_at = null, error = null, budget = :budget,
-    request = :request
-where workspace = :workspace and id = :id and status in ('partial', 'failed')
+    request = :request, token = null, leased_until = null
+where workspace = :workspace and id = :id
+    and (status in ('partial', 'failed', 'pending') or (status = 'running' and leased_until < :now))
 
 -- set_proposal --
 update consolidations set proposal = :proposal
