@@ -31,7 +31,7 @@ from holdfast.memories.longterm.recall.index import (
     Row,
 )
 from holdfast.memories.longterm.recall.query import ParsedQuery, chosen, related
-from holdfast.memories.longterm.recall.score import CANDIDATES, COMMON, NEAREST, rare_terms
+from holdfast.memories.longterm.recall.score import CANDIDATES, COMMON, rare_terms
 from holdfast.memories.longterm.rows import (
     Collection,
     NumberedRow,
@@ -43,6 +43,8 @@ DATED: Final = 1_000
 """Largest number of rows of the query's dates, the closest days first."""
 MOST_PROPOSED: Final = 16 * CANDIDATES
 """Largest number of rows that the engine proposes where most of them are no statement."""
+NEAR: Final = 100
+"""Rows nearest by meaning. With 200 recall@10 is the same, and a recall takes a seventh longer."""
 NEITHER: Final = -1
 """The number of no row."""
 
@@ -157,7 +159,7 @@ class Look:
 
     def nearest(self, cosines: Mapping[str, float]) -> set[int]:
         """Return the numbers of the rows with the largest *cosines*, which are by id."""
-        ids = nlargest(NEAREST, cosines, key=cosines.__getitem__)
+        ids = nlargest(NEAR, cosines, key=cosines.__getitem__)
         rows = self._reader.rows(self._sql.numbers_by_id, ids=ids_text(ids), **self._place)
         return {row[0] for row in rows}
 
