@@ -112,7 +112,7 @@ FACES = (
     Face(f"{RUN}.records.runs", "Runs"),
     Face(f"{STATE}.threads", "Threads"),
     Face("holdfast.library.erasure.erasures", "Erasures"),
-    Face("holdfast.library.erasure.subjects", "Subjects"),
+    Face("holdfast.library.erasure.erasures", "Subjects"),
     Face(
         "holdfast.library.holdfast",
         "Holdfast",

@@ -23,7 +23,8 @@ from holdfast.ground.scope import Actor
 from holdfast.library.activity import Sample
 from holdfast.library.async_bridge import AsyncLive, AsyncPage, AsyncWalk, Crossing, perhaps
 from holdfast.library.bridges import Saved
-from holdfast.library.erasure.erasures import LISTED, Erasures
+from holdfast.library.consolidations import Consolidations
+from holdfast.library.erasure.erasures import LISTED, Erasures, Subjects
 from holdfast.library.erasure.records import (
     ErasureRecord,
     ForgetReport,
@@ -33,7 +34,6 @@ from holdfast.library.erasure.records import (
     ReceiptJSON,
     SubjectLink,
 )
-from holdfast.library.erasure.subjects import LISTED, Subjects
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.imports.records import FileImport
 from holdfast.library.open import open as open_here
@@ -853,12 +853,14 @@ class AsyncDurableEntries:
         """
         return await self._cross(self._of.set_many, items, on_error=on_error, refresh=refresh)
 
-    async def get(self, key: str) -> DurableEntry | None:
+    async def get(self, key: str, *, at: datetime | str | None = None) -> DurableEntry | None:
         """Return the nearest entry under exactly *key*, or None.
 
-        The agent's own entry is nearer than the workspace's.
+        The agent's own entry is nearer than the workspace's. With *at*, an aware datetime or RFC
+        3339 of the last 90 days, it is the entry as it was then; None also if that was erased
+        since. InvalidInput if the history of the key begins later. Entries of runs have none.
         """
-        return await self._cross(self._of.get, key)
+        return await self._cross(self._of.get, key, at=at)
 
     async def forget(self, key: str, *, scope: EntryScope | None = None) -> bool:
         """Forget *key*: the agent's entry, or else the workspace's; *scope* picks one.
@@ -891,14 +893,20 @@ class AsyncDurableEntries:
         query: str | None = None,
         limit: int | None = LISTED,
         page: str | None = None,
+        *,
+        at: datetime | str | None = None,
     ) -> AsyncPage[DurableEntry]:
         """Return the entries that pass all filters, newest first, shadowed ones included.
 
         A match has all of *tags*, and each word of *query*, case-folded, in its key, its content
-        or a tag. *since* is an instant, or a span back from now. *limit* is 1 to 1,000.
+        or a tag. *since* is an instant, or a span back from now. *limit* is 1 to 1,000. With *at*,
+        an aware datetime or RFC 3339 of the last 90 days, they are as they were then, without those
+        of runs. `erased` of the page counts entries that were there then, or may have been, and
+        whose change of then is no longer stored: forgotten, redacted, expired, or past the newest
+        20 of a key.
         """
         answer = await self._cross(
-            self._of.list, category, tags, since, key_prefix, query, limit, page
+            self._of.list, category, tags, since, key_prefix, query, limit, page, at=at
         )
         return AsyncPage(answer, self._cross)
 
@@ -2010,6 +2018,10 @@ class AsyncHoldfast:
         return await self._cross(
             self._of.forget_user, user_id, mentions=mentions, names=names, receipt=receipt
         )
+
+    async def consolidations(self) -> Consolidations:
+        """Jobs that propose changes to memories of users, and decisions on them."""
+        return await self._cross(self._of.consolidations)
 
     async def longterm_people(
         self, prefix: str = "", limit: int | None = 50, page: str | None = None

@@ -1,4 +1,4 @@
-"""Commands `forget` and `erasures`: erase a person or an agent, list what was erased."""
+"""Commands `forget` and `erasures`: erase a person or an agent, list these."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,11 +8,11 @@ import typer
 
 from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.output import Wire
-from holdfast.library.erasure.copies import purge_copies
+from holdfast.library.erasure.proof import purge_copies
 from holdfast.library.erasure.receipt import check_new_file, write_receipt
 from holdfast.library.erasure.records import ForgetReport, MentionChoice
 from holdfast.library.operations.erasures import erasure_to_wire
-from holdfast.library.upkeep.ledger import write_ledger
+from holdfast.library.upkeep.reapply import write_ledger
 from holdfast.memories.durable.wire import entry_to_wire
 
 forget_app = typer.Typer(rich_markup_mode=None)
@@ -23,10 +23,10 @@ def forget(
     call: CommandContext,
     *,
     user: Annotated[
-        str | None, typer.Option("--user", metavar="U", help="The user whose memory is to go.")
+        str | None, typer.Option("--user", metavar="U", help="The user to forget.")
     ] = None,
     agent: Annotated[
-        str | None, typer.Option("--agent", metavar="A", help="The agent whose memory is to go.")
+        str | None, typer.Option("--agent", metavar="A", help="The agent to forget.")
     ] = None,
     names: Annotated[
         list[str] | None,

@@ -368,7 +368,6 @@ QUESTIONS_EVERY = 1.0
 """Seconds between two looks for questions of runs whose time is over."""
 
 TAKE_UP_EVERY = 5.0
-ERASURES_EVERY = 60.0
 """Seconds between two look-ups of mining and embedding that was left unfinished."""
 
 LIVE_MOST = 100
@@ -466,7 +465,6 @@ class ServerState:
             self._repeat(self.sweep, SWEEP_EVERY, first=FIRST_SWEEP),
             self._repeat(self.sweep_durable, DURABLE_SWEEP_EVERY),
             self._repeat(self.resume_work, TAKE_UP_EVERY),
-            self._repeat(self.resume_erasures, ERASURES_EVERY),
             self._repeat(self.sweep_runs, LOST_EVERY),
             self._repeat(self.sweep_questions, QUESTIONS_EVERY),
             self.registry.work(),
@@ -501,9 +499,13 @@ class ServerState:
             _log.warning("the hourly sweep was not finished: %s", error.reason)
 
     def sweep_durable(self) -> None:
-        """Sweep the memory of all agents; log Unavailable and retry next time."""
+        """Sweep the memory of all agents, and finish pending erasures.
+
+        Log Unavailable and retry next time.
+        """
         try:
             sweep_all(self._all_agents)
+            resume_erasures(self.hf, self.clock)
         except Unavailable as error:
             _log.warning("durable memory could not be swept: %s", error.reason)
 
@@ -527,13 +529,6 @@ class ServerState:
             resume_work(self.hf, self.clock.now())
         except Unavailable as error:
             _log.warning("work that was left over could not be taken up: %s", error.reason)
-
-    def resume_erasures(self) -> None:
-        """Finish erasures that are pending; log Unavailable and retry next time."""
-        try:
-            resume_erasures(self.hf, self.clock)
-        except Unavailable as error:
-            _log.warning("pending erasures could not be finished: %s", error.reason)
 
     def gauges(self) -> dict[str, float]:
         """Return the numbers of the database and of the caches, by sample name."""

@@ -12,7 +12,6 @@ from holdfast.ground.clock import Clock
 from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import EVERYBODY, Scope
-from holdfast.library.erasure.copies import unreached_of
 from holdfast.library.erasure.ledger import (
     LedgerRow,
     OutsideVectors,
@@ -26,16 +25,17 @@ from holdfast.library.erasure.ledger import (
     subject_hash,
     whole,
 )
-from holdfast.library.erasure.mentions import checked_mentions, find_mentions
 from holdfast.library.erasure.places import (
+    checked_mentions,
     drop_vectors,
     erase_linked,
+    find_mentions,
     outside_durable,
     outside_longterm,
     upkeep_context,
     vectors_of,
 )
-from holdfast.library.erasure.proof import Evidence, evidence_of, prove
+from holdfast.library.erasure.proof import Evidence, evidence_of, prove, unreached_of
 from holdfast.library.erasure.receipt import signing_key
 from holdfast.library.erasure.records import (
     ErasureOptions,

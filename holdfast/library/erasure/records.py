@@ -30,7 +30,7 @@ class Unreached(Struct, frozen=True, kw_only=True):
 
 
 class Mentions(Struct, frozen=True, kw_only=True):
-    """Objects of one place whose text contains a searched name.
+    """Objects of one place with a searched name in their text.
 
     `ids` holds 100 at most, `redacted` is the number of those that contain it no more.
     """

@@ -7,9 +7,8 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground.clock import to_rfc3339
-from holdfast.library.erasure.erasures import Erasures
+from holdfast.library.erasure.erasures import Erasures, Subjects
 from holdfast.library.erasure.records import ErasureRecord, ReceiptCheck, SubjectLink
-from holdfast.library.erasure.subjects import Subjects
 from holdfast.library.operations.base import Operation, OperationTable, Param, WireForm
 
 _ERASURES: Final = "/api/erasures"

@@ -13,7 +13,7 @@ from holdfast.engines.sqlite.maintenance import copy_whole
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.ground.scope import EVERYBODY
-from holdfast.library.erasure.copies import note_backup
+from holdfast.library.erasure.proof import note_backup
 from holdfast.library.upkeep.tables import aside, beside, copy, counted, settle, sync
 from holdfast.library.upkeep.verify import SCHEMA, verify
 from holdfast.library.upkeep.verify_stores import fill_words_of

@@ -396,7 +396,7 @@ select workspace, seq, redacted_at from durable_changes where redacted_at is not
 
 -- redact_change_again --
 update durable_changes
-set content = null, content_sha256 = null, redacted_at = :redacted_at
+set content = null, content_sha256 = null, entry = null, redacted_at = :redacted_at
 where seq = :seq and workspace = :of and redacted_at is null
 
 -- agents_with_memory --

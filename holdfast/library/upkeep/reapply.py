@@ -1,18 +1,22 @@
-"""Repeat deletions and revocations in a restored database."""
+"""Repeat deletions and revocations in a restored database; their ledger file."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from operator import attrgetter
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.engines.base import Engine, Reader, Transaction, scalar
 from holdfast.ground.clock import Clock, from_microseconds
+from holdfast.ground.errors import InvalidInput, UnknownFormat
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import EVERYBODY, LOCAL, Actor, ActorKind, Scope
-from holdfast.library.erasure.carried import (
+from holdfast.library.erasure.ledger import (
     CarriedLedger,
     carry_ledger,
     carry_secrets,
@@ -24,6 +28,7 @@ from holdfast.library.erasure.places import (
     outside_longterm,
     upkeep_context,
 )
+from holdfast.library.erasure.receipt import canonical, write_private
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.verify_durable import (
     Named,
@@ -36,7 +41,7 @@ from holdfast.library.upkeep.verify_durable import (
 )
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.forget import forget_agent, forget_entries_again
-from holdfast.memories.durable.rows import EntryLocation, by_of
+from holdfast.memories.durable.rows import NO_RUN, SHARED, EntryLocation, by_of
 from holdfast.memories.longterm.context import CollectionContext, Shared
 from holdfast.memories.longterm.forget import Grave, clear_again, forget_items_again, forget_user
 from holdfast.memories.longterm.records import user_hash
@@ -463,3 +468,61 @@ def _agent_context(engine: Engine, grave: StoredTombstone) -> AgentContext:
         clock=_At(grave.at),
         ids=Ids(),
     )
+
+
+# Ledger file of erasures, for a restore into an empty database. It holds the keys of the hashes,
+# so that names can be tested with it.
+
+LEDGER_TYPE: Final = "erasure_ledger"
+LEDGER_VERSION: Final = 1
+
+
+class LedgerFile(Struct, frozen=True, kw_only=True):
+    """The content of a ledger file."""
+
+    type: str
+    version: int
+    made: ForgottenRecords
+
+
+def write_ledger(engine: Engine, path: str | Path) -> None:
+    """Write the erasures of people and agents of all workspaces to a new file.
+
+    Raises InvalidInput if *path* exists.
+    """
+    all_owners = engine.scoped(EVERYBODY)
+    found = all_owners.read(lambda reader: forgotten_of(reader, engine))
+    agents = [each for each in found.tombstones if (each.agent, each.run_id) == (SHARED, NO_RUN)]
+    made = ForgottenRecords(
+        tombstones=tuple(agents),
+        users=found.users,
+        ledger=replace(found.ledger, backups=()),
+        seq=found.seq,
+    )
+    wire: dict[str, Any] = {
+        "type": LEDGER_TYPE,
+        "version": LEDGER_VERSION,
+        "made": msgspec.to_builtins(made),
+    }
+    write_private("ledger", path, canonical(wire))
+
+
+def read_ledger(path: str | Path) -> ForgottenRecords:
+    """Return the erasures in the ledger file *path*; InvalidInput if it is none."""
+    try:
+        body = Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidInput("erasures", "cannot be read", given=str(path)) from error
+    try:
+        found = msgspec.json.decode(body, type=LedgerFile)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InvalidInput("erasures", "is no ledger file", given=str(path)) from error
+    if (found.type, found.version) != (LEDGER_TYPE, LEDGER_VERSION):
+        raise UnknownFormat(
+            "erasures",
+            format=found.type,
+            version=found.version,
+            known=f"{LEDGER_TYPE}, version {LEDGER_VERSION}",
+            next="Make one with holdfast forget --ledger, or upgrade holdfast.",
+        )
+    return found.made

@@ -24,7 +24,6 @@ from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import Corrupt, InvalidInput, Unavailable
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.upkeep.backup import no_progress, write_rows
-from holdfast.library.upkeep.ledger import read_ledger
 from holdfast.library.upkeep.reapply import (
     ForgottenRecords,
     Redaction,
@@ -33,6 +32,7 @@ from holdfast.library.upkeep.reapply import (
     Revocation,
     forget_all_again,
     forgotten_of,
+    read_ledger,
     redact_again,
     redactions,
     revocations,

@@ -11,11 +11,11 @@ import pytest
 import holdfast
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.ground.errors import Conflict, HoldfastError
-from holdfast.library.erasure.copies import copies_beside, purge_copies
+from holdfast.library.erasure.proof import copies_beside, purge_copies
 from holdfast.library.erasure.records import ForgetReport
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import resume_erasures
-from holdfast.library.upkeep.ledger import write_ledger
+from holdfast.library.upkeep.reapply import write_ledger
 from holdfast.library.upkeep.restore import restore
 from holdfast.memories.longterm.records import LongTermOptions, Turn
 from holdfast.testing.embedders import WordEmbedder
