@@ -34,7 +34,7 @@ MOST_ALSO: Final = 20
 
 
 def may_repeat(bodies: Sequence[str], query: str = "") -> bool:
-    """Check by their terms whether two of *bodies*, or one and the *query*, may say the same."""
+    """Check whether two of *bodies*, or one and the *query*, may say the same."""
     if query and any(body.startswith(query) for body in bodies):
         return True
     split = sorted((body.split(" ") for body in bodies if body), key=len)
@@ -70,7 +70,7 @@ def covers(postings: Postings, item: int, turn: int) -> bool:
         return False
     terms = frozenset(postings.rows[turn].body.split())
     held = frozenset(postings.rows[item].body.split())
-    postings.learn_terms(terms)
+    postings.learn((turn,), whole=True)
     idf = {term: postings.telling(term) ** 0.5 for term in sorted(terms)}
     whole = sum(idf.values())
     return sum(idf[term] for term in sorted(terms & held)) >= COVERED * whole
@@ -99,7 +99,7 @@ class _Group:
         )
 
     def standing(self) -> tuple[Recalled, int]:
-        """Return the result that stands: by tier, then an item before a turn, then the newest."""
+        """Return the result of the highest tier: an item, else the newest turn."""
         first = min(self.members, key=lambda each: _order(each[0]))
         others = tuple(
             id
@@ -110,7 +110,7 @@ class _Group:
 
 
 def collapse(found: Iterable[tuple[Recalled, int]], query: str, *, k: int, echo: bool) -> Collapsed:
-    """Return the first *k* results of *found*, each for all rows below it that say the same.
+    """Return the first *k* of *found*, each for all below it that say the same.
 
     With *echo* turns may be the *query* itself; else they are left out.
     """
@@ -159,7 +159,7 @@ def _whole(row: Recalled) -> str:
 
 
 def _same_voice(one: Recalled, other: Recalled) -> bool:
-    """Check that the two are not of two people who take part: each speaks of themselves."""
+    """Check that not two people speak, each of themselves."""
     voices = {_voice(one), _voice(other)} - {""}
     return len(voices) < 2  # noqa: PLR2004 - two voices
 

@@ -197,17 +197,15 @@ class Postings:
             found = self._df[term] = len(set(self._places.get(term, ())))
         return found
 
-    def learn(self, numbers: Iterable[int]) -> None:
-        """Load frequencies for `brief_weight` of the rows *numbers* in one call."""
+    def learn(self, numbers: Iterable[int], *, whole: bool = False) -> None:
+        """Load frequencies for `brief_weight` of the rows *numbers* in one call.
+
+        With *whole* those of all their terms, however many.
+        """
         if self._given and self._given.learn:
             bodies = (self.rows[number].body.split() for number in numbers)
-            brief = (terms for terms in map(set, bodies) if len(terms) <= BRIEF)
+            brief = (terms for terms in map(set, bodies) if whole or len(terms) <= BRIEF)
             self._given.learn(set(chain.from_iterable(brief)) - self._telling.keys())
-
-    def learn_terms(self, terms: Iterable[str]) -> None:
-        """Load the frequencies of *terms* in one call."""
-        if self._given and self._given.learn:
-            self._given.learn(terms)
 
     def idf(self, term: str) -> float:
         """Return the inverse document frequency of *term*, as BM25 defines it."""

@@ -66,7 +66,7 @@ def rank(
 def ranking(
     postings: Postings, question: ParsedQuery, search: RecallSearch, cues: Cues = CUES
 ) -> Ranking:
-    """Rank the rows that answer *question*; return up to `reach` of *search* if they repeat."""
+    """Rank the rows that answer *question*, up to `reach` of *search* if they repeat."""
     topic = search.topic.kind
     if not (question.terms or question.dates or search.cosines) or search.query.k < 1:
         return Ranking(found=[], suppressed=Suppressions())
@@ -138,7 +138,7 @@ class _Judge:
         return scored
 
     def leads(self, scored: Sequence[_Scored]) -> dict[int, list[str]]:
-        """Return the places of results in order, each with the ids of turns left out for it.
+        """Return the places of results in order, with the turns left out for each.
 
         Of an item and the turns that it was mined from, only the item stands.
         """
@@ -291,7 +291,7 @@ class _Judge:
         return 2.0 ** (-since * self._rate) if since > 0 else 1.0
 
     def _reaches(self, place: int, least: float) -> bool:
-        """Check whether the row in *place* is relevant enough; a general query has its own rule."""
+        """Check whether the row in *place* is relevant enough for this query."""
         if self._gate is None:
             return self._matches(place, least)
         row = self._fits.rows[place]

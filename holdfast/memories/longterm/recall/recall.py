@@ -368,7 +368,7 @@ def _look(context: CollectionContext, search: RecallSearch, reader: Reader) -> R
 
 
 def _settled(search: RecallSearch, ranked: PlacedRanking, fetched: Fetched) -> RecallCandidates:
-    """Return the results of *ranked* with their records, those that say the same as one."""
+    """Return the results of *ranked* with their records; repeats are one result."""
     recalled, numbers = recalled_of(fetched, ranked.placed)
     k, suppressed, query = search.query.k, Suppressions(ranked.suppressed), search.query
     if not search.reach or not (ranked.repeats or look_alike(recalled, query.query)):

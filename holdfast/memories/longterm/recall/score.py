@@ -243,7 +243,7 @@ def _allowed(postings: Postings, search: RecallSearch, rows: Iterable[int]) -> l
 
 
 def _best(postings: Postings, search: RecallSearch, lex: list[float], rows: list[int]) -> list[int]:
-    """Return the best of *rows*; however many are no statement, the best statements as well."""
+    """Return the best of *rows*, with the best statements among them."""
     if len(rows) <= CANDIDATES:
         return rows
     ordered = sorted(rows, key=lex.__getitem__, reverse=True)

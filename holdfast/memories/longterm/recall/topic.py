@@ -65,7 +65,7 @@ def topic_of(text: str, question: ParsedQuery, user: str) -> Topic:
 
 
 def is_personal(query: str, question: ParsedQuery, user: str) -> bool:
-    """Check whether *query* is about the user, somebody who speaks, or a date."""
+    """Check whether *query* is about the user, a speaker, or a date."""
     if question.named or question.dates:
         return True
     if _PERSONAL.search(_ADDRESSED.sub(" ", query)):
@@ -81,7 +81,7 @@ def is_phatic(query: str) -> bool:
 
 
 def asks_for_turns(query: str, question: ParsedQuery) -> bool:
-    """Check whether *query* asks what was asked or said, so that a question may answer it."""
+    """Check whether *query* asks what was said, so that a question may answer it."""
     return question.asked_of_us or _ABOUT_TURNS.search(plain(query)) is not None
 
 
@@ -97,7 +97,7 @@ def _names(user: str) -> frozenset[str]:
 
 
 class GeneralGate:
-    """Decides which rows answer a general query: those that hold most of its telling words."""
+    """Decides which rows hold enough telling words of a general query."""
 
     def __init__(self, postings: Postings, topic: Topic, options: LongTermOptions) -> None:
         self._least = options.min_relevance_general
