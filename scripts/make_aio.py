@@ -111,6 +111,7 @@ FACES = (
     Face(f"{LONGTERM}.memory", "LongTermMemory", base="LongTermData"),
     Face(f"{RUN}.records.runs", "Runs"),
     Face(f"{STATE}.threads", "Threads"),
+    Face(f"{LONGTERM}.trust.canary", "Canaries"),
     Face("holdfast.library.erasure.erasures", "Erasures"),
     Face("holdfast.library.erasure.erasures", "Subjects"),
     Face(
@@ -125,6 +126,7 @@ FACES = (
             "keys": "Keys",
             "runs": "Runs",
             "threads": "Threads",
+            "canaries": "Canaries",
             "erasures": "Erasures",
             "subjects": "Subjects",
         },

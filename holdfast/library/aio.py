@@ -82,7 +82,7 @@ from holdfast.memories.longterm.records import (
     Weights,
     What,
 )
-from holdfast.memories.longterm.trust.canary import Canaries
+from holdfast.memories.longterm.trust.canary import Canaries, Canary
 from holdfast.memories.run.entry import OneOrMany
 from holdfast.memories.run.history.compare import Comparison
 from holdfast.memories.run.history.fork import Rerun
@@ -1786,6 +1786,21 @@ class AsyncThreads:
         return AsyncPage(answer, self._cross)
 
 
+class AsyncCanaries:
+    """Makes canaries; one that appears is reported by `security.canary_seen`."""
+
+    def __init__(self, of: Canaries, cross: Crossing) -> None:
+        self._of, self._cross = of, cross
+
+    async def create(self, user: str | None = None) -> Canary:
+        """Return a new canary, planted as an item of *user* if one is named.
+
+        Without a user it is for a document, a store or a prompt of the operator's. A row that holds
+        it is held, and so are the later writes of its thread.
+        """
+        return await self._cross(self._of.create, user)
+
+
 class AsyncErasures:
     """Erasures of people and agents in a workspace, without their names."""
 
@@ -1865,12 +1880,9 @@ class AsyncHoldfast:
         self.keys = AsyncKeys(of.keys, cross)
         self.runs = AsyncRuns(of.runs, cross)
         self.threads = AsyncThreads(of.threads, cross)
+        self.canaries = AsyncCanaries(of.canaries, cross)
         self.erasures = AsyncErasures(of.erasures, cross)
         self.subjects = AsyncSubjects(of.subjects, cross)
-
-    async def canaries(self) -> Canaries:
-        """Canaries: planted texts that show, where they appear, that a memory was copied."""
-        return await self._cross(self._of.canaries)
 
     async def save_run(self, memory: RunMemory, store_id: str, *, prefix: str = "/runs/") -> Saved:
         """Save the results of a run's tasks as memories of the store *store_id*.

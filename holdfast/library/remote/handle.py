@@ -370,10 +370,10 @@ class RemoteHoldfast:
         del versions, bytes, ended
         raise _elsewhere("configure_runs")
 
-    @property
-    def canaries(self) -> NoReturn:
-        """Raise Unsupported: canaries are made where the database is."""
-        raise Unsupported("canaries over HTTP", next="Make them where the database is.")
+    @cached_property
+    def canaries(self) -> "memories.Canaries":
+        """Canaries: each call raises Unsupported, as they are made where the database is."""
+        return memories.Canaries(_no_collection)
 
     def backup(self, path: str | Path, *, force: bool = False) -> NoReturn:  # noqa: ARG002
         """Raise Unsupported: run a backup on the database's machine."""
@@ -415,6 +415,10 @@ class RemoteHoldfast:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _no_collection(_user: str) -> NoReturn:
+    raise Unsupported("canaries over HTTP", next="Make them where the database is.")
 
 
 def _elsewhere(feature: str) -> Unsupported:
