@@ -452,6 +452,90 @@ def test_an_item_shows_its_tier_and_when_it_is_true(
     assert "2021-06-01T00:00:00Z" in times
 
 
+# Proposals of consolidation
+
+OFFICE = "Works at the harbour office in Porto near the old bridge"
+
+
+@pytest.fixture
+def pair(memory: LongTermMemory, clock: FrozenClock) -> tuple[str, str]:
+    """Give two items that say the same; return their ids, the newer one last."""
+    first = memory.remember(OFFICE).stored
+    clock.tick(3_600)
+    other = memory.remember("Sings in a choir").stored
+    assert first is not None
+    assert other is not None
+    memory.update(other.id, text=f"Now {OFFICE.lower()}")
+    clock.tick(3_600)
+    return first.id, other.id
+
+
+def proposal(hf: Holdfast, visitor: ConsoleClient) -> str:
+    """Start a job from the page; return the address of what it proposes, once it ended."""
+    sent = visitor.post(f"{ADA}/proposals")
+    assert sent.status == 303
+    assert hf.consolidations.wait(sent.location.rpartition("/")[2]).proposal.changes
+    return sent.location
+
+
+@pytest.mark.usefixtures("pair")
+def test_a_proposal_is_shown_as_diffs_accepted_and_undone(
+    hf: Holdfast, memory: LongTermMemory, visitor: ConsoleClient
+) -> None:
+    before = [each.text for each in memory.list().data]
+    assert "Nothing was proposed yet" in visitor.get(f"{ADA}/proposals").text
+    here = proposal(hf, visitor)
+    assert len(table(visitor.get(f"{ADA}/proposals"), "Proposals")) == 1
+
+    shown = visitor.get(here)
+    ticks = [str(each["value"]) for each in shown.named("input", name="change")]
+    changes = hf.consolidations.retrieve(here.rpartition("/")[2]).proposal.changes
+    assert ticks == [each.id for each in changes if each.op != "conflict"]
+    assert len(shown.named("table", aria_label="Changes")) == len(changes)
+    assert changes[0].reason in shown.text
+
+    assert visitor.post(f"{here}/accept").status == 400
+    assert [each.text for each in memory.list().data] == before
+    shown = visitor.follow(visitor.post(f"{here}/accept", {"change": ticks}))
+    assert "What was ticked is done" in shown.text
+    assert len(memory.list().data) < len(before)
+    shown = visitor.follow(visitor.post(f"{here}/undo"))
+    assert "What was accepted is undone" in shown.text
+    assert [each.text for each in memory.list().data] == before
+
+
+@pytest.mark.usefixtures("pair")
+def test_a_rejected_proposal_changes_nothing(
+    hf: Holdfast, memory: LongTermMemory, visitor: ConsoleClient
+) -> None:
+    before = memory.list().data
+    here = proposal(hf, visitor)
+
+    shown = visitor.follow(visitor.post(f"{here}/reject"))
+
+    assert "were rejected" in shown.text
+    assert not shown.named("input", name="change")
+    assert memory.list().data == before
+
+
+@pytest.mark.usefixtures("pair")
+def test_a_proposal_is_its_persons_and_readers_decide_nothing(
+    hf: Holdfast, visitor: ConsoleClient, signed_in: SignedIn
+) -> None:
+    here = proposal(hf, visitor)
+    elsewhere = here.replace("/ada/", "/bob/")
+    assert visitor.get(elsewhere).status == 404
+    assert visitor.post(f"{elsewhere}/reject").status == 404
+    reader, bound = signed_in("read"), signed_in("write", user="bob")
+    shown = reader.get(here)
+    assert shown.status == 200
+    assert not shown.named("input", name="change")
+    for target in (f"{ADA}/proposals", *(f"{here}/{act}" for act in ("accept", "reject", "undo"))):
+        assert reader.post(target).status == 403
+    assert bound.get(here).status == 403
+    assert bound.get(elsewhere).status == 404
+
+
 # Recall
 
 

@@ -52,6 +52,7 @@ class Seeded(Struct, frozen=True, kw_only=True):
     held: str
     turn: str
     erasure: str
+    job: str
     run: str
     plan: str
     part: str
@@ -159,6 +160,9 @@ def _people(hf: Holdfast) -> dict[str, str]:
         held = done.stored.id
         away = Turn(role="user", text=order, tier="outside", origin_ref=plain(text)[:100])
         ltm.record([away], thread_id="page")
+    for text in (HOSTILE[0], HOSTILE[5]):
+        ltm.remember(f"Ada lives in {plain(text)[:100]}")
+    job = hf.consolidations.create("ada")
     hf.forget_user("dan")
     erased = hf.erasures.list().data[0].id
     return {
@@ -167,6 +171,7 @@ def _people(hf: Holdfast) -> dict[str, str]:
         "turn": said[0].id,
         "held": held,
         "erasure": erased,
+        "job": hf.consolidations.wait(job.id).id,
     }
 
 

@@ -132,6 +132,7 @@ def test_held_rows_are_accepted_and_rejected_and_a_receipt_is_verified(
     with holdfast.open(site.path) as near:
         memory = near.longterm("cora", enabled=True, embedder=False)
         assert memory is not None
+        memory.remember("Cora likes rye bread")
         held = [memory.by_tool().remember(each).stored for each in orders]
         near.forget_user("dora")
     page = hand.page

@@ -33,6 +33,7 @@ PLACES = {
     "sessions": "session",
     "parts": "part",
     "erasures": "erasure",
+    "proposals": "job",
 }
 """What a segment in braces is, by the one before it."""
 QUERIES = {
