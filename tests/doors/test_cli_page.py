@@ -47,8 +47,8 @@ EXPECTED = {
     " [--deadline S] [--grace S] [--spool DIR] [--cache MIB] [--allow-other] [--status] [--note]",
     "unmount": "DIR [--lazy] [--timeout S]",
     "durable list": "AGENT [--category C] [--tag T]… [--since S] [--prefix P] [--query Q]"
-    " [--limit N] [--page P] [--all]",
-    "durable get": "AGENT KEY",
+    " [--limit N] [--page P] [--all] [--at T]",
+    "durable get": "AGENT KEY [--at T]",
     "durable set": "AGENT KEY [CONTENT|-] --category C [--tag T]…",
     "durable forget": "AGENT KEY [--scope S]",
     "durable search": "AGENT QUERY [--category C] [--limit N]",
@@ -104,7 +104,7 @@ EXPECTED = {
     "ltm configure": "USER [--extractor NAME] [--namespace N] [--workspace-id W]",
     "mcp": "[--user U] [--agent A] [--store STORE] [--profile P] [--read-only]"
     " [--import FILE] [--export FILE]",
-    "forget": "[--user U] [--agent A] [--names TEXT] [--mentions report|redact|ignore]"
+    "forget": "[--user U] [--agent A] [--names TEXT]… [--mentions report|redact|ignore]"
     " [--receipt FILE] [--ledger FILE] [--purge-copies] [--yes]",
     "erasures list": "[--limit N]",
     "backup": "FILE [--force]",

@@ -16,13 +16,13 @@ from holdfast.ground.pages import (
     write_cursor,
 )
 from holdfast.ground.validation import check_limit, check_one_of, check_text
-from holdfast.library.erasure.forget import subject_of
 from holdfast.library.erasure.ledger import (
     LedgerRow,
     check_ledger,
     row_of,
     statements,
     subject_hash,
+    subject_of,
     whole,
 )
 from holdfast.library.erasure.proof import left_of
@@ -144,11 +144,11 @@ class Erasures:
             yield ReceiptLine(name="subject", ok=ok, says=says)
         there = subject or subject_of(reader, sql, row)
         if there is None:
-            yield ReceiptLine(name="tables", ok=True, says="nothing is left of the subject")
+            yield ReceiptLine(name="tables", ok=True, says="no row of the subject")
             return
         tables, _, found = left_of(reader, sql, there, at=row.at, seq=row.seq)
         rows = ", ".join(f"{number} in {table}" for table, number in sorted(found.items()))
-        says = f"found {rows}" if found else f"nothing is left in {tables} tables"
+        says = f"found {rows}" if found else f"no row of the subject in {tables} tables"
         yield ReceiptLine(name="tables", ok=not found, says=says)
 
 

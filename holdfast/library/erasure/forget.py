@@ -1,18 +1,18 @@
 """Forget a person or an agent in every memory, with a ledger row and a receipt."""
 
 import logging
-from types import SimpleNamespace
 from typing import Any, Final
 
 from msgspec import Struct
 
 from holdfast import library, memories
-from holdfast.engines.base import Engine, Reader, Transaction, scalar
+from holdfast.engines.base import Engine, Transaction
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import InvalidInput, Unavailable
-from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import EVERYBODY, Scope
 from holdfast.library.erasure.ledger import (
+    ERASURES,
+    UNREACHED,
     LedgerRow,
     OutsideVectors,
     add_counts,
@@ -22,7 +22,7 @@ from holdfast.library.erasure.ledger import (
     put_pending,
     row_of,
     statements,
-    subject_hash,
+    subject_of,
     whole,
 )
 from holdfast.library.erasure.places import (
@@ -49,16 +49,6 @@ from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 
 _log = logging.getLogger(__name__)
-
-_ERASURES: Final = REGISTRY.counter(
-    "erasures_total",
-    "Erasures of people and agents.",
-    kind=("user", "agent"),
-    outcome=("completed", "pending"),
-)
-_UNREACHED: Final = REGISTRY.counter(
-    "erasure_unreached", "Copies that erasures could not reach, as their receipts count them."
-)
 
 _NO_EVIDENCE: Final = Evidence(needles=(), owned=",", since=None, keys=0, shared=0)
 
@@ -149,8 +139,8 @@ def _erase(erasing: _Erasing) -> tuple[LedgerRow, dict[str, int], tuple[str, ...
         row = put_pending(context, row, places, remaining)
     else:
         row = complete(context, row, places, proof, key=erasing.key)
-        _UNREACHED.add(by=sum(each.count for each in places))
-    _ERASURES.add(row.kind, "pending" if pending else "completed")
+        UNREACHED.add(by=sum(each.count for each in places))
+    ERASURES.add(row.kind, "pending" if pending else "completed")
     return row, counts, pending
 
 
@@ -266,16 +256,3 @@ def finish_at_open(engine: Engine, shared: "memories.Shared", clock: Clock) -> N
         finish_erasures(engine, shared, clock)
     except (Unavailable, InvalidInput) as error:
         _log.warning("an erasure could not be finished: %s", type(error).__name__)
-
-
-def subject_of(reader: Reader, sql: SimpleNamespace, row: LedgerRow) -> ErasureSubject | None:
-    """Return the subject of *row* if the database of *reader* has its name."""
-    secret = reader.first(scalar, sql.workspace_secret)
-    if secret is None:
-        return None
-    names = sql.names_in_workspace if row.kind == "user" else sql.agents_in_workspace
-    found: list[str] = reader.all(scalar, names)
-    if row.kind == "user":
-        found += reader.all(scalar, sql.users_of_stores)
-    subjects = (ErasureSubject(kind=row.kind, name=name) for name in found)
-    return next((each for each in subjects if subject_hash(secret, each) == row.subject), None)

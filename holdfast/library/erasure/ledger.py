@@ -15,6 +15,7 @@ from holdfast.engines.base import Engine, Reader, Transaction, scalar
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none, to_rfc3339
 from holdfast.ground.errors import NotFound
 from holdfast.ground.events import Event
+from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import EVERYBODY, Scope
 from holdfast.library.erasure.receipt import (
     TYPE,
@@ -41,6 +42,17 @@ from holdfast.memories.stores.rows import StoresContext
 QUERIES: Final = "holdfast.library.erasure"
 SECRET_BYTES: Final = 32
 LISTED: Final = 100
+
+
+ERASURES: Final = REGISTRY.counter(
+    "erasures_total",
+    "Erasures of people and agents.",
+    kind=("user", "agent"),
+    outcome=("completed", "pending"),
+)
+UNREACHED: Final = REGISTRY.counter(
+    "erasure_unreached", "Copies that erasures could not reach, as their receipts count them."
+)
 
 
 class LedgerRow(Struct, frozen=True, kw_only=True):
@@ -313,6 +325,19 @@ def _chain(reader: Reader, sql: SimpleNamespace, workspace: str) -> tuple[int, b
             return count, False
         previous, count = link, count + 1
     return count, True
+
+
+def subject_of(reader: Reader, sql: SimpleNamespace, row: LedgerRow) -> ErasureSubject | None:
+    """Return the subject of *row* if the database of *reader* has its name."""
+    secret = reader.first(scalar, sql.workspace_secret)
+    if secret is None:
+        return None
+    names = sql.names_in_workspace if row.kind == "user" else sql.agents_in_workspace
+    found: list[str] = reader.all(scalar, names)
+    if row.kind == "user":
+        found += reader.all(scalar, sql.users_of_stores)
+    subjects = (ErasureSubject(kind=row.kind, name=name) for name in found)
+    return next((each for each in subjects if subject_hash(secret, each) == row.subject), None)
 
 
 # Rows that outlive a restore

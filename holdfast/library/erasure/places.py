@@ -307,7 +307,7 @@ def checked_mentions(options: ErasureOptions) -> None:
 def find_mentions(
     context: StoresContext, subject: ErasureSubject, options: ErasureOptions
 ) -> dict[str, Mentions]:
-    """Return where the names of *subject* are in texts of others; redact them if chosen.
+    """Find the names of *subject* in texts of others; redact them if chosen.
 
     Texts in stores and durable entries are redacted, those in threads and runs are reported.
     """
@@ -366,7 +366,7 @@ def _redact_memory(context: StoresContext, row: MentionRow, word: re.Pattern[str
 
 
 def _redact_entry(context: StoresContext, row: MentionRow, word: re.Pattern[str]) -> bool:
-    """Replace the names in an agent's entry, and redact its older contents that have them.
+    """Replace the names in an agent's entry, and redact older contents with them.
 
     Entries of the workspace and of runs stay in the report.
     """

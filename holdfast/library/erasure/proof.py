@@ -166,7 +166,7 @@ def purge_copies(engine: Engine) -> list[Path]:
 def unreached_of(
     context: StoresContext, evidence: Evidence, *, heads: int, until: int
 ) -> tuple[Unreached, ...]:
-    """Return what the process cannot erase, or does not: copies, keys, current versions."""
+    """Return what the process does not erase: copies, keys, current versions."""
     everywhere = context.engine.scoped(EVERYBODY)
     sql = statements(everywhere)
     since = evidence.since

@@ -191,7 +191,7 @@ def write_receipt(path: str | Path, receipt: ReceiptJSON) -> None:
 
 
 def check_new_file(path: str | Path) -> None:
-    """Raise InvalidInput if *path* exists, or has no folder, before anything is erased."""
+    """Raise InvalidInput if *path* exists, or its folder does not."""
     place = Path(path)
     if place.exists() or not place.absolute().parent.is_dir():
         reason = "exists already" if place.exists() else "is in a folder that does not exist"

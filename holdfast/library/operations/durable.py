@@ -13,6 +13,7 @@ from holdfast.ground.validation import check_limit
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.operations.base import (
+    AT,
     MIB,
     Operation,
     OperationTable,
@@ -97,7 +98,7 @@ class EndRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ForgetOwner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The agent or the user to forget, and what is done about names in texts of others."""
+    """The agent or the user to forget, and what is done about names elsewhere."""
 
     agent: str | None = None
     user: str | None = None
@@ -221,7 +222,7 @@ ENTRIES: Final = OperationTable(
             _ENTRIES,
             "List entries, newest first.",
             ENTRY,
-            special={"tags": Param(wire="tag", encode=_tags), **_SINCE, **_PAGED},
+            special={"tags": Param(wire="tag", encode=_tags), **_SINCE, **_PAGED, "at": AT},
             paged=True,
             lane="slow",
         ),
@@ -232,7 +233,7 @@ ENTRIES: Final = OperationTable(
             _ENTRY,
             "Retrieve the entry under a key.",
             ENTRY,
-            special=_KEY,
+            special={**_KEY, "at": AT},
             missing=("entry", "key", "Check the key, or list the entries."),
         ),
         Operation(
