@@ -494,7 +494,8 @@ class SessionEvent(Struct, frozen=True, kw_only=True):
     - `recalled`: `ids`, best first, and `left_out`, the number that did not fit into the block
     - `stored`: `turns` (ids), `skipped` (each `index`, `reason`), `queued`, `evicted`
     - `mined`: `items` (ids), `outcomes`, `done`, `pending`, `failed`
-    - `failed`: `what` (hydrate, longterm, store, recall, remember, close, flush), `error`, `message`
+    - `failed`: `what` (hydrate, longterm, store, recall, remember, close, flush), `error`,
+      `message`
     """
 
     type: SessionEventType
