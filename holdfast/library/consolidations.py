@@ -1,6 +1,7 @@
-"""`hf.consolidations`: jobs that propose changes to a memory, and decisions on them."""
+"""`hf.consolidations`: jobs that propose changes to a memory, and decisions."""
 
 from collections.abc import Iterable, Sequence
+from threading import Event
 from time import monotonic
 from typing import Any, Final, Literal, get_args
 
@@ -15,7 +16,6 @@ from holdfast.ground.pages import Page, digest, no_cursor, read_cursor, write_cu
 from holdfast.ground.scope import Actor, Scope, checked_actor
 from holdfast.ground.validation import check_limit, check_one_of, check_text
 from holdfast.library.longterm import LongTermSpec, collection_context, equip
-from holdfast.memories.longterm.background.worker import JobThread
 from holdfast.memories.longterm.consolidation.apply import (
     accept,
     is_fresh,
@@ -65,8 +65,8 @@ MOST_INSTRUCTIONS: Final = 10_000
 _MOST_ID: Final = 64
 _LIST: Final = "consolidations"
 _HIGHEST: Final = "~"
-_PIECE: Final = 0.05
-"""Seconds between checks for the end of a job that another process may do."""
+_PAUSES: Final = 0.02, 1.0
+"""Seconds between checks for the end of a job, which another process may do: at first, at most."""
 
 
 class _Scope(Struct, frozen=True, kw_only=True):
@@ -182,18 +182,19 @@ class Consolidations:
         return self.retrieve(id)
 
     def wait(self, id: str, timeout: float | None = 60.0) -> Consolidation:
-        """Wait until the job *id* has ended, at most *timeout* seconds; return it as it is."""
+        """Wait until the job *id* has ended, at most *timeout* seconds; return it."""
         end = None if timeout is None else monotonic() + timeout
-        worker: JobThread = self._shared.worker
+        pause, never = _PAUSES[0], Event()
         while True:
             job = self.retrieve(id)
-            left = _PIECE if end is None else end - monotonic()
+            left = pause if end is None else end - monotonic()
             if job.status in ENDED or left <= 0:
                 return job
-            worker.wait(min(left, _PIECE))
+            never.wait(min(left, pause))
+            pause = min(2 * pause, _PAUSES[1])
 
     def resume(self, id: str, *, budget: Budget | None = None, model: Any = None) -> Consolidation:
-        """Go on with a partial, failed or interrupted job, with its budget again or another.
+        """Go on with a partial, failed or interrupted job, with its budget again.
 
         A *model* that was given as an object is given again in another process. Raise Conflict for
         a job that runs or is done, or whose proposal is closed.
@@ -224,7 +225,7 @@ class Consolidations:
     def accept(
         self, id: str, only: Iterable[str] | None = None, *, actor: Actor | None = None
     ) -> AppliedChanges:
-        """Apply the open changes of a proposal, or those called *only*, in one transaction.
+        """Apply the open changes of a proposal, or of *only*, in one transaction.
 
         A change is refused alone, as stale, if one of its items or turns was changed or forgotten
         since. *actor* is who decided, by default the handle's.
@@ -245,7 +246,7 @@ class Consolidations:
         return self.retrieve(id)
 
     def undo(self, id: str) -> AppliedChanges:
-        """Undo what was accepted: of one `AppliedChanges.id`, or of the job *id* as a whole.
+        """Undo what was accepted: one `AppliedChanges.id`, or a job as a whole.
 
         Items that were changed since stay as they are, and are listed.
         """
@@ -257,7 +258,7 @@ class Consolidations:
         return undo(context, job, int(number) if number else None)
 
     def replay(self, id: str) -> Proposal:
-        """Return the proposal that the job *id* makes again from its log, without the model.
+        """Return the proposal that the job *id* makes again from its log alone.
 
         Nothing is stored. Raise HistoryGone if a part of the log was forgotten.
         """

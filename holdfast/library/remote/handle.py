@@ -25,10 +25,12 @@ from holdfast.ground.events import Event
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
 from holdfast.library.activity import Sample
+from holdfast.library.consolidations import Consolidations
 from holdfast.library.erasure.erasures import Erasures
 from holdfast.library.erasure.records import ForgetReport, MentionChoice
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import LongTermSpec
+from holdfast.library.operations.consolidations import CONSOLIDATIONS
 from holdfast.library.operations.durable import FORGET
 from holdfast.library.operations.erasures import ERASURES, SUBJECTS
 from holdfast.library.operations.sessions import AGENTS, ENVIRONMENTS, KEYS, SESSIONS
@@ -123,6 +125,7 @@ RemoteAgents: Final = remote_memory(AGENTS)
 RemoteEnvironments: Final = remote_memory(ENVIRONMENTS)
 RemoteKeys: Final = remote_memory(KEYS)
 RemoteWorkspace: Final = remote_memory(WORKSPACE)
+RemoteConsolidations: Final = remote_memory(CONSOLIDATIONS, wait=Consolidations.wait)
 RemoteErasures: Final = remote_memory(ERASURES, verify=Erasures.verify)
 RemoteSubjects: Final = remote_memory(SUBJECTS)
 
@@ -151,6 +154,7 @@ class RemoteHoldfast:
         self.runs = RemoteRuns(requests)
         self._workspace = remote_workspace(client)
         self._overview = RemoteWorkspace(requests)
+        self.consolidations = RemoteConsolidations(requests)
         self.erasures = RemoteErasures(requests)
         self.subjects = RemoteSubjects(requests)
 

@@ -10,6 +10,7 @@ import pytest
 from contracts.runs import Held
 from doors.http.asking import Asker
 
+from holdfast import Budget
 from holdfast.doors.http.app import App, make_app, routes
 from holdfast.doors.http.request import HttpRoute
 from holdfast.library.holdfast import Holdfast
@@ -69,6 +70,7 @@ CALLS: dict[str, tuple[str, object]] = {
     "PATCH /api/settings/durable": ("", {"cap": 9}),
     "PATCH /api/durable/{agent}/limits": ("", {"cap": 9}),
     "POST /api/forget": ("", {"agent": "agent_7"}),
+    "POST /api/consolidations": ("", {"user": "ada"}),
     "POST /api/subjects": ("", '{"kind": "store", "id": "{s}", "user": "ada"}'),
     "POST /api/durable/{agent}/entries": (
         "",
@@ -130,6 +132,9 @@ OWN_IDS = {
     r".* /api/longterm/{user}/items/{id}/reject": {"id": "held turn"},
     r".* /api/longterm/{user}/turns/": {"id": "turn"},
     r".* /api/erasures/": {"id": "erasure"},
+    r".* /api/consolidations/": {"id": "consolidation"},
+    r".* /api/consolidations/{id}/resume": {"id": "partial consolidation"},
+    r".* /api/consolidations/{id}/undo": {"id": "accepted consolidation"},
     r".* /api/threads/": {"id": "thread"},
     r".* /api/runs/{run}/entries/": {"key": "run entry"},
     r".* /api/runs/{run}/versions/": {"run": "reported run", "version": "version"},
@@ -162,7 +167,8 @@ def ask(app: App, runner: asyncio.Runner, hf: Holdfast) -> Asker:
 def ids(hf: Holdfast, ask: Asker) -> Iterator[dict[str, str]]:
     """Give the ids of an object of each kind."""
     with ExitStack() as stack:
-        yield stored_objects(hf) | remembered(hf) | recorded_runs(hf, ask, stack)
+        stored = stored_objects(hf) | remembered(hf) | consolidated(hf)
+        yield stored | recorded_runs(hf, ask, stack)
 
 
 def stored_objects(hf: Holdfast) -> dict[str, str]:
@@ -207,6 +213,24 @@ def remembered(hf: Holdfast) -> dict[str, str]:
         "user": "ada",
         "item": item.id,
         "turn": ltm.record([Turn(role="user", text="Hi.")]).turns[0].id,
+    }
+
+
+def consolidated(hf: Holdfast) -> dict[str, str]:
+    ltm = hf.longterm("ian", enabled=True)
+    assert ltm is not None
+    ltm.remember("Flew to Oslo", kind="event", valid_from="2020-01-01T00:00:00Z")
+    jobs = [hf.consolidations.create("ian").id for _ in range(2)]
+    for job in jobs:
+        hf.consolidations.wait(job)
+    hf.consolidations.accept(jobs[1])
+    ltm.remember("Flew to Rome", kind="event")
+    partial = hf.consolidations.create("ian", model=str, budget=Budget(calls=0)).id
+    hf.consolidations.wait(partial)
+    return {
+        "consolidation": jobs[0],
+        "accepted consolidation": jobs[1],
+        "partial consolidation": partial,
     }
 
 

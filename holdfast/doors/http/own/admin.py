@@ -17,6 +17,7 @@ from holdfast.ground.errors import InvalidInput, ScopeDenied, Unavailable
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.operations.base import MIB
+from holdfast.library.operations.consolidations import CONSOLIDATIONS
 from holdfast.library.operations.durable import FORGET
 from holdfast.library.operations.erasures import ERASURES, SUBJECTS
 from holdfast.library.operations.workspace import WORKSPACE
@@ -243,6 +244,7 @@ ACTS: Final[Mapping[str, Act]] = {FORGET.name: forget}
 
 ROUTES = (
     *table_routes(WORKSPACE),
+    *table_routes(CONSOLIDATIONS),
     *table_routes(ERASURES),
     *table_routes(SUBJECTS),
     HttpRoute(

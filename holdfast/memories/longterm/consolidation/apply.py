@@ -1,4 +1,4 @@
-"""Accept a proposal's changes in one transaction, reject them, or undo what was applied.
+"""Accept a proposal's changes in one transaction, reject them, or undo them.
 
 A change whose items or turns are not as the job saw them is refused alone. Undoing restores the
 items that are still as the application left them, and lists the others.
@@ -74,7 +74,7 @@ class ItemImage(Struct, frozen=True, kw_only=True):
 
 
 class _Touched(Struct, frozen=True, kw_only=True):
-    """An item before and after an application; it had no image before if it was made by it."""
+    """An item before and after an application; before is None for a new item."""
 
     before: ItemImage | None
     after: ItemImage
@@ -403,7 +403,7 @@ _WRITTEN: Final = (
 def _joined(
     unit: CollectionTransaction, row: ProposedRow, image: ItemImage, others: Sequence[ItemImage]
 ) -> tuple[int, ...]:
-    """Give an item the turns and access marks of the others; return the turns it lacked."""
+    """Give an item the turns and marks of the others; return the turns it lacked."""
     place = {"collection": unit.number, "item": image.number}
     known = {each.number for each in unit.tx.all(NumberedRow, unit.sql.turns_of_item, **place)}
     turns = [turn.number for turn in turns_there(unit, turns_of(row))]

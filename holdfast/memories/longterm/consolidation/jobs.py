@@ -1,4 +1,4 @@
-"""Jobs of consolidation: claimed by token and lease, with a checkpoint after each cluster.
+"""Jobs of consolidation: token and lease, and a checkpoint after each cluster.
 
 A job reads one snapshot, also when it goes on after a crash, and writes proposed changes alone.
 A call to a model is logged before its response is used, so a crash repeats one call at most.
@@ -193,7 +193,7 @@ def inputs_at(context: CollectionContext, reader: Reader, at: int) -> tuple[int,
 
 
 def _as_of(state: ItemState, row: ItemRow, at: int) -> Item:
-    """Return the item as it was; being refreshed changes no state, and counts as a change."""
+    """Return the item as it was; a refresh counts as a change too."""
     item = state.of(row.record(), at)
     if row.updated_at > at:
         return item

@@ -1,4 +1,4 @@
-"""Clusters of items for a model, the request to it, and the drafts in its response.
+"""Clusters of items for a model, the request to it, and drafts in its response.
 
 The response is JSON. What it names that was not shown is left out, and so is a text that the user's
 turns do not state, or whose numbers and negations differ from those of the items it merges.
@@ -110,7 +110,7 @@ def plan(items: Sequence[Item]) -> tuple[tuple[str, ...], ...]:
 
 
 def cluster_of(ids: Sequence[str], items: Sequence[Item], turns: Sequence[Turn]) -> Cluster:
-    """Return the items *ids* with the user's turns they came from, and turns near them."""
+    """Return the items *ids*, the user's turns they came from, and turns near them."""
     by_id = {item.id: item for item in items}
     found = tuple(by_id[id] for id in ids if id in by_id)
     cited = {id for item in found for id in item.turns}

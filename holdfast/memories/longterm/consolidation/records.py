@@ -82,9 +82,10 @@ class ProposedChange(Struct, frozen=True, kw_only=True):
 
 
 class Proposal(Struct, frozen=True, kw_only=True):
-    """The changes that a job proposes; `base` is the collection's version that it read.
+    """The changes that a job proposes.
 
-    It is open until every change is decided on.
+    `base` is the version of the collection that it read. It is open until every change is decided
+    on.
     """
 
     id: str

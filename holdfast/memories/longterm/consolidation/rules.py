@@ -1,10 +1,11 @@
-"""Rules of consolidation: what to merge, supersede, promote and expire, without a model.
+"""Rules of consolidation: what to merge, supersede, promote, expire and hold.
 
 Pure: they take items and turns as they were at one moment, and return drafts of changes. Each item
 is an input of one draft at most, but for an item that supersedes several.
 """
 
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -12,7 +13,6 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from holdfast.memories.longterm.consolidation.frames import contradict, frame_of
 from holdfast.memories.longterm.recall.analyze import analyze, flags_of
 from holdfast.memories.longterm.recall.dedupe import (
     ComparedText,
@@ -159,7 +159,7 @@ def _merges(items: Sequence[Item]) -> Iterator[ChangeDraft]:
 def merged(
     best: Item, others: Sequence[Item], *, reason: str, text: str | None = None
 ) -> ChangeDraft:
-    """Return the draft that merges *others* into *best*, or all of them into a new *text*."""
+    """Return the draft that merges *others* into *best*, or all into a new *text*."""
     every = (best, *others)
     since = [each.valid_from for each in every if each.valid_from is not None]
     after = ChangeAfter(
@@ -190,7 +190,7 @@ def _same(cluster: _Cluster, item: Item, text: ComparedText) -> bool:
 
 
 def names_agree(one: str, other: str) -> bool:
-    """Check whether each name in one text is in the other; a capital makes a word a name."""
+    """Check whether each name in one text, a word with a capital, is in the other."""
     return not (_names(one) - {*analyze(other)}) and not (_names(other) - {*analyze(one)})
 
 
@@ -223,7 +223,7 @@ def _contradictions(items: Sequence[Item], said_at: dict[str, datetime]) -> Iter
 def superseded(
     newer: Item, older: Item, said_at: dict[str, datetime], *, about: str
 ) -> ChangeDraft:
-    """Return the draft by which *newer* supersedes *older*, or a conflict for a person."""
+    """Return the draft by which *newer* supersedes *older*, or a conflict."""
     later = _evidence(newer, said_at)
     turns = tuple(dict.fromkeys((*older.turns, *newer.turns)))
     ids = (newer.id, older.id)
@@ -347,9 +347,115 @@ def _promotion(each: _Statement, group: Sequence[_Statement]) -> ChangeDraft:
 
 
 def guarded(draft: ChangeDraft, items: Sequence[Item]) -> bool:
-    """Check that a merge of *items* into a new text keeps numbers and negations of each."""
+    """Check that a merge into a new text keeps numbers and negations of *items*."""
     text = draft.after.text or ""
     return all(
         numbers_of(text) == numbers_of(each.text) and negations_of(text) == negations_of(each.text)
         for each in items
     )
+
+
+# Frames of facts with one value at a time: where a person lives, works, what they drive. Two items
+# contradict each other if they fill the same frame of the same subject with other values. A frame
+# that may have several values, such as "likes", is no frame here.
+
+USER: Final = "user"
+"""The subject of a sentence about the user."""
+_MOST_FRAME: Final = 300
+"""Characters of a text that is read; a longer one fills no frame."""
+
+_SUBJECT: Final = (
+    r"(?:(?:the |this )?(?P<user>user|i|he|she|they)|(?P<name>[A-Z][\w'-]{1,40}))?(?:'m|'s)?\s*"
+)
+_OWNER: Final = (
+    r"(?:(?P<user>my|his|her|their|(?:the |this )?user's)|(?P<name>[A-Z][\w-]{1,40})'s)?\s*"
+)
+_ADVERB: Final = r"(?:now |currently |recently |just |has |have |is |am |are )?"
+_VALUE: Final = r"(?P<value>[^.;!?\n]{1,120}?)[.!]?\s*$"
+
+_VERBS: Final = (
+    ("lives", r"(?:lives?|living) in"),
+    ("lives", r"(?:moved|moves|relocated) to"),
+    ("works", r"(?:works?|working) (?:at|for)"),
+    ("job", r"(?:works?|working) as"),
+    ("named", r"(?:called|named)"),
+    ("drives", r"drives?"),
+    ("married", r"married to"),
+)
+"""Verbs of the frames; a pattern stands for one frame, and two may stand for the same."""
+_FRAMES: Final = (
+    *(
+        (name, re.compile(rf"^\s*{_SUBJECT}{_ADVERB}(?:{verb})\s+{_VALUE}", re.IGNORECASE))
+        for name, verb in _VERBS
+    ),
+    (
+        "birthday",
+        re.compile(rf"^\s*{_OWNER}birthday\s+(?:is|was)\s+(?:on\s+)?{_VALUE}", re.IGNORECASE),
+    ),
+    ("named", re.compile(rf"^\s*{_OWNER}name\s+is\s+{_VALUE}", re.IGNORECASE)),
+    (
+        "favourite",
+        re.compile(
+            rf"^\s*{_OWNER}favou?rite\s+(?P<noun>[^\W\d_][\w -]{{0,40}}?)\s+is\s+{_VALUE}",
+            re.IGNORECASE,
+        ),
+    ),
+)
+_LATER: Final = re.compile(
+    r"\b(?:until|since|from|for|because|with|and|but|while|when|after|before|now|these days)\b.*$",
+    re.IGNORECASE,
+)
+
+
+class FrameValue(Struct, frozen=True):
+    """A text's subject and attribute, and the terms of the value."""
+
+    subject: str
+    attribute: str
+    value: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Subject and attribute, which have one value at a time."""
+        return self.subject, self.attribute
+
+
+def frame_of(text: str) -> FrameValue | None:
+    """Return the frame that *text* fills, or None.
+
+    A text that negates, asks or says more than one thing fills none.
+    """
+    plain = unicodedata.normalize("NFKC", text).replace("\u2019", "'").strip()
+    if not plain or len(plain) > _MOST_FRAME or "?" in plain or negations_of(plain):
+        return None
+    for name, pattern in _FRAMES:
+        found = pattern.match(plain)
+        if found is None:
+            continue
+        value = tuple(analyze(_LATER.sub("", found["value"])))
+        subject = _subject(found)
+        if not value or subject is None:
+            return None
+        noun = found.groupdict().get("noun")
+        attribute = f"{name} {' '.join(analyze(noun))}" if noun else name
+        return FrameValue(subject, attribute, value)
+    return None
+
+
+def contradict(one: FrameValue | None, other: FrameValue | None) -> bool:
+    """Check whether both fill one frame with values of which neither has the other."""
+    if one is None or other is None or one.key != other.key:
+        return False
+    first, second = set(one.value), set(other.value)
+    return not (first <= second or second <= first)
+
+
+def _subject(found: re.Match[str]) -> str | None:
+    """Return the subject of a match; a name must be written as one."""
+    name = found["name"]
+    if name is None:
+        return USER
+    if not name[:1].isupper():
+        return None
+    plain = name.casefold().removesuffix("'s")
+    return USER if plain in {"i", "user", "he", "she", "they", "my"} else plain
