@@ -107,6 +107,14 @@ EXPECTED = {
     "forget": "[--user U] [--agent A] [--names TEXT]… [--mentions report|redact|ignore]"
     " [--receipt FILE] [--ledger FILE] [--purge-copies] [--yes]",
     "erasures list": "[--limit N]",
+    "consolidate start": "USER [--namespace N] [--model M] [--budget-tokens N]",
+    "consolidate list": "[--user U] [--limit N]",
+    "consolidate show": "ID",
+    "consolidate accept": "ID [--only CHANGE]…",
+    "consolidate reject": "ID",
+    "consolidate undo": "ID",
+    "consolidate resume": "ID",
+    "consolidate cancel": "ID",
     "backup": "FILE [--force]",
     "restore": "FILE [--replace] [--erasures LEDGER]",
     "verify": "[--quick] [--repair] [--head LINK] [--receipt FILE] [--user U] [--agent A]"

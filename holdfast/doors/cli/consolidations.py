@@ -1,0 +1,116 @@
+"""Commands `consolidate`: propose changes to a user's memory, and decide on them."""
+
+from typing import Annotated
+
+import typer
+
+from holdfast.doors.cli.command import CommandContext, command
+from holdfast.doors.cli.output import Wire
+from holdfast.library.operations.consolidations import applied_to_wire, consolidation_to_wire
+from holdfast.memories.longterm.consolidation.records import Budget, Consolidation
+
+consolidate_app = typer.Typer(rich_markup_mode=None)
+
+COLUMNS = ("id", "user", "status", "proposal", "created_at")
+Job = Annotated[str, typer.Argument(metavar="ID", help="The id of the consolidation.")]
+
+
+@command(consolidate_app, "start")
+def start(
+    call: CommandContext,
+    user: Annotated[str, typer.Argument(metavar="USER", help="Whom the memory is of.")],
+    *,
+    namespace: Annotated[
+        str, typer.Option("--namespace", metavar="N", help="The namespace of the collection.")
+    ] = "chat",
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="M", help="provider:model; without it rules alone."),
+    ] = None,
+    tokens: Annotated[
+        int | None,
+        typer.Option("--budget-tokens", metavar="N", help="The most tokens of the model."),
+    ] = None,
+) -> None:
+    """Propose changes, wait for the job, and show them as a diff. Nothing is changed."""
+    budget = Budget() if tokens is None else Budget(tokens=tokens)
+    jobs = call.hf.consolidations
+    job = jobs.create(user, namespace=namespace, model=model, budget=budget)
+    _show(call, jobs.wait(job.id, timeout=budget.seconds + 60.0))
+
+
+@command(consolidate_app, "list")
+def list_all(
+    call: CommandContext,
+    user: Annotated[
+        str | None, typer.Option("--user", metavar="U", help="Only jobs on this user's memory.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", help="At most so many.")
+    ] = None,
+) -> None:
+    """List consolidations, newest first."""
+    found = call.hf.consolidations.list(user, limit=limit)
+    rows: list[Wire] = [
+        {**consolidation_to_wire(job), "proposal": job.proposal.status} for job in found.data
+    ]
+    call.answer.many(rows, COLUMNS)
+
+
+@command(consolidate_app, "show")
+def show(call: CommandContext, id: Job) -> None:
+    """Show a proposal as a diff, each change below its id."""
+    _show(call, call.hf.consolidations.retrieve(id))
+
+
+@command(consolidate_app, "accept")
+def accept(
+    call: CommandContext,
+    id: Job,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="CHANGE", help="The id of a change; the others wait."),
+    ] = None,
+) -> None:
+    """Apply the open changes, in one transaction. Exits 1 if some were refused as stale."""
+    done = call.hf.consolidations.accept(id, only=only or None)
+    call.answer.one(applied_to_wire(done))
+    if done.stale:
+        raise typer.Exit(1)
+
+
+@command(consolidate_app, "reject")
+def reject(call: CommandContext, id: Job) -> None:
+    """Reject the open changes."""
+    _show(call, call.hf.consolidations.reject(id))
+
+
+@command(consolidate_app, "undo")
+def undo(call: CommandContext, id: Job) -> None:
+    """Undo what was accepted, as a whole or of one accept. Exits 1 if items were kept."""
+    done = call.hf.consolidations.undo(id)
+    call.answer.one(applied_to_wire(done))
+    if done.kept:
+        raise typer.Exit(1)
+
+
+@command(consolidate_app, "resume")
+def resume(call: CommandContext, id: Job) -> None:
+    """Go on with a partial or failed job, and wait for it."""
+    jobs = call.hf.consolidations
+    job = jobs.resume(id)
+    _show(call, jobs.wait(id, timeout=job.budget.seconds + 60.0))
+
+
+@command(consolidate_app, "cancel")
+def cancel(call: CommandContext, id: Job) -> None:
+    """Stop a job; what it has proposed stays."""
+    _show(call, call.hf.consolidations.cancel(id))
+
+
+def _show(call: CommandContext, job: Consolidation) -> None:
+    """Print the job and the diff of its proposal, or both as JSON."""
+    lines = [f"{job.id}: {job.status}, proposal {job.proposal.status}"]
+    lines += [job.error] if job.error else []
+    lines += [job.proposal.diff] if job.proposal.changes else ["no changes"]
+    call.answer.text("\n\n".join(lines), consolidation_to_wire(job))
