@@ -210,7 +210,7 @@ def _unit(context: CollectionContext, tx: Transaction) -> CollectionTransaction:
     """Return the unit of work on the collection, which locks it."""
     unit = CollectionTransaction(context, tx, make=False)
     if unit.found is None:
-        raise Conflict("The collection of this consolidation is gone.", next="Reject it.")
+        raise Conflict("The collection of this consolidation was deleted.", next="Reject it.")
     return unit
 
 
