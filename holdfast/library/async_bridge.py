@@ -73,12 +73,14 @@ class AsyncLive(Generic[T]):
 class AsyncPage(Generic[T]):
     """One page of a list: `data`, and `next_page`, the cursor of the next or None.
 
-    Iterating yields the items of this page; `all()` also fetches the following pages.
+    Iterating yields the items of this page; `all()` also fetches the following pages. In a list
+    as of an earlier moment `erased` counts rows that were there and were erased since.
     """
 
     def __init__(self, page: Page[T], cross: Crossing) -> None:
         self._page, self._cross = page, cross
         self.data, self.next_page, self.prev_page = page.data, page.next_page, page.prev_page
+        self.erased = page.erased
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.data)

@@ -35,16 +35,22 @@ def put_page(
     row: Callable[[T], Row],
     next_page: str | None,
     to_json: Callable[[T], Row] = entry_to_wire,
+    *,
+    erased: int = 0,
 ) -> None:
     """Print a page of *things* as the server's JSON, or as a table.
 
-    *row* makes a row of the table. *next_page* is the token of the next page.
+    *row* makes a row of the table. *next_page* is the token of the next page. *erased* counts what
+    was there at an earlier moment and was erased since.
     """
     if call.answer.as_json:
-        put_json({"data": [to_json(each) for each in things], "next_page": next_page})
+        gone = {"erased": erased} if erased else {}
+        put_json({"data": [to_json(each) for each in things], "next_page": next_page, **gone})
         return
     shown = [row(each) for each in things]
     call.answer.many(shown, tuple(shown[0]) if shown else ())
+    if erased:
+        call.answer.text(f"Erased since: {erased:,}.", {})
     if next_page is not None:
         call.answer.text(f"There are more: --page {next_page}", {})
 
@@ -123,6 +129,9 @@ Budget = Annotated[
         help="Bytes; the agent's own limit, unless given.",
     ),
 ]
+At = Annotated[
+    str | None, typer.Option("--at", metavar="T", help="As it was at this time (RFC 3339).")
+]
 Folder = Annotated[str, typer.Argument(metavar="DIR", help="A folder of Markdown files.")]
 
 
@@ -150,20 +159,22 @@ def list_all(
         str | None, typer.Option("--page", metavar="P", help="The page token of an earlier list.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All of them, page after page.")] = False,
+    at: At = None,
 ) -> None:
     """List entries, newest first: the agent's own and what its workspace shares."""
     _demand_words(query, "--query")
-    written = _moment(since)
-    found = call.hf.durable(agent).list(category, tag or None, written, prefix, query, limit, page)
+    written, durable = _moment(since), call.hf.durable(agent)
+    found = durable.list(category, tag or None, written, prefix, query, limit, page, at=at)
     entries = call.walk("Listing entries", found.all()) if every else found.data
-    put_page(call, entries, row_of_entry, None if every else found.next_page)
+    more = None if every else found.next_page
+    put_page(call, entries, row_of_entry, more, erased=found.erased)
 
 
 @command(durable_app, "get")
-def get(call: CommandContext, agent: Agent, key: Key) -> None:
+def get(call: CommandContext, agent: Agent, key: Key, at: At = None) -> None:
     """Show the entry under a key: the agent's own, or else the workspace's."""
     durable = call.hf.durable(agent)
-    entry = durable.get(key)
+    entry = durable.get(key, at=at)
     if entry is None:
         raise _absent(durable, key)
     fields = entry_to_wire(entry)

@@ -370,6 +370,7 @@ create table holdfast.durable_changes (
   cause text collate "C" not null, -- what else brought it about: a JSON object
   redacted_at bigint,
   expires_at bigint,               -- when an entry that was evicted would have expired
+  entry text collate "C",          -- what else a written entry has: a JSON array
   check (key is null or key_hash is null)
 );
 

@@ -331,6 +331,7 @@ create table durable_changes (
   cause text not null,             -- what else brought it about: a JSON object
   redacted_at integer,
   expires_at integer,              -- when an entry that was evicted would have expired
+  entry text,                      -- what else a written entry has: a JSON array
   check (key is null or key_hash is null)
 ) strict;
 

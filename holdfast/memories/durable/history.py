@@ -1,7 +1,7 @@
 """The change log of entries, and restoring from it."""
 
 from datetime import datetime, timedelta
-from typing import Final, cast, get_args
+from typing import Final, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import Struct
@@ -77,6 +77,9 @@ class ChangeRow(Struct, frozen=True, kw_only=True):
         )
 
 
+R = TypeVar("R", bound=ChangeRow)
+
+
 class _Expired(Struct, frozen=True):
     key: str
     seq: int
@@ -124,18 +127,16 @@ def _changes(
     context: AgentContext, reader: Reader, key: str | None, params: dict[str, object]
 ) -> list[ChangeRow]:
     if key is None:
-        return _without_expired(
+        return without_expired(
             context, reader, reader.all(ChangeRow, context.sql.history_of_all, **params)
         )
     secret = reader.first(scalar, context.sql.get_secret)
     hashed = _NO_HASH if secret is None else key_hash(secret, key)
     rows = reader.all(ChangeRow, context.sql.history_of_key, key=key, key_hash=hashed, **params)
-    return _without_expired(context, reader, rows)
+    return without_expired(context, reader, rows)
 
 
-def _without_expired(
-    context: AgentContext, reader: Reader, rows: list[ChangeRow]
-) -> list[ChangeRow]:
+def without_expired(context: AgentContext, reader: Reader, rows: list[R]) -> list[R]:
     """Return *rows* without the contents of expired entries.
 
     Expired entries may still be on disk, as no sweep has run since.
@@ -162,7 +163,7 @@ def change_at(context: AgentContext, reader: Reader, seq: object) -> ChangeRow:
     row = reader.first(ChangeRow, context.sql.change_at, seq=seq) if known else None
     if row is None:
         raise NotFound(CHANGE, str(seq), next="Find its number in the history.")
-    return _without_expired(context, reader, [row])[0]
+    return without_expired(context, reader, [row])[0]
 
 
 def redact(context: AgentContext, seq: int) -> EntryChange:

@@ -8,6 +8,7 @@ from typing import Self
 
 from holdfast.ground.errors import StaleRun
 from holdfast.ground.pages import Page
+from holdfast.memories.durable.as_of import get_at, list_at
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.forget import forget
 from holdfast.memories.durable.history import history, redact, restore
@@ -78,13 +79,15 @@ class DurableEntries:
         """
         return set_many(self.context, items, on_error=on_error, refresh=refresh)
 
-    def get(self, key: str) -> DurableEntry | None:
+    def get(self, key: str, *, at: datetime | str | None = None) -> DurableEntry | None:
         """Return the nearest entry under exactly *key*, or None.
 
-        The agent's own entry is nearer than the workspace's.
+        The agent's own entry is nearer than the workspace's. With *at*, an aware datetime or RFC
+        3339 of the last 90 days, it is the entry as it was then; None also if that was erased
+        since. InvalidInput if the history of the key begins later. Entries of runs have none.
         """
         with coded():
-            return get(self.context, key)
+            return get(self.context, key) if at is None else get_at(self.context, key, at)
 
     def list(  # noqa: PLR0917 - the filters, each of which may be left out
         self,
@@ -95,16 +98,24 @@ class DurableEntries:
         query: str | None = None,
         limit: int | None = LISTED,
         page: str | None = None,
+        *,
+        at: datetime | str | None = None,
     ) -> Page[DurableEntry]:
         """Return the entries that pass all filters, newest first, shadowed ones included.
 
         A match has all of *tags*, and each word of *query*, case-folded, in its key, its content
-        or a tag. *since* is an instant, or a span back from now. *limit* is 1 to 1,000.
+        or a tag. *since* is an instant, or a span back from now. *limit* is 1 to 1,000. With *at*,
+        an aware datetime or RFC 3339 of the last 90 days, they are as they were then, without those
+        of runs. `erased` of the page counts entries that were there then, or may have been, and
+        whose change of then is no longer stored: forgotten, redacted, expired, or past the newest
+        20 of a key.
         """
         filters = EntryQuery(
             category=category, tags=tags, since=since, key_prefix=key_prefix, query=query
         )
         with coded():
+            if at is not None:
+                return list_at(self.context, filters, at, limit=limit, page=page)
             return list_entries(self.context, filters, limit=limit, page=page)
 
     def forget(self, key: str, *, scope: EntryScope | None = None) -> bool:

@@ -67,12 +67,12 @@ order by seq
 
 -- erase_expired (sqlite) --
 -- Erases content and hash from the log of keys with an expired entry. The rows stay.
-update durable_changes set content = null, content_sha256 = null
+update durable_changes set content = null, content_sha256 = null, entry = null
 where workspace = :workspace and agent = :agent and content_sha256 is not null
     and key in (select value from json_each(:keys))
 
 -- erase_expired (postgres) --
-update durable_changes set content = null, content_sha256 = null
+update durable_changes set content = null, content_sha256 = null, entry = null
 where workspace = :workspace and agent = :agent and content_sha256 is not null
     and key = any (array(select jsonb_array_elements_text(cast(:keys as jsonb))))
 
@@ -154,18 +154,19 @@ where e.workspace = :workspace and e.agent = n.owner and e.run_id = n.run and e.
 
 -- log_change (sqlite) --
 insert into durable_changes (seq, workspace, agent, run_id, at, op, key, key_hash, category,
-    size_bytes, content, content_sha256, actor, evicted_for, cause, expires_at)
+    size_bytes, content, content_sha256, actor, evicted_for, cause, expires_at, entry)
 values (:seq, :workspace, :owner, :run, :at, :op, :key, unhex(:key_hash), :category, :size_bytes,
-    :content, :content_sha256, :actor, :evicted_for, :cause, :expires_at)
+    :content, :content_sha256, :actor, :evicted_for, :cause, :expires_at, :entry)
 
 -- log_change (postgres) --
 insert into durable_changes (seq, workspace, agent, run_id, at, op, key, key_hash, category,
-    size_bytes, content, content_sha256, actor, evicted_for, cause, expires_at)
+    size_bytes, content, content_sha256, actor, evicted_for, cause, expires_at, entry)
 select n.seq, :workspace, n.owner, n.run, n.at, n.op, n.key, decode(n.key_hash, 'hex'), n.category,
-    n.size_bytes, n.content, n.content_sha256, n.actor, n.evicted_for, n.cause, n.expires_at
+    n.size_bytes, n.content, n.content_sha256, n.actor, n.evicted_for, n.cause, n.expires_at,
+    n.entry
 from jsonb_to_recordset(cast(:rows as jsonb)) as n (seq bigint, owner text, run text, at bigint,
     op text, key text, key_hash text, category text, size_bytes integer, content text,
-    content_sha256 text, actor text, evicted_for text, cause text, expires_at bigint)
+    content_sha256 text, actor text, evicted_for text, cause text, expires_at bigint, entry text)
 
 -- set_first_expiry --
 update durable_agents
@@ -380,7 +381,7 @@ select secret from durable_secrets where workspace = :workspace
 -- forget_changes --
 update durable_changes
 set key = null, key_hash = :key_hash, category = null, content = null, content_sha256 = null,
-    cause = '{}'
+    entry = null, cause = '{}'
 where workspace = :workspace and agent = :owner and key = :key
 
 -- entry_before --
@@ -430,7 +431,7 @@ where workspace = :workspace and agent in (:agent, '') and op = 'evict' and cont
 
 -- erase_expired_evicted --
 -- The log of an evicted entry loses its content when the entry would have expired.
-update durable_changes set content = null, content_sha256 = null
+update durable_changes set content = null, content_sha256 = null, entry = null
 where workspace = :workspace and agent = :agent and content_sha256 is not null and exists (
     select 1 from durable_changes e
     where e.workspace = durable_changes.workspace and e.agent = durable_changes.agent
@@ -536,9 +537,72 @@ select seq, at, op, key, category, agent, run_id, size_bytes, content, content_s
 from durable_changes
 where workspace = :workspace and agent in (:agent, '') and seq = :seq
 
+-- entries_at --
+-- The last change of each key up to a moment, in the order of writes, where it wrote an entry.
+-- Entries of runs are logged without contents.
+select c.seq, c.at, c.op, c.key, c.category, c.agent, c.run_id, c.size_bytes, c.content,
+    c.content_sha256, c.actor, c.evicted_for, c.cause, c.redacted_at, c.entry,
+    e.id as live_id, e.created_by as live_creator,
+    (select b.actor from durable_changes b
+        where b.workspace = c.workspace and b.agent = c.agent and b.run_id = '' and b.key = c.key
+            and b.op = 'create' and b.seq <= c.seq
+        order by b.seq desc
+        limit 1) as creator
+from durable_changes c
+left join durable_entries e
+    on e.workspace = c.workspace and e.agent = c.agent and e.run_id = '' and e.key = c.key
+where c.workspace = :workspace and c.agent in (:agent, '') and c.run_id = '' and c.at <= :at
+    and c.key is not null and (:key = '' or c.key = :key)
+    and c.op in ('create', 'replace', 'refresh', 'restore')
+    and not exists (
+        select 1 from durable_changes later
+        where later.workspace = c.workspace and later.agent = c.agent and later.run_id = ''
+            and later.key = c.key and later.seq > c.seq and later.at <= :at
+            and later.op <> 'redact')
+order by c.seq desc
+
+-- unlogged_at --
+-- Entries as they are since before the oldest change that is stored.
+select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
+    expires_at, created_by, updated_by
+from durable_entries e
+where workspace = :workspace and agent in (:agent, '') and run_id = '' and updated_at <= :at
+    and (:key = '' or key = :key) and (expires_at is null or expires_at >= :now)
+    and not exists (select 1 from durable_changes c where c.seq = e.seq)
+
+-- cut_at --
+-- The oldest change of each key that is stored, where it came after a moment and changed an entry
+-- that was there before.
+select c.agent, c.key, c.at
+from durable_changes c
+where c.workspace = :workspace and c.agent in (:agent, '') and c.run_id = '' and c.at > :at
+    and c.key is not null and (:key = '' or c.key = :key) and c.op not in ('create', 'redact')
+    and not exists (
+        select 1 from durable_changes other
+        where other.workspace = c.workspace and other.agent = c.agent and other.run_id = ''
+            and other.key = c.key and other.op <> 'redact'
+            and (other.seq < c.seq or other.at <= :at))
+
+-- forgotten_at --
+-- Entries that were there at a moment, or may have been, and whose keys were forgotten since.
+select count(*) as entries
+from durable_changes c
+where c.workspace = :workspace and c.agent in (:agent, '') and c.run_id = ''
+    and c.key_hash is not null and (
+        (c.at <= :at and c.op in ('create', 'replace', 'refresh', 'restore') and not exists (
+            select 1 from durable_changes later
+            where later.workspace = c.workspace and later.agent = c.agent and later.run_id = ''
+                and later.key_hash = c.key_hash and later.seq > c.seq and later.at <= :at
+                and later.op <> 'redact'))
+        or (c.at > :at and c.op not in ('create', 'redact') and not exists (
+            select 1 from durable_changes other
+            where other.workspace = c.workspace and other.agent = c.agent and other.run_id = ''
+                and other.key_hash = c.key_hash and other.op <> 'redact'
+                and (other.seq < c.seq or other.at <= :at))))
+
 -- redact_change --
 update durable_changes
-set content = null, content_sha256 = null, redacted_at = :now
+set content = null, content_sha256 = null, entry = null, redacted_at = :now
 where workspace = :workspace and agent = :owner and seq = :seq
 
 -- lapsed_runs --
@@ -596,7 +660,7 @@ where seq in (
 )
 
 -- erase_all_expired_evicted --
-update durable_changes set content = null, content_sha256 = null
+update durable_changes set content = null, content_sha256 = null, entry = null
 where content_sha256 is not null and seq in (
     select c.seq
     from (

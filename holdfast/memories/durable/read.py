@@ -89,7 +89,7 @@ def _nearest(context: AgentContext, rows: list[Row]) -> Row | None:
     return found
 
 
-class _Filters(Struct, frozen=True, kw_only=True):
+class EntryFilters(Struct, frozen=True, kw_only=True):
     """Checked filters: parameters of the statement, tests of each row."""
 
     params: dict[str, Any]
@@ -116,7 +116,7 @@ def list_entries(
     Shadowed entries are included.
     """
     rows = check_limit(limit, most=MOST_LISTED, default=LISTED)
-    wanted = _checked_filters(context, filters)
+    wanted = checked_filters(context, filters)
     before = NEWEST if page is None else read_key("durable", wanted.stamp, page, int)
 
     def look(reader: Reader) -> list[Row]:
@@ -138,7 +138,7 @@ def list_entries(
 
 
 def _matching_rows(
-    context: AgentContext, reader: Reader, wanted: _Filters, *, before: int, rows: int
+    context: AgentContext, reader: Reader, wanted: EntryFilters, *, before: int, rows: int
 ) -> list[Row]:
     scanning = bool(wanted.tags or wanted.terms)
     size = SCANNED if scanning else rows
@@ -151,7 +151,8 @@ def _matching_rows(
         before = batch[-1][SEQ]
 
 
-def _checked_filters(context: AgentContext, filters: EntryQuery) -> _Filters:
+def checked_filters(context: AgentContext, filters: EntryQuery) -> EntryFilters:
+    """Check *filters*; InvalidInput names the invalid one."""
     category = text_or_none("category", filters.category) or ""
     prefix = text_or_none("key_prefix", filters.key_prefix) or ""
     tags = frozenset(checked_tags(filters.tags or ()))
@@ -160,7 +161,7 @@ def _checked_filters(context: AgentContext, filters: EntryQuery) -> _Filters:
     terms = tuple(term.casefold() for term in query.split())
     # A span back from now means another instant on each page: the cursor holds the span.
     params = (category, prefix, sorted(tags), filters.since, terms)
-    return _Filters(
+    return EntryFilters(
         params={
             "run_id": context.run_id,
             "now": context.now(),

@@ -190,6 +190,32 @@ def tags_of(text: str) -> tuple[str, ...]:
     return () if text == NO_TAGS else _tags.decode(text)
 
 
+class WrittenEntry(Struct, frozen=True, array_like=True):
+    """What the log keeps of a written entry beside its content, to show it as it was."""
+
+    id: str
+    tags: tuple[str, ...]
+    created_at: int
+    updated_at: int
+    expires_at: int | None
+
+
+_written = msgspec.json.Decoder(WrittenEntry)
+
+
+def written_text(row: EntryRow) -> str:
+    """Return the stored form of the `WrittenEntry` of *row*."""
+    written = WrittenEntry(
+        row.id, tags_of(row.tags), row.created_at, row.updated_at, row.expires_at
+    )
+    return msgspec.json.encode(written).decode()
+
+
+def written_of(text: str) -> WrittenEntry:
+    """Return the value of *text*, which `written_text` produced."""
+    return _written.decode(text)
+
+
 @lru_cache(maxsize=4096)
 def by_text(by: By) -> str:
     """Return the stored form of *by*: kind, id, run and token."""
@@ -218,7 +244,8 @@ class Logged(Struct, frozen=True, kw_only=True):
     """One pending row of the log: an operation on an entry and its cause.
 
     A *key_hash* replaces the key and the category of a forgotten entry. An evicted entry keeps its
-    `expires_at`: until then its content can be restored.
+    `expires_at`: until then its content can be restored. `entry` is what `written_text` returns for
+    an entry that was written.
     """
 
     seq: int
@@ -232,6 +259,7 @@ class Logged(Struct, frozen=True, kw_only=True):
     evicted_for: str | None = None
     key_hash: bytes | None = None
     expires_at: int | None = None
+    entry: str | None = None
 
     @classmethod
     def of(
@@ -245,6 +273,7 @@ class Logged(Struct, frozen=True, kw_only=True):
         key_hash: bytes | None = None,
     ) -> "Logged":
         """Return the row of the log for *op* on *row*."""
+        content = None if op in _WITHOUT_CONTENT or row.run_id else row.content
         return cls(
             seq=seq,
             op=op,
@@ -252,11 +281,12 @@ class Logged(Struct, frozen=True, kw_only=True):
             key=row.key if key_hash is None else None,
             category=row.category if key_hash is None else None,
             size_bytes=row.size_bytes,
-            content=None if op in _WITHOUT_CONTENT or row.run_id else row.content,
+            content=content,
             cause=cause or {},
             evicted_for=evicted_for,
             key_hash=key_hash,
             expires_at=row.expires_at if op == "evict" else None,
+            entry=None if content is None or op == "evict" else written_text(row),
         )
 
 
