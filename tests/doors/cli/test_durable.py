@@ -201,3 +201,18 @@ def test_a_server_is_asked_alike(line: Run, server: Server) -> None:
     assert (stored.code, entry.json["content"]) == (0, "c")
     assert (missing.code, missing.out) == (1, b"")
     assert "Similar keys: k." in missing.err
+
+
+def test_entries_are_shown_as_they_were(run: Run, fails: Run) -> None:
+    run("durable", "set", "agent_7", "owner", "Ada", "--category", "core")
+    run("durable", "set", "agent_7", "gone", "Bob", "--category", "core")
+    later = run("durable", "set", "agent_7", "owner", "Eve", "--category", "core").json
+    then = ("--at", later["updated_at"])
+    run("durable", "forget", "agent_7", "gone")
+
+    listed = run("durable", "list", "agent_7", *then).json
+
+    assert ([each["key"] for each in listed["data"]], listed["erased"]) == (["owner"], 1)
+    assert run("durable", "get", "agent_7", "owner", *then).json["content"] == "Eve"
+    early = fails("durable", "list", "agent_7", "--at", "2020-01-01T00:00:00Z").err
+    assert "history begins" in early

@@ -152,3 +152,24 @@ def test_the_target_may_be_in_the_environment(
     monkeypatch.setenv("HOLDFAST_DB", db)
 
     assert line("stores", "list").data == [made]
+
+
+def test_a_store_is_listed_as_it_was_and_restored(run: Run, fails: Run) -> None:
+    run("stores", "create", "Prefs")
+    made = run("memories", "put", "Prefs", "/a.md", stdin=b"old").json
+    run("memories", "put", "Prefs", "/a.md", stdin=b"new")
+    late = run("memories", "put", "Prefs", "/b.md", stdin=b"more").json
+    then = ("--at", made["updated_at"])
+
+    listed = run("memories", "list", "Prefs", *then).json
+    shown = run("memories", "show", "Prefs", "/a.md", *then).json
+    preview = run("stores", "restore", "Prefs", *then, "--dry-run").json
+
+    assert ([each["path"] for each in listed["data"]], shown["content"]) == (["/a.md"], "old")
+    assert "path" in fails("memories", "show", "Prefs", late["id"], *then).err
+    assert [(each["operation"], each["memory_id"]) for each in preview["edits"]] == [
+        ("modified", made["id"]),
+        ("deleted", late["id"]),
+    ]
+    assert run("stores", "restore", "Prefs", *then, "--yes").json["edits"] == preview["edits"]
+    assert run("memories", "show", "Prefs", "/a.md").json["content"] == "old"
