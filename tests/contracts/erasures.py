@@ -251,7 +251,7 @@ class MentionsContract:
     def test_names_are_reported_by_place_as_whole_words(self, hf: Holdfast) -> None:
         store = hf.memory_stores.create(name="Notes")
         memories = hf.memory_stores.memories
-        found = memories.create(store.id, path="/a.md", content="Meet Ada, and ADA again")
+        found = memories.create(store.id, path="/a.md", content="Meet Ada,\0 and ADA again")
         memories.create(store.id, path="/b.md", content="Adapt the metadata of Canada")
         by_name = memories.create(store.id, path="/c.md", content="Countess Lovelace wrote")
         hf.durable("agent_7").set("call", "Call ada", category="core")

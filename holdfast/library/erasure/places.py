@@ -289,8 +289,13 @@ class MentionRow(Struct, frozen=True, kw_only=True):
 
     mark: int | str
     id: str
-    text: str
+    text: str | bytes
     place: str
+
+    @property
+    def words(self) -> str:
+        """The text as such."""
+        return self.text if isinstance(self.text, str) else bytes(self.text).decode()
 
 
 def checked_mentions(options: ErasureOptions) -> None:
@@ -333,7 +338,7 @@ def find_mentions(
     }
     found: dict[str, Mentions] = {}
     for place, (statement, start, change) in places.items():
-        rows = [each for each in _rows(engine, statement, start) if word.search(each.text)]
+        rows = [each for each in _rows(engine, statement, start) if word.search(each.words)]
         if rows:
             changed = sum(change(each) for each in rows) if redact and change else 0
             ids = tuple(dict.fromkeys(each.id for each in rows))
@@ -352,7 +357,7 @@ def _redact_memory(context: StoresContext, row: MentionRow, word: re.Pattern[str
     stores = MemoryStores(context)
     try:
         stores.memories.update(
-            row.id, memory_store_id=row.place, content=word.sub(ERASED, row.text)
+            row.id, memory_store_id=row.place, content=word.sub(ERASED, row.words)
         )
     except (Refused, Conflict, NotFound):
         # Archived, changed or deleted meanwhile: it stays in the report.

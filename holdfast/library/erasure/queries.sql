@@ -420,15 +420,9 @@ select 'changes', count(*), coalesce(sum(
   case when owner = :agent_name and type not like 'longterm.%' and at <= :at then 1 else 0 end), 0)
 from changes where workspace = :workspace
 
--- texts_in_stores (sqlite) --
-select m.id as mark, m.id, cast(v.content as text) as text, m.store_id as place
-from memories m join versions v on v.id = m.version_id
-where m.workspace = :workspace and m.id > :after
-order by m.id
-limit :rows
-
--- texts_in_stores (postgres) --
-select m.id as mark, m.id, convert_from(v.content, 'UTF8') as text, m.store_id as place
+-- texts_in_stores --
+-- As bytes: a content may hold U+0000, which is in no text of PostgreSQL.
+select m.id as mark, m.id, v.content as text, m.store_id as place
 from memories m join versions v on v.id = m.version_id
 where m.workspace = :workspace and m.id > :after
 order by m.id
