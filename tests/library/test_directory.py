@@ -5,8 +5,8 @@ from contextlib import closing
 from datetime import timedelta
 
 import pytest
-from contracts.longterm_extraction import mining
-from contracts.longterm_vectors import jobs, until
+from contracts.longterm_extraction import fail_until_failed, mining
+from contracts.longterm_vectors import until
 
 import holdfast
 from holdfast import RunMemory
@@ -110,13 +110,9 @@ def test_entries_that_expire_within_a_day_are_counted_by_agent(
 def test_mining_that_failed_for_good_is_named_with_its_collection(
     hf: Holdfast, clock: FrozenClock
 ) -> None:
-    ltm, _ = mining(hf, *[ValueError("x")] * 4)
+    ltm, _ = mining(hf, *[ValueError("x")] * 6)
     ltm.remember_conversation([{"role": "user", "content": "I like tea"}])
-    for tries, pause in enumerate((1, 10, 60), 1):
-        until(lambda tries=tries: jobs(ltm) == [("queued", tries)])
-        clock.tick(pause + 0.1)
-        ltm.flush(0)
-    until(lambda: jobs(ltm) == [("failed", 4)])
+    fail_until_failed(ltm, clock)
 
     (concern,) = found(hf, clock, "failed_work")
 
