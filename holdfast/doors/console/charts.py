@@ -342,7 +342,7 @@ def _curve(path: str) -> str:
 def _task(task: PlanTask, box: Rectangle) -> str:
     x, y, width, height = box
     classes, icon = _STATES.get(task.state, ("muted", "•"))
-    steps = f"{task.steps_done} of {task.steps} steps"
+    steps = f"{task.steps_done} of {task.steps} {'step' if task.steps == 1 else 'steps'}"
     words = f"{task.state} · {steps}" if task.steps else task.state
     dashes = ' stroke-dasharray="4 3"' if task.state in _WAITS else ""
     href = task.href if _HERE.match(task.href) else "#"

@@ -31,7 +31,7 @@ def test_an_empty_workspace_says_how_each_thing_comes(visitor: ConsoleClient) ->
     assert shown.status == 200
     for text in ("hf.memory_stores.create", "hf.durable", "hf.longterm", "hf.runs.attach"):
         assert text in shown.text
-    assert "Nothing: no cap is nearly full" in shown.text
+    assert "No cap is nearly full" in shown.text
     assert "No samples yet" in shown.text
 
 

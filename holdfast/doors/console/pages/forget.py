@@ -333,7 +333,7 @@ def show_erasure(visit: Visit) -> Answer:
     except InvalidInput as error:
         visit.error = error
     up = (("Erasures", address("forget")),)
-    return PageView(template="erasure.html", title=id, section=SECTION, values=values, up=up)
+    return PageView(template="erasure.html", title="Erasure", section=SECTION, values=values, up=up)
 
 
 def _copies(receipt: ReceiptJSON) -> list[Unreached]:
