@@ -25,15 +25,13 @@ from holdfast.memories.longterm.consolidation.apply import (
     turns_of,
     undo,
 )
+from holdfast.memories.longterm.consolidation.drafts import replayed
 from holdfast.memories.longterm.consolidation.jobs import (
     ConsolidationWork,
-    JobRequest,
     JobRow,
     ProposedRow,
     calls_of,
-    encoded,
     job_event,
-    replayed,
     statements,
 )
 from holdfast.memories.longterm.consolidation.records import (
@@ -43,11 +41,13 @@ from holdfast.memories.longterm.consolidation.records import (
     ChangeState,
     Consolidation,
     JobProgress,
+    JobRequest,
     JobStatus,
     JobUsage,
     Proposal,
     ProposalStatus,
     ProposedChange,
+    encoded,
 )
 from holdfast.memories.longterm.consolidation.rules import ChangeAfter, ChangeOp
 from holdfast.memories.longterm.context import CollectionContext, Extractor, Shared
@@ -263,9 +263,10 @@ class Consolidations:
         Nothing is stored. Raise HistoryGone if a part of the log was forgotten.
         """
         context, row = self._found(id, "read")
-        if row.used.calls > len(calls_of(context, id)):
+        logged = {each.n: each.answer for each in calls_of(context, id)}
+        if row.used.calls > len(logged):
             raise HistoryGone(id, kind="complete log of")
-        made = replayed(context, row)
+        made = replayed(context, row.task, logged)
         rows = [
             ProposedRow(n=place, state="open", applied=None, **columns)
             for place, columns in enumerate(made, 1)

@@ -80,25 +80,28 @@ def _engine(target: str | None, clock: Clock, *, migrate: bool, create: bool) ->
 
 
 def resume_work(hf: Holdfast, now: datetime) -> int:
-    """Resume mining and embedding that a crashed or closed process left undone.
+    """Resume mining, embedding and consolidation that a process left undone.
 
     Work overdue at *now* runs in the background of *hf*, with the models it was queued for, as far
     as this process has their keys, and not at all where long-term memory is off. Return the number
-    of collections. Raises Unavailable.
+    of collections that are mined or embedded. Raises Unavailable.
     """
     everywhere = library.extractor_variable()
     found = memories.left_over(
         hf.engine, to_microseconds(now), mines_all=everywhere not in (None, NONE)
     )
+    for job in memories.unfinished_jobs(hf.engine, to_microseconds(now)):
+        hf.acting(workspace=job.workspace).consolidations.retrieve(job.id)
     return sum(_resumed(hf, each, everywhere) for each in found)
 
 
-def resume_erasures(hf: Holdfast, clock: Clock) -> int:
+def resume_erasures(hf: Holdfast, clock: Clock, *, grace: int = 0) -> int:
     """Finish erasures that a crash, a reader or a vector provider left pending.
 
-    Return how many were finished. Raises Unavailable.
+    Those younger than *grace* microseconds may be at work. Return how many were finished. Raises
+    Unavailable.
     """
-    return library.finish_erasures(hf.engine, hf.longterm_shared, clock)
+    return library.finish_erasures(hf.engine, hf.longterm_shared, clock, grace=grace)
 
 
 def sweep_runs(hf: Holdfast, clock: Clock) -> None:

@@ -18,11 +18,15 @@ from holdfast.ground.metrics import REGISTRY
 from holdfast.memories.longterm.consolidation.jobs import (
     JobRow,
     ProposedRow,
-    encoded,
     job_event,
     statements,
 )
-from holdfast.memories.longterm.consolidation.records import ENDED, AppliedChanges, ProposalStatus
+from holdfast.memories.longterm.consolidation.records import (
+    ENDED,
+    AppliedChanges,
+    ProposalStatus,
+    encoded,
+)
 from holdfast.memories.longterm.consolidation.rules import ChangeAfter
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.records import Tier, alike, terms_hash

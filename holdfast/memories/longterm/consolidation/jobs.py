@@ -15,11 +15,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engines.base import Reader, Transaction
+from holdfast.engines.base import Engine, Transaction
 from holdfast.ground import secrets
-from holdfast.ground.clock import from_microseconds
 from holdfast.ground.events import Event, Fact
 from holdfast.ground.metrics import REGISTRY
+from holdfast.ground.scope import EVERYBODY
 from holdfast.memories.longterm.background.extractor import (
     ExtractionRequest,
     UnreadableAnswer,
@@ -28,27 +28,28 @@ from holdfast.memories.longterm.background.extractor import (
 )
 from holdfast.memories.longterm.background.jobs import LEASE, SECOND, LostJob
 from holdfast.memories.longterm.background.worker import bounded
-from holdfast.memories.longterm.consolidation.model import (
+from holdfast.memories.longterm.consolidation.drafts import (
     Cluster,
+    Inputs,
     cluster_of,
-    drafts_in,
+    columns_of,
+    inputs_at,
+    model_drafts,
     plan,
     request_of,
+    rule_drafts,
+    unfounded,
 )
 from holdfast.memories.longterm.consolidation.records import (
     Budget,
     JobProgress,
+    JobRequest,
     JobStatus,
     JobUsage,
+    encoded,
 )
-from holdfast.memories.longterm.consolidation.rules import ChangeDraft, drafts_of
+from holdfast.memories.longterm.consolidation.rules import ChangeDraft
 from holdfast.memories.longterm.context import CollectionContext, Extractor, event_of
-from holdfast.memories.longterm.read import collection_of
-from holdfast.memories.longterm.recall.as_of import states
-from holdfast.memories.longterm.records import Item, Turn
-from holdfast.memories.longterm.rows import ItemRow, ItemState, Moment, TurnRow, numbers_text
-from holdfast.memories.longterm.trust.evidence import is_stated
-from holdfast.memories.longterm.write import ready, screen
 
 CALL_SECONDS: Final = 60.0
 """Time limit for one response of a model."""
@@ -61,21 +62,9 @@ _TOKENS: Final = REGISTRY.counter(
     "consolidation_tokens_total", "Tokens that consolidation took, counted or estimated."
 )
 
+_MOST_UNFINISHED: Final = 1_000
+
 _log = logging.getLogger(__name__)
-
-
-class JobRequest(Struct, frozen=True, kw_only=True):
-    """What a job is to do, and the plan it made: stored with it, and not shown.
-
-    `at` is the moment of its snapshot. `spent` is what it used since it was last resumed.
-    """
-
-    model: str | None
-    instructions: str = ""
-    at: int = 0
-    unfounded: tuple[str, ...] = ()
-    plan: tuple[tuple[str, ...], ...] | None = None
-    spent: JobUsage = JobUsage()
 
 
 class JobRow(Struct, frozen=True, kw_only=True):
@@ -140,18 +129,6 @@ class CallRow(Struct, frozen=True, kw_only=True):
     usage: str
 
 
-class Inputs(Struct, frozen=True, kw_only=True):
-    """Items and turns as they were at the moment of a job's snapshot."""
-
-    items: tuple[Item, ...]
-    turns: tuple[Turn, ...]
-
-
-def encoded(value: object) -> str:
-    """Encode *value* as JSON for a column."""
-    return msgspec.json.encode(value).decode()
-
-
 def statements(context: CollectionContext) -> SimpleNamespace:
     """Return the statements of consolidation."""
     return context.engine.queries("holdfast.memories.longterm.consolidation")
@@ -163,89 +140,20 @@ def job_event(context: CollectionContext, what: str, id: str, **data: Fact) -> E
     return replace(event, owner=None, ids={"job_id": id})
 
 
-def inputs_at(context: CollectionContext, reader: Reader, at: int) -> tuple[int, Inputs]:
-    """Return the collection's version, and its rows at that instant.
+class UnfinishedJob(Struct, frozen=True, kw_only=True):
+    """A job that no process does, by its workspace."""
 
-    Held, erased and superseded rows are left out, and those from outside.
-    """
-    collection = collection_of(context, reader)
-    if collection is None:
-        return 0, Inputs(items=(), turns=())
-    number = collection.number
-    known = {each.number: each for each in states(context, reader, number, Moment(at=at))}
-    place = {"collection": number, "numbers": numbers_text(set(known))}
-    rows = {
-        row.number: _as_of(known[row.number], row, at)
-        for row in reader.all(ItemRow, context.sql.items_numbered, **place)
-    }
-    marks = {row[0]: row[1] for row in reader.rows(context.sql.access_rows, collection=number)}
-    items = [
-        replace(item, access_count=1) if marks.get(place, at + 1) <= at else item
-        for place, item in sorted(rows.items())
-        if item.tier != "outside"
-    ]
-    found = reader.rows(context.sql.turns_at, collection=number, at=at)
-    numbers = numbers_text([row[1] for row in found])
-    turns = reader.all(TurnRow, context.sql.turns_numbered, collection=number, numbers=numbers)
-    fit = [row.record() for row in sorted(turns, key=lambda row: row.number) if not row.held]
-    own = tuple(turn for turn in fit if turn.tier != "outside")
-    return collection.version, Inputs(items=tuple(items), turns=own)
+    workspace: str
+    id: str
 
 
-def _as_of(state: ItemState, row: ItemRow, at: int) -> Item:
-    """Return the item as it was; a refresh counts as a change too."""
-    item = state.of(row.record(), at)
-    if row.updated_at > at:
-        return item
-    return replace(item, updated_at=from_microseconds(row.updated_at))
-
-
-def unfounded(context: CollectionContext, inputs: Inputs) -> tuple[str, ...]:
-    """Return the ids of mined items that the user's turns they cite do not state."""
-    if not context.guarded:
-        return ()
-    turns = {turn.id: turn for turn in inputs.turns}
-    found: list[str] = []
-    for item in inputs.items:
-        if item.origin != "extraction" or item.tier != "confirmed" or not item.turns:
-            continue
-        cited = [turns[id] for id in item.turns if id in turns]
-        own = [turn.text for turn in cited if turn.tier == "said"]
-        if not is_stated(context, ready(item.text), own, [turn.speaker for turn in cited]):
-            found.append(item.id)
-    return tuple(found)
-
-
-def rule_drafts(inputs: Inputs, task: JobRequest) -> list[ChangeDraft]:
-    """Return the drafts of the rules alone for a job's inputs."""
-    now = from_microseconds(task.at)
-    return drafts_of(inputs.items, inputs.turns, task.unfounded, now)
-
-
-def model_drafts(context: CollectionContext, cluster: Cluster, answer: str) -> list[ChangeDraft]:
-    """Return the drafts of a model's *answer* whose texts the evidence states.
-
-    Raise `UnreadableAnswer`. Texts that hold a secret are left out.
-    """
-    fit: list[ChangeDraft] = []
-    for draft in drafts_in(answer, cluster):
-        text = draft.after.text
-        if text is not None:
-            screened = screen(context, (text,))
-            if screened.refused or not _is_grounded(context, cluster, draft, screened.texts[0]):
-                continue
-            draft = replace(draft, after=replace(draft.after, text=screened.texts[0]))  # noqa: PLW2901 - the screened text replaces it
-        fit.append(draft)
-    return fit
-
-
-def _is_grounded(
-    context: CollectionContext, cluster: Cluster, draft: ChangeDraft, text: str
-) -> bool:
-    cited = [turn for turn in cluster.turns if turn.id in draft.turns]
-    known = [item.text for item in cluster.items if item.id in draft.items]
-    texts = [*(turn.text for turn in cited), *known]
-    return is_stated(context, ready(text), texts, [turn.speaker for turn in cited])
+def unfinished_jobs(engine: Engine, now: int) -> list[UnfinishedJob]:
+    """Return the jobs of all workspaces that a crashed or closed process left undone."""
+    whole = engine.scoped(EVERYBODY)
+    sql = whole.queries("holdfast.memories.longterm.consolidation")
+    return whole.all(
+        UnfinishedJob, sql.unfinished_jobs, now=now, grace=LEASE, most=_MOST_UNFINISHED
+    )
 
 
 class ConsolidationWork(Struct, frozen=True):
@@ -410,7 +318,7 @@ class _Run:
         """Store the changes of one cluster with the job's progress."""
         done = self._progress.clusters_done + 1
         self._progress = replace(self._progress, clusters_done=done)
-        self._save([_columns(inputs, draft) for draft in drafts])
+        self._save([columns_of(inputs, draft) for draft in drafts])
 
     def _save(self, changes: Sequence[dict[str, str]]) -> None:
         def work(tx: Transaction) -> None:
@@ -445,33 +353,6 @@ class _Run:
 def calls_of(context: CollectionContext, id: str) -> list[CallRow]:
     """Return the logged calls of the job *id*."""
     return context.engine.all(CallRow, statements(context).list_calls, id=id)
-
-
-def replayed(context: CollectionContext, row: JobRow) -> list[dict[str, str]]:
-    """Return the columns of the changes that the job makes again, from its log."""
-    task = row.task
-    if not task.at:
-        return []
-    _, inputs = context.engine.read(lambda reader: inputs_at(context, reader, task.at))
-    drafts = rule_drafts(inputs, task)
-    logged = {each.n: each.answer for each in calls_of(context, row.id)}
-    for place, ids in enumerate(task.plan or (), 1):
-        cluster = cluster_of(ids, inputs.items, inputs.turns)
-        if place in logged:
-            drafts += model_drafts(context, cluster, logged[place])
-    return [_columns(inputs, draft) for draft in drafts]
-
-
-def _columns(inputs: Inputs, draft: ChangeDraft) -> dict[str, str]:
-    """Return the columns of *draft*: its items are named with the change it saw last."""
-    seen = {item.id: item.updated_at for item in inputs.items}
-    return {
-        "op": draft.op,
-        "before": encoded([[id, seen[id]] for id in draft.items]),
-        "after": encoded(draft.after),
-        "reason": draft.reason,
-        "evidence": encoded(draft.turns),
-    }
 
 
 def _sum(one: JobUsage, other: JobUsage) -> JobUsage:

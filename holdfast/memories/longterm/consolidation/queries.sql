@@ -55,6 +55,14 @@ where workspace = :workspace and id = :id
 update consolidations set proposal = :proposal
 where workspace = :workspace and id = :id
 
+-- unfinished_jobs --
+-- Of all workspaces: those that no process has begun or renewed lately.
+select workspace, id from consolidations
+where owner_kind = 'user' and ((status = 'pending' and created_at < :now - :grace)
+    or (status = 'running' and leased_until < :now))
+order by workspace, id
+limit :most
+
 -- put_change --
 insert into consolidation_changes (workspace, job, n, op, before, after, reason, evidence, state,
     applied)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, Literal
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -45,6 +46,20 @@ class JobUsage(Struct, frozen=True, kw_only=True):
     tokens: int = 0
     calls: int = 0
     seconds: float = 0.0
+
+
+class JobRequest(Struct, frozen=True, kw_only=True):
+    """What a job is to do, and the plan it made: stored with it, and not shown.
+
+    `at` is the moment of its snapshot. `spent` is what it used since it was last resumed.
+    """
+
+    model: str | None
+    instructions: str = ""
+    at: int = 0
+    unfounded: tuple[str, ...] = ()
+    plan: tuple[tuple[str, ...], ...] | None = None
+    spent: JobUsage = JobUsage()
 
 
 class JobProgress(Struct, frozen=True, kw_only=True):
@@ -132,6 +147,11 @@ class AppliedChanges(Struct, frozen=True, kw_only=True):
     stale: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     store_id: str | None = None
+
+
+def encoded(value: object) -> str:
+    """Encode *value* as JSON for a column."""
+    return msgspec.json.encode(value).decode()
 
 
 def _line(item: Item) -> str:

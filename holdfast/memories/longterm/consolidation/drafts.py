@@ -1,34 +1,45 @@
-"""Clusters of items for a model, the request to it, and drafts in its response.
+"""Inputs of a job, clusters of them for a model, and the drafts that are made.
 
 The response is JSON. What it names that was not shown is left out, and so is a text that the user's
 turns do not state, or whose numbers and negations differ from those of the items it merges.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, get_args
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from holdfast.engines.base import Reader
+from holdfast.ground.clock import from_microseconds
 from holdfast.memories.longterm.background.extractor import (
     ExistingItem,
     ExtractionRequest,
     ExtractionTurn,
     UnreadableAnswer,
 )
+from holdfast.memories.longterm.consolidation.records import JobRequest, encoded
 from holdfast.memories.longterm.consolidation.rules import (
     ChangeAfter,
     ChangeDraft,
+    drafts_of,
     guarded,
     merged,
     preferred,
     superseded,
 )
+from holdfast.memories.longterm.context import CollectionContext
+from holdfast.memories.longterm.read import collection_of
 from holdfast.memories.longterm.recall.analyze import analyze
+from holdfast.memories.longterm.recall.as_of import states
 from holdfast.memories.longterm.records import Item, Kind, Turn
+from holdfast.memories.longterm.rows import ItemRow, ItemState, Moment, TurnRow, numbers_text
+from holdfast.memories.longterm.trust.evidence import is_stated
 from holdfast.memories.longterm.trust.rules import RANKS
+from holdfast.memories.longterm.write import ready, screen
 
 MOST_ITEMS: Final = 20
 """Items of one cluster."""
@@ -211,3 +222,125 @@ def _promote(given: _Promote, turns: dict[str, Turn]) -> ChangeDraft | None:
 
 def _reason(given: str, default: str) -> str:
     return " ".join(given.split())[:_MOST_REASON] or default
+
+
+# The inputs of a job, and what rules and model make of them.
+
+
+class Inputs(Struct, frozen=True, kw_only=True):
+    """Items and turns as they were at the moment of a job's snapshot."""
+
+    items: tuple[Item, ...]
+    turns: tuple[Turn, ...]
+
+
+def inputs_at(context: CollectionContext, reader: Reader, at: int) -> tuple[int, Inputs]:
+    """Return the collection's version, and its rows at that instant.
+
+    Held, erased and superseded rows are left out, and those from outside.
+    """
+    collection = collection_of(context, reader)
+    if collection is None:
+        return 0, Inputs(items=(), turns=())
+    number = collection.number
+    known = {each.number: each for each in states(context, reader, number, Moment(at=at))}
+    place = {"collection": number, "numbers": numbers_text(set(known))}
+    rows = {
+        row.number: _as_of(known[row.number], row, at)
+        for row in reader.all(ItemRow, context.sql.items_numbered, **place)
+    }
+    marks = {row[0]: row[1] for row in reader.rows(context.sql.access_rows, collection=number)}
+    items = [
+        replace(item, access_count=1) if marks.get(place, at + 1) <= at else item
+        for place, item in sorted(rows.items())
+        if item.tier != "outside"
+    ]
+    found = reader.rows(context.sql.turns_at, collection=number, at=at)
+    numbers = numbers_text([row[1] for row in found])
+    turns = reader.all(TurnRow, context.sql.turns_numbered, collection=number, numbers=numbers)
+    fit = [row.record() for row in sorted(turns, key=lambda row: row.number) if not row.held]
+    own = tuple(turn for turn in fit if turn.tier != "outside")
+    return collection.version, Inputs(items=tuple(items), turns=own)
+
+
+def _as_of(state: ItemState, row: ItemRow, at: int) -> Item:
+    """Return the item as it was; a refresh counts as a change too."""
+    item = state.of(row.record(), at)
+    if row.updated_at > at:
+        return item
+    return replace(item, updated_at=from_microseconds(row.updated_at))
+
+
+def unfounded(context: CollectionContext, inputs: Inputs) -> tuple[str, ...]:
+    """Return the ids of mined items that the user's turns they cite do not state."""
+    if not context.guarded:
+        return ()
+    turns = {turn.id: turn for turn in inputs.turns}
+    found: list[str] = []
+    for item in inputs.items:
+        if item.origin != "extraction" or item.tier != "confirmed" or not item.turns:
+            continue
+        cited = [turns[id] for id in item.turns if id in turns]
+        own = [turn.text for turn in cited if turn.tier == "said"]
+        if not is_stated(context, ready(item.text), own, [turn.speaker for turn in cited]):
+            found.append(item.id)
+    return tuple(found)
+
+
+def rule_drafts(inputs: Inputs, task: JobRequest) -> list[ChangeDraft]:
+    """Return the drafts of the rules alone for a job's inputs."""
+    now = from_microseconds(task.at)
+    return drafts_of(inputs.items, inputs.turns, task.unfounded, now)
+
+
+def model_drafts(context: CollectionContext, cluster: Cluster, answer: str) -> list[ChangeDraft]:
+    """Return the drafts of a model's *answer* whose texts the evidence states.
+
+    Raise `UnreadableAnswer`. Texts that hold a secret are left out.
+    """
+    fit: list[ChangeDraft] = []
+    for draft in drafts_in(answer, cluster):
+        text = draft.after.text
+        if text is not None:
+            screened = screen(context, (text,))
+            if screened.refused or not _is_grounded(context, cluster, draft, screened.texts[0]):
+                continue
+            draft = replace(draft, after=replace(draft.after, text=screened.texts[0]))  # noqa: PLW2901 - the screened text replaces it
+        fit.append(draft)
+    return fit
+
+
+def _is_grounded(
+    context: CollectionContext, cluster: Cluster, draft: ChangeDraft, text: str
+) -> bool:
+    cited = [turn for turn in cluster.turns if turn.id in draft.turns]
+    known = [item.text for item in cluster.items if item.id in draft.items]
+    texts = [*(turn.text for turn in cited), *known]
+    return is_stated(context, ready(text), texts, [turn.speaker for turn in cited])
+
+
+def replayed(
+    context: CollectionContext, task: JobRequest, logged: Mapping[int, str]
+) -> list[dict[str, str]]:
+    """Return the columns of the changes that a job makes again from its *logged* answers."""
+    if not task.at:
+        return []
+    _, inputs = context.engine.read(lambda reader: inputs_at(context, reader, task.at))
+    drafts = rule_drafts(inputs, task)
+    for place, ids in enumerate(task.plan or (), 1):
+        cluster = cluster_of(ids, inputs.items, inputs.turns)
+        if place in logged:
+            drafts += model_drafts(context, cluster, logged[place])
+    return [columns_of(inputs, draft) for draft in drafts]
+
+
+def columns_of(inputs: Inputs, draft: ChangeDraft) -> dict[str, str]:
+    """Return the columns of *draft*: its items are named with the change it saw last."""
+    seen = {item.id: item.updated_at for item in inputs.items}
+    return {
+        "op": draft.op,
+        "before": encoded([[id, seen[id]] for id in draft.items]),
+        "after": encoded(draft.after),
+        "reason": draft.reason,
+        "evidence": encoded(draft.turns),
+    }
