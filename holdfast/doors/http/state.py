@@ -361,6 +361,9 @@ FIRST_SWEEP = 5.0
 DURABLE_SWEEP_EVERY = 60.0
 """Seconds between two sweeps of durable memory, of every agent in every workspace."""
 
+ERASURE_GRACE = 60_000_000
+"""Microseconds for which the server leaves an erasure to the call that began it."""
+
 LOST_EVERY = 15.0
 """Seconds between two looks for runs whose owner gives no sign of life."""
 
@@ -505,7 +508,7 @@ class ServerState:
         """
         try:
             sweep_all(self._all_agents)
-            resume_erasures(self.hf, self.clock)
+            resume_erasures(self.hf, self.clock, grace=ERASURE_GRACE)
         except Unavailable as error:
             _log.warning("durable memory could not be swept: %s", error.reason)
 

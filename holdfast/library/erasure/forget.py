@@ -222,9 +222,6 @@ def _providers(erasing: _Erasing) -> CollectionContext:
 
 # Erasures that a crash, a reader or a provider left unfinished
 
-GRACE: Final = 60_000_000
-"""Microseconds for which a process leaves an erasure to the one that began it."""
-
 
 def finish_erasures(
     engine: Engine, shared: "memories.Shared", clock: Clock, *, grace: int = 0
@@ -239,7 +236,7 @@ def finish_erasures(
     for workspace, id in everywhere.rows(statements(engine).unfinished):
         context = upkeep_context(engine, workspace, clock)
         row = row_of(whole(context), statements(engine), id)
-        if row.at + grace > context.now() and grace:
+        if grace and row.at + grace > context.now():
             continue
         subject = subject_of(whole(context), statements(engine), row)
         erasing = _Erasing(
