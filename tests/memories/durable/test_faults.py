@@ -15,8 +15,11 @@ from holdfast.ground.errors import EngineFault, Unavailable
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import LOCAL, Scope
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.durable.context import AgentContext
+from holdfast.memories.durable.forget import forget_agent
 from holdfast.memories.durable.memory import DurableMemory, DurableRun
 from holdfast.memories.durable.records import StoredEntry, StoredMany
+from holdfast.memories.durable.rows import SHARED
 from holdfast.memories.stores.rows import StoresContext
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
@@ -31,6 +34,7 @@ class Given(Struct, frozen=True):
     hf: Holdfast
     durable: DurableMemory
     clock: FrozenClock
+    everyone: AgentContext
 
 
 def told(stored: StoredEntry) -> object:
@@ -186,10 +190,11 @@ def restoring(given: Given) -> Act:
 
 
 def forgetting_an_agent(given: Given) -> Act:
+    """Forget its durable memory; the ledger around it has transactions of its own."""
     given.durable.set("a", "x", category="core")
     given.durable.set("w", "x", category="workspace")
     given.durable.run()
-    return lambda: given.hf.forget_agent("agent_7").pending
+    return lambda: forget_agent(given.everyone, "agent_7", lambda _: {})
 
 
 ACTS = [
@@ -261,7 +266,15 @@ def given(failing: Failing, fault_clock: FrozenClock) -> Callable[[], Given]:
             ids=Ids(),
         )
         hf = Holdfast(failing.engine, caller)
-        return Given(hf, hf.durable("agent_7"), fault_clock)
+        everyone = AgentContext(
+            engine=failing.engine.scoped(Scope(workspace=workspace, agent="*")),
+            workspace=workspace,
+            agent=SHARED,
+            actor=LOCAL,
+            clock=fault_clock,
+            ids=caller.ids,
+        )
+        return Given(hf, hf.durable("agent_7"), fault_clock, everyone)
 
     return make
 
