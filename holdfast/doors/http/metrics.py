@@ -20,9 +20,11 @@ from holdfast.memories.run.records.read import gauges as run_gauges
 
 _PREFIX = "holdfast_"
 _PARTS = (
+    "holdfast.library.erasure.ledger",
     "holdfast.memories.durable.memory",
     "holdfast.memories.longterm.memory",
     "holdfast.memories.longterm.background.schedule",
+    "holdfast.memories.longterm.consolidation.apply",
     "holdfast.memories.run.memory",
     "holdfast.memories.run.records.answer",
     "holdfast.memories.run.history.effects",

@@ -93,7 +93,7 @@ def seen(said: Said, named: Named | None = None) -> tuple[int, dict[str, str], s
         told = f"{headers} {body}"
         for each in (named.agent, named.key, named.run_id):
             told = told.replace(each, "_")
-        headers, body = {}, re.sub(r"\d+|(entry|run)_\w+|\b[0-9a-f]{64}\b", "#", told)
+        headers, body = {}, re.sub(r"\b[0-9a-f]{64}\b|(entry|run|eras)_\w+|\d+", "#", told)
     return said.status, headers, body
 
 
