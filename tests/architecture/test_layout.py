@@ -69,7 +69,7 @@ MANY_PARAMETERS = {
     "holdfast/runtime/runs/suspension.py:ask_human": OPTIONS,
     "holdfast/runtime/workflow.py:WorkflowRunner.__init__": OPTIONS,
     "holdfast/doors/cli/mount.py:mount": OPTIONS,
-    "holdfast/doors/cli/erasures.py:forget": OPTIONS,
+    "holdfast/doors/cli/upkeep.py:forget": OPTIONS,
     "holdfast/doors/cli/upkeep.py:verify": OPTIONS,
     "holdfast/doors/cli/durable.py:limits": OPTIONS,
     "holdfast/doors/cli/durable.py:list_all": OPTIONS,

@@ -73,11 +73,11 @@ _FILES = {
     "unmount": "mount",
     "ltm": "longterm",
     "import": "imports",
-    "forget": "erasures",
     "consolidate": "consolidations",
     "serve": "server",
     "work": "runs",
     **dict.fromkeys(("backup", "restore", "verify", "scrub", "doctor", "eval"), "upkeep"),
+    **dict.fromkeys(("forget", "erasures"), "upkeep"),
 }
 """The modules of commands that are in no module of their own name."""
 
