@@ -117,6 +117,14 @@ def test_a_wish_is_fulfilled_by_a_later_process_that_has_the_key(
         assert ltm.status().extractor_state == "ready"
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def target(request: pytest.FixtureRequest, sqlite_file: Path) -> str:
+    """Give a database of the test's own: the work of all its workspaces is resumed."""
+    if request.param == "sqlite":
+        return str(sqlite_file)
+    return request.getfixturevalue("fresh_postgres_url")
+
+
 def test_a_server_mines_for_every_collection_with_the_extractor_of_its_variable(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
