@@ -84,12 +84,12 @@ EXPECTED = {
     " [--workspace-id W] [--human LABEL]… [--dry-run] [--mine] [--limit N]",
     "ltm status": "USER [--namespace N] [--workspace-id W]",
     "ltm recall": "USER QUERY [--k N] [--what all|items|turns] [--kind K]…"
-    " [--min-relevance X] [--noise] [--namespace N] [--workspace-id W]",
+    " [--min-relevance X] [--noise] [--at T] [--valid-at T] [--namespace N] [--workspace-id W]",
     "ltm remember": "USER TEXT [--kind fact|preference|decision|event] [--importance X]"
     " [--source S] [--namespace N] [--workspace-id W]",
-    "ltm list": "USER [--turns] [--kind K]… [--query Q] [--superseded] [--held] [--limit N] [--page P]"
-    " [--all] [--namespace N] [--workspace-id W]",
-    "ltm show": "USER ID [--namespace N] [--workspace-id W]",
+    "ltm list": "USER [--turns] [--kind K]… [--query Q] [--superseded] [--held] [--at T]"
+    " [--valid-at T] [--limit N] [--page P] [--all] [--namespace N] [--workspace-id W]",
+    "ltm show": "USER ID [--at T] [--namespace N] [--workspace-id W]",
     "ltm update": "USER ID [--text T] [--kind fact|preference|decision|event] [--importance X]"
     " [--namespace N] [--workspace-id W]",
     "ltm forget": "USER ID [--namespace N] [--workspace-id W]",
