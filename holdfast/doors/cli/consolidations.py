@@ -72,7 +72,7 @@ def accept(
         typer.Option("--only", metavar="CHANGE", help="The id of a change; the others wait."),
     ] = None,
 ) -> None:
-    """Apply the open changes, in one transaction. Exits 1 if some were refused as stale."""
+    """Apply the open changes, in one transaction. Exits 1 if some are stale."""
     done = call.hf.consolidations.accept(id, only=only or None)
     call.answer.one(applied_to_wire(done))
     if done.stale:

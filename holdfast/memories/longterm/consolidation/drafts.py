@@ -322,7 +322,7 @@ def _is_grounded(
 def replayed(
     context: CollectionContext, task: JobRequest, logged: Mapping[int, str]
 ) -> list[dict[str, str]]:
-    """Return the columns of the changes that a job makes again from its *logged* answers."""
+    """Return the columns of changes that a job makes again from *logged* answers."""
     if not task.at:
         return []
     _, inputs = context.engine.read(lambda reader: inputs_at(context, reader, task.at))

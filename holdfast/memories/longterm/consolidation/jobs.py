@@ -152,7 +152,7 @@ def unfinished_jobs(engine: Engine, now: int) -> list[UnfinishedJob]:
     whole = engine.scoped(EVERYBODY)
     sql = whole.queries("holdfast.memories.longterm.consolidation")
     return whole.all(
-        UnfinishedJob, sql.unfinished_jobs, now=now, grace=LEASE, most=_MOST_UNFINISHED
+        UnfinishedJob, sql.unfinished_jobs, now=now, before=now - LEASE, most=_MOST_UNFINISHED
     )
 
 

@@ -58,7 +58,7 @@ where workspace = :workspace and id = :id
 -- unfinished_jobs --
 -- Of all workspaces: those that no process has begun or renewed lately.
 select workspace, id from consolidations
-where owner_kind = 'user' and ((status = 'pending' and created_at < :now - :grace)
+where owner_kind = 'user' and ((status = 'pending' and created_at < :before)
     or (status = 'running' and leased_until < :now))
 order by workspace, id
 limit :most
