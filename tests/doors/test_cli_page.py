@@ -84,7 +84,7 @@ EXPECTED = {
     " [--workspace-id W] [--human LABEL]… [--dry-run] [--mine] [--limit N]",
     "ltm status": "USER [--namespace N] [--workspace-id W]",
     "ltm recall": "USER QUERY [--k N] [--what all|items|turns] [--kind K]…"
-    " [--min-relevance X] [--noise] [--at T] [--valid-at T] [--namespace N] [--workspace-id W]",
+    " [--min-relevance X] [--at T] [--valid-at T] [--noise] [--namespace N] [--workspace-id W]",
     "ltm remember": "USER TEXT [--kind fact|preference|decision|event] [--importance X]"
     " [--source S] [--namespace N] [--workspace-id W]",
     "ltm list": "USER [--turns] [--kind K]… [--query Q] [--superseded] [--held] [--at T]"
