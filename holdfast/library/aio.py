@@ -329,8 +329,8 @@ class AsyncMemories:
 
         *depth* 1 gives direct children, and one prefix for each deeper first segment. *limit* is
         1 to 100, 20 unless given; with `view="full"` at most 20 come. With *at*, an aware datetime
-        or RFC 3339, they are as they were then, and `erased` of the page counts the memories of the
-        store whose versions of then were redacted. Raises InvalidInput, NotFound.
+        or RFC 3339, they are as they were then; `erased` of the page counts the memories of the
+        store that were there with a version that was redacted since. Raises InvalidInput, NotFound.
         """
         answer = await self._cross(
             self._of.list,
@@ -498,7 +498,7 @@ class AsyncMemoryStores:
 
         *at* is an aware datetime or RFC 3339. Memories that came since are deleted, others get path
         and content of then, and deleted ones return with their ids; every change is a new version.
-        A memory whose version of then was redacted stays as it is, and is counted in `erased`. A
+        A memory with a redacted version of then stays as it is, and is counted in `erased`. A
         *dry_run* only returns the edits; with its `seq` as *expected_seq* they are made only if
         nothing was written since. Raises InvalidInput, NotFound, StoreArchived, PreconditionFailed,
         StoreFull, and PathTaken if a memory that stays is in the way.
@@ -901,9 +901,9 @@ class AsyncDurableEntries:
         A match has all of *tags*, and each word of *query*, case-folded, in its key, its content
         or a tag. *since* is an instant, or a span back from now. *limit* is 1 to 1,000. With *at*,
         an aware datetime or RFC 3339 of the last 90 days, they are as they were then, without those
-        of runs. `erased` of the page counts entries that were there then, or may have been, and
-        whose change of then is no longer stored: forgotten, redacted, expired, or past the newest
-        20 of a key.
+        of runs. `erased` of the page counts entries that were there then, or may have been, and of
+        which the change of then is no longer stored: forgotten, redacted, expired, or past the
+        newest 20 of a key.
         """
         answer = await self._cross(
             self._of.list, category, tags, since, key_prefix, query, limit, page, at=at

@@ -73,6 +73,8 @@ MANY_PARAMETERS = {
     "holdfast/doors/cli/upkeep.py:verify": OPTIONS,
     "holdfast/doors/cli/durable.py:limits": OPTIONS,
     "holdfast/doors/cli/durable.py:list_all": OPTIONS,
+    "holdfast/library/aio.py:AsyncMemories.list": OPTIONS,
+    "holdfast/memories/stores/memories.py:Memories.list": OPTIONS,
     "holdfast/doors/cli/longterm.py:list_all": OPTIONS,
     "holdfast/doors/cli/longterm.py:recall": OPTIONS,
     "holdfast/doors/cli/longterm.py:remember": OPTIONS,

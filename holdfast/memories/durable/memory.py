@@ -8,10 +8,9 @@ from typing import Self
 
 from holdfast.ground.errors import StaleRun
 from holdfast.ground.pages import Page
-from holdfast.memories.durable.as_of import get_at, list_at
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.forget import forget
-from holdfast.memories.durable.history import history, redact, restore
+from holdfast.memories.durable.history import get_at, history, list_at, redact, restore
 from holdfast.memories.durable.hydration import Hydration, explain, hydrate
 from holdfast.memories.durable.markdown.transfer import How, Mode, export_markdown, import_markdown
 from holdfast.memories.durable.read import LISTED, EntryQuery, get, list_entries
@@ -106,9 +105,9 @@ class DurableEntries:
         A match has all of *tags*, and each word of *query*, case-folded, in its key, its content
         or a tag. *since* is an instant, or a span back from now. *limit* is 1 to 1,000. With *at*,
         an aware datetime or RFC 3339 of the last 90 days, they are as they were then, without those
-        of runs. `erased` of the page counts entries that were there then, or may have been, and
-        whose change of then is no longer stored: forgotten, redacted, expired, or past the newest
-        20 of a key.
+        of runs. `erased` of the page counts entries that were there then, or may have been, and of
+        which the change of then is no longer stored: forgotten, redacted, expired, or past the
+        newest 20 of a key.
         """
         filters = EntryQuery(
             category=category, tags=tags, since=since, key_prefix=key_prefix, query=query

@@ -584,7 +584,7 @@ where c.workspace = :workspace and c.agent in (:agent, '') and c.run_id = '' and
             and (other.seq < c.seq or other.at <= :at))
 
 -- forgotten_at --
--- Entries that were there at a moment, or may have been, and whose keys were forgotten since.
+-- Entries of forgotten keys that were there at a moment, or may have been.
 select count(*) as entries
 from durable_changes c
 where c.workspace = :workspace and c.agent in (:agent, '') and c.run_id = ''

@@ -1,4 +1,4 @@
-"""Memories of a store as they were at an earlier moment, and restoring a store to it.
+"""Memories of a store as they were at an earlier moment, and a store's restore.
 
 A memory was there at a moment if its last version up to it is no deletion. A redacted version is
 never shown: the memory is counted as erased, also where an older version still has its content.
@@ -50,9 +50,9 @@ BATCH: Final = 20
 
 
 class PastSpan(Struct, frozen=True, kw_only=True):
-    """What to list of a moment: `rows` memories below `prefix`, after the path `after`.
+    """What to list of a moment: memories below `prefix`, after the path `after`.
 
-    With `children` each deeper first segment is one prefix.
+    At most `rows`. With `children` each deeper first segment is one prefix.
     """
 
     at: int
@@ -69,6 +69,17 @@ class PastSpan(Struct, frozen=True, kw_only=True):
         if not after:
             return self.prefix
         return max(self.prefix, after[:-1] + "0" if after.endswith("/") else just_after(after))
+
+
+class _Part(Struct, frozen=True, kw_only=True):
+    """At most `rows` memories from the path `low` up to `high`, that excluded."""
+
+    low: str = "/"
+    high: str = "0"
+    rows: int = EVERY
+
+
+_ALL: Final = _Part()
 
 
 class PastMemories(Struct, frozen=True):
@@ -100,9 +111,9 @@ def list_at(context: StoresContext, store_id: str, span: PastSpan) -> PastMemori
     """Return the memories of *span*, from one snapshot."""
 
     def work(reader: Reader) -> PastMemories:
-        low, high = span.low, span.prefix[:-1] + "0"
         rows = EVERY if span.children else span.rows
-        found = _memories(context, reader, store_id, at=span.at, low=low, high=high, rows=rows)
+        part = _Part(low=span.low, high=span.prefix[:-1] + "0", rows=rows)
+        found = _memories(context, reader, store_id, span.at, part)
         each_or_prefix = _children(found, span.prefix) if span.children else iter(found)
         chosen: list[Memory | MemoryPrefix] = list(islice(each_or_prefix, span.rows))
         if span.view == "full":
@@ -116,7 +127,8 @@ def memory_at(context: StoresContext, store_id: str, path: str, at: int) -> Memo
     """Return the memory that was at *path* with its content, or None."""
 
     def work(reader: Reader) -> Memory | None:
-        found = _memories(context, reader, store_id, at=at, low=path, high=just_after(path), rows=1)
+        part = _Part(low=path, high=just_after(path), rows=1)
+        found = _memories(context, reader, store_id, at, part)
         whole = _with_contents(context, reader, store_id, found)
         return next((each for each in whole if isinstance(each, Memory)), None)
 
@@ -127,20 +139,17 @@ def _memories(
     context: StoresContext,
     reader: Reader,
     store_id: str,
-    *,
     at: int,
-    low: str = "/",
-    high: str = "0",
-    rows: int = EVERY,
+    part: _Part = _ALL,
 ) -> list[Memory]:
     return reader.all(
         memory_of,
         context.sql.memories_at,
         store=sought("memstore", store_id),
         at=at,
-        low=low,
-        high=high,
-        rows=rows,
+        low=part.low,
+        high=part.high,
+        rows=part.rows,
     )
 
 
@@ -278,10 +287,10 @@ def _refuse_changed(store_id: str, seq: int, expected: int | None) -> None:
 def _plan(context: StoresContext, reader: Reader, store_id: str, at: int) -> _Plan:
     """Return what differs from the moment *at*, by path.
 
-    A memory whose version of then was redacted stays as it is.
+    A memory with a redacted version of then stays as it is.
     """
     now = {each.id: each for each in reader.all(memory_of, context.sql.all_heads, store=store_id)}
-    then = {each.id: each for each in _memories(context, reader, store_id, at=at)}
+    then = {each.id: each for each in _memories(context, reader, store_id, at)}
     erased = _redacted(context, reader, store_id, at)
     pairs = [_Pair(now.get(id), then.get(id)) for id in (now | then).keys() - erased]
     different = [pair for pair in pairs if _shape(pair.now) != _shape(pair.then)]

@@ -355,8 +355,8 @@ class Memories:
 
         *depth* 1 gives direct children, and one prefix for each deeper first segment. *limit* is
         1 to 100, 20 unless given; with `view="full"` at most 20 come. With *at*, an aware datetime
-        or RFC 3339, they are as they were then, and `erased` of the page counts the memories of the
-        store whose versions of then were redacted. Raises InvalidInput, NotFound.
+        or RFC 3339, they are as they were then; `erased` of the page counts the memories of the
+        store that were there with a version that was redacted since. Raises InvalidInput, NotFound.
         """
         with existence_first(self._context, memory_store_id):
             prefix, level = checked_prefix(path_prefix), checked_depth(depth)

@@ -452,7 +452,7 @@ order by v.path
 limit :rows
 
 -- redacted_at --
--- The memories that were there at a moment, and whose version of then was redacted.
+-- The memories that were there at a moment with a version that was redacted since.
 select v.memory_id
 from versions v
 where v.store_id = :store and v.workspace = :workspace and v.created_at <= :at

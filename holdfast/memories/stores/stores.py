@@ -268,7 +268,7 @@ class MemoryStores:
 
         *at* is an aware datetime or RFC 3339. Memories that came since are deleted, others get path
         and content of then, and deleted ones return with their ids; every change is a new version.
-        A memory whose version of then was redacted stays as it is, and is counted in `erased`. A
+        A memory with a redacted version of then stays as it is, and is counted in `erased`. A
         *dry_run* only returns the edits; with its `seq` as *expected_seq* they are made only if
         nothing was written since. Raises InvalidInput, NotFound, StoreArchived, PreconditionFailed,
         StoreFull, and PathTaken if a memory that stays is in the way.
