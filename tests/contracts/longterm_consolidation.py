@@ -39,15 +39,12 @@ def untimed(item: Item | None) -> Item | None:
     return None if item is None else replace(item, updated_at=item.created_at)
 
 
-@pytest.mark.embedded
 class ConsolidationContract(GivenAUser):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
     @pytest.fixture
     def pair(self, ltm: LongTermMemory, clock: FrozenClock) -> tuple[Item, Item]:
         """Give two items that say the same, the second one newer."""
-        options = ltm.context.options
-        assert options.dedupe_similarity > 0
         first = kept(ltm, OFFICE, importance=0.9)
         clock.tick(HOUR)
         second = ltm.update(kept(ltm, "Sings in a choir").id, text=OFFICE_AGAIN)
@@ -91,6 +88,8 @@ class ConsolidationContract(GivenAUser):
         assert hf.consolidations.retrieve(job.id).proposal.status == "accepted"
 
     @pytest.mark.usefixtures("pair")
+    @pytest.mark.surface("http", "jobs, proposals and decisions cross the wire")
+    @pytest.mark.surface("file", "jobs and undoing are stored")
     def test_half_of_a_proposal_is_accepted_and_undone_as_a_whole(
         self, hf: Holdfast, ltm: LongTermMemory, clock: FrozenClock
     ) -> None:

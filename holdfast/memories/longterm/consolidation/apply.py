@@ -169,6 +169,8 @@ def reject(context: CollectionContext, id: str) -> None:
         rows = tx.all(ProposedRow, sql.list_changes, id=id)
         _count(unit, [row for row in rows if row.state == "open"], "rejected")
         tx.run(sql.reject_changes, id=id)
+        if not rows:
+            tx.run(sql.set_proposal, id=id, proposal="rejected")
         _close_proposal(unit, id)
         tx.note(job_event(context, "rejected", id))
         unit.close()
