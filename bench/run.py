@@ -21,6 +21,8 @@ BENCHES = (
     *("embedded", "stores", "durable", "longterm", "state", "run_memory", "growth", "postgres"),
     *("runtime", "runs", "mount", "http", "console", "mcp", "startup", "adapters"),
 )
+SHARES = ("poisoning",)
+"""Benchmarks of shares instead of ratios: the page has no section of them, `docs/trust.md` has."""
 HOSTS = HERE.parent / ".venv" / "hosts" / "bin" / "python"
 """The interpreter that has the frameworks of the adapters: `make hosts`."""
 
@@ -40,6 +42,9 @@ def main() -> int:
             command = (python, str(HERE / f"{name}.py"), *options, "--json", str(found))
             failed = bool(subprocess.run(command, check=False).returncode) or failed
             reports.append(msgspec.json.decode(found.read_bytes(), type=Report))
+    for name in SHARES:
+        ran = subprocess.run((sys.executable, str(HERE / f"{name}.py")), check=False)
+        failed = bool(ran.returncode) or failed
     results = HERE / "results"
     results.mkdir(exist_ok=True)
     name = f"{datetime.now(UTC):%Y-%m-%d}-{here().host}.json"

@@ -11,9 +11,8 @@ from holdfast.ground.scope import EVERYBODY, LOCAL, Actor, Scope, checked_actor,
 from holdfast.ground.validation import check_whole
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.settings import HandleTarget
-from holdfast.memories.longterm.background.extractor import NONE
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
-from holdfast.memories.longterm.records import LongTermOptions
+from holdfast.memories.longterm.records import NONE, LongTermOptions
 from holdfast.memories.stores.rows import StoresContext
 
 _QUERIES = "holdfast.library.erasure"

@@ -51,6 +51,8 @@ Mode = Literal["lexical", "hybrid", "re-embedding"]
 What = Literal["all", "items", "turns"]
 ExtractorState = Literal["none", "ready", "waiting", "failing"]
 Why = Mapping[str, object]
+NONE: Final = "none"
+"""Name of no extractor."""
 
 
 class Item(Struct, frozen=True, kw_only=True):

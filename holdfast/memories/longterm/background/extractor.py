@@ -19,7 +19,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.ground.secrets import redact
 from holdfast.ground.text import to_nfc
 from holdfast.memories.longterm.context import Extractor, MiningWish
-from holdfast.memories.longterm.records import Item, Kind, Role, Turn
+from holdfast.memories.longterm.records import NONE, Item, Kind, Role, Turn
 from holdfast.memories.longterm.vectors.embedder import (
     EXTRA,
     SECONDS,
@@ -295,8 +295,6 @@ Make = Callable[[ModelThread], "Model"]
 
 FUNCTION: Final = "function"
 """Name of an extractor that is a caller's own function."""
-NONE: Final = "none"
-"""Name of no extractor."""
 _CHARACTERS_A_TOKEN: Final = 4
 
 

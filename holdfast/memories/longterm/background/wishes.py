@@ -15,9 +15,9 @@ from msgspec import Struct
 from holdfast.engines.base import Engine, Reader, Transaction, scalar
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import EVERYBODY
-from holdfast.memories.longterm.background.extractor import FUNCTION, NONE, checked_extractor
+from holdfast.memories.longterm.background.extractor import FUNCTION, checked_extractor
 from holdfast.memories.longterm.context import CollectionContext, MiningWish, publish
-from holdfast.memories.longterm.records import ExtractorState
+from holdfast.memories.longterm.records import NONE, ExtractorState
 from holdfast.memories.longterm.rows import Collection, numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction
 from holdfast.memories.longterm.turns import EXTRACT, queue
