@@ -51,6 +51,8 @@ from holdfast.memories.longterm.consolidation.records import (
 from holdfast.memories.longterm.consolidation.rules import ChangeDraft
 from holdfast.memories.longterm.context import CollectionContext, Extractor, event_of
 
+RULES_SECONDS: Final = 3_600.0
+"""Time limit for the rules on a whole collection; the lease is renewed meanwhile."""
 CALL_SECONDS: Final = 60.0
 """Time limit for one response of a model."""
 _JOBS: Final = REGISTRY.counter(
@@ -209,7 +211,12 @@ class _Run:
         """Propose changes, cluster by cluster, from where the job stopped."""
         inputs = self._inputs()
         if not self._progress.clusters_done:
-            drafts = rule_drafts(inputs, self._task)
+            drafts = bounded(
+                lambda: rule_drafts(inputs, self._task),
+                RULES_SECONDS,
+                name="holdfast-consolidation",
+                beat=self._renew,
+            )
             clusters: tuple[tuple[str, ...], ...] = ()
             if extractor is not None:
                 taken = {id for draft in drafts for id in draft.items}
