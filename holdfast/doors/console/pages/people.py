@@ -33,7 +33,8 @@ DONE: Final = {
     "known": "That was known already: the item was refreshed.",
     "retried": "The failed jobs are queued again.",
     "queued": "The turns are queued to be mined.",
-    "applied": "What was ticked is done, but for changes that are stale.",
+    "applied": "What was ticked is done.",
+    "applied-part": "What was ticked is done, but for what changed since it was proposed.",
     "proposal-rejected": "The open changes were rejected: nothing was changed.",
     "unapplied": "What was accepted is undone.",
     "unapplied-part": "What was accepted is undone, but for items that were changed since.",
@@ -357,8 +358,9 @@ def accept_proposal(visit: Visit) -> Answer:
     job, ticked = _proposal(visit), visit.ticks("change")
     if not ticked:
         raise InvalidInput("change", "is not ticked", next="Tick what is to be done.")
-    visit.hf.consolidations.accept(job.id, ticked)
-    return Redirect(where(visit, "proposals", job.id, done="applied"))
+    stale = visit.hf.consolidations.accept(job.id, ticked).stale
+    code = "applied-part" if stale else "applied"
+    return Redirect(where(visit, "proposals", job.id, done=code))
 
 
 def reject_proposal(visit: Visit) -> Answer:
