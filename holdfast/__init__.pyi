@@ -10,9 +10,9 @@ from holdfast.ground.scope import Actor as Actor
 from holdfast.ground.secrets import looks_like_secret as looks_like_secret
 from holdfast.library.holdfast import Holdfast as Holdfast
 from holdfast.library.open import open as open
-from holdfast.memories.longterm.recall.block import recalled_block as recalled_block
 from holdfast.memories.longterm.consolidation.records import Budget as Budget
 from holdfast.memories.longterm.memory import LongTermMemory as LongTermMemory
+from holdfast.memories.longterm.recall.block import recalled_block as recalled_block
 from holdfast.memories.longterm.records import Item as Item
 from holdfast.memories.longterm.records import LongTermOptions as LongTermOptions
 from holdfast.memories.longterm.records import Recalled as Recalled

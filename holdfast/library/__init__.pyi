@@ -8,11 +8,11 @@ from holdfast.library.bridges import Saved as Saved
 from holdfast.library.bridges import save_run as save_run
 from holdfast.library.consolidations import Consolidations as Consolidations
 from holdfast.library.erasure.erasures import Erasures as Erasures
+from holdfast.library.erasure.erasures import Subjects as Subjects
 from holdfast.library.erasure.forget import finish_at_open as finish_at_open
 from holdfast.library.erasure.forget import finish_erasures as finish_erasures
 from holdfast.library.erasure.forget import forget_agent as forget_agent
 from holdfast.library.erasure.forget import forget_user as forget_user
-from holdfast.library.erasure.erasures import Subjects as Subjects
 from holdfast.library.holdfast import Holdfast as Holdfast
 from holdfast.library.imports.importer import import_files as import_files
 from holdfast.library.imports.records import FileImport as FileImport

@@ -24,7 +24,7 @@ from holdfast.library.activity import Sample
 from holdfast.library.async_bridge import AsyncLive, AsyncPage, AsyncWalk, Crossing, perhaps
 from holdfast.library.bridges import Saved
 from holdfast.library.consolidations import Consolidations
-from holdfast.library.erasure.erasures import LISTED, Erasures, Subjects
+from holdfast.library.erasure.erasures import ERASURES_LISTED, Erasures, Subjects
 from holdfast.library.erasure.records import (
     ErasureRecord,
     ForgetReport,
@@ -1835,7 +1835,7 @@ class AsyncErasures:
         return await self._cross(self._of.check, id, receipt=receipt, user=user, agent=agent)
 
     async def list(
-        self, limit: int | None = LISTED, page: str | None = None
+        self, limit: int | None = ERASURES_LISTED, page: str | None = None
     ) -> AsyncPage[ErasureRecord]:
         """Return the erasures of the workspace, newest first."""
         answer = await self._cross(self._of.list, limit, page)
@@ -1857,7 +1857,11 @@ class AsyncSubjects:
         return await self._cross(self._of.link, kind, id, user=user)
 
     async def list(
-        self, user: str | None = None, *, limit: int | None = LISTED, page: str | None = None
+        self,
+        user: str | None = None,
+        *,
+        limit: int | None = ERASURES_LISTED,
+        page: str | None = None,
     ) -> AsyncPage[SubjectLink]:
         """Return the links of *user*, or of everyone, by user, kind and id."""
         answer = await self._cross(self._of.list, user, limit=limit, page=page)

@@ -1,4 +1,4 @@
-"""Measure what poisoned texts achieve in long-term memory: `holdfast eval poisoning`.
+"""Measure what poisoned texts achieve: `holdfast eval poisoning`.
 
 Each class of attack is twenty cases with a scripted extractor that obeys the attacker. It is
 measured with tiers and holding, and before: with every row trusted like the user's own.
@@ -146,7 +146,7 @@ def _rates(outcomes: Sequence[PoisonOutcome]) -> dict[str, float]:
 
 
 class _Case:
-    """One case: a user's memory, and an extractor that returns what the case tells it to."""
+    """One case: a user's memory, and an extractor that returns what the case says."""
 
     def __init__(self, hf: Holdfast, number: int, data: _Texts, *, guarded: bool) -> None:
         self.hf, self.number, self.data, self.guarded = hf, number, data, guarded
@@ -229,7 +229,7 @@ def _machine(text: str, **more: Any) -> dict[str, Any]:
 
 
 def _claim(case: _Case) -> dict[str, Any]:
-    """Return the item of an extractor that was fooled: it cites the user, and supersedes."""
+    """Return the item of a fooled extractor: it cites the user, and supersedes."""
     return {"text": case.pick(case.data.claims), "turns": ["t1"], "supersedes": ["e1"]}
 
 
@@ -348,7 +348,7 @@ def _breakout(case: _Case) -> PoisonOutcome:
 
 
 def _flood(case: _Case) -> PoisonOutcome:
-    """Store one claim in hundreds of forms, or hundreds of claims, as an agent that was fooled.
+    """Store one claim in hundreds of forms, or hundreds of claims, as a fooled agent.
 
     `stored`: more of them are live than one session may write in a minute; `unmarked`: more than
     one of a kind stands in a block.

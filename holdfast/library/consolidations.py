@@ -58,7 +58,7 @@ from holdfast.memories.longterm.transaction import CollectionTransaction
 from holdfast.memories.longterm.vectors.compare import meant
 from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 
-LISTED: Final = 100
+CONSOLIDATIONS_LISTED: Final = 100
 MOST_LISTED: Final = 1_000
 MOST_INSTRUCTIONS: Final = 10_000
 """Bytes of a caller's instructions to a model."""
@@ -141,12 +141,12 @@ class Consolidations:
         user: str | None = None,
         *,
         status: JobStatus | None = None,
-        limit: int | None = LISTED,
+        limit: int | None = CONSOLIDATIONS_LISTED,
         page: str | None = None,
     ) -> Page[Consolidation]:
         """Return the jobs of *user*, or of all users, newest first, without their changes."""
         refuse_narrowed(self._context, "read")
-        rows = check_limit(limit, most=MOST_LISTED, default=LISTED)
+        rows = check_limit(limit, most=MOST_LISTED, default=CONSOLIDATIONS_LISTED)
         if status is not None:
             kinds = get_args(JobStatus)
             check_one_of("status", status, kinds, f"must be one of {kinds}")
@@ -197,7 +197,7 @@ class Consolidations:
         """Go on with a partial, failed or interrupted job, with its budget again.
 
         A *model* that was given as an object is given again in another process. Raise Conflict for
-        a job that runs or is done, or whose proposal is closed.
+        a job that runs or is done, or has a closed proposal.
         """
         context, row = self._found(id, "write")
         if row.proposal != "open":

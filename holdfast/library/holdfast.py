@@ -282,7 +282,7 @@ class Holdfast:
 
     @cached_property
     def subjects(self) -> "library.Subjects":
-        """Links of objects to the people whose they are."""
+        """Links of objects to the people that they belong to."""
         return library.Subjects(self._context)
 
     def longterm_people(

@@ -9,13 +9,13 @@ from holdfast.memories.durable.retention import sweep_all as sweep_all
 from holdfast.memories.durable.rows import SHARED as SHARED
 from holdfast.memories.longterm.background.schedule import LeftOver as LeftOver
 from holdfast.memories.longterm.background.schedule import left_over as left_over
-from holdfast.memories.longterm.trust.canary import Canaries as Canaries
 from holdfast.memories.longterm.consolidation.jobs import unfinished_jobs as unfinished_jobs
 from holdfast.memories.longterm.context import Shared as Shared
 from holdfast.memories.longterm.forget import forget_user as forget_user
 from holdfast.memories.longterm.memory import LongTermData as LongTermData
 from holdfast.memories.longterm.memory import LongTermMemory as LongTermMemory
 from holdfast.memories.longterm.read import list_people as list_people
+from holdfast.memories.longterm.trust.canary import Canaries as Canaries
 from holdfast.memories.run.history.retention import RunRoom as RunRoom
 from holdfast.memories.run.history.retention import configure_runs as configure_runs
 from holdfast.memories.run.history.retention import forget_runs as forget_runs

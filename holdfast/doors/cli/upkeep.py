@@ -1,4 +1,4 @@
-"""Commands `backup`, `restore`, `scrub`, `verify`, `doctor`, `eval`, `forget`, `erasures`."""
+"""Commands of upkeep: backup, restore, scrub, verify, doctor, eval, forget."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

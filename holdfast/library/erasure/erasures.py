@@ -44,7 +44,7 @@ from holdfast.library.erasure.records import (
 from holdfast.memories.longterm.validation import checked_user
 from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 
-LISTED: Final = 100
+ERASURES_LISTED: Final = 100
 MOST_LISTED: Final = 1_000
 MOST_ID: Final = 64
 _LIST: Final = "erasures"
@@ -57,11 +57,13 @@ class Erasures:
     def __init__(self, context: StoresContext) -> None:
         self._context = context
 
-    def list(self, limit: int | None = LISTED, page: str | None = None) -> Page[ErasureRecord]:
+    def list(
+        self, limit: int | None = ERASURES_LISTED, page: str | None = None
+    ) -> Page[ErasureRecord]:
         """Return the erasures of the workspace, newest first."""
         context = self._context
         refuse_narrowed(context, "admin")
-        rows = check_limit(limit, most=MOST_LISTED, default=LISTED)
+        rows = check_limit(limit, most=MOST_LISTED, default=ERASURES_LISTED)
         stamp = digest(context.workspace)
         at, id = NEWEST, _HIGHEST
         if page is not None:
@@ -191,12 +193,16 @@ class Subjects:
         return engine.write(work)
 
     def list(
-        self, user: str | None = None, *, limit: int | None = LISTED, page: str | None = None
+        self,
+        user: str | None = None,
+        *,
+        limit: int | None = ERASURES_LISTED,
+        page: str | None = None,
     ) -> Page[SubjectLink]:
         """Return the links of *user*, or of everyone, by user, kind and id."""
         context = self._context
         refuse_narrowed(context, "admin")
-        rows = check_limit(limit, most=MOST_LISTED, default=LISTED)
+        rows = check_limit(limit, most=MOST_LISTED, default=ERASURES_LISTED)
         name = "" if user is None else checked_user(user)
         stamp = digest(context.workspace, name)
         after = ("", "", "") if page is None else _place(stamp, page)

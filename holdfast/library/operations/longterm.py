@@ -114,7 +114,7 @@ class PatchItem(ItemUpdate, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class PatchSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The collection's own extractor: `provider:model`, `none`, or null for no own one."""
+    """The collection's own extractor: `provider:model`, `none`, or null without one."""
 
     extractor: str | UnsetType | None = UNSET
 
@@ -177,7 +177,7 @@ _SPAN: Final = {"valid_from": _TIME, "valid_to": _TIME}
 
 
 def session_of(text: str, evidence: Iterable[str], *, echo: bool) -> SessionTrust | None:
-    """Return the session that an agent remembers *text* in, as its request describes it.
+    """Return the session in which an agent remembers *text*, as the request says.
 
     *evidence* are the user's messages; with *echo* the text only repeats what was recalled. None
     if it says neither.

@@ -88,7 +88,7 @@ class _Wanted(Struct, frozen=True, kw_only=True):
         return bool(self.terms or self.moment)
 
     def takes(self, row: ItemRow | TurnRow) -> bool:
-        """Check whether each term occurs in *row*, by case folding, and *row* was there then."""
+        """Check whether *row* was there then, and holds each term, by case folding."""
         if self.moment is not None and isinstance(row, TurnRow):
             at, valid_at = self.moment.at, self.moment.valid_at
             if row.created_at > (EVER if at is None else at):

@@ -145,7 +145,7 @@ def _held(
     trust: ItemTrust,
     turns: Sequence[Linked],
 ) -> Remembered:
-    """Store an item that waits for a person; one that says the same is not stored twice."""
+    """Store an item that waits for a person, unless one says the same."""
     reason = str(trust.hold)
     outcome: Outcome = "ungrounded" if reason == "ungrounded" else "held"
     place = {"collection": unit.number, "fold": text.said.fold}
@@ -167,7 +167,7 @@ def _held(
 
 
 def _dated(request: ItemRequest, turns: Sequence[Linked]) -> ItemRequest:
-    """Return *request*, true from when the first of *turns* was said unless it says otherwise."""
+    """Return *request*, true from the first of *turns* unless it says otherwise."""
     if request.valid_from is not None or not turns:
         return request
     return replace(request, valid_from=from_microseconds(min(turn.at for turn in turns)))

@@ -105,7 +105,7 @@ class ItemRequest(Struct, frozen=True, kw_only=True):
 
 
 def checked_span(valid_from: object, valid_to: object) -> dict[str, Any]:
-    """Return both times of an item, None where not given; the first is not the later one."""
+    """Return both times of an item, None where not given, in their order."""
     first, last = checked_instant("valid_from", valid_from), checked_instant("valid_to", valid_to)
     if first is not None and last is not None and first > last:
         raise InvalidInput("valid_from", "must not be later than valid_to", given=first)

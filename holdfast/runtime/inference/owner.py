@@ -249,7 +249,7 @@ def hf_of(given: "library.Holdfast | None", history: object) -> "library.Holdfas
 
 
 def user_of(given: str | None, history: object) -> str | None:
-    """Return *given*, or else the user whose threads *history* stores."""
+    """Return *given*, or else the user of the threads that *history* stores."""
     if given is not None:
         return given
     kept = history.history if isinstance(history, Discreet) else history

@@ -1,4 +1,4 @@
-"""Pages of people: the list, and one person's items, turns, held rows, proposals, status."""
+"""Pages of people: the list, and what is remembered of one person."""
 
 from typing import Any, Final, get_args
 

@@ -206,7 +206,7 @@ def _left_out(
 
 
 def _reason(setting: RecallSetting, found: Recalled, results: int, suppressed: set[str]) -> str:
-    """Return why *found* is not among that many *results*, of a recall that *suppressed* rows."""
+    """Return why *found* is not among the *results*, some rows being *suppressed*."""
     of_query = _reason_of_query(suppressed)
     if of_query and results < setting.k:
         return of_query

@@ -138,7 +138,7 @@ def configure(context: CollectionContext, extractor: object) -> None:
 
 
 def _withdraw(context: CollectionContext, unit: CollectionTransaction, *, model: str) -> None:
-    """Delete the jobs for *model*, "" for any, that wait; their turns are unmined again."""
+    """Delete waiting jobs for *model*, "" for any; their turns are unmined again."""
     jobs = {"collection": unit.number, "model": model}
     abouts = unit.tx.all(_About, context.job_sql.withdrawable, **jobs)
     for each in abouts:

@@ -294,7 +294,7 @@ def rule_drafts(inputs: Inputs, task: JobRequest) -> list[ChangeDraft]:
 
 
 def model_drafts(context: CollectionContext, cluster: Cluster, answer: str) -> list[ChangeDraft]:
-    """Return the drafts of a model's *answer* whose texts the evidence states.
+    """Return the drafts of a model's *answer* with texts that the evidence states.
 
     Raise `UnreadableAnswer`. Texts that hold a secret are left out.
     """

@@ -45,7 +45,7 @@ update consolidations set status = 'cancelled', ended_at = :now, token = null, l
 where workspace = :workspace and id = :id and status in ('pending', 'running')
 
 -- resume_job --
--- Also one whose process ended, or that no process could do yet.
+-- Also one of a process that ended, or that no process could do yet.
 update consolidations set status = 'pending', ended_at = null, error = null, budget = :budget,
     request = :request, token = null, leased_until = null
 where workspace = :workspace and id = :id

@@ -109,7 +109,7 @@ def turns_of(
 def erased_since(
     context: CollectionContext, reader: Reader, collection: int, kind: str, at: int
 ) -> int:
-    """Count the rows of *kind* that were there at that instant and were forgotten since."""
+    """Count the rows of *kind* of that instant that were forgotten since."""
     rows = reader.rows(
         context.sql.erased_since,
         collection=collection,

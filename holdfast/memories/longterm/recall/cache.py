@@ -180,7 +180,7 @@ class CachedPostings:
 
 
 class PastPostings(Struct, frozen=True, kw_only=True):
-    """The postings of one moment of a collection, and the states of its items by number.
+    """The postings of one moment, and the states of its items by number.
 
     *key* is the version of the collection with the two times of the moment.
     """

@@ -178,7 +178,7 @@ class _Judge:
         return found
 
     def _other_tiers(self) -> int:
-        """Count the rows that hold a term of the query and are of a tier that is not wanted."""
+        """Count the rows of other tiers that hold a term of the query."""
         weights = map(self._postings.weights, self._question.terms)
         tiers = frozenset(self._search.query.tiers)
         rows = frozenset(chain.from_iterable(weights))

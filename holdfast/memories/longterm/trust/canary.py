@@ -21,7 +21,7 @@ from holdfast.memories.longterm.transaction import CollectionTransaction, NewIte
 _WORD: Final = re.compile(r"canary([0-9a-f]{16})([0-9a-f]{16})")
 _BYTES: Final = 8
 _OPERATOR: Final = "canary"
-"""User in whose name a canary is made that is no item."""
+"""User of a canary that is no item."""
 
 
 class Canary(Struct, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ GROUNDED: Final = 0.5
 
 
 def tier_of_turn(turn: Turn, user: str) -> Tier:
-    """Return the tier of *turn* in a collection of *user*; another speaker's is outside."""
+    """Return the tier of *turn* in a collection of *user*; of others it is outside."""
     if turn.by is not None and turn.by != user:
         return "outside"
     stated = turn.tier or TIER_OF_ROLE[turn.role]
@@ -79,7 +79,7 @@ def names_in(user: str, speakers: Iterable[str | None]) -> frozenset[str]:
 
 
 def grounds(texts: Iterable[str]) -> frozenset[str]:
-    """Return the terms that *texts* of the user state; questions and phrases state none."""
+    """Return the terms that statements among *texts* of the user hold."""
     stated = (text for text in texts if form_of(text) == "statement")
     return frozenset(term for text in stated for term in analyze(text))
 
@@ -90,7 +90,7 @@ def is_grounded(
     names: frozenset[str],
     weight: Callable[[str], float],
 ) -> bool:
-    """Check whether *stated* terms hold at least half of the weight of an item's *terms*.
+    """Check whether *stated* terms hold half of the weight of an item's *terms*.
 
     *names* and words for roles are left out, unless the item has no others.
     """

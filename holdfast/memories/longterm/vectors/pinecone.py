@@ -28,7 +28,7 @@ _SECONDS: Final = 20.0
 _WAITS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds between looks at whether a deletion is visible."""
 _METRICS: Final = {None, "cosine", "dotproduct"}
-"""Metrics whose score of unit vectors is the cosine; None is not stated."""
+"""Metrics with the cosine as score of unit vectors; None is not stated."""
 
 
 class PineconeVectors:
