@@ -10,6 +10,8 @@ from doors.test_cli_page import EXPECTED
 import holdfast
 from holdfast.testing.postgres import PostgresServer
 
+FILES = Path(__file__).parents[2] / "library" / "imports" / "files"
+
 CREATES = {
     "stores create": "Prefs",
     "stores configure": "--memories-cap 7",
@@ -19,6 +21,8 @@ CREATES = {
     "durable limits": "agent_7 --cap 7",
     "ltm remember": "ada tabs",
     "ltm import": "ada",
+    "ltm configure": "ada --extractor none",
+    "import": "mem0 {files}/mem0.json --user ada",
     "runs start": "report",
 }
 """Command lines that write what needs nothing else to exist."""
@@ -89,7 +93,17 @@ READS = {
     "ltm export": "ada",
     "ltm flush": "ada",
     "ltm retry": "ada",
+    "ltm remine": "ada",
     "forget": "--user ada --yes",
+    "erasures list": "",
+    "consolidate start": "ada",
+    "consolidate list": "",
+    "consolidate show": "cons_x",
+    "consolidate accept": "cons_x",
+    "consolidate reject": "cons_x",
+    "consolidate undo": "cons_x",
+    "consolidate resume": "cons_x",
+    "consolidate cancel": "cons_x",
     "backup": "{folder}/copy.db",
     "verify": "",
     "scrub": "",
@@ -110,7 +124,8 @@ ELSEWHERE = {
 
 
 def argv(name: str, arguments: str, folder: Path) -> list[str]:
-    return [*name.split(), *arguments.format(folder=folder).split()]
+    given = [each.format(folder=folder, files=FILES) for each in arguments.split()]
+    return [*name.split(), *given]
 
 
 def test_every_command_is_listed_here() -> None:

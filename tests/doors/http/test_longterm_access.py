@@ -32,6 +32,8 @@ OFF = {f"{method} {path}" for method, path in (each.split() for each in BODIES)}
     "PATCH /settings",
 }
 """What is refused while memory is off; the rest is a person's own data."""
+DECISIONS = {"POST /items/{id}/accept", "POST /items/{id}/reject"}
+"""What is for held rows alone."""
 
 
 def below(route: HttpRoute) -> str:
@@ -71,7 +73,7 @@ def test_every_route_is_asked_with_a_body_that_it_takes() -> None:
     bodies = {below(each) for each in LONGTERM if each.body}
 
     assert bodies == set(BODIES)
-    assert len(LONGTERM) == 18
+    assert len(LONGTERM) == 22
 
 
 @pytest.mark.usefixtures("item")
@@ -229,6 +231,9 @@ def test_off_it_recalls_and_keeps_nothing_and_hides_nothing(
         assert told["by"] == ("request" if query else "server")
         assert told["next"]
         assert kept(hf) == before
+    elif below(route) in DECISIONS:
+        assert (said.status, said.error["type"]) == (400, "invalid_request_error")
+        assert "held" in said.error["message"]
     else:
         assert said.status in {200, 404}
 

@@ -21,6 +21,7 @@ REACHED = {
     ("GET", "/v1/memory_stores/{s}/memory_versions"),
     ("GET", "/v1/memory_stores/{s}/memory_versions/{v}"),
     ("GET", "/api/memory_stores/{s}/at"),
+    ("GET", "/api/memory_stores/{s}/memories"),
     ("GET", "/api/memory_stores/{s}/search"),
     ("GET", "/api/memory_stores/{s}/diff"),
     ("POST", "/api/memory_stores/{s}/memory_versions/{v}/restore"),
