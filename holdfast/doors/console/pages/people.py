@@ -1,4 +1,4 @@
-"""Pages of people: the list, and what is remembered of one person."""
+"""Pages of people: the list; items, turns, held rows, proposals and status of one."""
 
 from typing import Any, Final, get_args
 
