@@ -11,6 +11,18 @@ from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.testing.fakes import FrozenClock
 
 HOUR = timedelta(hours=1)
+BAD_TIMES: list[tuple[str, Callable[[LongTermMemory], object]]] = [
+    ("at", lambda ltm: ltm.recall("x", at="2999-01-01T00:00:00Z")),
+    ("valid_at", lambda ltm: ltm.list(valid_at="2999-01-01T00:00:00Z")),
+    ("at", lambda ltm: ltm.get("item_" + "0" * 24, at="2999-01-01T00:00:00Z")),
+    ("valid_from", lambda ltm: ltm.remember("x", valid_from="soon")),
+    (
+        "valid_from",
+        lambda ltm: ltm.remember(
+            "x", valid_from="2026-02-01T00:00:00Z", valid_to="2026-01-01T00:00:00Z"
+        ),
+    ),
+]
 
 
 def asked(ltm: LongTermMemory, query: str, **given: object) -> list[tuple[str, float]]:
@@ -142,21 +154,7 @@ class LongTermHistoryContract(GivenAUser):
         assert stored is not None
         assert (stored.valid_from, stored.created_at) == (at, clock.now())
 
-    @pytest.mark.parametrize(
-        ("field", "act"),
-        [
-            ("at", lambda ltm: ltm.recall("x", at="2999-01-01T00:00:00Z")),
-            ("valid_at", lambda ltm: ltm.list(valid_at="2999-01-01T00:00:00Z")),
-            ("at", lambda ltm: ltm.get("item_" + "0" * 24, at="2999-01-01T00:00:00Z")),
-            ("valid_from", lambda ltm: ltm.remember("x", valid_from="soon")),
-            (
-                "valid_from",
-                lambda ltm: ltm.remember(
-                    "x", valid_from="2026-02-01T00:00:00Z", valid_to="2026-01-01T00:00:00Z"
-                ),
-            ),
-        ],
-    )
+    @pytest.mark.parametrize(("field", "act"), BAD_TIMES)
     def test_bad_times_are_refused(
         self, ltm: LongTermMemory, field: str, act: Callable[[LongTermMemory], object]
     ) -> None:
