@@ -57,7 +57,8 @@ FIGURES = {
     "bytes of a body under `/api/longterm`": LONGTERM_LIMIT,
     "bytes of a body of `/api/threads/{id}/turns`, `/api/networks/{name}/runs`, `/api/runs`,"
     " `/api/runs/{run}`, `/api/runs/{run}/versions/{version}`, `/api/runs/{run}/checkpoint`,"
-    " `/api/runs/{run}/fork` and `/api/memory_stores/{s}/apply`": THREADS_LIMIT,
+    " `/api/runs/{run}/fork`, `/api/import/{kind}`"
+    " and `/api/memory_stores/{s}/apply`": THREADS_LIMIT,
     "requests answered at once": IN_FLIGHT_MOST,
     "event streams at once": LIVE_MOST,
     "seconds that requests in flight have at SIGTERM": GRACE,
