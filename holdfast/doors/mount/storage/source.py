@@ -210,8 +210,11 @@ class StoreSource:
                 pause = max(PAUSES[min(tries, len(PAUSES) - 1)], error.retry_after or 0.0)
                 if not _heals(error) or time.monotonic() + pause >= over:
                     raise
+                time.sleep(pause)
+                # A busy machine sleeps for longer; a call without time would hide the error.
+                if time.monotonic() >= over:
+                    raise
             tries += 1
-            time.sleep(pause)
 
     def _fetch(self, directory: str, walk: "_Walk") -> None:
         try:
