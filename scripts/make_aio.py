@@ -114,6 +114,7 @@ FACES = (
     Face(f"{LONGTERM}.trust.canary", "Canaries"),
     Face("holdfast.library.erasure.erasures", "Erasures"),
     Face("holdfast.library.erasure.erasures", "Subjects"),
+    Face("holdfast.library.consolidations", "Consolidations"),
     Face(
         "holdfast.library.holdfast",
         "Holdfast",
@@ -129,6 +130,7 @@ FACES = (
             "canaries": "Canaries",
             "erasures": "Erasures",
             "subjects": "Subjects",
+            "consolidations": "Consolidations",
         },
         ends=ENDS,
     ),

@@ -23,7 +23,7 @@ from holdfast.ground.scope import Actor
 from holdfast.library.activity import Sample
 from holdfast.library.async_bridge import AsyncLive, AsyncPage, AsyncWalk, Crossing, perhaps
 from holdfast.library.bridges import Saved
-from holdfast.library.consolidations import Consolidations
+from holdfast.library.consolidations import CONSOLIDATIONS_LISTED, Consolidations
 from holdfast.library.erasure.erasures import ERASURES_LISTED, Erasures, Subjects
 from holdfast.library.erasure.records import (
     ErasureRecord,
@@ -63,6 +63,13 @@ from holdfast.memories.durable.runs import Ending
 from holdfast.memories.durable.write import OnError, Promotes
 from holdfast.memories.longterm import read
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
+from holdfast.memories.longterm.consolidation.records import (
+    AppliedChanges,
+    Budget,
+    Consolidation,
+    JobStatus,
+    Proposal,
+)
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import (
     DEFAULT_K,
@@ -1868,6 +1875,100 @@ class AsyncSubjects:
         return AsyncPage(answer, self._cross)
 
 
+class AsyncConsolidations:
+    """Jobs that propose changes to the memories of users, and decisions on them."""
+
+    def __init__(self, of: Consolidations, cross: Crossing) -> None:
+        self._of, self._cross = of, cross
+
+    async def create(
+        self,
+        user: str,
+        *,
+        namespace: str = "chat",
+        workspace_id: str | None = None,
+        model: Any = None,
+        budget: Budget | None = None,
+        instructions: str = "",
+    ) -> Consolidation:
+        """Start a job that proposes changes to *user*'s collection, and return it at once.
+
+        It changes nothing itself. *model* is `provider:model`, one of pydantic-ai's models, or a
+        function, as an extractor; without it rules alone propose. *instructions* are for it.
+        """
+        return await self._cross(
+            self._of.create,
+            user,
+            namespace=namespace,
+            workspace_id=workspace_id,
+            model=model,
+            budget=budget,
+            instructions=instructions,
+        )
+
+    async def retrieve(self, id: str) -> Consolidation:
+        """Return the job *id* with its proposal; raise NotFound."""
+        return await self._cross(self._of.retrieve, id)
+
+    async def cancel(self, id: str) -> Consolidation:
+        """Stop the job *id*; what it has proposed stays. An ended job stays as it is."""
+        return await self._cross(self._of.cancel, id)
+
+    async def wait(self, id: str, timeout: float | None = 60.0) -> Consolidation:
+        """Wait until the job *id* has ended, at most *timeout* seconds; return it."""
+        return await self._cross(self._of.wait, id, timeout)
+
+    async def resume(
+        self, id: str, *, budget: Budget | None = None, model: Any = None
+    ) -> Consolidation:
+        """Go on with a partial, failed or interrupted job, with its budget again.
+
+        A *model* that was given as an object is given again in another process. Raise Conflict for
+        a job that runs or is done, or has a closed proposal.
+        """
+        return await self._cross(self._of.resume, id, budget=budget, model=model)
+
+    async def accept(
+        self, id: str, only: Iterable[str] | None = None, *, actor: Actor | None = None
+    ) -> AppliedChanges:
+        """Apply the open changes of a proposal, or of *only*, in one transaction.
+
+        A change is refused alone, as stale, if one of its items or turns was changed or forgotten
+        since. *actor* is who decided, by default the handle's.
+        """
+        return await self._cross(self._of.accept, id, only, actor=actor)
+
+    async def reject(self, id: str) -> Consolidation:
+        """Reject the open changes of the proposal of the job *id*."""
+        return await self._cross(self._of.reject, id)
+
+    async def undo(self, id: str) -> AppliedChanges:
+        """Undo what was accepted: one `AppliedChanges.id`, or a job as a whole.
+
+        Items that were changed since stay as they are, and are listed.
+        """
+        return await self._cross(self._of.undo, id)
+
+    async def replay(self, id: str) -> Proposal:
+        """Return the proposal that the job *id* makes again from its log alone.
+
+        Nothing is stored. Raise HistoryGone if a part of the log was forgotten.
+        """
+        return await self._cross(self._of.replay, id)
+
+    async def list(
+        self,
+        user: str | None = None,
+        *,
+        status: JobStatus | None = None,
+        limit: int | None = CONSOLIDATIONS_LISTED,
+        page: str | None = None,
+    ) -> AsyncPage[Consolidation]:
+        """Return the jobs of *user*, or of all users, newest first, without their changes."""
+        answer = await self._cross(self._of.list, user, status=status, limit=limit, page=page)
+        return AsyncPage(answer, self._cross)
+
+
 class AsyncHoldfast:
     """All memories of one workspace, accessed by one actor.
 
@@ -1887,6 +1988,7 @@ class AsyncHoldfast:
         self.canaries = AsyncCanaries(of.canaries, cross)
         self.erasures = AsyncErasures(of.erasures, cross)
         self.subjects = AsyncSubjects(of.subjects, cross)
+        self.consolidations = AsyncConsolidations(of.consolidations, cross)
 
     async def save_run(self, memory: RunMemory, store_id: str, *, prefix: str = "/runs/") -> Saved:
         """Save the results of a run's tasks as memories of the store *store_id*.
@@ -2034,10 +2136,6 @@ class AsyncHoldfast:
         return await self._cross(
             self._of.forget_user, user_id, mentions=mentions, names=names, receipt=receipt
         )
-
-    async def consolidations(self) -> Consolidations:
-        """Jobs that propose changes to memories of users, and decisions on them."""
-        return await self._cross(self._of.consolidations)
 
     async def longterm_people(
         self, prefix: str = "", limit: int | None = 50, page: str | None = None

@@ -94,7 +94,7 @@ class HostPrompts:
             reason = f"must be 1 to {_TOPIC_CHARACTERS:,} characters"
             raise InvalidInput("topic", reason, next="Say what to recall.")
         ltm = self._memories.longterm
-        found = ltm.recall(topic, TOPIC_RESULTS, touch=self._touch) if ltm else []
+        found = ltm.recall(topic, TOPIC_RESULTS, touch=self._touch) if ltm else None
         if not found:
             return words()["prompt.recall.empty"]
         return f"{recalled_block(found)}\n\n{words()['prompt.recall.text']}"

@@ -177,6 +177,7 @@ def stored_objects(hf: Holdfast) -> dict[str, str]:
     hf.memory_stores.memories.update(memory.id, memory_store_id=store, content="y")
     resources: Any = [{"type": "memory_store", "memory_store_id": store}]
     session = hf.sessions.create(agent="a", environment_id="e", resources=resources).id
+    hf.forget_user("eve")
     return {
         "s": store,
         "m": memory.id,
@@ -187,7 +188,7 @@ def stored_objects(hf: Holdfast) -> dict[str, str]:
         "api key": hf.keys.create("other").id,
         "stored agent": hf.agents.create({"name": "a", "model": "m"})["id"],
         "environment": hf.environments.create({"name": "e"})["id"],
-        "erasure": hf.forget_user("eve").receipt["id"],
+        "erasure": hf.erasures.list().data[0].id,
     }
 
 
