@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Literal
 
@@ -14,6 +15,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.background import schedule
+from holdfast.memories.longterm.background.wishes import spend
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions, Turn
 from holdfast.testing.fakes import FrozenClock
@@ -313,6 +315,30 @@ class LongTermWishContract(WishByNameContract):
         assert states(other) == ("function", "waiting", "budget")
         clock.tick(86_400)
         assert outcomes(ltm.flush(SECONDS)) == ["stored"]
+
+    def test_a_flush_waits_for_a_job_at_work_after_the_days_tokens_are_spent(
+        self, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HOLDFAST_LTM_EXTRACTOR_BUDGET", "1")
+        script = Scripted(TEA)
+        ltm = memory_of(hf, "ada", extractor=script)
+        spent, go_on = threading.Event(), threading.Event()
+
+        def slow() -> None:
+            spend(ltm.context, 1)
+            spent.set()
+            go_on.wait(SECONDS)
+
+        script.before = slow
+        ltm.remember_conversation([{"role": "user", "content": "I like tea"}])
+        assert spent.wait(SECONDS)
+
+        with ThreadPoolExecutor(1) as pool:
+            flushing = pool.submit(ltm.flush, SECONDS)
+            with pytest.raises(TimeoutError):
+                flushing.result(0.1)
+            go_on.set()
+            assert outcomes(flushing.result(SECONDS)) == ["stored"]
 
     def test_a_budget_of_0_is_no_limit(self, hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HOLDFAST_LTM_EXTRACTOR_BUDGET", "0")

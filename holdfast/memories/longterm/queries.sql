@@ -745,8 +745,11 @@ values (:number, :workspace, :collection, :kind, 'queued', :about, :model, 0, :n
 
 -- count_jobs --
 -- Of those queued, the ones that have failed more often than :quick are apart until they are due.
+-- A running one whose lease has ended is queued.
 select kind, case
-        when state = 'queued' and attempts > :quick and next_at > :now then 'put_off' else state
+        when state = 'queued' and attempts > :quick and next_at > :now then 'put_off'
+        when state = 'running' and leased_until <= :now then 'queued'
+        else state
     end as state, count(*) as jobs
 from ltm_jobs
 where workspace = :workspace and collection = :collection

@@ -329,8 +329,6 @@ def _wanted(context: CollectionContext, filters: ItemFilter) -> _Wanted:
 
 
 EXTRACT, FAILED = "extract", "failed"
-PUT_OFF: Final = "put_off"
-"""State of a queued job that has failed several times, and is tried again much later."""
 
 
 class JobStatus(Struct, frozen=True, kw_only=True):

@@ -57,7 +57,6 @@ from holdfast.memories.longterm.background.worker import bounded
 from holdfast.memories.longterm.context import CollectionContext, Extractor, Results, publish
 from holdfast.memories.longterm.read import (
     FAILED,
-    PUT_OFF,
     ItemFilter,
     JobStatus,
     collection_of,
@@ -433,15 +432,16 @@ def flush(context: CollectionContext, results: Results, timeout: float | None) -
 
     *results* has the mining results that the caller's memory has received. A job that waits for an
     early retry is waited for too; one that has failed several times, or that no extractor can
-    do now, is not.
+    do now, is not. With the day's tokens spent, only a job at work is waited for.
     """
     end = None if timeout is None else monotonic() + timeout
     context.shared.access_log.flush()
     context.tend()
-    doable = kinds_of(context)
     while True:
-        # In this order: jobs that a change of model queues exist once the change is made.
+        # In this order: jobs that a change of model queues exist once the change is made, and a
+        # job that spends the budget has ended or is at work.
         settled = embed_jobs.settled(context)
+        doable = _doable(context)
         jobs = jobs_of(context)
         left = _PIECE if end is None else end - monotonic()
         if left <= 0 or (settled and not _waiting(jobs, doable)):
@@ -452,15 +452,24 @@ def flush(context: CollectionContext, results: Results, timeout: float | None) -
     return Flushed(done=not pending, results=results.take(), pending=pending, failed=failed)
 
 
-def kinds_of(context: CollectionContext) -> Container[str]:
-    """Return the kinds of jobs that this process can do for *context*."""
-    embeds = ("embed", "reembed") if embed_jobs.tender_of(context) is not None else ()
-    _, state = context.engine.read(lambda reader: _looked_at(context, reader))
-    return (*embeds, "extract") if state.state in ("ready", "failing") else embeds
+_RUNNABLE: Final = ("queued", "running")
 
 
-def _waiting(jobs: list[JobStatus], kinds: Container[str]) -> bool:
-    return any(each.kind in kinds and each.state not in (FAILED, PUT_OFF) for each in jobs)
+def _doable(context: CollectionContext) -> dict[str, Container[str]]:
+    """Return which states of jobs, by kind, this process will do something about now."""
+    states: dict[str, Container[str]] = {}
+    if embed_jobs.tender_of(context) is not None:
+        states = {"embed": _RUNNABLE, "reembed": _RUNNABLE}
+    _, mining = context.engine.read(lambda reader: _looked_at(context, reader))
+    if mining.state in ("ready", "failing"):
+        states["extract"] = _RUNNABLE
+    elif mining.reason == BUDGET:
+        states["extract"] = ("running",)
+    return states
+
+
+def _waiting(jobs: list[JobStatus], doable: dict[str, Container[str]]) -> bool:
+    return any(each.state in doable.get(each.kind, ()) for each in jobs)
 
 
 MOST: Final = 1_000
