@@ -1144,7 +1144,7 @@ select c.user_id, c.namespace, c.workspace_id, c.items - c.superseded as items, 
     (select t.created_at from ltm_turns t where t.collection = c.number
         order by t.number desc limit 1) as turn_at
 from ltm_collections c
-where c.workspace = :workspace and (c.items > 0 or c.turns > 0) and c.user_id < :end
-    and (c.user_id, c.namespace, c.workspace_id) > (:after_user, :after_namespace, :after_id)
+where c.workspace = :workspace and (c.items > 0 or c.turns > 0 or c.held > 0)
+    and c.user_id < :end and (c.user_id, c.namespace, c.workspace_id) > (:after_user, :after_namespace, :after_id)
 order by c.user_id, c.namespace, c.workspace_id
 limit :rows
