@@ -392,7 +392,13 @@ values (:of, :owner, :run, :key_hash, :seq, :at, :actor)
 on conflict (workspace, agent, run_id, key_hash) do nothing
 
 -- redacted_changes --
-select workspace, seq, redacted_at from durable_changes where redacted_at is not null
+select c.workspace, c.seq, c.redacted_at, case when exists (
+    select 1 from durable_entries e
+    where e.workspace = c.workspace and e.agent = c.agent and e.run_id = c.run_id
+      and e.key = c.key and e.seq = c.seq
+  ) then 1 else 0 end as live
+from durable_changes c
+where c.redacted_at is not null
 
 -- redact_change_again --
 update durable_changes

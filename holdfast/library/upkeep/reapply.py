@@ -253,11 +253,15 @@ def _collection_context(
 
 
 class RedactedChange(Struct, frozen=True, kw_only=True):
-    """A redacted change, with the time of the redaction."""
+    """A redacted change, with the time of the redaction.
+
+    It is `live` if it is the last of its entry, which a redaction leaves alone.
+    """
 
     workspace: str
     seq: int
     redacted_at: int
+    live: int
 
 
 class ForgottenRecords(Struct, frozen=True, kw_only=True):
@@ -317,7 +321,7 @@ def forget_all_again(engine: Engine, made: ForgottenRecords) -> Repeated:
     new = [each for each in made.tombstones if _mark(each) not in known]
     carry_secrets(engine, made.ledger)
     erased = _forget_agents(engine, sql, Tombstones(new))
-    count = _forget_keys(engine, sql, Tombstones(new))
+    count = _forget_keys(engine, sql, Tombstones(new)) + _forget_redacted(engine, sql, made)
 
     def work(tx: Transaction) -> None:
         _carry(tx, sql, new)
@@ -379,6 +383,32 @@ def _forget_keys(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> in
     for (place, key), grave in found.items():
         forget_entries_again(_agent_context(engine, grave), place, key, before=grave.seq)
     return len(found)
+
+
+def _forget_redacted(engine: Engine, sql: SimpleNamespace, made: ForgottenRecords) -> int:
+    """Forget entries of *engine* that were changed since, and then redacted as they are there.
+
+    Their contents are those of redacted changes, and must not return as the entry.
+    """
+    redacted = {(each.workspace, each.seq): each for each in made.redacted if not each.live}
+    if not redacted:
+        return 0
+    all_owners = engine.scoped(EVERYBODY)
+    heads = all_owners.read(
+        lambda reader: [e for e in entries(reader, sql) if (e.workspace, e.seq) in redacted]
+    )
+    for each in heads:
+        context = AgentContext(
+            engine=engine.scoped(Scope(workspace=each.workspace, agent=each.agent or "*")),
+            workspace=each.workspace,
+            agent=each.agent,
+            actor=LOCAL,
+            clock=_At(redacted[each.workspace, each.seq].redacted_at),
+            ids=Ids(),
+        )
+        place = EntryLocation(each.agent, each.run_id)
+        forget_entries_again(context, place, each.key, before=each.seq + 1)
+    return len(heads)
 
 
 class _Kind(Struct, frozen=True):

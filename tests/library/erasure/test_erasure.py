@@ -129,6 +129,32 @@ def test_no_restore_brings_an_erased_person_back(
             assert files_with(folder, MARK) == []
 
 
+def test_no_restore_brings_a_redacted_mention_back(target: str, tmp_path: Path) -> None:
+    backup = tmp_path / "b.db"
+    with holdfast.open(target) as hf:
+        durable = hf.durable("agent_7")
+        for key, text in (("note", f"Ask {MARK} about it"), ("other", STAYS)):
+            durable.set(key, text, category="core")
+        memory = hf.longterm("ada", enabled=True)
+        assert memory is not None
+        memory.remember("Has a dog")
+        durable.redact(durable.set("other", f"{STAYS}, again", category="core").seq)
+        hf.backup(backup)
+
+        report = hf.forget_user("ada", names=[MARK], mentions="redact")
+
+        assert report.mentions["durable_entries"].redacted == 1
+
+    done = restore(backup, target, replace=True)
+
+    with holdfast.open(target) as hf:
+        durable = hf.durable("agent_7")
+        assert MARK not in str([[*durable.list()], [*durable.history()]])
+        assert [each.content for each in durable.list()] == [f"{STAYS}, again"]
+        assert hf.verify().ok
+    assert done.forgotten == 2
+
+
 def test_who_came_back_before_a_backup_stays(tmp_path: Path) -> None:
     target, backup = str(tmp_path / "h.db"), tmp_path / "b.db"
     with holdfast.open(target) as hf:
