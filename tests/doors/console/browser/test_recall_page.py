@@ -112,9 +112,17 @@ def test_what_is_beyond_the_first_results_is_listed_with_its_reason(
     taken = {each.id for each in results}
     left = [each for each in everything if each.id not in taken]
     assert ids(rows(page, "Left out")) == [each.id for each in left]
+    plain, noisy = (
+        {each.id for each in ada.recall("tea in the morning", 50, noise=noise, touch=False)}
+        for noise in (False, True)
+    )
+    said = {id: f"says the same as {n}" for n, each in enumerate(results, 1) for id in each.also}
+    said |= dict.fromkeys(noisy - plain, "is no statement, or the query itself")
+    assert len(said) >= 2
     for shown, each in zip(cells(rows(page, "Left out")), left, strict=True):
         under = f"relevance {each.relevance:.2f}".replace("0.", ".") + " is under .06"
-        assert shown[7] == (under if each.relevance < 0.06 else "beyond the first k")
+        beyond = under if each.relevance < 0.06 else "beyond the first k"
+        assert shown[7] == said.get(each.id, beyond)
 
 
 def test_a_query_that_reaches_too_little_says_so_of_each(
