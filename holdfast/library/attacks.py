@@ -386,7 +386,7 @@ def _supersede(case: _Case) -> PoisonOutcome:
 
 
 def _consolidate(case: _Case) -> PoisonOutcome:
-    """Consolidate a memory with poisoned rows; `stored`: one of them is in the proposal."""
+    """Consolidate a memory with poisoned rows; `stored`: the proposal has one."""
     memory, topic = case.memory, case.topic
     claim, order = case.pick(case.data.claims), case.pick(case.data.orders)
     outside = {"tier": "outside", "origin_ref": "https://pages.example"}

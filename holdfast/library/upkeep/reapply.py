@@ -386,9 +386,9 @@ def _forget_keys(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> in
 
 
 def _forget_redacted(engine: Engine, sql: SimpleNamespace, made: ForgottenRecords) -> int:
-    """Forget entries of *engine* that were changed since, and then redacted as they are there.
+    """Forget entries of *engine* with the contents of changes that were redacted since.
 
-    Their contents are those of redacted changes, and must not return as the entry.
+    Those that no entry of the other database has any more must not return as one.
     """
     redacted = {(each.workspace, each.seq): each for each in made.redacted if not each.live}
     if not redacted:
