@@ -386,7 +386,7 @@ def _forget_keys(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> in
 
 
 def _forget_redacted(engine: Engine, sql: SimpleNamespace, made: ForgottenRecords) -> int:
-    """Forget entries of *engine* with the contents of changes that were redacted since.
+    """Forget entries of *engine* that hold contents which were redacted since.
 
     Those that no entry of the other database has any more must not return as one.
     """
