@@ -94,7 +94,7 @@ MANY_PARAMETERS = {
     "holdfast/library/aio.py:AsyncHoldfast.import_": OPTIONS,
     "holdfast/library/holdfast.py:Holdfast.import_": OPTIONS,
     "holdfast/library/remote/handle.py:RemoteHoldfast.import_": OPTIONS,
-    "holdfast/doors/cli/imports.py:import_": OPTIONS,
+    "holdfast/doors/cli/longterm.py:import_files": OPTIONS,
     "holdfast/library/aio.py:AsyncHoldfast.longterm": OPTIONS,
     "holdfast/library/aio.py:AsyncLongTermMemory.recall": FILTERS,
     "holdfast/library/aio.py:AsyncRuns.entries": FILTERS,

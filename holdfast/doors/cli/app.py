@@ -72,7 +72,7 @@ _FILES = {
     "keys": "sessions",
     "unmount": "mount",
     "ltm": "longterm",
-    "import": "imports",
+    "import": "longterm",
     "consolidate": "consolidations",
     "serve": "server",
     "work": "runs",

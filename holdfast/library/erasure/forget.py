@@ -215,7 +215,7 @@ def _collection(context: StoresContext, shared: "memories.Shared", user: str) ->
 
 
 def _providers(erasing: _Erasing) -> CollectionContext:
-    """Return a context that opens vector providers, whoever the vectors are of."""
+    """Return a context that opens vector providers, for vectors of any user."""
     name = "erasure" if erasing.subject is None else erasing.subject.name
     return _collection(erasing.context, erasing.shared, name)
 

@@ -87,7 +87,7 @@ def import_files(
     *,
     enabled: bool | None = True,
 ) -> FileImport:
-    """Import *files*, exports of *kind*; return what became of their records.
+    """Import *files*, exports of *kind*; return how each record ended.
 
     Raises UnknownFormat for a file of another kind, InvalidInput for one that cannot be read, and
     LongTermOff if the user's memory is disabled, also without *enabled*.
@@ -100,7 +100,7 @@ def import_files(
 
 
 class _Import:
-    """One import: its records in the order of the files, and what became of them."""
+    """One import: its records in the order of the files, and how each ended."""
 
     def __init__(
         self,

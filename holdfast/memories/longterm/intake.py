@@ -125,7 +125,7 @@ class ForeignIntake:
         self._rehearsed = _Pending()
 
     def take(self, batch: Iterable[tuple[int, object]]) -> Imported:
-        """Take in *batch*, records with their places; return what became of them."""
+        """Take in *batch*, records with their places; return how each ended."""
         rejected: list[RejectedRecord] = []
         turns: list[PreparedTurn] = []
         facts: list[_NewFact] = []
