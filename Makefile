@@ -8,7 +8,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 4
 
-.PHONY: serve test hosts models lint types docs bench torture lock clean
+.PHONY: serve test hosts models lint types docs bench torture audit lock clean
 
 serve: .venv/.installed
 	$(BIN)/holdfast serve
@@ -70,6 +70,16 @@ torture: .venv/.tested .venv/hosts/.installed
 	HOLDFAST_ALL_SURFACES=1 $(BIN)/pytest -n 2 tests/contracts tests/servers tests/tools tests/doors/adapters
 	HOLDFAST_BENCHES=all $(BIN)/pytest tests/bench
 	$(BIN)/pytest --timeout 600 tests/torture/wheel_install.py
+
+# Licences and known weaknesses of what the lock file names; a package that cannot be checked fails it.
+audit: .venv/.tested .venv/audit/.installed
+	$(BIN)/python scripts/licences.py
+	.venv/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement requirements.lock
+
+.venv/audit/.installed: | .venv/bin/pip
+	$(BIN)/python -m venv --clear --without-pip $(@D)
+	$(BIN)/pip --python $(@D) install --quiet 'pip-audit>=2.10'
+	touch $@
 
 # Write down the versions that the tests ran with; they are what a clean clone installs.
 lock: .venv/.tested
