@@ -35,14 +35,21 @@ def licence(name: str) -> str:
         for each in found.get_all("Classifier") or []
         if each.startswith("License ::")
     ]
-    free = (found.get("License") or "").strip().partition("\n")[0]
-    return found.get("License-Expression") or ", ".join(classifiers) or free or READ.get(name, "")
+    free = stated(found, "License").strip().partition("\n")[0]
+    return (
+        stated(found, "License-Expression") or ", ".join(classifiers) or free or READ.get(name, "")
+    )
+
+
+def stated(found: metadata.PackageMetadata, field: str) -> str:
+    """Return the field of the metadata, empty if it is not there."""
+    return found[field] if field in found else ""
 
 
 if __name__ == "__main__":
     listed = list(licences())
     for row in listed:
         print(*row, sep="\t")
-    unknown = [name for name, _, stated in listed if not KNOWN.search(stated)]
+    unknown = [name for name, _, terms in listed if not KNOWN.search(terms)]
     if unknown:
         sys.exit(f"No known licence: {', '.join(unknown)}.")
