@@ -43,7 +43,7 @@ def licence(name: str) -> str:
 
 def stated(found: metadata.PackageMetadata, field: str) -> str:
     """Return the field of the metadata, empty if it is not there."""
-    return found[field] if field in found else ""
+    return (found.get_all(field) or [""])[0]
 
 
 if __name__ == "__main__":
