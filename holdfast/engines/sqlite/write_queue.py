@@ -137,8 +137,15 @@ class WriteQueue:
         """
         while True:
             with self._mutex:
-                if self._waiting:
-                    return self._group()
+                group: list[Slot] = []
+                alone = False
+                while self._waiting and not alone and len(group) < MOST_IN_A_GROUP:
+                    alone = isinstance(self._waiting[0], Chore)
+                    if alone and group:
+                        break
+                    group.append(self._waiting.popleft())
+                if group:
+                    return group
                 if self.closed:
                     return None
                 self._asleep = True
@@ -190,19 +197,6 @@ class WriteQueue:
             left = list(self._waiting)
             self._waiting.clear()
         return left
-
-    def _group(self) -> list[Slot]:
-        first = self._waiting.popleft()
-        group = [first]
-        if isinstance(first, Chore):
-            return group
-        while (
-            self._waiting
-            and len(group) < MOST_IN_A_GROUP
-            and not isinstance(self._waiting[0], Chore)
-        ):
-            group.append(self._waiting.popleft())
-        return group
 
 
 def deliver(slots: list[Slot]) -> None:

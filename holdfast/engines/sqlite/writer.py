@@ -360,13 +360,8 @@ class LogKeeper:
         self._next = 0.0
         self._held = False
         self.erasing = False
-
-    @property
-    def patience(self) -> float:
+        self.patience = -1.0
         """Seconds until the next check; negative for none."""
-        if self.erasing:
-            return _ERASE_EVERY
-        return _SHORTEN_EVERY if self._held else -1
 
     def tend(self, connect: Callable[[], Connection]) -> None:
         """Truncate the log on the connection of *connect* if it is due; never blocks."""
@@ -374,12 +369,14 @@ class LogKeeper:
             return
         long = self._database.log_bytes() > LONG
         if not (long or self.erasing):
-            self._held = False
+            self._held, self.patience = False, -1.0
             return
-        now = monotonic()
-        if now < self._next:
-            return
-        self._next = now + (_ERASE_EVERY if self.erasing else _SHORTEN_EVERY)
+        if monotonic() >= self._next:
+            self._truncate(connect)
+        self.patience = _ERASE_EVERY if self.erasing else _SHORTEN_EVERY if self._held else -1.0
+
+    def _truncate(self, connect: Callable[[], Connection]) -> None:
+        self._next = monotonic() + (_ERASE_EVERY if self.erasing else _SHORTEN_EVERY)
         try:
             emptied = empty(connect())
         except HoldfastError as error:
