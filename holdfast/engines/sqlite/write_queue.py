@@ -39,7 +39,8 @@ class Slot:
 
     `finish` is called once `value` or `error` is set: on the writer's thread, or on `loop`.
     Without a *timeout* it waits at most `TIMEOUT` seconds.
-    `at_the_door` is set while the write waits for the database's lock.
+    `at_the_door` is set while the write waits for the database's lock. `spoilt` is set if its
+    failure undid the writes of its group.
     """
 
     __slots__ = (
@@ -52,6 +53,7 @@ class Slot:
         "loop",
         "owner",
         "rerun",
+        "spoilt",
         "state",
         "tx",
         "value",
@@ -74,7 +76,7 @@ class Slot:
         self.deadline = self.came + (TIMEOUT if timeout is None else timeout)
         self.state = WAITING
         self.at_the_door = False
-        self.rerun = False
+        self.rerun = self.spoilt = False
         self.value: object = None
         self.error: BaseException | None = None
         self.tx: SQLiteTransaction | None = None

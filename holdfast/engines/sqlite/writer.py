@@ -1,8 +1,9 @@
 """The writer thread of a SQLite database, its group commits and its log.
 
-Waiting writes run in savepoints under one commit, so one that fails is rolled back alone. When
-SQLite itself ends the transaction, each is run again in a transaction of its own, so one that is
-too large does not fail the small ones beside it.
+Waiting writes run under one commit. One that fails before its first change has nothing to undo. One
+that fails after it spoils its group: the transaction is rolled back, and all run again, each in a
+savepoint. When SQLite itself ends the transaction, each is run again in a transaction of its own,
+so one that is too large does not fail the small ones beside it.
 """
 
 import logging
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Callable
 from threading import get_ident
 from time import monotonic, perf_counter, sleep
+from typing import Literal
 
 import apsw
 
@@ -29,10 +31,17 @@ LARGEST = 8 * 1024 * 1024
 """Bytes bound after which a group is committed."""
 
 _SLOW = 0.100
-_ALONE = "alone"
+CAREFUL = 64
+"""Groups that use savepoints after a spoilt one: what fails once often fails again."""
+
+_ALONE, _SPOILT = "alone", "spoilt"
 _SEQ = "select seq from engine_state"
 _OURS = "select count(*) from engine_state where seq = ? and writer = ?"
 _WRITE_SEQ = "update engine_state set seq = ?, writer = ?"
+
+
+Among = Literal["none", "bare", "savepoints"]
+"""What a write runs among: no others, others without savepoints, or each in a savepoint."""
 
 
 class GroupCommit:
@@ -49,8 +58,9 @@ class GroupCommit:
         self._token = secrets.token_hex(8)
         self._connection: Connection | None = None
         self._past_statements = 0
+        self._careful_groups = 0
         self.give_up_at = float("inf")
-        self.metrics = EngineMetrics(retries=(_ALONE,))
+        self.metrics = EngineMetrics(retries=(_ALONE, _SPOILT))
         if connection is not None:
             self._adopt(connection)
 
@@ -94,10 +104,16 @@ class GroupCommit:
             return failed + self._refuse(entering, error)
         if not entering:
             return failed
-        ran, left, seq = self._run_all(connection, entering, base)
+        careful = self._careful_groups > 0
+        self._careful_groups -= careful
+        ran, left, seq = self._run_all(connection, entering, base, careful=careful)
         # An acknowledged write is in the file that other processes open by this name.
         if not self._database.look_for_file():
             done = self._stopped(connection, ran + left)
+        elif ran and ran[-1].spoilt:
+            self.metrics.retries.add(_SPOILT)
+            self._careful_groups = 1 + CAREFUL
+            done = self.settle(ran + left)
         elif not connection.raw.in_transaction and len(entering) > 1:
             self.metrics.retries.add(_ALONE)
             done = self._each_alone(ran + left)
@@ -181,11 +197,15 @@ class GroupCommit:
         return True
 
     def _run_all(
-        self, connection: Connection, entering: list[Slot], base: int
+        self, connection: Connection, entering: list[Slot], base: int, *, careful: bool
     ) -> tuple[list[Slot], list[Slot], int]:
-        """Run *entering*; return those that ran, the others, and the last number drawn."""
+        """Run *entering*; return those that ran, the others, and the last number drawn.
+
+        If *careful*, each is in a savepoint; else the last of those that ran may be `spoilt`.
+        """
         ran: list[Slot] = []
         left = entering[::-1]
+        among: Among = "none" if len(entering) == 1 else "savepoints" if careful else "bare"
         begun, bound, seq = monotonic(), 0, base
         inside, me = self._database.inside, get_ident()
         inside[me] = "write"
@@ -195,7 +215,7 @@ class GroupCommit:
                 if not self._queue.claim(slot):
                     continue
                 ran.append(slot)
-                tx = self._run(connection, slot, seq, alone=len(entering) == 1)
+                tx = self._run(connection, slot, seq, among=among)
                 if not connection.raw.in_transaction:
                     break
                 if slot.error is None:
@@ -205,39 +225,47 @@ class GroupCommit:
         return ran, left[::-1], seq
 
     def _run(
-        self, connection: Connection, slot: Slot, seq: int, *, alone: bool
+        self, connection: Connection, slot: Slot, seq: int, *, among: Among
     ) -> SQLiteTransaction:
         begun = perf_counter()
         self.metrics.waits.observe(max(0.0, monotonic() - slot.came))
         slot.value = slot.error = None
+        slot.spoilt = False
         slot.tx = tx = SQLiteTransaction(connection, slot.owner, seq)
+        changes = connection.raw.total_changes()
         try:
-            if not alone:
+            if among == "savepoints":
                 connection.do("savepoint one")
             slot.value = slot.work(tx)
             tx.finish()
-            if not alone:
+            if among == "savepoints":
                 connection.do("release one")
         except BaseException as error:  # noqa: BLE001 - raised to the caller of the write
             slot.value, slot.error = None, error
             tx.end()
-            self._undo(connection, alone=alone)
+            changed = connection.raw.total_changes() != changes
+            slot.spoilt = self._undo(connection, among=among, changed=changed)
         took = perf_counter() - begun
         if took > _SLOW:
             milliseconds = round(took * 1000)
             self._database.note("slow_work", statement=tx.slowest, milliseconds=milliseconds)
         return tx
 
-    def _undo(self, connection: Connection, *, alone: bool) -> None:
-        try:
-            if alone:
-                self._roll_back(connection)
-            elif connection.raw.in_transaction:
+    def _undo(self, connection: Connection, *, among: Among, changed: bool) -> bool:
+        """Undo a failed write; return whether that undid the others of its group too."""
+        if not connection.raw.in_transaction:
+            return False
+        if among == "savepoints":
+            try:
                 connection.do("rollback to one")
                 connection.do("release one")
-        except HoldfastError:
-            # Roll back the whole transaction instead; the other writes then run again.
+            except HoldfastError:
+                # Roll back the whole transaction instead; the other writes then run again.
+                self._roll_back(connection)
+        elif changed:
             self._roll_back(connection)
+            return among == "bare"
+        return False
 
     def _roll_back(self, connection: Connection) -> None:
         if connection.raw.in_transaction:
