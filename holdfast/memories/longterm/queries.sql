@@ -152,11 +152,13 @@ where workspace = :workspace and collection = :collection and at > :at
     and id >= :first and id < :last
 
 -- alike --
--- Live items of about so many terms, and those whose texts are the same but for case and marks.
+-- Live items of about so many terms that hold one of some, and those whose texts are the same but
+-- for case and marks.
 select number, id, fold, body, text
 from ltm_items
 where workspace = :workspace and collection = :collection and superseded_at is null
-    and held is null and terms between :least and :most and (body like :head or body like :tail)
+    and held is null and terms between :least and :most
+    and (body like :first or body like :second or body like :third or body like :fourth)
 union all
 select number, id, fold, body, text
 from ltm_items
@@ -691,11 +693,28 @@ where workspace = :workspace and job in (
         where workspace = :workspace and owner_kind = 'user' and owner = :user
     )
 
--- items_to_weigh --
-select i.number, i.importance, i.created_at, i.superseded_at, a.last_accessed_at
-from ltm_items i
-left join ltm_access a on a.collection = i.collection and a.number = i.number
-where i.workspace = :workspace and i.collection = :collection and i.held is null
+-- items_to_evict --
+-- Superseded items first, then by retention: two parts of recency, by half-life, and one of
+-- importance. Ties, and superseded ones, go by age.
+select s.number, s.id, s.body, s.superseded_at, s.held
+from (
+    select i.number, i.id, i.body, i.superseded_at, i.held, i.importance,
+        case when a.last_accessed_at > i.created_at then a.last_accessed_at
+            else i.created_at end as seen
+    from ltm_items i
+    left join ltm_access a on a.collection = i.collection and a.number = i.number
+    where i.workspace = :workspace and i.collection = :collection and i.held is null
+        and i.number <> :keep
+) s
+order by case when s.superseded_at is null then 1 else 0 end,
+    case when s.superseded_at is not null then 0
+        else 0.1 * s.importance + 0.2 * power(cast(2 as double precision), 0 - case
+            when s.seen >= :now then 0
+            when :now - s.seen > 1000 * cast(:half_life as double precision) then 1000
+            else (:now - s.seen) / cast(:half_life as double precision) end)
+        end,
+    s.number
+limit :rows
 
 -- oldest_turns --
 select number, id, body, fingerprint, held

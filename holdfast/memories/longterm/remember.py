@@ -190,11 +190,8 @@ def find_twin(
         Like,
         unit.sql.alike,
         collection=unit.number,
-        least=like.least,
-        most=like.most,
-        head=like.head,
-        tail=like.tail,
         fold=text.said.fold,
+        **like.params,
     )
     return twin(text.said, near, least, cosines)
 

@@ -1,6 +1,5 @@
 """Evict and remove items and turns."""
 
-from heapq import nsmallest
 from typing import Final
 
 from msgspec import Struct
@@ -8,7 +7,6 @@ from msgspec import Struct
 from holdfast.ground.metrics import REGISTRY
 from holdfast.memories.longterm.recall.index import DAY
 from holdfast.memories.longterm.records import terms_hash
-from holdfast.memories.longterm.rows import numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange
 
 _EVICTED: Final = REGISTRY.counter("ltm_evicted_total", "Items and turns evicted for new ones.")
@@ -81,31 +79,8 @@ def _remove(unit: CollectionTransaction, number: int, id: str) -> None:
     unit.tx.send(unit.sql.drop_calls)
 
 
-_RECENCY, _IMPORTANCE = 0.2, 0.1
-
-
-class ItemWeight(Struct, frozen=True):
-    """An item with the values that decide on its eviction."""
-
-    number: int
-    importance: float
-    created_at: int
-    superseded_at: int | None
-    last_accessed_at: int | None
-
-
-def retention(item: ItemWeight, *, now: int, half_life_days: float) -> float:
-    """Return the retention value of *item*, 0 to 1."""
-    seen = max(item.created_at, item.last_accessed_at or item.created_at)
-    fresh = 2.0 ** (-max(0, now - seen) / (DAY * half_life_days))
-    return (_RECENCY * fresh + _IMPORTANCE * item.importance) / (_RECENCY + _IMPORTANCE)
-
-
-def order(item: ItemWeight, *, now: int, half_life_days: float) -> tuple[int, float, int]:
-    """Return the sort key of *item* for eviction: superseded first, then least value."""
-    if item.superseded_at is not None:
-        return 0, 0.0, item.number
-    return 1, retention(item, now=now, half_life_days=half_life_days), item.number
+_BRIEFEST, _LONGEST = 1.0, 1e18
+"""Microseconds of a half-life within which no engine's arithmetic overflows."""
 
 
 def evict_items(unit: CollectionTransaction, *, keep: int) -> tuple[str, ...]:
@@ -114,23 +89,19 @@ def evict_items(unit: CollectionTransaction, *, keep: int) -> tuple[str, ...]:
     over = unit.items - cap if cap else 0
     if over <= 0:
         return ()
-    half_life = unit.context.options.half_life_days
-    rows = unit.tx.rows(unit.sql.items_to_weigh, collection=unit.number)
-    there = (ItemWeight(*row) for row in rows if row[0] != keep)
-    going = nsmallest(
-        over, there, key=lambda item: order(item, now=unit.now, half_life_days=half_life)
-    )
-    gone = unit.tx.all(
+    span = unit.context.options.half_life_days * DAY
+    going = unit.tx.all(
         GoneItem,
-        unit.sql.items_to_bury,
+        unit.sql.items_to_evict,
         collection=unit.number,
-        numbers=numbers_text([item.number for item in going]),
+        keep=keep,
+        now=unit.now,
+        half_life=min(max(span, _BRIEFEST), _LONGEST),
+        rows=over,
     )
-    for item in gone:
+    for item in going:
         remove_item(unit, item)
-    by_number = {item.number: item.id for item in gone}
-    ids = tuple(by_number[item.number] for item in going)
-    return _evicted(unit, "item", ids)
+    return _evicted(unit, "item", tuple(item.id for item in going))
 
 
 def evict_turns(unit: CollectionTransaction) -> tuple[str, ...]:

@@ -225,8 +225,9 @@ GIVEN: dict[str, object] = {
     "state": "queued",
     "token": "",
     "model": "openai:gpt",
-    "head": "a%",
-    "tail": "b%",
+    "second": "a%",
+    "third": "b%",
+    "fourth": "c%",
 }
 """What statements are given when they are explained; numbers else."""
 

@@ -38,12 +38,19 @@ _NUMBER_WORDS = {
 _NUMBER = re.compile(rf"\d+(?:[.,:]\d+)*|\b(?:{'|'.join(_NUMBER_WORDS)})\b")
 _WORD = re.compile(r"[^\W_]+(?:'[a-z]+)?")
 ANY, EVERY = "%", 2**31 - 1
-BOTH_ENDS = 2
-"""From this many terms on, those of one text alone may be at both of its ends."""
+SOUGHT = 4
+"""Terms of a text, one of which its duplicates hold, that a statement looks for."""
 TINY = 1e-9
 
 _LEFT_OUT = frozenset("PZ")
 """The first letters of the categories of punctuation and white space."""
+_LOWER = bytes(range(256)).lower()
+_MARKS = bytes(
+    code
+    for code in range(128)
+    if unicodedata.category(chr(code))[0] in _LEFT_OUT or chr(code).isspace()
+)
+"""What `fold_of` leaves out of a text that is ASCII."""
 
 
 class ComparedText(Struct, frozen=True, kw_only=True):
@@ -78,6 +85,8 @@ def said(text: str) -> ComparedText:
 
 def fold_of(text: str) -> bytes:
     """Return a hash of *text* without case, punctuation and white space."""
+    if text.isascii():
+        return blake2b(text.encode().translate(_LOWER, _MARKS), digest_size=8).digest()
     plain = unicodedata.normalize("NFKC", text).casefold()
     letters = "".join(char for char in plain if unicodedata.category(char)[0] not in _LEFT_OUT)
     return blake2b("".join(letters.split()).encode(), digest_size=8).digest()
@@ -96,29 +105,47 @@ def negations_of(text: str) -> int:
 
 
 class SimilarityBounds(Struct, frozen=True, kw_only=True):
-    """Bounds that a similar text must meet: number of terms, and start and end.
+    """Bounds that a similar text must meet: number of terms, and what they hold.
 
-    The two patterns are of SQL; one of them must match.
+    The patterns are of SQL; one of them must match. As many stand in a statement.
     """
 
     least: int
     most: int
-    head: str = ANY
-    tail: str = ANY
+    patterns: tuple[str, ...] = (ANY,) * SOUGHT
+
+    @property
+    def params(self) -> dict[str, int | str]:
+        """The parameters of a statement."""
+        first, second, third, fourth = self.patterns
+        return {
+            "least": self.least,
+            "most": self.most,
+            "first": first,
+            "second": second,
+            "third": third,
+            "fourth": fourth,
+        }
 
 
 def bounds(terms: Sequence[str], least: float) -> SimilarityBounds:
     """Return bounds of all texts that are at least *least* similar to *terms*.
 
-    If only a single term may differ, the texts begin or end with the same term.
+    Such a text shares a number of them, so it holds one of any that are one more than the others.
+    The longest are sought, as few texts hold them; if that many are not there, or are more than
+    `SOUGHT`, any text may be similar.
     """
     count = len(terms)
-    fewest = ceil(count * least / (2 - least) - TINY)
+    fewest = max(1, ceil(count * least / (2 - least) - TINY))
     most = int(count * (2 - least) / least + TINY)
-    if not terms or (1 - least) * (count + most) >= BOTH_ENDS:
-        return SimilarityBounds(least=max(1, fewest), most=most)
+    shared = ceil(least * (count + fewest) / 2 - TINY)
+    needed = count - shared + 1
+    sought = sorted(set(terms), key=lambda term: (-len(term), term))[:needed]
+    if not 1 <= needed == len(sought) <= SOUGHT:
+        return SimilarityBounds(least=fewest, most=most)
+    patterns = [f"%{term}%" for term in sought]
     return SimilarityBounds(
-        least=max(1, fewest), most=most, head=f"{terms[0]}%", tail=f"%{terms[-1]}"
+        least=fewest, most=most, patterns=(*patterns, *patterns[:1] * (SOUGHT - needed))
     )
 
 
@@ -178,6 +205,8 @@ def _guarded(new: ComparedText, text: str) -> bool:
 
 
 def _plain(text: str) -> str:
+    if text.isascii():
+        return text.lower()
     return unicodedata.normalize("NFKC", text).lower().replace("\u2019", "'")
 
 
