@@ -30,6 +30,17 @@ TEMPLATE = "holdfast_template"
 _SECONDS = 60
 _OPTIONS = "-c listen_addresses='' -c fsync=off -c full_page_writes=off -c max_connections=200"
 
+_WITHOUT_KEYS = (
+    (
+        "create function refuse_key() returns trigger language plpgsql as"
+        " $$begin raise exception 'create keys in a database of fresh_postgres_url'; end$$"
+    ),
+    (
+        "create trigger without_keys before insert on holdfast.api_keys"
+        " for each row execute function refuse_key()"
+    ),
+)
+
 
 def binaries() -> Path:
     """Return the folder of the server's programs; MissingExtra without the package."""
@@ -161,8 +172,13 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def postgres_url(postgres_server: PostgresServer) -> str:
-    """Return the URL of a database shared by tests with separate workspaces."""
-    return postgres_server.url(postgres_server.new_database(TEMPLATE))
+    """Return the URL of a database shared by tests with separate workspaces.
+
+    It refuses API keys: the first one would close the open servers of all other tests.
+    """
+    database = postgres_server.new_database(TEMPLATE)
+    postgres_server.execute(*_WITHOUT_KEYS, database=database)
+    return postgres_server.url(database)
 
 
 @pytest.fixture

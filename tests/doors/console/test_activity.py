@@ -392,8 +392,8 @@ def test_hostile_texts_change_no_element(
         assert skeleton(text) == plain
 
 
-def test_pages_are_the_same_on_postgresql(postgres_url: str, runner: object) -> None:
-    with holdfast.open(postgres_url) as whole:
+def test_pages_are_the_same_on_postgresql(fresh_postgres_url: str, runner: object) -> None:
+    with holdfast.open(fresh_postgres_url) as whole:
         app = make_app(whole, make_site=Console)
         visitor = ConsoleClient(app, runner)  # pyright: ignore[reportArgumentType] - the fixture
         hf = whole.acting(workspace="activity-page")
