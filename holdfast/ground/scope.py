@@ -1,5 +1,6 @@
 """Scope of a statement (workspace, agent, user) and actor of a change."""
 
+import hmac
 import re
 from typing import Literal
 
@@ -108,6 +109,25 @@ class Scope(Struct, frozen=True, kw_only=True):
     agent: str | None = None
     user: str | None = None
     credential: str | None = None
+
+
+class WriteSubject(Struct, frozen=True, kw_only=True):
+    """The person about whom a handle writes, with whom its writes are erased.
+
+    Once the person was erased after `since`, in microseconds since 1970, they are refused.
+    """
+
+    user: str
+    since: int | None = None
+
+    def outlived(self, erased_at: int | None) -> bool:
+        """Return whether an erasure at *erased_at*, None for none, came after `since`."""
+        return erased_at is not None and self.since is not None and erased_at >= self.since
+
+
+def user_hash(secret: bytes, user: str) -> bytes:
+    """Return the hash of a forgotten user's name: 32 bytes of HMAC-SHA256."""
+    return hmac.digest(secret, f"user\0{user}".encode(), "sha256")
 
 
 EVERYBODY = Scope(workspace="*", agent="*", user="*")

@@ -830,13 +830,15 @@ class AsyncDurableEntries:
         refresh: bool = True,
         expected_seq: int | None = None,
         idempotency_key: str | None = None,
+        subject: str | None = None,
     ) -> StoredEntry:
         """Write the whole entry under *key*, replacing what was there.
 
-        With `refresh=False` an identical entry stays unchanged. *expected_seq* is the `seq` of the
-        entry to overwrite, 0 for none. A repeat within 24 hours under the same *idempotency_key*
-        writes nothing and returns the first result. Raises InvalidInput, PreconditionFailed,
-        MemoryFull, RunRequired, Forgotten, IdempotencyMismatch.
+        It is linked to the person *subject*, with whom `forget_user` erases it. With
+        `refresh=False` an identical entry stays unchanged. *expected_seq* is the `seq` of the entry
+        to overwrite, 0 for none. A repeat within 24 hours under the same *idempotency_key* writes
+        nothing and returns the first result. Raises InvalidInput, PreconditionFailed, MemoryFull,
+        RunRequired, Forgotten, IdempotencyMismatch.
         """
         return await self._cross(
             self._of.set,
@@ -847,6 +849,7 @@ class AsyncDurableEntries:
             refresh=refresh,
             expected_seq=expected_seq,
             idempotency_key=idempotency_key,
+            subject=subject,
         )
 
     async def set_many(
@@ -1381,16 +1384,24 @@ class AsyncRuns:
         *,
         name: str,
         agent: str | None = None,
+        user: str | None = None,
         metadata: Mapping[str, str] | None = None,
         control: RunControl | None = None,
     ) -> Attached:
         """Record the run of *memory*; call the result to end the run.
 
-        No call waits for it: another thread sends the reports. With *control* the run can be
-        cancelled and steered through this process. Raise `InvalidInput` for a wrong argument.
+        No call waits for it: another thread sends the reports. The run is linked to *user*, with
+        whom it is erased. With *control* it can be cancelled and steered through this process.
+        Raise `InvalidInput` for a wrong argument.
         """
         return await self._cross(
-            self._of.attach, memory, name=name, agent=agent, metadata=metadata, control=control
+            self._of.attach,
+            memory,
+            name=name,
+            agent=agent,
+            user=user,
+            metadata=metadata,
+            control=control,
         )
 
     async def open_run(
@@ -2184,6 +2195,16 @@ class AsyncHoldfast:
     def actor(self) -> Actor:
         """The actor of its writes."""
         return self._of.actor
+
+    async def for_subject(self, user: str, *, fenced: bool = True) -> "AsyncHoldfast":
+        """Return this handle for work about the person *user*, as in one conversation.
+
+        Durable entries and versions of memories that it writes are linked to the person, in the
+        same transaction. Once the person is erased it refuses them with Forgotten, unless it is not
+        *fenced*. Raises InvalidInput for a bad name.
+        """
+        answer = await self._cross(self._of.for_subject, user, fenced=fenced)
+        return AsyncHoldfast(answer, self._cross)
 
     async def for_session(self, session_id: str) -> "AsyncHoldfast":
         """Return this handle narrowed to the stores that *session_id* attaches.

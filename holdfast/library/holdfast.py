@@ -8,12 +8,14 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
+from msgspec.structs import replace
+
 from holdfast import library, memories
 from holdfast.engines.base import Engine
 from holdfast.ground.errors import NotAuthenticated
 from holdfast.ground.events import Event, EventBus
 from holdfast.ground.pages import Page
-from holdfast.ground.scope import Actor, Scope, checked_actor, checked_name
+from holdfast.ground.scope import Actor, Scope, WriteSubject, checked_actor, checked_name
 from holdfast.library.erasure.records import ErasureOptions, ForgetReport, MentionChoice
 from holdfast.library.settings import HandleTarget
 from holdfast.memories.durable.records import (
@@ -366,6 +368,18 @@ class Holdfast:
             opened=self.opened,
         )
 
+    def for_subject(self, user: str, *, fenced: bool = True) -> "Holdfast":
+        """Return this handle for work about the person *user*, as in one conversation.
+
+        Durable entries and versions of memories that it writes are linked to the person, in the
+        same transaction. Once the person is erased it refuses them with Forgotten, unless it is not
+        *fenced*. Raises InvalidInput for a bad name.
+        """
+        since = self._context.now() if fenced else None
+        subject = WriteSubject(user=checked_name("user", user), since=since)
+        context = replace(self._context, subject=subject)
+        return Holdfast(self.engine, context, root=self._root or self, opened=self.opened)
+
     def for_session(self, session_id: str) -> "Holdfast":
         """Return this handle narrowed to the stores that *session_id* attaches.
 
@@ -421,6 +435,7 @@ class Holdfast:
             actor=context.actor,
             clock=context.clock,
             ids=context.ids,
+            subject=context.subject,
         )
 
     def close(self) -> None:

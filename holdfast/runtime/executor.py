@@ -314,6 +314,7 @@ class _Stay:
             name=record_name(executor.title, executor.name),
             agent=record_name(context.agent, "default"),
             parent_id=None if within is None else within.run_id,
+            user=context.root.user,
             inputs=self._inputs,
             take_over=context.take_over,
             holder=context.ownership.holder,

@@ -259,11 +259,12 @@ class Session:
     """A conversation of *user* with *agent*, with memories in *hf*.
 
     It is an async context manager. *id* names its thread and its lane of the durable memory of
-    *agent_id*, which is the agent's name unless given. *longterm* replaces the user's memory of
-    *namespace*; False is a veto: nothing is recalled or recorded, whatever else is set. *extractor*
-    mines its turns. With *auto_persist* the runs that its agent starts are recorded too. With
-    *store* the agent has the files of that store. `send` takes a turn; `events` lists what the
-    memories did, `last` is the last result.
+    *agent_id*, which is the agent's name unless given. Its thread, its runs, and what its tools
+    write to durable memory and the store are linked to *user*, and erased with them. *longterm*
+    replaces the user's memory of *namespace*; False is a veto: nothing is recalled or recorded,
+    whatever else is set. *extractor* mines its turns. With *auto_persist* the runs that its agent
+    starts are recorded too. With *store* the agent has the files of that store. `send` takes a
+    turn; `events` lists what the memories did, `last` is the last result.
 
     >>> import asyncio, holdfast
     >>> from holdfast.testing.scripted import ScriptedModel
@@ -307,6 +308,7 @@ class Session:
             self._events, k=self.recall_k, budget=self.block_budget, thread_id=self.thread_id
         )
         self._equipped: Agent | None = None
+        self._about = self.hf
         self._block = self._store_note = ""
         self._turn = asyncio.Lock()
 
@@ -374,7 +376,8 @@ class Session:
 
     def _opened(self) -> Agent:
         """Open the memories and return the agent equipped with them."""
-        memory = self.hf.durable(self.agent_id or self.agent.name)
+        self._about = self.hf if self.user is None else self.hf.for_subject(self.user)
+        memory = self._about.durable(self.agent_id or self.agent.name)
         if self.longterm is False:
             self._recalling.veto()
         else:
@@ -391,7 +394,7 @@ class Session:
         equipment = [
             *tools.durable(durable),
             *tools.longterm(self._recalling.memory, session=self._recalling.trust),
-            *(tools.files(self.hf, self.store) if self.store is not None else ()),
+            *(tools.files(self._about, self.store) if self.store is not None else ()),
         ]
         history = (
             self.history
@@ -465,6 +468,7 @@ class Session:
             thread_id=self.thread_id,
             run_id=_ids.new("run", to_microseconds(self.clock.now())),
             kind="session",
+            user=self.user,
             session=SessionPersistence(
                 user=self.user,
                 memory=self._recalling.memory,

@@ -3,13 +3,18 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from contracts.stores import invalid
-from holdfast.ground.errors import NotFound, NotPermitted
+from holdfast.ground.errors import Forgotten, IdempotencyMismatch, NotFound, NotPermitted
 from holdfast.library.erasure.records import ForgetReport
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.state.thread import ThreadMessage
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.record import RunAcquisition
+from holdfast.memories.state import history as messages
+from holdfast.memories.state.result import InferenceResult
+from holdfast.memories.state.thread import ThreadMessage, ThreadTurn
 
 HTTP = pytest.mark.surface("http", "reports and receipts cross the wire")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -219,6 +224,7 @@ class SubjectsContract:
         report = hf.forget_user("ada")
 
         assert ("version", 1) in [(each.what, each.count) for each in report.unreached]
+        assert report.mentions["versions"].ids == (memory.id,)
         assert hf.memory_stores.memories.retrieve(memory.id, memory_store_id=store.id)
 
     def test_an_object_of_two_people_stays_and_is_reported(self, hf: Holdfast) -> None:
@@ -242,6 +248,166 @@ class SubjectsContract:
 
         assert (report.counts["threads"], report.counts["thread_turns"]) == (1, 1)
         assert [each.id for each in hf.threads.list()] == ["t2"]
+
+
+def begin_run(hf: Holdfast, id: str, user: str | None, **facts: Any) -> None:
+    """Record that the run *id*, of *user*, is at work."""
+    opening = RunAcquisition(run_id=id, holder="h", name=id, place="p", started_at=0, user=user)
+    hf.runs.shown.recorder.begin(msgspec.structs.replace(opening, **facts))
+
+
+def say(hf: Holdfast, thread: str, id: str, text: str, *, run: str | None = None) -> None:
+    """Append a message of the run *run* to *thread*."""
+    message = ThreadMessage(id=id, role="user", content=text, at=AT)
+    hf.threads.append(thread, [ThreadTurn.said(message, run_id=run)])
+
+
+@HTTP
+class WrittenLinksContract:
+    """Links to people that come with what is written about them."""
+
+    def test_an_entry_with_a_subject_goes_with_the_person(self, hf: Holdfast) -> None:
+        durable = hf.durable("agent_7")
+        seat = durable.set("seat", f"{MARK} one", category="core", subject="ada")
+        durable.set("seat", f"{MARK} two", category="core")
+        durable.set("table", "of others", category="core")
+
+        assert [(each.kind, each.id) for each in hf.subjects.list("ada")] == [
+            ("durable_entry", seat.id)
+        ]
+        report = hf.forget_user("ada")
+
+        assert failed(hf, receipt_of(report), user="ada") == []
+        assert [each.key for each in durable.list()] == ["table"]
+        assert MARK not in str([each.content for each in durable.history()])
+
+    def test_a_subject_must_be_a_name(self, hf: Holdfast) -> None:
+        with invalid("subject"):
+            hf.durable("agent_7").set("seat", "window", category="core", subject="no name")
+
+    def test_a_repeat_for_another_subject_is_another_write(self, hf: Holdfast) -> None:
+        durable = hf.durable("agent_7")
+        durable.set("seat", "window", category="core", subject="ada", idempotency_key="one")
+
+        with pytest.raises(IdempotencyMismatch):
+            durable.set("seat", "window", category="core", subject="bob", idempotency_key="one")
+
+    def test_the_log_of_an_evicted_entry_of_a_person_is_erased(self, hf: Holdfast) -> None:
+        durable = hf.durable("agent_7")
+        durable.set("seat", f"{MARK} one", category="notes", subject="ada")
+        durable.set("drink", f"{MARK} two", category="notes", subject="ada")
+        durable.set_limits(cap=1, evict=True)
+        durable.set_limits(cap=None)
+        durable.set("seat", "of others now", category="notes")
+
+        report = hf.forget_user("ada")
+
+        assert failed(hf, receipt_of(report), user="ada") == []
+        assert MARK not in str([each.content for each in durable.history()])
+        entry = durable.get("seat")
+        assert entry is not None
+        assert entry.content == "of others now"
+
+    def test_a_handle_for_a_person_links_what_it_writes(self, hf: Holdfast) -> None:
+        about = hf.for_subject("ada")
+        store = hf.memory_stores.create(name="Shared")
+        kept = hf.memory_stores.memories.create(store.id, path="/b.md", content="of others")
+        about.durable("agent_7").set("seat", f"{MARK} one", category="core")
+        about.memory_stores.memories.create(store.id, path="/a.md", content=f"{MARK} two")
+        about.memory_stores.memories.update(
+            kept.id, memory_store_id=store.id, content=f"{MARK} three"
+        )
+        hf.memory_stores.memories.update(kept.id, memory_store_id=store.id, content="again")
+
+        report = hf.forget_user("ada")
+
+        assert failed(hf, receipt_of(report), user="ada") == []
+        assert [each.path for each in hf.memory_stores.memories.list(store.id)] == ["/b.md"]
+        versions = hf.memory_stores.memory_versions.list(store.id, view="full").all()
+        assert MARK not in str([each.content for each in versions])
+        assert hf.durable("agent_7").get("seat") is None
+
+    def test_a_run_begun_before_an_erasure_stores_nothing_about_the_person(
+        self, hf: Holdfast
+    ) -> None:
+        with hf.durable("agent_7").run() as run:
+            run.set("seat", "window", category="core", subject="ada")
+            hf.forget_user("ada")
+
+            with pytest.raises(Forgotten):
+                run.set("seat", "window", category="core", subject="ada")
+            run.set("table", "of others", category="core", subject="bob")
+        with hf.durable("agent_7").run() as later:
+            later.set("seat", "aisle", category="core", subject="ada")
+        assert [each.key for each in hf.durable("agent_7").list()] == ["seat", "table"]
+
+    def test_runs_of_a_person_go_with_their_parts_and_forks(self, hf: Holdfast) -> None:
+        begin_run(hf, "r1", "ada")
+        begin_run(hf, "r2", None, parent_id="r1")
+        begin_run(hf, "r3", "ada", kind="network")
+        begin_run(hf, "r4", "bob")
+        for id in ("r1", "r2", "r3", "r4"):
+            hf.runs.cancel(id)
+        fork = hf.runs.fork("r1", run_id="r5")
+
+        linked = {(each.kind, each.id) for each in hf.subjects.list("ada")}
+        assert linked == {("run", "r1"), ("run", "r2"), ("network_run", "r3"), ("run", fork.id)}
+        report = hf.forget_user("ada")
+
+        assert failed(hf, receipt_of(report), user="ada") == []
+        assert report.counts["runs"] == 4
+        assert [each.id for each in hf.runs.list()] == ["r4"]
+
+    def test_an_attached_run_is_linked(self, hf: Holdfast) -> None:
+        memory = RunMemory(run_id="r1")
+        end = hf.runs.attach(memory, name="plan", user="ada")
+        memory.set("shared:note", MARK)
+        end()
+
+        assert next(hf.runs.follow("r1", wait=30)).type == "run.started"
+        assert [(each.kind, each.id) for each in hf.subjects.list("ada")] == [("run", "r1")]
+
+    def test_a_link_goes_with_its_run_and_its_thread(self, hf: Holdfast) -> None:
+        begin_run(hf, "r1", "ada", thread_id="t1")
+        hf.runs.cancel("r1")
+        assert len(list(hf.subjects.list("ada"))) == 2
+
+        hf.threads.delete("t1")
+
+        assert list(hf.subjects.list()) == []
+
+    def test_a_thread_of_the_runs_of_one_person_goes(self, hf: Holdfast) -> None:
+        begin_run(hf, "r1", "ada", thread_id="t1")
+        say(hf, "t1", "m1", f"{MARK} one", run="r1")
+        say(hf, "t1", "m2", f"{MARK} two")
+
+        report = hf.forget_user("ada")
+
+        assert (report.counts["threads"], report.counts["thread_turns"]) == (1, 2)
+        assert list(hf.threads.list()) == []
+
+    @pytest.mark.parametrize("owner", [None, "ada", "bob"])
+    def test_of_a_thread_with_others_the_turns_of_the_person_go(
+        self, hf: Holdfast, owner: str | None
+    ) -> None:
+        if owner is not None:
+            first = ThreadMessage(id="m0", role="user", content="a beginning", at=AT)
+            hf.threads.append("t1", [first], user=owner)
+        begin_run(hf, "r1", "ada", thread_id="t1")
+        begin_run(hf, "r2", "bob", thread_id="t1")
+        say(hf, "t1", "m1", f"{MARK} one", run="r1")
+        say(hf, "t1", "m2", "of bob", run="r2")
+        say(hf, "t1", "m3", "of the house")
+
+        report = hf.forget_user("ada")
+
+        assert failed(hf, receipt_of(report), user="ada") == []
+        left = [each.id for each in hf.threads.turns("t1")]
+        assert left == {None: ["m2", "m3"], "bob": ["m0", "m2", "m3"], "ada": ["m2"]}[owner]
+        assert hf.threads.retrieve("t1").turns == len(left)
+        assert [each.id for each in hf.runs.list()] == ["r2"]
+        hf.forget_user("bob")
+        assert list(hf.threads.list()) == []
 
 
 @HTTP
@@ -281,6 +447,42 @@ class MentionsContract:
         assert entry is not None
         assert (entry.content, entry.tags) == ("Call [erased]", ("ops",))
         assert "ada" not in str([each.content for each in hf.durable("agent_7").history()])
+
+    def test_names_in_turns_are_redacted_in_place(self, hf: Holdfast) -> None:
+        say(hf, "t1", "m1", "Where does Ada sit?")
+        answer = InferenceResult(
+            agent="agent_7", output=[messages.assistant("Ada sits at the window")]
+        )
+        hf.threads.append("t1", [answer])
+        say(hf, "t1", "m2", "Thank you")
+
+        mentions = hf.forget_user("ada", mentions="redact").mentions
+
+        assert (mentions["threads"].count, mentions["threads"].redacted) == (2, 2)
+        turns = list(hf.threads.turns("t1"))
+        assert [each.id for each in turns] == ["m1", answer.id, "m2"]
+        assert "Ada" not in str(turns)
+        assert turns[0].message is not None
+        assert turns[0].message.content == "Where does [erased] sit?"
+        assert turns[1].result is not None
+        assert turns[1].result.text == "[erased] sits at the window"
+
+    def test_names_in_runs_that_are_over_are_redacted(self, hf: Holdfast) -> None:
+        for id in ("r1", "r2"):
+            memory = RunMemory(run_id=id)
+            end = hf.runs.attach(memory, name="plan")
+            memory.set("shared:note", {"seat": "Ada sits here", "row": 1})
+            memory.set("task:a", "Ask ADA")
+            if id == "r1":
+                end()
+        assert len(list(hf.runs.list())) == 2
+
+        mentions = hf.forget_user("ada", mentions="redact").mentions
+
+        assert set(mentions["runs"].ids) == {"r1", "r2"}
+        assert mentions["runs"].redacted == 1
+        assert hf.runs.entry("r1", "shared:note").value == {"seat": "[erased] sits here", "row": 1}
+        assert hf.runs.entry("r1", "task:a").value == "Ask [erased]"
 
     def test_names_are_not_searched_when_ignored(self, hf: Holdfast) -> None:
         hf.durable("agent_7").set("call", "Call ada", category="core")

@@ -202,10 +202,15 @@ def set_one(
     tag: Annotated[
         list[str] | None, typer.Option("--tag", metavar="T", help="A tag; repeatable.")
     ] = None,
+    subject: Annotated[
+        str | None,
+        typer.Option("--subject", metavar="U", help="The person with whom it is erased."),
+    ] = None,
 ) -> None:
     """Write an entry whole, new or not."""
     text = _piped() if content == "-" else content
-    stored = call.hf.durable(agent).set(key, text, category=category, tags=tag or ())
+    durable = call.hf.durable(agent)
+    stored = durable.set(key, text, category=category, tags=tag or (), subject=subject)
     call.answer.one(entry_to_wire(stored))
 
 

@@ -21,6 +21,8 @@ from holdfast.memories.stores.credentials import TOKEN_PREFIX, Credential, Crede
 from holdfast.memories.stores.records import KeyScope
 
 WORKSPACE, WORKSPACE_ALIAS = b"anthropic-workspace-id", b"holdfast-workspace"
+SUBJECT = b"holdfast-subject"
+"""Header with the person to whom the entries and versions that a request writes are linked."""
 
 _SHARE = "What agents share is kept in the category workspace."
 
@@ -146,20 +148,26 @@ class Gate:
             return found
 
         credential = await self._executor.quick(look)
-        requested = _workspaces_of(headers)
+        requested, subject = _workspaces_of(headers), _subject_of(headers)
         if credential is None:
             workspace = _chosen(requested) if requested else "default"
-            return Visitor(LOCAL, "admin", workspace, keyed=False)
+            return Visitor(LOCAL, "admin", workspace, keyed=False, subject=subject)
         if any(each != credential.workspace for each in requested.values()):
             raise ScopeDenied(
                 "The credential is of another workspace.",
                 needed="workspace",
                 next="Leave the workspace header out, or send a key of that workspace.",
             )
-        return _visitor(credential)
+        return _visitor(credential, subject)
 
 
-def _visitor(credential: Credential) -> Visitor:
+def _visitor(credential: Credential, subject: str | None) -> Visitor:
+    if credential.user is not None and subject not in (None, credential.user):
+        raise ScopeDenied(
+            "The credential is of another user.",
+            needed="the user of the key",
+            next=f"Leave the header {SUBJECT.decode()} out.",
+        )
     session_id = credential.session_id
     return Visitor(
         Actor.api(credential.id) if session_id is None else Actor.session(session_id),
@@ -169,6 +177,7 @@ def _visitor(credential: Credential) -> Visitor:
         credential.user,
         session_id,
         key=credential.name,
+        subject=subject,
     )
 
 
@@ -189,6 +198,12 @@ def _workspaces_of(headers: Mapping[bytes, bytes]) -> dict[str, str]:
         for name in (WORKSPACE, WORKSPACE_ALIAS)
         if headers.get(name)
     }
+
+
+def _subject_of(headers: Mapping[bytes, bytes]) -> str | None:
+    """Return the person that the headers name, or None; raise InvalidInput for none."""
+    given = headers.get(SUBJECT)
+    return checked_name(SUBJECT.decode(), given.decode("latin-1")) if given else None
 
 
 def _chosen(requested: Mapping[str, str]) -> str:

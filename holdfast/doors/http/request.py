@@ -36,6 +36,8 @@ class Visitor(Struct, frozen=True):
     keyed: bool = True
     key: str | None = None
     """The name of its API key."""
+    subject: str | None = None
+    """The person to whom its writes are linked."""
 
 
 class LibraryHandles(Struct, frozen=True):
@@ -74,6 +76,9 @@ class HandleShelf:
             session_id=visitor.session_id,
             through=awaited_writes,
         )
+        if visitor.subject is not None:
+            plain = plain.for_subject(visitor.subject, fenced=False)
+            awaited = awaited.for_subject(visitor.subject, fenced=False)
         return LibraryHandles(plain, awaited)
 
 

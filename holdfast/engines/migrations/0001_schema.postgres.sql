@@ -1017,6 +1017,22 @@ create table holdfast.subjects (
   primary key (workspace, user_id, kind, object_id)
 );
 
+create index subjects_by_object on holdfast.subjects (workspace, kind, object_id);
+
+-- Runs and threads take their links with them.
+create function holdfast.subject_went() returns trigger language plpgsql as $$
+begin
+  delete from holdfast.subjects
+  where workspace = old.workspace and kind = any (tg_argv::text[]) and object_id = old.id;
+  return null;
+end
+$$;
+
+create trigger run_went after delete on holdfast.runs
+  for each row execute function holdfast.subject_went('run', 'network_run');
+create trigger thread_went after delete on holdfast.threads
+  for each row execute function holdfast.subject_went('thread');
+
 -- Erasures of people and agents, by the keyed hash of the name; none holds a name.
 create table holdfast.erasures (
   workspace text collate "C" not null,

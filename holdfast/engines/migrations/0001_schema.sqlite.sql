@@ -952,6 +952,21 @@ create table subjects (
   primary key (workspace, user_id, kind, object_id)
 ) strict, without rowid;
 
+create index subjects_by_object on subjects (workspace, kind, object_id);
+
+-- Runs and threads take their links with them.
+create trigger run_went after delete on runs
+begin
+  delete from subjects
+  where workspace = old.workspace and kind in ('run', 'network_run') and object_id = old.id;
+end;
+
+create trigger thread_went after delete on threads
+begin
+  delete from subjects
+  where workspace = old.workspace and kind = 'thread' and object_id = old.id;
+end;
+
 -- Erasures of people and agents, by the keyed hash of the name; none holds a name.
 create table erasures (
   workspace text not null,

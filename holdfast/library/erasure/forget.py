@@ -25,11 +25,10 @@ from holdfast.library.erasure.ledger import (
     subject_of,
     whole,
 )
+from holdfast.library.erasure.mentions import checked_mentions, find_mentions
 from holdfast.library.erasure.places import (
-    checked_mentions,
     drop_vectors,
     erase_linked,
-    find_mentions,
     outside_durable,
     outside_longterm,
     upkeep_context,
@@ -41,6 +40,7 @@ from holdfast.library.erasure.records import (
     ErasureOptions,
     ErasureSubject,
     ForgetReport,
+    Mentions,
     Unreached,
 )
 from holdfast.memories.durable.context import AgentContext
@@ -97,12 +97,15 @@ def _forget(
     key = signing_key()
     row = begin(context, subject)
     erasing = _Erasing(context=context, shared=shared, row=row, key=key, subject=subject)
-    row, counts, pending = _erase(erasing)
+    done = _erase(erasing)
+    row, pending = done.row, done.pending
     mentions = find_mentions(context, subject, options)
+    if done.heads:
+        mentions["versions"] = Mentions(count=len(done.heads), ids=done.heads)
     redacted = any(each.redacted for each in mentions.values())
     pending = (*pending, *context.engine.scrub().pending) if redacted else pending
     return ForgetReport(
-        counts=counts,
+        counts=done.counts,
         pending=tuple(dict.fromkeys(pending)),
         unreached=row.places,
         mentions=mentions,
@@ -110,20 +113,28 @@ def _forget(
     )
 
 
-def _erase(erasing: _Erasing) -> tuple[LedgerRow, dict[str, int], tuple[str, ...]]:
+class _Erasure(Struct, frozen=True, kw_only=True):
+    """The row of an erasure, deleted rows by table, where something remains, heads left."""
+
+    row: LedgerRow
+    counts: dict[str, int]
+    pending: tuple[str, ...]
+    heads: tuple[str, ...]
+
+
+def _erase(erasing: _Erasing) -> _Erasure:
     """Delete what is left of the subject, prove it, and complete the ledger's row.
 
-    Return the row, the deleted rows by table, and where something remains. Each step may be
-    repeated, so that it goes on after a crash at any of them.
+    Each step may be repeated, so that it goes on after a crash at any of them.
     """
     context, subject, row = erasing.context, erasing.subject, erasing.row
-    counts: dict[str, int] = {}
+    counts, heads = dict[str, int](), tuple[str, ...]()
     evidence, vectors, places = _NO_EVIDENCE, row.vectors, row.places
     if subject is not None and row.state == "running":
         evidence = evidence_of(context, subject)
         if subject.kind == "user":
             vectors += vectors_of(context, subject.name)
-        counts, places = _delete_all(erasing, subject, evidence, vectors)
+        counts, heads, places = _delete_all(erasing, subject, evidence, vectors)
     remaining = drop_vectors(_providers(erasing), vectors) if vectors else ()
     pending = (*context.engine.scrub().pending, *_where(remaining))
     proof = prove(
@@ -141,7 +152,7 @@ def _erase(erasing: _Erasing) -> tuple[LedgerRow, dict[str, int], tuple[str, ...
         row = complete(context, row, places, proof, key=erasing.key)
         UNREACHED.add(by=sum(each.count for each in places))
     ERASURES.add(row.kind, "pending" if pending else "completed")
-    return row, counts, pending
+    return _Erasure(row=row, counts=counts, pending=pending, heads=heads)
 
 
 def _delete_all(
@@ -149,8 +160,8 @@ def _delete_all(
     subject: ErasureSubject,
     evidence: Evidence,
     vectors: tuple[OutsideVectors, ...],
-) -> tuple[dict[str, int], tuple[Unreached, ...]]:
-    """Delete everything of *subject*; return the counts, and what was not reached.
+) -> tuple[dict[str, int], tuple[str, ...], tuple[Unreached, ...]]:
+    """Delete everything of *subject*; return counts, heads left, and what was not reached.
 
     What must be known after a crash is in the ledger before the rows that name it are deleted.
     """
@@ -158,11 +169,11 @@ def _delete_all(
     engine = whole(context)
     sql = statements(engine)
     counts: dict[str, int] = {}
-    heads = 0
+    heads: tuple[str, ...] = ()
     if subject.kind == "user":
         linked = erase_linked(context, subject.name)
-        counts, heads = dict(linked.counts), len(linked.heads)
-    places = unreached_of(context, evidence, heads=heads, until=row.seq)
+        counts, heads = dict(linked.counts), linked.heads
+    places = unreached_of(context, evidence, heads=len(heads), until=row.seq)
 
     def keep(tx: Transaction) -> None:
         add_counts(tx, sql, row.id, counts)
@@ -171,7 +182,7 @@ def _delete_all(
     engine.write(keep)
     for table, rows in _delete(erasing, subject).items():
         counts[table] = counts.get(table, 0) + rows
-    return counts, places
+    return counts, heads, places
 
 
 def _where(vectors: tuple[OutsideVectors, ...]) -> tuple[str, ...]:
@@ -242,8 +253,7 @@ def finish_erasures(
         erasing = _Erasing(
             context=context, shared=shared, row=row, key=signing_key(), subject=subject
         )
-        _, _, pending = _erase(erasing)
-        finished += not pending
+        finished += not _erase(erasing).pending
     return finished
 
 

@@ -16,7 +16,7 @@ from holdfast.ground.clock import from_microseconds, from_microseconds_or_none, 
 from holdfast.ground.errors import NotFound
 from holdfast.ground.events import Event
 from holdfast.ground.metrics import REGISTRY
-from holdfast.ground.scope import EVERYBODY, Scope
+from holdfast.ground.scope import EVERYBODY, Scope, user_hash
 from holdfast.library.erasure.receipt import (
     TYPE,
     VERSION,
@@ -36,7 +36,6 @@ from holdfast.library.erasure.records import (
     Unreached,
 )
 from holdfast.memories.durable.records import agent_hash
-from holdfast.memories.longterm.records import user_hash
 from holdfast.memories.stores.rows import StoresContext
 
 QUERIES: Final = "holdfast.library.erasure"

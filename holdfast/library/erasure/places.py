@@ -1,29 +1,21 @@
 """What is a person's or an agent's, place by place, and how it is deleted."""
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from types import SimpleNamespace
-from typing import Final, LiteralString, get_args
+from typing import Final
 
 from msgspec import Struct
 
 from holdfast import memories
 from holdfast.engines.base import Engine, Transaction, scalar
 from holdfast.ground.clock import Clock
-from holdfast.ground.errors import Conflict, InvalidInput, NotFound, Refused
+from holdfast.ground.errors import NotFound
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import LOCAL, Scope
-from holdfast.ground.validation import check_one_of, check_text
 from holdfast.library.erasure.ledger import OutsideVectors, statements, whole
-from holdfast.library.erasure.records import (
-    ERASED,
-    ErasureOptions,
-    ErasureSubject,
-    MentionChoice,
-    Mentions,
-)
+from holdfast.library.erasure.records import ErasureSubject
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.forget import forget_entries_again
 from holdfast.memories.durable.memory import DurableMemory
@@ -61,12 +53,21 @@ class OwnedCollection(Struct, frozen=True, kw_only=True):
     provider: str | None
 
 
+class _SharedThread(Struct, frozen=True, kw_only=True):
+    id: str
+    owner: str | None
+
+
 class EntryPlace(Struct, frozen=True, kw_only=True):
     """Where a durable entry is."""
 
     agent: str
     run_id: str
     key: str
+
+
+class _LoggedEntry(EntryPlace, frozen=True, kw_only=True):
+    id: str
 
 
 def outside_durable(
@@ -89,16 +90,21 @@ def outside_durable(
 def outside_longterm(
     engine: Engine, workspace: str, user: str
 ) -> Callable[[Transaction], dict[str, int]]:
-    """Return the work that deletes threads, runs, answers and links of *user*."""
+    """Return the work that deletes threads, runs, answers and links of *user*.
+
+    Of threads that are others' too it deletes the turns of the user.
+    """
 
     def forget(tx: Transaction) -> dict[str, int]:
         sql, scope = statements(engine), {"workspace": workspace}
         links = tx.all(LinkRow, sql.links_of, user=user, **scope)
         own = [each for each in links if not each.shared]
+        scrubbed = _scrub_threads(tx, sql, user, workspace)
         for each in own:
             if each.kind == "thread":
                 tx.run(sql.own_thread, user=user, id=each.id, **scope)
         gone = memories.forget_user_threads(engine, tx, workspace=workspace, user=user)
+        gone["thread_turns"] += scrubbed
         gone["runs"] += sum(
             _drop_run(tx, sql, each.id, workspace)
             for each in own
@@ -107,10 +113,25 @@ def outside_longterm(
         gone |= memories.forget_user_runs(engine, tx, workspace=workspace, user=user)
         gone |= _consolidations(tx, sql, workspace, ErasureSubject(kind="user", name=user))
         if links:
-            gone["subjects"] = tx.run(sql.drop_links, user=user, **scope)
+            tx.run(sql.drop_links, user=user, **scope)
+            gone["subjects"] = len(links)
         return gone
 
     return forget
+
+
+def _scrub_threads(tx: Transaction, sql: SimpleNamespace, user: str, workspace: str) -> int:
+    """Delete the turns of *user* in threads with others; return their number.
+
+    Such a thread is then of no user.
+    """
+    scope, count = {"workspace": workspace}, 0
+    for thread in tx.all(_SharedThread, sql.threads_with_others, user=user, **scope):
+        tx.all(scalar, sql.hold_thread, id=thread.id, **scope)
+        owned = int(thread.owner == user)
+        count += tx.run(sql.scrub_turns, id=thread.id, user=user, owned=owned, **scope)
+        tx.run(sql.count_turns, id=thread.id, user=user, **scope)
+    return count
 
 
 def _drop_run(tx: Transaction, sql: SimpleNamespace, run: str, workspace: str) -> int:
@@ -162,14 +183,45 @@ def erase_linked(context: StoresContext, user: str) -> StoresErasure:
     for memory in _ids(links, "memory"):
         _erase_memory(stores, engine.all(_LinkedVersion, sql.versions_of_memory, id=memory), done)
     _erase_versions(stores, engine, [*_ids(links, "version")], done)
-    for entry in _ids(links, "durable_entry"):
-        place = engine.first(EntryPlace, sql.entry_of_link, id=entry)
-        if place is not None:
-            agent = agent_context(context, place.agent)
-            location = EntryLocation(place.agent, place.run_id)
-            forget_entries_again(agent, location, place.key, before=_LATEST)
-            done.add("durable_entries")
+    _erase_entries(context, user, {*_ids(links, "durable_entry")}, done)
     return done
+
+
+def _erase_entries(context: StoresContext, user: str, ids: set[str], done: StoresErasure) -> None:
+    """Forget the entries *ids* with their history, and contents of those that are gone.
+
+    Where a key has another entry since, only the contents from before it are redacted.
+    """
+    engine = whole(context)
+    sql = statements(engine)
+    logged = engine.all(_LoggedEntry, sql.logged_links, user=user)
+    for id in sorted(ids):
+        place = engine.first(EntryPlace, sql.entry_of_link, id=id)
+        if place is not None:
+            _forget_entry(context, place)
+            ids.discard(id)
+            done.add("durable_entries")
+    for each in logged:
+        place = EntryPlace(agent=each.agent, run_id=each.run_id, key=each.key)
+        there = engine.first(scalar, sql.entry_at, owner=each.agent, key=each.key)
+        if each.id not in ids or there == each.id:
+            continue
+        if there is None:
+            _forget_entry(context, place)
+            continue
+        durable = DurableMemory(agent_context(context, each.agent))
+        past: list[int] = engine.all(
+            scalar, sql.changes_before, owner=each.agent, key=each.key, id=there
+        )
+        for seq in past:
+            durable.redact(seq)
+            done.add("durable_changes")
+
+
+def _forget_entry(context: StoresContext, place: EntryPlace) -> None:
+    location = EntryLocation(place.agent, place.run_id)
+    agent = agent_context(context, place.agent)
+    forget_entries_again(agent, location, place.key, before=_LATEST)
 
 
 def _ids(links: list[LinkRow], kind: str) -> Iterator[str]:
@@ -272,128 +324,3 @@ def _is_dropped(context: CollectionContext, vectors: OutsideVectors) -> bool:
             if not provider_call(lambda: [*islice(provider.ids(vectors.collection), 1)]):
                 return True
     return False
-
-
-# Names in texts of others
-
-LEAST: Final = 3
-"""Code points of the shortest name that is searched."""
-MOST_NAMES: Final = 50
-_MOST_NAME: Final = 256
-_AT_ONCE: Final = 500
-_IDS: Final = 100
-
-
-class MentionRow(Struct, frozen=True, kw_only=True):
-    """A text that may contain a name; `place` is its store, agent or thread."""
-
-    mark: int | str
-    id: str
-    text: str | bytes
-    place: str
-
-    @property
-    def words(self) -> str:
-        """The text as such."""
-        return self.text if isinstance(self.text, str) else bytes(self.text).decode()
-
-
-def checked_mentions(options: ErasureOptions) -> None:
-    """Raise InvalidInput unless the choice and the names of *options* are valid."""
-    choices = get_args(MentionChoice)
-    check_one_of("mentions", options.mentions, choices, "must be report, redact or ignore")
-    names = options.names
-    if len(names) > MOST_NAMES:
-        raise InvalidInput("names", f"must be a list of at most {MOST_NAMES}", limit=MOST_NAMES)
-    for name in names:
-        check_text("names", name, least=LEAST, most=_MOST_NAME, part="a name ")
-
-
-def find_mentions(
-    context: StoresContext, subject: ErasureSubject, options: ErasureOptions
-) -> dict[str, Mentions]:
-    """Find the names of *subject* in texts of others; redact them if chosen.
-
-    Texts in stores and durable entries are redacted, those in threads and runs are reported.
-    """
-    if options.mentions == "ignore":
-        return {}
-    names = {*options.names, *([subject.name] if len(subject.name) >= LEAST else ())}
-    if not names:
-        return {}
-    longest_first = sorted(names, key=lambda name: (-len(name), name))
-    word = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)", re.IGNORECASE)
-    engine = whole(context)
-    sql = statements(engine)
-    redact = options.mentions == "redact"
-    places: dict[str, tuple[LiteralString, int | str, Callable[[MentionRow], bool] | None]] = {
-        "stores": (sql.texts_in_stores, "", lambda row: _redact_memory(context, row, word)),
-        "durable_entries": (
-            sql.texts_in_entries,
-            "",
-            lambda row: _redact_entry(context, row, word),
-        ),
-        "threads": (sql.texts_in_threads, 0, None),
-        "runs": (sql.texts_in_runs, "", None),
-    }
-    found: dict[str, Mentions] = {}
-    for place, (statement, start, change) in places.items():
-        rows = [each for each in _rows(engine, statement, start) if word.search(each.words)]
-        if rows:
-            changed = sum(change(each) for each in rows) if redact and change else 0
-            ids = tuple(dict.fromkeys(each.id for each in rows))
-            found[place] = Mentions(count=len(ids), ids=ids[:_IDS], redacted=changed)
-    return found
-
-
-def _rows(engine: Engine, statement: LiteralString, after: int | str) -> Iterator[MentionRow]:
-    while rows := engine.all(MentionRow, statement, after=after, rows=_AT_ONCE):
-        yield from rows
-        after = rows[-1].mark
-
-
-def _redact_memory(context: StoresContext, row: MentionRow, word: re.Pattern[str]) -> bool:
-    """Write a version without the names, and redact the older ones that have them."""
-    stores = MemoryStores(context)
-    try:
-        stores.memories.update(
-            row.id, memory_store_id=row.place, content=word.sub(ERASED, row.words)
-        )
-    except (Refused, Conflict, NotFound):
-        # Archived, changed or deleted meanwhile: it stays in the report.
-        return False
-    versions = stores.memory_versions
-    for each in [*versions.list(row.place, memory_id=row.id, view="full").all()]:
-        if each.content is not None and word.search(each.content):
-            with suppress(Conflict, Refused):
-                versions.redact(each.id, memory_store_id=row.place)
-    return True
-
-
-def _redact_entry(context: StoresContext, row: MentionRow, word: re.Pattern[str]) -> bool:
-    """Replace the names in an agent's entry, and redact older contents with them.
-
-    Entries of the workspace and of runs stay in the report.
-    """
-    engine = whole(context)
-    place = engine.first(EntryPlace, statements(engine).entry_of_link, id=row.id)
-    if place is None or not place.agent or place.run_id:
-        return False
-    durable = DurableMemory(agent_context(context, place.agent))
-    entry = durable.get(place.key)
-    if entry is None:
-        return False
-    try:
-        durable.set(
-            place.key,
-            word.sub(ERASED, entry.content),
-            category=entry.category,
-            tags=entry.tags,
-            expected_seq=entry.seq,
-        )
-    except (Refused, Conflict):
-        return False
-    for change in [*durable.history(place.key).all()]:
-        if change.content is not None and word.search(change.content):
-            durable.redact(change.seq)
-    return True

@@ -184,6 +184,49 @@ select 1 from versions where :kind = 'version' and workspace = :workspace and id
 union all
 select 1 from consolidations where :kind = 'consolidation' and workspace = :workspace and id = :id
 
+-- hold_thread (sqlite) --
+select 1 as held
+
+-- hold_thread (postgres) --
+select 1 as held from threads where workspace = :workspace and id = :id for update
+
+-- threads_with_others --
+-- Threads of the user that are linked to others, or are of others and linked to the user.
+select t.id, t.user_id as owner
+from threads t
+where t.workspace = :workspace and (
+  t.user_id = :user and exists (
+    select 1 from subjects o
+    where o.workspace = t.workspace and o.kind = 'thread' and o.object_id = t.id
+      and o.user_id <> :user)
+  or exists (
+    select 1 from subjects s
+    where s.workspace = t.workspace and s.user_id = :user and s.kind = 'thread'
+      and s.object_id = t.id and (t.user_id <> :user or t.user_id is null and exists (
+        select 1 from subjects o
+        where o.workspace = t.workspace and o.kind = 'thread' and o.object_id = t.id
+          and o.user_id <> :user))))
+order by t.id
+
+-- scrub_turns --
+-- Turns of the user's runs; with :owned also those of runs that are not linked to others.
+delete from thread_turns
+where workspace = :workspace and thread_id = :id and (
+  run_id in (
+    select object_id from subjects
+    where workspace = :workspace and user_id = :user and kind in ('run', 'network_run'))
+  or :owned = 1 and (run_id is null or run_id not in (
+    select object_id from subjects
+    where workspace = :workspace and user_id <> :user and kind in ('run', 'network_run'))))
+
+-- count_turns --
+update threads
+set turns = (
+    select count(*) from thread_turns t
+    where t.workspace = :workspace and t.thread_id = threads.id),
+  user_id = case when user_id = :user then null else user_id end
+where workspace = :workspace and id = :id
+
 -- own_thread --
 update threads set user_id = :user where workspace = :workspace and id = :id and user_id is null
 
@@ -211,6 +254,42 @@ delete from consolidation_changes where workspace = :workspace and job = :id
 
 -- drop_consolidation --
 delete from consolidations where workspace = :workspace and id = :id
+
+-- logged_links (sqlite) --
+-- Keys of which the log has a linked entry, also where that is no longer there.
+select distinct c.agent, c.run_id, c.key, s.object_id as id
+from durable_changes c join subjects s on s.workspace = c.workspace
+  and s.kind = 'durable_entry' and s.object_id = json_extract(c.entry, '$[0]')
+where c.workspace = :workspace and s.user_id = :user and c.key is not null
+
+-- logged_links (postgres) --
+select distinct c.agent, c.run_id, c.key, s.object_id as id
+from durable_changes c join subjects s on s.workspace = c.workspace
+  and s.kind = 'durable_entry' and s.object_id = cast(c.entry as jsonb) ->> 0
+where c.workspace = :workspace and s.user_id = :user and c.key is not null
+
+-- entry_at --
+select id from durable_entries
+where workspace = :workspace and agent = :owner and run_id = '' and key = :key
+
+-- changes_before (sqlite) --
+-- Contents that the log has of a key from before the entry :id was there.
+select seq from durable_changes
+where workspace = :workspace and agent = :owner and key = :key and content is not null
+  and seq < (
+    select min(c.seq) from durable_changes c
+    where c.workspace = :workspace and c.agent = :owner and c.key = :key
+      and json_extract(c.entry, '$[0]') = :id)
+order by seq
+
+-- changes_before (postgres) --
+select seq from durable_changes
+where workspace = :workspace and agent = :owner and key = :key and content is not null
+  and seq < (
+    select min(c.seq) from durable_changes c
+    where c.workspace = :workspace and c.agent = :owner and c.key = :key
+      and cast(c.entry as jsonb) ->> 0 = :id)
+order by seq
 
 -- entry_of_link --
 select agent, run_id, key from durable_entries where workspace = :workspace and id = :id
@@ -445,3 +524,92 @@ select run_id || '/' || key as mark, run_id as id, value as text, key as place f
 where workspace = :workspace and run_id || '/' || key > :after
 order by run_id || '/' || key
 limit :rows
+
+-- turn_to_redact --
+select seq, kind, id, run_id, body from thread_turns where workspace = :workspace and seq = :seq
+
+-- redact_turn --
+update thread_turns set body = :body, checksum = :checksum, size_bytes = :size
+where workspace = :workspace and seq = :seq
+
+-- run_at_rest (sqlite) --
+select 1 as found from runs
+where workspace = :workspace and id = :run
+  and (status <> 'running' or lease_until is null or lease_until < :now)
+
+-- run_at_rest (postgres) --
+select 1 as found from runs
+where workspace = :workspace and id = :run
+  and (status <> 'running' or lease_until is null or lease_until < :now)
+for update
+
+-- run_values --
+select key, value as body from run_entries where workspace = :workspace and run_id = :run
+
+-- set_run_value (sqlite) --
+update run_entries
+set value = :body, value_bytes = case when part_of is null then length(cast(:body as blob))
+  else value_bytes end
+where workspace = :workspace and run_id = :run and key = :key
+
+-- set_run_value (postgres) --
+update run_entries
+set value = :body, value_bytes = case when part_of is null then octet_length(cast(:body as text))
+  else value_bytes end
+where workspace = :workspace and run_id = :run and key = :key
+
+-- run_facts --
+select kind, key, number, body from run_version_rows
+where workspace = :workspace and run_id = :run and body is not null
+
+-- set_run_fact --
+update run_version_rows set body = :body
+where workspace = :workspace and run_id = :run and kind = :kind and key = :key and number = :number
+
+-- run_messages --
+select part, n, body from run_turns where workspace = :workspace and run_id = :run
+
+-- set_run_message --
+update run_turns set body = :body
+where workspace = :workspace and run_id = :run and part = :part and n = :n
+
+-- run_texts --
+select sha256, body from run_texts where workspace = :workspace and run_id = :run
+
+-- set_run_text --
+update run_texts set body = :body
+where workspace = :workspace and run_id = :run and sha256 = :sha256
+
+-- run_data --
+select seq, data as body from run_events where workspace = :workspace and run_id = :run
+
+-- set_run_data --
+update run_events set data = :body where workspace = :workspace and run_id = :run and seq = :seq
+
+-- run_asks --
+select id, 'text' as field, text as body from run_questions
+where workspace = :workspace and run_id = :run
+union all
+select id, 'arguments', arguments from run_questions
+where workspace = :workspace and run_id = :run and arguments is not null
+union all
+select id, 'answer', answer from run_questions
+where workspace = :workspace and run_id = :run and answer is not null
+union all
+select id, 'note', note from run_questions
+where workspace = :workspace and run_id = :run and note is not null
+
+-- set_run_ask --
+update run_questions
+set text = case when :field = 'text' then :body else text end,
+  arguments = case when :field = 'arguments' then :body else arguments end,
+  answer = case when :field = 'answer' then :body else answer end,
+  note = case when :field = 'note' then :body else note end
+where workspace = :workspace and run_id = :run and id = :id
+
+-- recount_run --
+update runs
+set bytes = (
+  select cast(coalesce(sum(e.value_bytes), 0) as bigint) from run_entries e
+  where e.workspace = :workspace and e.run_id = :run)
+where workspace = :workspace and id = :run

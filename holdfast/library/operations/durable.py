@@ -69,12 +69,13 @@ HYDRATION: Final = _form(Hydration)
 
 
 class PutEntry(EntryFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole entry; `promoted_from` is the source of its content."""
+    """A whole entry; `promoted_from` is the source of its content, `subject` its person."""
 
     tags: list[str] = field(default_factory=list[str])
     refresh: bool = True
     expected_seq: int | UnsetType | None = UNSET
     promoted_from: str | PromotionSource | None = None
+    subject: str | None = None
 
 
 class PostEntries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -23,6 +23,7 @@ from msgspec import UNSET
 
 from holdfast.ground import json_values
 from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
+from holdfast.ground.scope import checked_name
 from holdfast.ground.text import encoded
 from holdfast.library.remote.errors import from_answer
 from holdfast.library.settings import HandleTarget
@@ -260,26 +261,40 @@ class WireClient:
         *,
         api_key: str | None,
         workspace: str,
+        subject: str | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._connections, self._workspace, self._pause = connections, workspace, pause
+        self._subject = subject
         self._closed = False
         self._api_key = _checked_header("api_key", api_key or "")
         self._headers = {"x-api-key": api_key} if api_key else {}
         if workspace != "default":
             self._headers["anthropic-workspace-id"] = _checked_header("workspace", workspace)
+        if subject is not None:
+            self._headers["holdfast-subject"] = checked_name("user", subject)
 
     @property
     def opened(self) -> HandleTarget:
         """Target and credential for another process to use the same server."""
         return HandleTarget(target=self._connections.url, api_key=self._api_key or None)
 
-    def acting(self, *, api_key: str | None = None, workspace: str | None = None) -> "WireClient":
-        """Return a client on the same connections with another credential or workspace."""
+    def acting(
+        self,
+        *,
+        api_key: str | None = None,
+        workspace: str | None = None,
+        subject: str | None = None,
+    ) -> "WireClient":
+        """Return a client on the same connections with another credential or workspace.
+
+        Its writes are linked to the person *subject*.
+        """
         return WireClient(
             self._connections,
             api_key=api_key or self._api_key,
             workspace=workspace or self._workspace,
+            subject=subject or self._subject,
             pause=self._pause,
         )
 

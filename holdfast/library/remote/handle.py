@@ -340,6 +340,18 @@ class RemoteHoldfast:
             client, on_close=client.close, trace_content=self.opened.trace_content
         )
 
+    def for_subject(self, user: str, *, fenced: bool = True) -> "RemoteHoldfast":
+        """Return this handle for work about the person *user*, as in one conversation.
+
+        Durable entries and versions of memories that it writes are linked to the person, in the
+        same transaction. Over HTTP only runs of durable memory are *fenced*.
+        """
+        del fenced
+        client = self._client.acting(subject=user)
+        return RemoteHoldfast(
+            client, on_close=client.close, trace_content=self.opened.trace_content
+        )
+
     def for_session(self, session_id: str) -> "RemoteHoldfast":
         """Return this handle narrowed to the stores that *session_id* attaches.
 

@@ -329,12 +329,18 @@ def _attach(
     *,
     name: str,
     agent: str | None = None,
+    user: str | None = None,
     metadata: Mapping[str, str] | None = None,
     control: RunControl | None = None,
 ) -> Attached:
     # It never blocks the run: another thread reports, with `APART` seconds between two reports.
     opening = RunOpening(
-        kind="memory", name=name, agent=agent, metadata=metadata or {}, take_over="always"
+        kind="memory",
+        name=name,
+        agent=agent,
+        user=user,
+        metadata=metadata or {},
+        take_over="always",
     )
     return attach(_attachments(self), memory, opening, self.shown, control)
 

@@ -15,7 +15,7 @@ from holdfast.engines.base import Engine, Reader, Transaction, scalar
 from holdfast.ground.clock import Clock, from_microseconds
 from holdfast.ground.errors import InvalidInput, UnknownFormat
 from holdfast.ground.ids import Ids
-from holdfast.ground.scope import EVERYBODY, LOCAL, Actor, ActorKind, Scope
+from holdfast.ground.scope import EVERYBODY, LOCAL, Actor, ActorKind, Scope, user_hash
 from holdfast.library.erasure.ledger import (
     CarriedLedger,
     carry_ledger,
@@ -44,7 +44,6 @@ from holdfast.memories.durable.forget import forget_agent, forget_entries_again
 from holdfast.memories.durable.rows import NO_RUN, SHARED, EntryLocation, by_of
 from holdfast.memories.longterm.context import CollectionContext, Shared
 from holdfast.memories.longterm.forget import Grave, clear_again, forget_items_again, forget_user
-from holdfast.memories.longterm.records import user_hash
 from holdfast.memories.state.thread import ThreadsContext
 from holdfast.memories.state.threads import (
     delete_thread_again,

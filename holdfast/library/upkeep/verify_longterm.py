@@ -8,10 +8,10 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.engines.base import Engine, Reader, Transaction
+from holdfast.ground.scope import user_hash
 from holdfast.library.upkeep.tables import Finding, in_batches, miscounted, strays
 from holdfast.library.upkeep.verify_durable import NameTombstone, NameTombstones
 from holdfast.memories.longterm.recall.analyze import VERSION
-from holdfast.memories.longterm.records import user_hash
 from holdfast.memories.longterm.rows import bits_of, bits_of_turn
 from holdfast.memories.longterm.transaction import terms_of
 from holdfast.memories.longterm.write import ready, turn_terms

@@ -12,7 +12,7 @@ from holdfast.ground.clock import Clock
 from holdfast.ground.errors import StaleRun
 from holdfast.ground.events import Event
 from holdfast.ground.ids import Ids
-from holdfast.ground.scope import Actor
+from holdfast.ground.scope import Actor, WriteSubject
 from holdfast.memories.durable.records import CONVERSATION, DAY, WORKSPACE, By, to_milliseconds
 from holdfast.memories.durable.rows import SHARED, EntryLocation
 
@@ -31,7 +31,7 @@ class AgentContext(Struct, frozen=True, kw_only=True):
     """The agent and actor of calls, with their engine, clock and ids.
 
     `engine` is scoped to `workspace` and `agent`. Under an *idempotency_key* a repeated write
-    returns the first result and writes nothing.
+    returns the first result and writes nothing. Written entries are linked to *subject*.
     """
 
     engine: Engine
@@ -42,6 +42,7 @@ class AgentContext(Struct, frozen=True, kw_only=True):
     ids: Ids
     run: InRun | None = None
     idempotency_key: str | None = None
+    subject: WriteSubject | None = None
 
     def within(self, run_id: str, token: int) -> "AgentContext":
         """Return a copy that acts in the run *run_id* with the fencing token *token*."""

@@ -53,16 +53,21 @@ class DurableEntries:
         refresh: bool = True,
         expected_seq: int | None = None,
         idempotency_key: str | None = None,
+        subject: str | None = None,
     ) -> StoredEntry:
         """Write the whole entry under *key*, replacing what was there.
 
-        With `refresh=False` an identical entry stays unchanged. *expected_seq* is the `seq` of the
-        entry to overwrite, 0 for none. A repeat within 24 hours under the same *idempotency_key*
-        writes nothing and returns the first result. Raises InvalidInput, PreconditionFailed,
-        MemoryFull, RunRequired, Forgotten, IdempotencyMismatch.
+        It is linked to the person *subject*, with whom `forget_user` erases it. With
+        `refresh=False` an identical entry stays unchanged. *expected_seq* is the `seq` of the entry
+        to overwrite, 0 for none. A repeat within 24 hours under the same *idempotency_key* writes
+        nothing and returns the first result. Raises InvalidInput, PreconditionFailed, MemoryFull,
+        RunRequired, Forgotten, IdempotencyMismatch.
         """
         options = EntryWrite(
-            refresh=refresh, expected_seq=expected_seq, idempotency_key=idempotency_key
+            refresh=refresh,
+            expected_seq=expected_seq,
+            idempotency_key=idempotency_key,
+            subject=subject,
         )
         entry = EntryFields(content=content, category=category, tags=tags)
         return set_one(self.context, key, entry, options=options)

@@ -411,6 +411,25 @@ where workspace = :workspace and agent = :owner and key_hash = :key_hash and seq
     limit 1 offset 20
 )
 
+-- link_entry --
+insert into subjects (workspace, user_id, kind, object_id, at)
+values (:workspace, :subject, 'durable_entry', :id, :now)
+on conflict (workspace, user_id, kind, object_id) do nothing
+
+-- unlink_entries_of_run --
+-- Entries of runs leave no content in the log.
+delete from subjects
+where workspace = :workspace and kind = 'durable_entry' and object_id in (
+  select id from durable_entries
+  where workspace = :workspace and agent = :agent and run_id = :run)
+
+-- workspace_secret --
+select secret from tombstone_secrets where workspace = :workspace
+
+-- erased --
+-- When a person was last erased.
+select seq, at from user_tombstones where workspace = :workspace and user_hash = :user_hash
+
 -- bury --
 insert into durable_tombstones (workspace, agent, run_id, key_hash, seq, at, actor)
 values (:workspace, :owner, :run, :key_hash, :seq, :now, :actor)

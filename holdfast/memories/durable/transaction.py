@@ -529,6 +529,8 @@ def put_to_end(
     Returns how many were deleted: none with *keep*.
     """
     rows = [] if keep else unit.tx.all(EntryRow, unit.sql.entries_of_run, run=run_id)
+    if rows:
+        unit.tx.send(unit.sql.unlink_entries_of_run, run=run_id)
     for row in rows:
         unit.pending.found(row)
         unit.take(row, "end", cause={"source": "run"})

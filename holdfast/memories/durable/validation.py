@@ -7,6 +7,7 @@ from typing import TypeGuard
 
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import InvalidInput, shortened
+from holdfast.ground.scope import checked_name
 from holdfast.ground.text import encoded, is_nfc, to_nfc
 from holdfast.ground.validation import check_no_nul, is_list
 from holdfast.memories.durable.records import (
@@ -78,6 +79,11 @@ def checked_tags(given: object, *, field: str = "tags") -> tuple[str, ...]:
         reason = f"must have at most {MOST_TAGS} distinct tags, has {len(tags)}"
         raise InvalidInput(field, reason, limit=MOST_TAGS)
     return tags
+
+
+def checked_subject(given: object) -> str | None:
+    """Return *given* if it is None or the name of a person."""
+    return None if given is None else checked_name("subject", given)
 
 
 def checked_idempotency_key(given: object) -> str | None:

@@ -42,6 +42,7 @@ from holdfast.memories.durable.validation import (
     checked_entry,
     checked_origin,
     checked_promoted_from,
+    checked_subject,
 )
 from holdfast.memories.durable.write_entry import PLAIN, EntryWrite, needs_shared, store
 
@@ -58,10 +59,12 @@ def set_one(
     with refusals(context):
         request = checked_entry(key, given)
         expected = _checked_expectation(options.expected_seq)
+        subject = checked_subject(options.subject)
         once = (
             context.idempotency_key if options.idempotency_key is None else options.idempotency_key
         )
-        replay = Replay(once, "set", request, options.refresh, expected, options.cause)
+        facts = (request, options.refresh, expected, options.cause)
+        replay = Replay(once, "set", *facts, *(() if subject is None else (subject,)))
 
     def work(tx: Transaction) -> StoredEntry:
         unit = AgentTransaction(context, tx)

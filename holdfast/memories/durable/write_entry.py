@@ -13,6 +13,7 @@ from holdfast.engines.base import scalar
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import Forgotten, MemoryFull, PreconditionFailed, RunRequired
 from holdfast.ground.metrics import REGISTRY
+from holdfast.ground.scope import user_hash
 from holdfast.memories.durable.records import (
     CONVERSATION,
     CORE,
@@ -42,6 +43,9 @@ OPS: dict[Outcome, Op] = {"created": "create", "replaced": "replace", "refreshed
 
 Shadowed = Literal["workspace", "agent"]
 
+ERASURE: Final = "the erasure of its person"
+"""What forgot an entry, in the error for a write of a run that began before."""
+
 
 class EntryWrite(Struct, frozen=True, kw_only=True):
     """Options of the write of one entry.
@@ -49,7 +53,8 @@ class EntryWrite(Struct, frozen=True, kw_only=True):
     *expected_seq* is the `seq` of the entry to overwrite, 0 for none. *born* and *written* are an
     imported entry's own times, in microseconds. *op* is the operation for the log, if not that of
     the outcome. Under an *idempotency_key* a repeat returns the first result and writes nothing.
-    Without *moves* an entry of the same key stays in a nearer scope.
+    Without *moves* an entry of the same key stays in a nearer scope. The entry is linked to the
+    person *subject*.
     """
 
     refresh: bool = True
@@ -60,6 +65,7 @@ class EntryWrite(Struct, frozen=True, kw_only=True):
     op: Op | None = None
     idempotency_key: str | None = None
     moves: bool = True
+    subject: str | None = None
 
 
 PLAIN = EntryWrite()
@@ -83,6 +89,7 @@ def store(
         raise RunRequired
     refuse_long(request, most=unit.limits.content_bytes)
     refuse_forgotten(unit, request.key)
+    subject = _subject(unit, options)
     before = unit.at(place, request.key)
     _refuse_unexpected(unit, request.key, before, options)
     outcome = _outcome(before, request, options)
@@ -98,6 +105,8 @@ def store(
         )
     else:
         row = before
+    if subject is not None and (options.subject is not None or outcome != "unchanged"):
+        unit.tx.send(unit.sql.link_entry, subject=subject, id=row.id, now=unit.now)
     unit.count(_STORED, outcome)
     # Reported once, with the first entry that a batch stores.
     expired, unit.expired = unit.expired, ()
@@ -129,6 +138,31 @@ def refuse_forgotten(unit: AgentTransaction, key: str) -> None:
         ours = (by.run_id, by.run_token) == (run.run_id, run.token)
         if each.seq > knew[each.agent] and not ours:
             raise Forgotten(from_microseconds(each.at), str(by))
+
+
+class _Erased(Struct, frozen=True, kw_only=True):
+    seq: int
+    at: int
+
+
+def _subject(unit: AgentTransaction, options: EntryWrite) -> str | None:
+    """Return the person to link the entry to, or None.
+
+    Raise Forgotten if the person was erased after the run, or the work of the handle, began.
+    """
+    given, run = unit.context.subject, unit.context.run
+    subject = options.subject or (None if given is None else given.user)
+    if subject is None or (run is None and (given is None or given.since is None)):
+        return subject
+    secret = unit.tx.first(scalar, unit.sql.workspace_secret)
+    if secret is None:
+        return subject
+    erased = unit.tx.first(_Erased, unit.sql.erased, user_hash=user_hash(secret, subject))
+    if erased is None:
+        return subject
+    if (run is not None and erased.seq > run.token) or (given and given.outlived(erased.at)):
+        raise Forgotten(from_microseconds(erased.at), ERASURE)
+    return subject
 
 
 def _refuse_unexpected(

@@ -10,8 +10,9 @@ from typing import Final, LiteralString, TypeVar
 from msgspec import Struct
 
 from holdfast.engines.base import Make, Transaction, scalar
+from holdfast.ground.scope import user_hash
 from holdfast.memories.longterm.context import CollectionContext, event_of
-from holdfast.memories.longterm.records import Cleared, ForgetResult, new_secret, user_hash
+from holdfast.memories.longterm.records import Cleared, ForgetResult, new_secret
 from holdfast.memories.longterm.remember import Grave
 from holdfast.memories.longterm.removal import (
     GoneItem,

@@ -367,11 +367,6 @@ def hashed(secret: bytes, text: str) -> bytes:
     return hmac.digest(secret, text.encode(), "sha256")[:HASH_BYTES]
 
 
-def user_hash(secret: bytes, user: str) -> bytes:
-    """Return the hash of a forgotten user's name: 32 bytes of HMAC-SHA256."""
-    return hmac.digest(secret, f"user\0{user}".encode(), "sha256")
-
-
 def terms_hash(secret: bytes, terms: Iterable[str]) -> bytes:
     """Return the hashes of the distinct *terms*, sorted, one after the other."""
     distinct = list(dict.fromkeys(terms))[:MOST_TERMS]

@@ -259,6 +259,33 @@ set kind = excluded.kind, name = excluded.name,
   started_at = case when runs.ended_at is null then runs.started_at else excluded.started_at end,
   seen_at = excluded.seen_at, ended_at = null
 
+-- link_run --
+insert into subjects (workspace, user_id, kind, object_id, at)
+values (:workspace, :user, :kind, :run, :now)
+on conflict (workspace, user_id, kind, object_id) do nothing
+
+-- link_run_as --
+-- The run is of the people of the run :other.
+insert into subjects (workspace, user_id, kind, object_id, at)
+select workspace, user_id, :kind, :run, :now
+from subjects
+where workspace = :workspace and kind in ('run', 'network_run') and object_id = :other
+on conflict (workspace, user_id, kind, object_id) do nothing
+
+-- link_thread --
+insert into subjects (workspace, user_id, kind, object_id, at)
+select workspace, :user, 'thread', id, :now
+from threads
+where workspace = :workspace and id = :thread and (user_id is null or user_id <> :user)
+on conflict (workspace, user_id, kind, object_id) do nothing
+
+-- link_thread_as --
+insert into subjects (workspace, user_id, kind, object_id, at)
+select workspace, user_id, 'thread', :thread, :now
+from subjects
+where workspace = :workspace and kind = 'thread' and object_id = :old
+on conflict (workspace, user_id, kind, object_id) do nothing
+
 -- set_run --
 -- An owner that comes back was not lost.
 update runs

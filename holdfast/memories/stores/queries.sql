@@ -250,6 +250,18 @@ insert into versions (id, workspace, store_id, memory_id, seq, operation, path, 
 values (:version, :workspace, :store, :memory, :seq, :operation, :path, :content,
     :sha256, :size_bytes, :now, :actor_kind, :actor_id, :salt, :seal, :link)
 
+-- link_version --
+insert into subjects (workspace, user_id, kind, object_id, at)
+values (:workspace, :user, 'version', :version, :now)
+on conflict (workspace, user_id, kind, object_id) do nothing
+
+-- workspace_secret --
+select secret from tombstone_secrets where workspace = :workspace
+
+-- erased_at --
+-- When a person was last erased.
+select at from user_tombstones where workspace = :workspace and user_hash = :user_hash
+
 -- touch_store --
 update stores
 set memories = memories + :memories, words = words + :words, seq = :seq, last_at = :now, link = :link

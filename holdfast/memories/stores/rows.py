@@ -21,7 +21,7 @@ from holdfast.ground.clock import (
 )
 from holdfast.ground.errors import InvalidInput, NotAuthenticated, NotFound, NotPermitted
 from holdfast.ground.ids import KINDS, Ids
-from holdfast.ground.scope import Actor, ActorKind
+from holdfast.ground.scope import Actor, ActorKind, WriteSubject
 from holdfast.ground.text import nearest
 from holdfast.memories.stores.records import (
     Access,
@@ -247,7 +247,7 @@ class StoresContext(Struct, frozen=True, kw_only=True, dict=True):
     """The workspace and actor of calls, with their engine, clock and ids.
 
     `engine` is scoped to `workspace`. With a `session_id` only the stores attached to that session
-    can be accessed, with the rights of the attachment.
+    can be accessed, with the rights of the attachment. Written versions are linked to `subject`.
     """
 
     engine: Engine
@@ -256,6 +256,7 @@ class StoresContext(Struct, frozen=True, kw_only=True, dict=True):
     clock: Clock
     ids: Ids
     session_id: str | None = None
+    subject: WriteSubject | None = None
 
     @cached_property
     def sql(self) -> SimpleNamespace:

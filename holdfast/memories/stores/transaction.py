@@ -14,11 +14,11 @@ from types import SimpleNamespace
 import msgspec
 from msgspec import Struct
 
-from holdfast.engines.base import Transaction
+from holdfast.engines.base import Transaction, scalar
 from holdfast.ground.clock import from_microseconds
-from holdfast.ground.errors import PathTaken, StoreArchived, StoreFull
+from holdfast.ground.errors import Forgotten, PathTaken, StoreArchived, StoreFull
 from holdfast.ground.events import Event
-from holdfast.ground.scope import Actor
+from holdfast.ground.scope import Actor, user_hash
 from holdfast.ground.text import sha256_hex
 from holdfast.memories.stores.records import Memory, Operation, Store, View
 from holdfast.memories.stores.rows import (
@@ -268,6 +268,7 @@ class StoreTransaction:
             seal=seal,
             link=self._link,
         )
+        self._link_person(version_id)
         self._tx.note(
             Event(
                 type=f"memory.{operation}",
@@ -283,6 +284,22 @@ class StoreTransaction:
             )
         )
         return version_id
+
+    def _link_person(self, version_id: str) -> None:
+        """Link the version to the person of the context, if it has one.
+
+        Raise Forgotten if the person was erased after the work of the handle began.
+        """
+        subject, tx, sql = self._context.subject, self._tx, self._sql
+        if subject is None:
+            return
+        secret = tx.first(scalar, sql.workspace_secret)
+        if secret is not None:
+            hashed = user_hash(secret, subject.user)
+            erased_at = tx.first(scalar, sql.erased_at, user_hash=hashed)
+            if erased_at is not None and subject.outlived(erased_at):
+                raise Forgotten(from_microseconds(erased_at), "the erasure of its person")
+        tx.send(sql.link_version, user=subject.user, version=version_id, now=self.now)
 
     def _index(self, memory_id: str, words: list[str]) -> None:
         self._words += len(words)

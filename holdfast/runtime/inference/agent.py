@@ -425,6 +425,7 @@ class Alone:
             agent=name,
             thread_id=state.thread_id,
             parent_id=None if self.handle is None else self.handle.id,
+            user=user_of(self._options.user, self._remembering.history),
             inputs=tuple(state.kv),
             take_over=self._options.take_over,
             holder=self.owner.ownership.holder,

@@ -29,7 +29,7 @@ from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent, as_state, tell_finished
 from holdfast.runtime.inference.call import AgentCall
-from holdfast.runtime.inference.owner import Remembering, RunOwner, hf_of, untold
+from holdfast.runtime.inference.owner import Remembering, RunOwner, hf_of, untold, user_of
 from holdfast.runtime.inference.run_types import (
     InferenceRun,
     RunEnd,
@@ -396,6 +396,7 @@ class NetworkExecution(InferenceRun):
             kind="network",
             name=record_name(self.network.name, "network"),
             thread_id=self.state.thread_id,
+            user=user_of(self.options.user, self.remembering.history),
             inputs=tuple(self.state.kv),
             take_over=self.options.take_over,
             holder=self.owner.ownership.holder,

@@ -105,6 +105,7 @@ def put(_: Call, memory: DurableMemory, given: dict[str, Any]) -> object:
         refresh=given["refresh"],
         expected_seq=given.get("expected_seq", UNSET),
         cause=_cause(given["promoted_from"]),
+        subject=given["subject"],
     )
     entry = EntryFields(**{name: given[name] for name in EntryFields.__struct_fields__})
     return within(

@@ -158,6 +158,7 @@ class LeaseRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     agent: str | None = None
     thread_id: str | None = None
     parent_id: str | None = None
+    user: str | None = None
     metadata: dict[str, str] = field(default_factory=dict[str, str])
     inputs: tuple[str, ...] = ()
     place: str = ""

@@ -50,6 +50,7 @@ from holdfast.memories.run.records.record import (
 from holdfast.memories.run.records.run import Run, checked_run_id, checked_run_name_or_none
 from holdfast.memories.run.records.write import (
     add_events,
+    link_kind,
     missing,
     published,
     statements,
@@ -468,6 +469,14 @@ class _Copy:
                 reason="taken",
                 next="Choose another run_id, or let one be made.",
             )
+        self._link(thread, now)
+
+    def _link(self, thread: str | None, now: int) -> None:
+        """Link the fork and its thread to the people of the original."""
+        row, kind = self._original.row, link_kind(self._original.row.kind)
+        self._tx.send(self._sql.link_run_as, run=self._new_id, kind=kind, other=row.id, now=now)
+        if thread is not None:
+            self._tx.send(self._sql.link_thread_as, thread=thread, old=row.thread_id, now=now)
 
     def _input(self, options: ForkOptions) -> str | None:
         """Return the input of the fork's definition as JSON, with the changed inputs."""

@@ -297,9 +297,9 @@ _encode: Final = msgspec.json.Encoder().encode
 class RunAcquisition(Struct, frozen=True, kw_only=True):
     """The start of a run: what it is, who has it, where, and since when (ms).
 
-    `inputs` are the keys of its inputs. Of one that is over nothing is left, unless it `continues`.
-    With `claimed` the holder has claimed the queued run, and
-    acquires it only while that holds.
+    `inputs` are the keys of its inputs. It is linked to its `user` and to those of its parent. Of
+    one that is over nothing is left, unless it `continues`. With `claimed` the holder has claimed
+    the queued run, and acquires it only while that holds.
     """
 
     run_id: str
@@ -310,6 +310,7 @@ class RunAcquisition(Struct, frozen=True, kw_only=True):
     agent: str | None = None
     thread_id: str | None = None
     parent_id: str | None = None
+    user: str | None = None
     metadata: dict[str, str] = NO_METADATA
     inputs: tuple[str, ...] = ()
     place: str
@@ -446,6 +447,8 @@ def checked_opening(opening: RunAcquisition) -> RunAcquisition:
     checked_run_name_or_none("definition", opening.definition)
     checked_run_id_or_none("thread_id", opening.thread_id)
     checked_run_id_or_none("parent_id", opening.parent_id)
+    if opening.user is not None:
+        checked_name("user", opening.user)
     checked_metadata(opening.metadata)
     check_text("place", opening.place, least=1, most=256)
     checked_time("started_at", opening.started_at)

@@ -181,18 +181,21 @@ class Runs:
         *,
         name: str,
         agent: str | None = None,
+        user: str | None = None,
         metadata: Mapping[str, str] | None = None,
         control: RunControl | None = None,
     ) -> Attached:
         """Record the run of *memory*; call the result to end the run.
 
-        No call waits for it: another thread sends the reports. With *control* the run can be
-        cancelled and steered through this process. Raise `InvalidInput` for a wrong argument.
+        No call waits for it: another thread sends the reports. The run is linked to *user*, with
+        whom it is erased. With *control* it can be cancelled and steered through this process.
+        Raise `InvalidInput` for a wrong argument.
         """
         opening = RunOpening(
             kind="memory",
             name=name,
             agent=agent,
+            user=user,
             metadata=metadata or {},
             take_over="always",
         )

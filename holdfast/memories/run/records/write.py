@@ -109,6 +109,7 @@ def begin(context: RunsContext, opening: RunAcquisition, *, cap: int | None = No
             seq=opened[-1].seq,
             now=now,
         )
+        _link(tx, sql, opening, now)
         add_events(tx, sql, opening.run_id, opened)
         make_room(context, tx, sql, now=now, cap=cap)
         tx.after_commit(lambda: published(context, opened))
@@ -118,6 +119,22 @@ def begin(context: RunsContext, opening: RunAcquisition, *, cap: int | None = No
         return LeaseGrant(fence=fence, seq=opened[-1].seq, opened=opened)
 
     return context.engine.write(work)
+
+
+def _link(tx: Transaction, sql: SimpleNamespace, opening: RunAcquisition, now: int) -> None:
+    """Link the run to its user and to those of its parent, its thread to the user."""
+    facts = {"run": opening.run_id, "kind": link_kind(opening.kind), "now": now}
+    if opening.parent_id is not None:
+        tx.send(sql.link_run_as, other=opening.parent_id, **facts)
+    if opening.user is not None:
+        tx.send(sql.link_run, user=opening.user, **facts)
+        if opening.thread_id is not None:
+            tx.send(sql.link_thread, user=opening.user, thread=opening.thread_id, now=now)
+
+
+def link_kind(kind: str) -> str:
+    """Return the kind of the link of a run of *kind* to a person."""
+    return "network_run" if kind == "network" else "run"
 
 
 def _start_again(tx: Transaction, sql: SimpleNamespace, opening: RunAcquisition) -> None:
@@ -156,7 +173,7 @@ def refuse_taken(run: RunRow, opening: RunAcquisition, now: int) -> None:
 def _row(opening: RunAcquisition) -> dict[str, object]:
     """Return the parameters of the row of *opening*."""
     facts: dict[str, object] = asdict(opening)
-    for name in ("inputs", "take_over", "continues", "claimed"):
+    for name in ("inputs", "take_over", "continues", "claimed", "user"):
         del facts[name]
     return facts | {
         "run": facts.pop("run_id"),

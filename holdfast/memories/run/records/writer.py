@@ -171,8 +171,9 @@ class InEngine:
 class RunOpening(Struct, frozen=True, kw_only=True):
     """What a run is, and when it is taken from another owner.
 
-    `inputs` are the keys of its inputs. Two writers with one `holder` are one owner; without it
-    each is an owner of its own. One that is over begins anew, unless it `continues`.
+    It is linked to its `user`. `inputs` are the keys of its inputs. Two writers with one `holder`
+    are one owner; without it each is an owner of its own. One that is over begins again, unless it
+    `continues`.
     With `claimed` that holder has claimed the queued run.
     """
 
@@ -182,6 +183,7 @@ class RunOpening(Struct, frozen=True, kw_only=True):
     agent: str | None = None
     thread_id: str | None = None
     parent_id: str | None = None
+    user: str | None = None
     metadata: Mapping[str, str] = NO_METADATA
     inputs: tuple[str, ...] = ()
     take_over: TakeOver = "expired"
@@ -327,6 +329,7 @@ def start_of(memory: RunMemory, opening: RunOpening, clock: Clock) -> RunAcquisi
             agent=opening.agent,
             thread_id=opening.thread_id,
             parent_id=opening.parent_id,
+            user=opening.user,
             metadata=checked_metadata(opening.metadata or {}),
             inputs=opening.inputs,
             place=this_process(),
