@@ -6,13 +6,22 @@ that waiting writes share one commit.
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from time import monotonic
 from types import SimpleNamespace
-from typing import Any, Literal, LiteralString, Protocol, TypeVar, runtime_checkable
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    LiteralString,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    runtime_checkable,
+)
 
 import msgspec
 from msgspec import Struct
@@ -24,6 +33,7 @@ from holdfast.ground.metrics import MetricRegistry
 from holdfast.ground.scope import EVERYBODY, Actor, Scope
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 Make = Callable[..., T]
 Row = tuple[Any, ...]
 Dialect = Literal["sqlite", "postgres"]
@@ -138,6 +148,45 @@ WRITES: ContextVar[Wrap | None] = ContextVar("writes", default=None)
 """What replaces the work of each write of this context."""
 
 
+class Kin(NamedTuple):
+    """What writes that are done together have in common: a subject and an act.
+
+    The subject is a *part* of a *whole*, such as an agent of a workspace; None is all of it. *act*
+    is all else that the outcome depends on: what is done, actor, run, session.
+    """
+
+    whole: Hashable
+    part: Hashable | None
+    act: Hashable
+
+
+class BatchedWork(Generic[Item, T]):
+    """Work that is done once for all waiting writes of equal *kin*, on *item* of each.
+
+    *work*(transaction, items) returns a value or an exception for each item, in order. It depends
+    on nothing but the kin and the items. It decides about every item before its first changing
+    statement, so that an item which is refused leaves nothing to undo. If it raises, each item is
+    done alone, as a batch of one.
+    """
+
+    __slots__ = ("item", "kin", "work")
+
+    def __init__(
+        self,
+        kin: Kin,
+        item: Item,
+        work: Callable[[Transaction, Sequence[Item]], Sequence[T | Exception]],
+    ) -> None:
+        self.kin, self.item, self.work = kin, item, work
+
+    def __call__(self, tx: Transaction) -> T:
+        """Do the work on this item alone; raise the exception that refuses it."""
+        (result,) = self.work(tx, [self.item])
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
 class Feed(Protocol):
     """Iterator over the changes after a position, oldest first.
 
@@ -207,6 +256,12 @@ class Engine(Reader, Protocol):
         Roll back and raise if *work* raises. Waiting writes share one commit, so *work* may run on
         the engine's thread and more than once: it computes and runs SQL, and does no other I/O.
         *timeout* is in seconds from the call, 30 by default.
+
+        Writes that do the same small thing for many callers pass a `BatchedWork`, here or to
+        `submit`: `engine.write(BatchedWork(Kin(whole, part, act), item, work))`. Those of equal kin
+        that wait together, at most 64, become one call of `work(tx, items)`. Writes of a subject
+        stay in order: one of another kin of the same subject, or without a kin, ends what was
+        brought together before it. An engine that cannot do so calls `work(tx, [item])`.
         """
         ...
 

@@ -31,11 +31,11 @@ from holdfast.engines.base import (
 from holdfast.engines.sqlite.connection import Connection, Params
 from holdfast.engines.sqlite.database import Database, file_system, open_database, resolve
 from holdfast.engines.sqlite.feed import CommitWatcher
-from holdfast.engines.sqlite.maintenance import rewrite
+from holdfast.engines.sqlite.maintenance import LONG, empty, rewrite
 from holdfast.engines.sqlite.readers import FileReaders, MemoryReader, Readers
 from holdfast.engines.sqlite.transaction import Owner, SQLiteReader
 from holdfast.engines.sqlite.write_queue import Chore, EventLoop, Slot, refusal
-from holdfast.engines.sqlite.writer import LONG, Writer, empty
+from holdfast.engines.sqlite.writer import Writer
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import EngineFault, HoldfastError
 from holdfast.ground.events import Event, EventBus

@@ -1,7 +1,7 @@
-"""Maintain a SQLite file: exclusive access, lock holders, copy, vacuum."""
+"""Maintain a SQLite file: exclusive access, lock holders, copy, vacuum, the log."""
 
 import os
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -11,7 +11,8 @@ import apsw
 from msgspec import Struct
 
 from holdfast.engines.sqlite.connection import PATIENCE, Connection, fault_of
-from holdfast.ground.errors import Unavailable
+from holdfast.engines.sqlite.database import Database
+from holdfast.ground.errors import HoldfastError, Unavailable
 
 
 @contextmanager
@@ -192,3 +193,59 @@ def _chunks(path: Path) -> Iterator[bytes]:
             yield file.xRead(min(_CHUNK, size - start), start)
     finally:
         file.xClose()
+
+
+LONG = 64 * 1024 * 1024
+"""Bytes of log above which it is truncated as soon as no reader holds it."""
+
+_ERASE_EVERY, _SHORTEN_EVERY = 0.25, 1.0
+
+
+def empty(connection: Connection) -> bool:
+    """Checkpoint the log and truncate it; return False if a reader holds it."""
+    connection.patience.until = monotonic()
+    try:
+        connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except (apsw.BusyError, apsw.LockedError):
+        return False
+    except apsw.Error as error:
+        raise connection.fault(error) from error
+    return True
+
+
+class LogKeeper:
+    """Truncates the log after groups, when it is long or has content to erase."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._next = 0.0
+        self._held = False
+        self.erasing = False
+        self.patience = -1.0
+        """Seconds until the next check; negative for none."""
+
+    def tend(self, connect: Callable[[], Connection]) -> None:
+        """Truncate the log on the connection of *connect* if it is due; never blocks."""
+        if self._database.in_memory:
+            return
+        long = self._database.log_bytes() > LONG
+        if not (long or self.erasing):
+            self._held, self.patience = False, -1.0
+            return
+        if monotonic() >= self._next:
+            self._truncate(connect)
+        self.patience = _ERASE_EVERY if self.erasing else _SHORTEN_EVERY if self._held else -1.0
+
+    def _truncate(self, connect: Callable[[], Connection]) -> None:
+        self._next = monotonic() + (_ERASE_EVERY if self.erasing else _SHORTEN_EVERY)
+        try:
+            emptied = empty(connect())
+        except HoldfastError as error:
+            self._database.noticed(error)
+            emptied = False
+        if emptied and self.erasing:
+            self.erasing = False
+            self._database.note("scrubbed")
+        if not emptied and not self._held:
+            self._database.note("checkpoint_held", bytes=self._database.log_bytes())
+        self._held = not emptied

@@ -1,11 +1,12 @@
 """Pending writes of a SQLite database, with their deadlines."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from threading import Lock
 from time import monotonic
 from typing import Any, Protocol
 
+from holdfast.engines.base import BatchedWork, Kin
 from holdfast.engines.sqlite.connection import Connection
 from holdfast.engines.sqlite.transaction import Owner, SQLiteTransaction
 from holdfast.ground.errors import Reason, Unavailable
@@ -15,6 +16,8 @@ TIMEOUT = 30.0
 
 MOST_WAITING = 4096
 MOST_IN_A_GROUP = 256
+MOST_OF_A_KIN = 64
+"""Writes of a batch: more would take longer than a group may."""
 
 WAITING, RUNNING, DONE, WITHDRAWN = range(4)
 
@@ -39,8 +42,8 @@ class Slot:
 
     `finish` is called once `value` or `error` is set: on the writer's thread, or on `loop`.
     Without a *timeout* it waits at most `TIMEOUT` seconds.
-    `at_the_door` is set while the write waits for the database's lock. `spoilt` is set if its
-    failure undid the writes of its group.
+    `at_the_door` is set while the write waits for the database's lock. `kin` is that of its work,
+    None if it runs by itself. `tx` is set on the first slot of a batch that succeeded.
     """
 
     __slots__ = (
@@ -50,10 +53,10 @@ class Slot:
         "deadline",
         "error",
         "finish",
+        "kin",
         "loop",
         "owner",
         "rerun",
-        "spoilt",
         "state",
         "tx",
         "value",
@@ -76,7 +79,8 @@ class Slot:
         self.deadline = self.came + (TIMEOUT if timeout is None else timeout)
         self.state = WAITING
         self.at_the_door = False
-        self.rerun = self.spoilt = False
+        self.rerun = False
+        self.kin: Kin | None = work.kin if isinstance(work, BatchedWork) else None
         self.value: object = None
         self.error: BaseException | None = None
         self.tx: SQLiteTransaction | None = None
@@ -166,6 +170,10 @@ class WriteQueue:
                 slot.state = RUNNING if free else WITHDRAWN
         return slot.state == RUNNING
 
+    def claim_all(self, slots: list[Slot]) -> list[Slot]:
+        """Mark *slots* as running; return those that were not withdrawn before."""
+        return [slot for slot in slots if self.claim(slot)]
+
     def withdraw(self, slot: Slot) -> bool:
         """Prevent *slot* from running; return False if it runs, or ran."""
         with self._mutex:
@@ -199,6 +207,39 @@ class WriteQueue:
             left = list(self._waiting)
             self._waiting.clear()
         return left
+
+
+def gathered(slots: Iterable[Slot]) -> list[list[Slot]]:
+    """Return *slots* as batches, in order; those of equal kin and owner are together.
+
+    A slot without a kin keeps its place, and no slot moves past it. Nor does one move past a slot
+    of another kin whose subject is the same, or all of its subject's whole, or a part of it.
+    """
+    batches: list[list[Slot]] = []
+    growing: dict[Hashable, dict[Hashable, list[Slot]]] = {}
+    for slot in slots:
+        kin = slot.kin
+        if kin is None:
+            batches.append([slot])
+            growing.clear()
+            continue
+        parts = growing.setdefault(kin.whole, {})
+        batch = parts.get(kin.part)
+        if batch is not None and _fits(batch, slot):
+            batch.append(slot)
+            continue
+        if kin.part is None:
+            parts.clear()
+        else:
+            parts.pop(None, None)
+        parts[kin.part] = batch = [slot]
+        batches.append(batch)
+    return batches
+
+
+def _fits(batch: list[Slot], slot: Slot) -> bool:
+    first = batch[0]
+    return len(batch) < MOST_OF_A_KIN and first.kin == slot.kin and first.owner == slot.owner
 
 
 def deliver(slots: list[Slot]) -> None:

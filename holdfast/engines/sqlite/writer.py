@@ -1,27 +1,35 @@
-"""The writer thread of a SQLite database, its group commits and its log.
+"""The writer thread of a SQLite database, and its group commits.
 
-Waiting writes run under one commit. One that fails before its first change has nothing to undo. One
-that fails after it spoils its group: the transaction is rolled back, and all run again, each in a
-savepoint. When SQLite itself ends the transaction, each is run again in a transaction of its own,
-so one that is too large does not fail the small ones beside it.
+Waiting writes run under one commit, those of a kin as one batch. One that fails before its first
+change has nothing to undo. One that fails after it spoils its group: the transaction is rolled
+back, and all run again, each in a savepoint. When SQLite itself ends the transaction, each is run
+again in a transaction of its own, so one that is too large does not fail the small ones beside it.
 """
 
 import logging
 import secrets
 import threading
-from collections.abc import Callable
 from threading import get_ident
 from time import monotonic, perf_counter, sleep
-from typing import Literal
+from typing import Literal, cast
 
 import apsw
 
-from holdfast.engines.base import EngineMetrics
+from holdfast.engines.base import BatchedWork, EngineMetrics
 from holdfast.engines.sqlite.connection import Connection
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.feed import CommitWatcher
+from holdfast.engines.sqlite.maintenance import LogKeeper, empty
 from holdfast.engines.sqlite.transaction import SQLiteTransaction
-from holdfast.engines.sqlite.write_queue import WAITING, Chore, Slot, WriteQueue, deliver, refusal
+from holdfast.engines.sqlite.write_queue import (
+    WAITING,
+    Chore,
+    Slot,
+    WriteQueue,
+    deliver,
+    gathered,
+    refusal,
+)
 from holdfast.ground.errors import Corrupt, EngineFault, HoldfastError, Unavailable
 
 LONGEST = 0.020
@@ -41,7 +49,7 @@ _WRITE_SEQ = "update engine_state set seq = ?, writer = ?"
 
 
 Among = Literal["none", "bare", "savepoints"]
-"""What a write runs among: no others, others without savepoints, or each in a savepoint."""
+"""What a batch runs among: no others, others without savepoints, or each in a savepoint."""
 
 
 class GroupCommit:
@@ -58,7 +66,7 @@ class GroupCommit:
         self._token = secrets.token_hex(8)
         self._connection: Connection | None = None
         self._past_statements = 0
-        self._careful_groups = 0
+        self._careful_groups, self._spoilt = 0, False
         self.give_up_at = float("inf")
         self.metrics = EngineMetrics(retries=(_ALONE, _SPOILT))
         if connection is not None:
@@ -110,7 +118,7 @@ class GroupCommit:
         # An acknowledged write is in the file that other processes open by this name.
         if not self._database.look_for_file():
             done = self._stopped(connection, ran + left)
-        elif ran and ran[-1].spoilt:
+        elif self._spoilt:
             self.metrics.retries.add(_SPOILT)
             self._careful_groups = 1 + CAREFUL
             done = self.settle(ran + left)
@@ -201,60 +209,65 @@ class GroupCommit:
     ) -> tuple[list[Slot], list[Slot], int]:
         """Run *entering*; return those that ran, the others, and the last number drawn.
 
-        If *careful*, each is in a savepoint; else the last of those that ran may be `spoilt`.
+        If *careful*, each batch is in a savepoint; else the last may have spoilt the group.
         """
         ran: list[Slot] = []
-        left = entering[::-1]
+        left, self._spoilt = gathered(entering)[::-1], False
         among: Among = "none" if len(entering) == 1 else "savepoints" if careful else "bare"
         begun, bound, seq = monotonic(), 0, base
         inside, me = self._database.inside, get_ident()
         inside[me] = "write"
         try:
             while left and bound < LARGEST and (not ran or monotonic() - begun < LONGEST):
-                slot = left.pop()
-                if not self._queue.claim(slot):
+                batch = self._queue.claim_all(left.pop())
+                if not batch:
                     continue
-                ran.append(slot)
-                tx = self._run(connection, slot, seq, among=among)
+                tx = self._run(connection, batch, seq, among=among)
+                if tx is None and len(batch) > 1:
+                    left += [[slot] for slot in reversed(batch)]
+                else:
+                    ran += batch
                 if not connection.raw.in_transaction:
                     break
-                if slot.error is None:
+                if tx is not None:
                     seq, bound = seq + tx.used, bound + tx.bound
         finally:
             inside.pop(me, None)
-        return ran, left[::-1], seq
+        return ran, [slot for batch in reversed(left) for slot in batch], seq
 
     def _run(
-        self, connection: Connection, slot: Slot, seq: int, *, among: Among
-    ) -> SQLiteTransaction:
-        begun = perf_counter()
-        self.metrics.waits.observe(max(0.0, monotonic() - slot.came))
-        slot.value = slot.error = None
-        slot.spoilt = False
-        slot.tx = tx = SQLiteTransaction(connection, slot.owner, seq)
-        changes = connection.raw.total_changes()
+        self, connection: Connection, batch: list[Slot], seq: int, *, among: Among
+    ) -> SQLiteTransaction | None:
+        """Run *batch*; return its transaction, or None if it failed as a whole."""
+        begun, now = perf_counter(), monotonic()
+        for slot in batch:
+            self.metrics.waits.observe(max(0.0, now - slot.came))
+            slot.value = slot.error = slot.tx = None
+        tx = SQLiteTransaction(connection, batch[0].owner, seq)
+        changes, failed = connection.raw.total_changes(), False
         try:
             if among == "savepoints":
                 connection.do("savepoint one")
-            slot.value = slot.work(tx)
+            _run_work(batch, tx)
             tx.finish()
             if among == "savepoints":
                 connection.do("release one")
         except BaseException as error:  # noqa: BLE001 - raised to the caller of the write
-            slot.value, slot.error = None, error
+            failed = True
             tx.end()
+            _fail_all(batch, error)
             changed = connection.raw.total_changes() != changes
-            slot.spoilt = self._undo(connection, among=among, changed=changed)
+            self._undo(connection, among=among, changed=changed)
         took = perf_counter() - begun
         if took > _SLOW:
             milliseconds = round(took * 1000)
             self._database.note("slow_work", statement=tx.slowest, milliseconds=milliseconds)
-        return tx
+        return None if failed else tx
 
-    def _undo(self, connection: Connection, *, among: Among, changed: bool) -> bool:
-        """Undo a failed write; return whether that undid the others of its group too."""
+    def _undo(self, connection: Connection, *, among: Among, changed: bool) -> None:
+        """Undo a failed batch, and note if that undid the others of its group too."""
         if not connection.raw.in_transaction:
-            return False
+            return
         if among == "savepoints":
             try:
                 connection.do("rollback to one")
@@ -264,8 +277,7 @@ class GroupCommit:
                 self._roll_back(connection)
         elif changed:
             self._roll_back(connection)
-            return among == "bare"
-        return False
+            self._spoilt = among == "bare"
 
     def _roll_back(self, connection: Connection) -> None:
         if connection.raw.in_transaction:
@@ -351,6 +363,34 @@ class GroupCommit:
         self._database.note("reconnected")
 
 
+def _run_work(batch: list[Slot], tx: SQLiteTransaction) -> None:
+    """Set the value or the error of each slot of *batch*."""
+    first = batch[0]
+    if len(batch) == 1:
+        first.value, first.tx = first.work(tx), tx
+        return
+    works = [cast("BatchedWork[object, object]", slot.work) for slot in batch]
+    results = works[0].work(tx, [work.item for work in works])
+    if len(results) != len(batch):
+        raise EngineFault(f"A batch of {len(batch)} writes gave {len(results)} results.")
+    for slot, result in zip(batch, results, strict=True):
+        if isinstance(result, Exception):
+            slot.error = result
+        else:
+            slot.value = result
+    succeeded = [slot for slot in batch if slot.error is None]
+    if succeeded:
+        succeeded[0].tx = tx
+
+
+def _fail_all(batch: list[Slot], error: BaseException) -> None:
+    """Give a lone slot *error*; let slots of a kin run each by itself."""
+    for slot in batch:
+        slot.value = slot.tx = None
+        slot.error = error if len(batch) == 1 else None
+        slot.kin = None
+
+
 def _copy_of(error: HoldfastError) -> HoldfastError:
     """Return a copy of *error*, for one thread to raise.
 
@@ -360,62 +400,6 @@ def _copy_of(error: HoldfastError) -> HoldfastError:
     twin.__dict__.update(error.__dict__)
     twin.__cause__ = error.__cause__
     return twin
-
-
-LONG = 64 * 1024 * 1024
-"""Bytes of log above which it is truncated as soon as no reader holds it."""
-
-_ERASE_EVERY, _SHORTEN_EVERY = 0.25, 1.0
-
-
-def empty(connection: Connection) -> bool:
-    """Checkpoint the log and truncate it; return False if a reader holds it."""
-    connection.patience.until = monotonic()
-    try:
-        connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except (apsw.BusyError, apsw.LockedError):
-        return False
-    except apsw.Error as error:
-        raise connection.fault(error) from error
-    return True
-
-
-class LogKeeper:
-    """Truncates the log after groups, when it is long or has content to erase."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._next = 0.0
-        self._held = False
-        self.erasing = False
-        self.patience = -1.0
-        """Seconds until the next check; negative for none."""
-
-    def tend(self, connect: Callable[[], Connection]) -> None:
-        """Truncate the log on the connection of *connect* if it is due; never blocks."""
-        if self._database.in_memory:
-            return
-        long = self._database.log_bytes() > LONG
-        if not (long or self.erasing):
-            self._held, self.patience = False, -1.0
-            return
-        if monotonic() >= self._next:
-            self._truncate(connect)
-        self.patience = _ERASE_EVERY if self.erasing else _SHORTEN_EVERY if self._held else -1.0
-
-    def _truncate(self, connect: Callable[[], Connection]) -> None:
-        self._next = monotonic() + (_ERASE_EVERY if self.erasing else _SHORTEN_EVERY)
-        try:
-            emptied = empty(connect())
-        except HoldfastError as error:
-            self._database.noticed(error)
-            emptied = False
-        if emptied and self.erasing:
-            self.erasing = False
-            self._database.note("scrubbed")
-        if not emptied and not self._held:
-            self._database.note("checkpoint_held", bytes=self._database.log_bytes())
-        self._held = not emptied
 
 
 _PUBLISHED_REASONS = ("busy", "full", "read_only")

@@ -15,8 +15,8 @@ from engines.sqlite.disk import Disk, faulty_disk
 from holdfast.engines.base import Reader, Scrubbed, Transaction
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.engines.sqlite.connection import APPLICATION_ID, AUTOCHECKPOINT, Role, connect
+from holdfast.engines.sqlite.maintenance import LONG
 from holdfast.engines.sqlite.readers import MOST_READERS
-from holdfast.engines.sqlite.writer import LONG
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import Corrupt, Unavailable
 from holdfast.ground.events import Event
