@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.ground.errors import InvalidInput
+from holdfast.ground.trust import RANKS, USERS
 from holdfast.library.evaluation import FixedClock
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open
@@ -22,7 +23,7 @@ from holdfast.memories.longterm.background.extractor import ExtractionRequest
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.recall.block import recalled_block
 from holdfast.memories.longterm.records import Item, LongTermOptions, Recalled, Turn
-from holdfast.memories.longterm.trust.rules import RANKS, USERS, SessionTrust
+from holdfast.memories.longterm.trust.rules import SessionTrust
 from holdfast.memories.longterm.validation import TIERS
 
 CASES: Final = 20

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import InvalidInput, shortened
+from holdfast.ground.trust import Tier
 from holdfast.ground.validation import check_whole, is_number
 
 Kind = Literal["fact", "preference", "decision", "event"]
@@ -32,9 +33,6 @@ Outcome = Literal[
     "ungrounded",
     "held",
 ]
-Tier = Literal["said", "confirmed", "assistant", "outside", "imported"]
-"""Who stands behind a row: the user, the user by way of a mined turn, an agent, another source,
-another system."""
 RECALLED_TIERS: Final[tuple[Tier, ...]] = ("said", "confirmed", "assistant", "imported")
 """The tiers that a recall returns unless others are named."""
 TURN_TIERS: Final[tuple[Tier, ...]] = ("said", "assistant", "outside", "imported")

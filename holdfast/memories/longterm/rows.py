@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.ids import TIME as TIME_WIDTH
 from holdfast.ground.ids import base62
+from holdfast.ground.trust import gives_orders
 from holdfast.memories.longterm.recall.analyze import flags_of
 from holdfast.memories.longterm.recall.form import form_of
 from holdfast.memories.longterm.records import (
@@ -20,7 +21,6 @@ from holdfast.memories.longterm.records import (
     Tier,
     Turn,
 )
-from holdfast.memories.longterm.trust.rules import gives_orders
 
 QUESTION, FIRST_PERSON, TIME = 1, 2, 4
 ASKS_ONLY, SAYS_NOTHING = 8, 16

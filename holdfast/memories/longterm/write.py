@@ -12,6 +12,7 @@ from holdfast.ground import secrets
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.metrics import REGISTRY
+from holdfast.ground.trust import USERS
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.recall.analyze import VERSION, analyze
 from holdfast.memories.longterm.recall.dedupe import ComparedText, said
@@ -36,7 +37,7 @@ from holdfast.memories.longterm.transaction import (
     take_means,
 )
 from holdfast.memories.longterm.trust.canary import is_canary_in, is_tainted, note_canary
-from holdfast.memories.longterm.trust.rules import USERS, tier_of_turn
+from holdfast.memories.longterm.trust.rules import tier_of_turn
 from holdfast.memories.longterm.validation import (
     checked_importance,
     checked_instant,

@@ -5,20 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
+from holdfast.ground.trust import RANKS, gives_orders, has_hidden, weaker
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import Tier, Turn
 from holdfast.memories.longterm.trust.rules import (
-    RANKS,
     SessionTrust,
-    gives_orders,
     grounds,
-    has_hidden,
     is_grounded,
     may_supersede,
     names_in,
     term_weight,
     tier_of_turn,
-    weaker,
 )
 from holdfast.memories.longterm.validation import TIERS
 from holdfast.testing.embedders import WordEmbedder

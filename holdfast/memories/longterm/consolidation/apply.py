@@ -15,6 +15,7 @@ from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import Conflict, InvalidInput, NotFound
 from holdfast.ground.metrics import REGISTRY
+from holdfast.ground.trust import RANKS
 from holdfast.memories.longterm.consolidation.jobs import (
     JobRow,
     ProposedRow,
@@ -33,7 +34,6 @@ from holdfast.memories.longterm.records import Tier, alike, terms_hash
 from holdfast.memories.longterm.remember import find_twin, graves, turns_there
 from holdfast.memories.longterm.rows import NumberedRow
 from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange
-from holdfast.memories.longterm.trust.rules import RANKS
 from holdfast.memories.longterm.vectors.compare import Meant
 from holdfast.memories.longterm.write import ItemRequest, ItemTrust, new_item, ready
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Reader
 from holdfast.ground.clock import from_microseconds
+from holdfast.ground.trust import RANKS
 from holdfast.memories.longterm.background.extractor import (
     ExistingItem,
     ExtractionRequest,
@@ -38,7 +39,6 @@ from holdfast.memories.longterm.recall.as_of import states
 from holdfast.memories.longterm.records import Item, Kind, Turn
 from holdfast.memories.longterm.rows import ItemRow, ItemState, Moment, TurnRow, numbers_text
 from holdfast.memories.longterm.trust.evidence import is_stated
-from holdfast.memories.longterm.trust.rules import RANKS
 from holdfast.memories.longterm.write import ready, screen
 
 MOST_ITEMS: Final = 20

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from holdfast.ground.trust import RANKS, gives_orders
 from holdfast.memories.longterm.recall.analyze import analyze, flags_of
 from holdfast.memories.longterm.recall.dedupe import (
     ComparedText,
@@ -23,7 +24,7 @@ from holdfast.memories.longterm.recall.dedupe import (
 )
 from holdfast.memories.longterm.recall.form import form_of
 from holdfast.memories.longterm.records import HoldReason, Item, Kind, Turn
-from holdfast.memories.longterm.trust.rules import RANKS, gives_orders, may_supersede
+from holdfast.memories.longterm.trust.rules import may_supersede
 
 ChangeOp = Literal[
     "merge", "supersede", "promote", "expire", "hold", "edit", "create", "move", "conflict"

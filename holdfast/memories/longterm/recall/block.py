@@ -11,8 +11,8 @@ from typing import Final
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.text import CONTROLS, INVISIBLE
+from holdfast.ground.trust import USERS
 from holdfast.memories.longterm.records import Recalled
-from holdfast.memories.longterm.trust.rules import USERS
 
 Span = tuple[int, int]
 

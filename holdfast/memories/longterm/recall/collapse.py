@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.ground.trust import RANKS
 from holdfast.memories.longterm.recall.dedupe import (
     ComparedText,
     Like,
@@ -21,7 +22,6 @@ from holdfast.memories.longterm.recall.dedupe import (
 )
 from holdfast.memories.longterm.recall.index import ROLE_WORDS, Postings
 from holdfast.memories.longterm.records import Recalled
-from holdfast.memories.longterm.trust.rules import RANKS
 
 DUPLICATE: Final = 0.92
 """Share of common terms in order from which on two rows say the same."""

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Reader, scalar
 from holdfast.ground.metrics import REGISTRY
+from holdfast.ground.trust import RANKS, USERS
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.recall.cache import bring_up
 from holdfast.memories.longterm.records import TIER_OF_ORIGIN, HoldReason, Turn
@@ -17,8 +18,6 @@ from holdfast.memories.longterm.rows import Collection, ids_text
 from holdfast.memories.longterm.transaction import LARGE, CollectionTransaction
 from holdfast.memories.longterm.trust.canary import is_canary_in, is_tainted, note_canary
 from holdfast.memories.longterm.trust.rules import (
-    RANKS,
-    USERS,
     grounds,
     is_grounded,
     names_in,

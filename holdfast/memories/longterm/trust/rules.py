@@ -1,33 +1,21 @@
-"""Trust of rows: tiers, evidence in the user's turns, orders to a machine.
+"""Trust of rows: tiers of turns, evidence in the user's turns, echoes of a recall.
 
-Pure rules. A tier follows from who said a text, never from what it says; a pattern only adds a
-reason to hold a row of a lower tier.
+Pure rules. A tier follows from who said a text, never from what it says.
 """
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import log
 from typing import Final
 
 from msgspec import Struct
 
-from holdfast.ground.secrets.normalise import shadows
+from holdfast.ground.trust import RANKS, USERS, Tier
 from holdfast.memories.longterm.recall.analyze import WORDS, analyze
 from holdfast.memories.longterm.recall.dedupe import ComparedText, said, similarity
 from holdfast.memories.longterm.recall.form import form_of
-from holdfast.memories.longterm.records import TIER_OF_ROLE, Tier, Turn
+from holdfast.memories.longterm.records import TIER_OF_ROLE, Turn
 
-USERS: Final = frozenset[str](("said", "confirmed"))
-"""The tiers that may say what the user wants."""
-RANKS: Final[Mapping[str, int]] = {
-    "said": 3,
-    "confirmed": 3,
-    "assistant": 2,
-    "imported": 1,
-    "outside": 0,
-}
-"""The order of the tiers; a row supersedes those of its own rank and below."""
 FACTORS: Final[Mapping[str, float]] = {
     "said": 1.0,
     "confirmed": 1.0,
@@ -51,11 +39,6 @@ def tier_of_turn(turn: Turn, user: str) -> Tier:
 def may_supersede(new: str, old: str) -> bool:
     """Check whether an item of tier *new* may supersede one of tier *old*."""
     return new != "outside" and RANKS[new] >= RANKS[old]
-
-
-def weaker(one: Tier, other: Tier) -> Tier:
-    """Return the tier of the lower rank; *one* if they are equal."""
-    return one if RANKS[one] <= RANKS[other] else other
 
 
 # An item is grounded if the turns that it cites hold half of its weight. A term weighs as in recall
@@ -100,91 +83,6 @@ def is_grounded(
     whole = sum(weights.values())
     found = sum(each for term, each in weights.items() if term in stated)
     return whole > 0 and found >= GROUNDED * whole - 1e-9
-
-
-# Orders to a machine, matched on the shadow of a text: look-alikes are ASCII there, and invisible
-# characters are gone. All gaps are bounded, so a long text costs its length.
-
-_ORDERS: Final = re.compile(
-    r"\b(?:ignore|disregard|forget|override|bypass)\b[^.!?\n]{0,40}?"
-    r"\b(?:previous|prior|above|earlier|preceding|foregoing|all|any|your|these|system)\b"
-    r"[^.!?\n]{0,40}?\b(?:instructions?|rules?|prompts?|guidelines?|directives?|restrictions?)\b"
-    r"|\byou (?:must|should|will|shall|are to) (?:now|always|never)\b"
-    r"|\bfrom now on\b"
-    r"|\b(?:whenever|when|if|each time|every time) (?:the user|a user|any user|users|anyone"
-    r"|anybody|someone|asked|you are asked|they ask)\b[^\n]{0,120}?"
-    r"\b(?:reply|answer|respond|say|send|call|run|recommend|suggest|use|tell|mention|prefer)\b"
-    r"|\b(?:do not|don't|never) (?:tell|mention|reveal|inform|disclose)\b"
-    r"|(?:^[^a-z\n]{0,12}|[.!?>][ \t]{0,4})(?:system|developer)[ \t]{0,4}:"
-    r"|<[ \t]{0,4}/?[ \t]{0,4}(?:system|developer|assistant|instructions?|recalled-memories)\b"
-    r"|\[/?inst\]|<\|[^|<>\n]{0,40}\|>|<<sys>>",
-    re.MULTILINE,
-)
-_BESIDE: Final = 80
-"""Characters between a verb of sending and an address that count as beside each other."""
-_SENDING: Final = re.compile(
-    r"\b(?P<verb>send|sends|post|forward|upload|fetch)\b"
-    r"|(?P<place>https?://|\bwww\.|(?<=\w)@(?=[a-z0-9-]{1,63}\.[a-z]))"
-)
-_RUN: Final = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{201}")
-_FLAG: Final = re.compile("\U0001f3f4[\U000e0020-\U000e007f]{1,8}")
-_SELECTORS: Final = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2}")
-_JOINERS: Final = frozenset("\u200c\u200d")
-_MARKS: Final = frozenset("\u200e\u200f\u061c")
-_HARMLESS: Final = frozenset("\u00ad\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u08e2")
-_JOINED: Final = frozenset(("So", "Sk", "Mn", "Mc", "Me", "Lo"))
-"""Categories of the characters that a joiner may follow: emoji, and letters without case."""
-
-
-def gives_orders(text: str, caption: str | None = None) -> bool:
-    """Check whether a text reads as an order to a machine, or hides something."""
-    whole = f"{text}\n{caption}" if caption else text
-    if _RUN.search(whole) or has_hidden(whole):
-        return True
-    return any(
-        _ORDERS.search(shadow.lower.replace("\u2019", "'")) or _sends(shadow.lower)
-        for shadow in shadows(whole)
-    )
-
-
-def _sends(text: str) -> bool:
-    """Check whether a verb of sending stands beside an address."""
-    if not any(part in text for part in ("http", "www.", "@")):
-        return False
-    last: tuple[str, int] | None = None
-    for found in _SENDING.finditer(text):
-        kind = found.lastgroup or ""
-        if last is not None and last[0] != kind and found.start() - last[1] <= _BESIDE:
-            return True
-        last = kind, found.end()
-    return False
-
-
-def has_hidden(text: str) -> bool:
-    """Check whether *text* has format characters that no script or emoji needs."""
-    if text.isascii():
-        return False
-    if _SELECTORS.search(text):
-        return True
-    plain = _FLAG.sub("", text)
-    if not any(unicodedata.category(char) == "Cf" for char in set(plain)):
-        return False
-    mirrored = any(unicodedata.bidirectional(char) in {"R", "AL"} for char in set(plain))
-    return any(
-        unicodedata.category(char) == "Cf" and not _is_needed(plain, place, mirrored=mirrored)
-        for place, char in enumerate(plain)
-        if char > "\x7f"
-    )
-
-
-def _is_needed(text: str, place: int, *, mirrored: bool) -> bool:
-    char = text[place]
-    if char in _HARMLESS or (char == "\ufeff" and not place):
-        return True
-    if char in _MARKS:
-        return mirrored
-    before = text[place - 1] if place else " "
-    return char in _JOINERS and unicodedata.category(before) in _JOINED
 
 
 # What was recalled in a session is not learnt again from it.
