@@ -64,7 +64,10 @@ create table holdfast.memories (
   content_size_bytes bigint not null,
   words bigint not null,
   created_at bigint not null,
-  updated_at bigint not null
+  updated_at bigint not null,
+  tier text not null default 'said'
+    check (tier in ('said', 'confirmed', 'assistant', 'outside', 'imported')),
+  held text                        -- why it is held for a person, null if it is not
 );
 
 create unique index memories_by_path on holdfast.memories (store_id, path);
@@ -89,7 +92,11 @@ create table holdfast.versions (
   redacted_by_id text collate "C",
   salt bytea,
   seal bytea not null,
-  link bytea not null
+  link bytea not null,
+  tier text not null default 'said'
+    check (tier in ('said', 'confirmed', 'assistant', 'outside', 'imported')),
+  origin_ref text collate "C",
+  held text                        -- why its file is held while it is the head
 );
 
 create index versions_by_age on holdfast.versions (store_id, created_at, id);
@@ -242,6 +249,10 @@ create table holdfast.durable_entries (
   created_by text collate "C" not null,
   updated_by text collate "C" not null,
   content text collate "C" not null check (octet_length(content) between 1 and 65536),
+  tier text not null default 'said'
+    check (tier in ('said', 'confirmed', 'assistant', 'outside', 'imported')),
+  origin_ref text collate "C",
+  held text,                       -- why it is held for a person, null if it is not
   primary key (workspace, agent, run_id, key),
   check ((category = 'workspace') = (agent = '')),
   check ((category = 'conversation') = (run_id <> '')),
@@ -250,7 +261,8 @@ create table holdfast.durable_entries (
 
 -- Covers planning of a hydration or an eviction, which reads no contents.
 create index durable_entries_by_seq on holdfast.durable_entries
-  (workspace, agent, run_id, pinned, seq) include (size_bytes, expires_at, category, key, id);
+  (workspace, agent, run_id, pinned, seq)
+  include (size_bytes, expires_at, category, key, id, held);
 
 create index durable_entries_to_expire on holdfast.durable_entries (workspace, agent, expires_at)
   where expires_at is not null;

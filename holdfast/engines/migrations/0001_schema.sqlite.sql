@@ -65,7 +65,10 @@ create table memories (
   content_size_bytes integer not null,
   words integer not null,
   created_at integer not null,
-  updated_at integer not null
+  updated_at integer not null,
+  tier text not null default 'said'
+    check (tier in ('said', 'confirmed', 'assistant', 'outside', 'imported')),
+  held text                        -- why it is held for a person, null if it is not
 ) strict;
 
 create unique index memories_by_path on memories (store_id, path);
@@ -90,7 +93,11 @@ create table versions (
   redacted_by_id text,
   salt blob,
   seal blob not null,
-  link blob not null
+  link blob not null,
+  tier text not null default 'said'
+    check (tier in ('said', 'confirmed', 'assistant', 'outside', 'imported')),
+  origin_ref text,
+  held text                        -- why its file is held while it is the head
 ) strict;
 
 create index versions_by_age on versions (store_id, created_at, id);
@@ -240,6 +247,10 @@ create table durable_entries (
   created_by text not null,
   updated_by text not null,
   content text not null check (length(cast(content as blob)) between 1 and 65536),
+  tier text not null default 'said'
+    check (tier in ('said', 'confirmed', 'assistant', 'outside', 'imported')),
+  origin_ref text,
+  held text,                       -- why it is held for a person, null if it is not
   primary key (workspace, agent, run_id, key),
   check ((category = 'workspace') = (agent = '')),
   check ((category = 'conversation') = (run_id <> '')),
@@ -248,7 +259,7 @@ create table durable_entries (
 
 -- Covers planning of a hydration or an eviction, which reads no contents.
 create index durable_entries_by_seq on durable_entries
-  (workspace, agent, run_id, pinned, seq, size_bytes, expires_at, category, key, id);
+  (workspace, agent, run_id, pinned, seq, size_bytes, expires_at, category, key, id, held);
 
 create index durable_entries_to_expire on durable_entries (workspace, agent, expires_at)
   where expires_at is not null;

@@ -12,6 +12,7 @@ from msgspec import Struct
 from holdfast.engines.base import Reader, scalar
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import CursorExpired, InvalidInput
+from holdfast.ground.trust import HeldFor, Tier
 from holdfast.ground.validation import check_whole, is_number
 from holdfast.memories.stores.records import ChangesPage, Memory, MemoryChange, Operation, Snapshot
 from holdfast.memories.stores.rows import (
@@ -186,6 +187,8 @@ class _Row(Struct, frozen=True, kw_only=True):
     content_size_bytes: int | None
     created_at: int | None
     updated_at: int | None
+    tier: Tier | None
+    held: HeldFor | None
 
     def change(self, store_id: str) -> MemoryChange:
         """Return the row as a `MemoryChange`."""
@@ -207,4 +210,6 @@ class _Row(Struct, frozen=True, kw_only=True):
             content_size_bytes=self.content_size_bytes or 0,
             created_at=from_microseconds(self.created_at or 0),
             updated_at=from_microseconds(self.updated_at or 0),
+            tier=self.tier or "said",
+            held=self.held,
         )

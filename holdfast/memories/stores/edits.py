@@ -9,6 +9,7 @@ from typing import cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.engines.base import Engine, Transaction
 from holdfast.ground.clock import from_microseconds, to_microseconds
@@ -21,6 +22,7 @@ from holdfast.ground.errors import (
     TooLarge,
 )
 from holdfast.ground.scope import EVERYBODY
+from holdfast.ground.trust import HeldFor, Tier, checked_origin_ref
 from holdfast.ground.validation import nested
 from holdfast.memories.stores.records import Applied, Memory
 from holdfast.memories.stores.rows import (
@@ -386,7 +388,11 @@ TIDIED = timedelta(hours=25) // _MICROSECOND
 
 
 def apply(
-    context: StoresContext, store_id: str, edits: Sequence[Edit], edit_id: str
+    context: StoresContext,
+    store_id: str,
+    edits: Sequence[Edit],
+    edit_id: str,
+    origin_ref: str | None = None,
 ) -> list[Applied]:
     """Apply *edits* in one transaction; see `Memories.apply`."""
     with existence_first(context, store_id, write=True):
@@ -394,6 +400,11 @@ def apply(
             reason = "must be edit_ and 1 to 64 ASCII letters and digits"
             raise InvalidInput("edit_id", reason, limit=64, given=edit_id)
         checked = checked_edits(edits)
+        origin = checked_origin_ref(origin_ref)
+    digest = checked.digest
+    if origin is not None:
+        context = replace(context, tier="outside", origin_ref=origin)
+        digest = sha256(digest + origin.encode()).digest()
     sql = context.sql
 
     def work(tx: Transaction) -> list[Applied]:
@@ -402,7 +413,7 @@ def apply(
         known = tx.all(_StoredEdit, sql.get_edit, store=store_id, edit=edit_id, stale=stale)
         for edit in known:
             if edit.id == edit_id:
-                return _rebuild(tx, sql, store_id, edit, checked.digest)
+                return _rebuild(tx, sql, store_id, edit, digest)
         unit.refuse_archived()
         acts = EditActs(unit, tx, sql)
         applied = [acts.do(edit) for edit in checked.edits]
@@ -425,7 +436,7 @@ def apply(
             sql.insert_edit,
             store=store_id,
             edit=edit_id,
-            digest=checked.digest,
+            digest=digest,
             answer=msgspec.json.encode(stored).decode(),
             now=unit.now,
         )
@@ -462,6 +473,8 @@ class _Version(Struct, frozen=True, kw_only=True):
     content_sha256: str | None
     content_size_bytes: int | None
     created_at: int
+    tier: Tier
+    held: HeldFor | None
 
 
 _answers = msgspec.json.Decoder(list[_Answer])
@@ -502,6 +515,8 @@ def _rebuild(
             content_size_bytes=version.content_size_bytes or 0,
             created_at=from_microseconds(head.born),
             updated_at=from_microseconds(version.created_at),
+            tier=version.tier,
+            held=version.held,
         )
 
     return [

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from holdfast.engines.base import Reader, Transaction, scalar
 from holdfast.ground.clock import from_microseconds, to_microseconds
 from holdfast.ground.errors import PreconditionFailed
+from holdfast.ground.trust import HeldFor, Provenance, Tier
 from holdfast.ground.validation import check_whole, checked_moment
 from holdfast.memories.stores.changes import store_state
 from holdfast.memories.stores.records import (
@@ -92,6 +93,14 @@ class PastMemories(Struct, frozen=True):
 class _Content(Struct, frozen=True, kw_only=True):
     id: str
     content: bytes
+    tier: Tier
+    origin_ref: str | None
+    held: HeldFor | None
+
+    @property
+    def provenance(self) -> Provenance:
+        """Where it came from."""
+        return Provenance(self.tier, self.origin_ref, self.held)
 
 
 def moment_of(context: StoresContext, store_id: str, at: object) -> int:
@@ -179,7 +188,7 @@ def _with_contents(
     wanted = [each.memory_version_id for each in found if isinstance(each, Memory)]
     contents = _contents(context, reader, store_id, wanted)
     return [
-        replace(each, content=contents[each.memory_version_id].decode())
+        replace(each, content=contents[each.memory_version_id].content.decode())
         if isinstance(each, Memory)
         else each
         for each in found
@@ -188,7 +197,7 @@ def _with_contents(
 
 def _contents(
     context: StoresContext, reader: Reader, store_id: str, version_ids: Sequence[str]
-) -> dict[str, bytes]:
+) -> dict[str, _Content]:
     if not version_ids:
         return {}
     found = reader.all(
@@ -197,7 +206,7 @@ def _contents(
         store=store_id,
         versions=msgspec.json.encode(version_ids).decode(),
     )
-    return {each.id: each.content for each in found}
+    return {each.id: each for each in found}
 
 
 class _Pair(Struct, frozen=True):
@@ -324,16 +333,18 @@ def _apply(
             _put(unit, pair, contents)
 
 
-def _put(unit: StoreTransaction, pair: _Pair, contents: dict[str, bytes]) -> None:
+def _put(unit: StoreTransaction, pair: _Pair, contents: dict[str, _Content]) -> None:
     then = pair.then
     if then is None:
         return
-    text = Text.of(contents[then.memory_version_id])
+    found = contents[then.memory_version_id]
+    text, source = Text.of(found.content), found.provenance
     if pair.now is None:
         unit.refuse_full()
         born = to_microseconds(then.created_at)
-        unit.created(then.path, text, memory_id=then.id, born=born)
+        unit.created(then.path, text, memory_id=then.id, born=born, source=source)
     else:
         # Its row has no path of its own while it moves.
         head = replace(unit.head(then.id), path=pair.now.path)
-        unit.modified(head, then.path, text)
+        changed = text.sha256 != head.content_sha256
+        unit.modified(head, then.path, text, source=source if changed else None)

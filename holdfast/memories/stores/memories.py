@@ -12,6 +12,7 @@ from holdfast.engines.base import Reader, Transaction, scalar
 from holdfast.ground.errors import InvalidInput, PreconditionFailed
 from holdfast.ground.pages import Page, digest, read_key, write_cursor
 from holdfast.ground.text import encoded
+from holdfast.ground.trust import Provenance
 from holdfast.ground.validation import check_limit
 from holdfast.memories.stores.changes import changes, snapshot
 from holdfast.memories.stores.edits import Edit, apply
@@ -35,6 +36,7 @@ from holdfast.memories.stores.rows import (
     memory_of,
     missing,
     reach,
+    refuse_narrowed,
     sought,
 )
 from holdfast.memories.stores.text_index import (
@@ -340,6 +342,27 @@ class Memories:
 
         return self._context.engine.write(work)
 
+    def accept(self, memory_id: str, *, memory_store_id: str) -> Memory:
+        """Release a held memory: write its text as a new version that a person confirmed.
+
+        Raises NotFound, StoreArchived, NotPermitted in a session, and InvalidInput for a memory
+        that is not held.
+        """
+        refuse_narrowed(self._context, "write")
+
+        def work(tx: Transaction) -> Memory:
+            unit = StoreTransaction(self._context, tx, memory_store_id)
+            head = unit.head(memory_id)
+            unit.refuse_archived()
+            if head.held is None:
+                raise InvalidInput("memory_id", "is not held", given=memory_id)
+            source = Provenance("confirmed", head.origin_ref)
+            memory = unit.modified(head, head.path, Text.of(head.content), source=source)
+            unit.close()
+            return seen(memory, "basic")
+
+        return self._context.engine.write(work)
+
     def list(
         self,
         memory_store_id: str,
@@ -514,14 +537,21 @@ class Memories:
         return changes(self._context, memory_store_id, after, wait=wait)
 
     def apply(
-        self, memory_store_id: str, edits: Sequence[Edit], *, edit_id: str
+        self,
+        memory_store_id: str,
+        edits: Sequence[Edit],
+        *,
+        edit_id: str,
+        origin_ref: str | None = None,
     ) -> "list[Applied]":
         """Apply 1 to 1,000 edits in order, in one transaction, all or none.
 
         Returns one result for each edit. *edit_id* is `edit_` and letters or digits that the client
-        chooses. A repeat within 24 hours with the same id changes nothing and returns the first
-        results. Raises InvalidInput with the index of the edit, NotFound, StoreArchived,
-        PreconditionFailed, PathTaken, StoreFull, TooLarge for an append beyond the limit, and
-        IdempotencyMismatch when the id was used for other edits.
+        chooses. *origin_ref* says where the texts came from, such as a page or a tool: they are
+        from outside, and held for a person if they give orders to a machine. A repeat within 24
+        hours with the same id changes nothing and returns the first results. Raises InvalidInput
+        with the index of the edit, NotFound, StoreArchived, PreconditionFailed, PathTaken,
+        StoreFull, TooLarge for an append beyond the limit, and IdempotencyMismatch when the id was
+        used for other edits.
         """
-        return apply(self._context, memory_store_id, edits, edit_id)
+        return apply(self._context, memory_store_id, edits, edit_id, origin_ref)

@@ -76,13 +76,13 @@ on conflict (workspace) do update set memories_cap = excluded.memories_cap
 
 -- get_memory --
 select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.content_size_bytes,
-    m.created_at, m.updated_at
+    m.created_at, m.updated_at, m.tier, m.held
 from memories m join versions v on v.id = m.version_id
 where m.id = :memory and m.store_id = :store and m.workspace = :workspace
 
 -- get_memories (sqlite) --
 select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.content_size_bytes,
-    m.created_at, m.updated_at
+    m.created_at, m.updated_at, m.tier, m.held
 from json_each(:memories) wanted
     cross join memories m on m.id = wanted.value
     cross join versions v on v.id = m.version_id
@@ -90,33 +90,33 @@ where m.store_id = :store and m.workspace = :workspace
 
 -- get_memories (postgres) --
 select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.content_size_bytes,
-    m.created_at, m.updated_at
+    m.created_at, m.updated_at, m.tier, m.held
 from memories m join versions v on v.id = m.version_id
 where m.id in (select jsonb_array_elements_text(cast(:memories as jsonb)))
     and m.store_id = :store and m.workspace = :workspace
 
 -- get_memory_basic --
 select id, store_id, version_id, path, null as content, content_sha256, content_size_bytes,
-    created_at, updated_at
+    created_at, updated_at, tier, held
 from memories
 where id = :memory and store_id = :store and workspace = :workspace
 
 -- get_memory_at --
 select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.content_size_bytes,
-    m.created_at, m.updated_at
+    m.created_at, m.updated_at, m.tier, m.held
 from memories m join versions v on v.id = m.version_id
 where m.store_id = :store and m.path = :path and m.workspace = :workspace
 
 -- get_head --
 select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.content_size_bytes,
-    m.created_at, m.updated_at, m.words
+    m.created_at, m.updated_at, m.words, m.tier, m.held, v.origin_ref
 from memories m join versions v on v.id = m.version_id
 where m.id = :memory and m.store_id = :store and m.workspace = :workspace
 
 -- heads_under --
 -- The memories at a path or below it, in path order, in batches.
 select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.content_size_bytes,
-    m.created_at, m.updated_at, m.words
+    m.created_at, m.updated_at, m.words, m.tier, m.held, v.origin_ref
 from memories m join versions v on v.id = m.version_id
 where m.store_id = :store and m.workspace = :workspace
     and m.path >= :start and m.path < :high and (m.path = :path or m.path >= :low)
@@ -218,13 +218,14 @@ where store_id = :store and workspace = :workspace
 
 -- insert_memory --
 insert into memories (id, workspace, store_id, path, version_id, content_sha256,
-    content_size_bytes, words, created_at, updated_at)
-values (:memory, :workspace, :store, :path, :version, :sha256, :size_bytes, :words, :created_at, :now)
+    content_size_bytes, words, created_at, updated_at, tier, held)
+values (:memory, :workspace, :store, :path, :version, :sha256, :size_bytes, :words, :created_at,
+    :now, :tier, :held)
 
 -- move_head --
 update memories
 set path = :path, version_id = :version, content_sha256 = :sha256,
-    content_size_bytes = :size_bytes, words = :words, updated_at = :now
+    content_size_bytes = :size_bytes, words = :words, updated_at = :now, tier = :tier, held = :held
 where id = :memory and workspace = :workspace
 
 -- step_aside (sqlite) --
@@ -246,9 +247,11 @@ delete from memories where id = :memory and workspace = :workspace
 
 -- insert_version --
 insert into versions (id, workspace, store_id, memory_id, seq, operation, path, content,
-    content_sha256, content_size_bytes, created_at, actor_kind, actor_id, salt, seal, link)
+    content_sha256, content_size_bytes, created_at, actor_kind, actor_id, salt, seal, link, tier,
+    origin_ref, held)
 values (:version, :workspace, :store, :memory, :seq, :operation, :path, :content,
-    :sha256, :size_bytes, :now, :actor_kind, :actor_id, :salt, :seal, :link)
+    :sha256, :size_bytes, :now, :actor_kind, :actor_id, :salt, :seal, :link,
+    :tier, :origin_ref, :held)
 
 -- link_version --
 insert into subjects (workspace, user_id, kind, object_id, at)
@@ -288,7 +291,7 @@ where memory_id = :memory and workspace = :workspace and cast(:words as text) is
 
 -- list_memories --
 select m.id, m.store_id, m.version_id, m.path, null as content, m.content_sha256,
-    m.content_size_bytes, m.created_at, m.updated_at
+    m.content_size_bytes, m.created_at, m.updated_at, m.tier, m.held
 from memories m
 where m.store_id = :store and m.workspace = :workspace
     and m.path > :after and m.path < :high
@@ -297,7 +300,7 @@ limit :rows
 
 -- list_memories_full --
 select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.content_size_bytes,
-    m.created_at, m.updated_at
+    m.created_at, m.updated_at, m.tier, m.held
 from memories m join versions v on v.id = m.version_id
 where m.store_id = :store and m.workspace = :workspace
     and m.path > :after and m.path < :high
@@ -321,7 +324,7 @@ with recursive walk (path, n) as (
     where walk.path is not null and n < :rows
 )
 select m.id, m.store_id, m.version_id, m.path, case when :full = 1 then v.content end as content,
-    m.content_sha256, m.content_size_bytes, m.created_at, m.updated_at
+    m.content_sha256, m.content_size_bytes, m.created_at, m.updated_at, m.tier, m.held
 from walk
     cross join memories m on m.store_id = :store and m.path = walk.path and m.workspace = :workspace
     left join versions v on :full = 1 and v.id = m.version_id
@@ -344,7 +347,7 @@ with recursive walk (path, n) as (
     where walk.path is not null and n < :rows
 )
 select m.id, m.store_id, m.version_id, m.path, case when :full = 1 then v.content end as content,
-    m.content_sha256, m.content_size_bytes, m.created_at, m.updated_at
+    m.content_sha256, m.content_size_bytes, m.created_at, m.updated_at, m.tier, m.held
 from walk
     join memories m on m.store_id = :store and m.path = walk.path and m.workspace = :workspace
     left join versions v on :full = 1 and v.id = m.version_id
@@ -401,14 +404,14 @@ limit :rows
 -- get_version --
 select id, store_id, memory_id, operation, path, case when :full = 1 then content end as content,
     content_size_bytes, content_sha256, created_at, actor_kind, actor_id,
-    redacted_at, redacted_by_kind, redacted_by_id
+    redacted_at, redacted_by_kind, redacted_by_id, tier, origin_ref, held
 from versions
 where id = :version and store_id = :store and workspace = :workspace
 
 -- list_versions --
 select id, store_id, memory_id, operation, path, case when :full = 1 then content end as content,
     content_size_bytes, content_sha256, created_at, actor_kind, actor_id,
-    redacted_at, redacted_by_kind, redacted_by_id
+    redacted_at, redacted_by_kind, redacted_by_id, tier, origin_ref, held
 from versions
 where store_id = :store and workspace = :workspace
     and created_at >= :oldest and (created_at, id) < (:at, :id)
@@ -420,7 +423,7 @@ limit :rows
 -- list_versions_of_memory --
 select id, store_id, memory_id, operation, path, case when :full = 1 then content end as content,
     content_size_bytes, content_sha256, created_at, actor_kind, actor_id,
-    redacted_at, redacted_by_kind, redacted_by_id
+    redacted_at, redacted_by_kind, redacted_by_id, tier, origin_ref, held
 from versions
 where memory_id = :memory and store_id = :store and workspace = :workspace
     and created_at >= :oldest and (created_at, id) < (:at, :id)
@@ -439,8 +442,21 @@ select id from memories where version_id = :version and id = :memory and workspa
 -- redact_version --
 update versions
 set path = null, content = null, content_sha256 = null, content_size_bytes = null, salt = null,
-    redacted_at = :now, redacted_by_kind = :actor_kind, redacted_by_id = :actor_id
+    origin_ref = null, redacted_at = :now, redacted_by_kind = :actor_kind, redacted_by_id = :actor_id
 where id = :version and store_id = :store and workspace = :workspace
+
+-- tiers_of_stores (sqlite) --
+select m.store_id, m.tier, count(m.held) as held
+from json_each(:stores) wanted cross join memories m on m.store_id = wanted.value
+where m.workspace = :workspace
+group by m.store_id, m.tier
+
+-- tiers_of_stores (postgres) --
+select store_id, tier, count(held) as held
+from memories
+where workspace = :workspace
+    and store_id = any (array(select jsonb_array_elements_text(cast(:stores as jsonb))))
+group by store_id, tier
 
 -- store_times --
 select last_at from stores where id = :store and workspace = :workspace
@@ -451,7 +467,7 @@ select v.memory_id as id, v.store_id, v.id as version_id, v.path, null as conten
     v.content_sha256, v.content_size_bytes,
     (select min(first.created_at) from versions first
         where first.memory_id = v.memory_id and first.store_id = v.store_id) as created_at,
-    v.created_at as updated_at
+    v.created_at as updated_at, v.tier, v.held
 from versions v
 where v.store_id = :store and v.workspace = :workspace and v.created_at <= :at
     and v.operation <> 'deleted' and v.redacted_at is null
@@ -475,12 +491,12 @@ where v.store_id = :store and v.workspace = :workspace and v.created_at <= :at
             and later.created_at <= :at and later.number > v.number)
 
 -- version_contents (sqlite) --
-select v.id, v.content
+select v.id, v.content, v.tier, v.origin_ref, v.held
 from json_each(:versions) wanted cross join versions v on v.id = wanted.value
 where v.store_id = :store and v.workspace = :workspace
 
 -- version_contents (postgres) --
-select id, content
+select id, content, tier, origin_ref, held
 from versions
 where store_id = :store and workspace = :workspace
     and id = any (array(select jsonb_array_elements_text(cast(:versions as jsonb))))
@@ -494,7 +510,7 @@ where s.id = :store and s.workspace = :workspace
 
 -- all_heads --
 select id, store_id, version_id, path, null as content, content_sha256, content_size_bytes,
-    created_at, updated_at
+    created_at, updated_at, tier, held
 from memories
 where store_id = :store and workspace = :workspace
 order by path
@@ -509,7 +525,7 @@ limit 1
 -- changes_after --
 -- The last version of each memory alone: its head's, or that of its deletion when none follows.
 select v.seq, v.memory_id, v.operation, m.version_id, m.path, m.content_sha256,
-    m.content_size_bytes, m.created_at, m.updated_at
+    m.content_size_bytes, m.created_at, m.updated_at, m.tier, m.held
 from versions v left join memories m on m.id = v.memory_id and m.workspace = :workspace
 where v.store_id = :store and v.workspace = :workspace and v.seq > :after and v.seq <= :until
     and (m.version_id = v.id or (m.id is null and not exists (
@@ -551,13 +567,13 @@ update store_edits set digest = null
 where store_id = :store and workspace = :workspace and digest is not null
 
 -- versions_of_edit (sqlite) --
-select id, memory_id, path, content_sha256, content_size_bytes, created_at
+select id, memory_id, path, content_sha256, content_size_bytes, created_at, tier, held
 from versions
 where store_id = :store and workspace = :workspace
     and id in (select value from json_each(:versions))
 
 -- versions_of_edit (postgres) --
-select id, memory_id, path, content_sha256, content_size_bytes, created_at
+select id, memory_id, path, content_sha256, content_size_bytes, created_at, tier, held
 from versions
 where store_id = :store and workspace = :workspace
     and id = any (array(select jsonb_array_elements_text(cast(:versions as jsonb))))

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.scope import Actor
+from holdfast.ground.trust import HeldFor, Provenance, Tier
 
 Metadata = dict[str, str]
 JSONObject = dict[str, Any]  # sent by a client, returned unchanged and never interpreted
@@ -46,10 +47,14 @@ class Deleted(Record, frozen=True, kw_only=True):
     type: Literal["memory_store_deleted", "memory_deleted", "session_deleted"]
 
 
-class Memory(Record, frozen=True, kw_only=True):
-    """A document with a path; `content` is None in the basic view."""
+class Memory(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """A document with a path; `content` is None in the basic view.
 
-    type: Literal["memory"] = "memory"
+    `tier` tells who stands behind its content, `held` why it waits for a person, if it does.
+    """
+
+    # Made by a call, so that the encoder does not omit it as a default.
+    type: Literal["memory"] = field(default_factory=lambda: "memory")
     id: str
     memory_store_id: str
     memory_version_id: str
@@ -59,6 +64,8 @@ class Memory(Record, frozen=True, kw_only=True):
     content_size_bytes: int
     created_at: datetime
     updated_at: datetime
+    tier: Tier = "said"
+    held: HeldFor | None = None
 
 
 class MemoryPrefix(Record, frozen=True, kw_only=True):
@@ -69,7 +76,11 @@ class MemoryPrefix(Record, frozen=True, kw_only=True):
 
 
 class Version(Record, frozen=True, kw_only=True):
-    """One immutable snapshot of a memory; redacted fields are None."""
+    """One immutable snapshot of a memory; redacted fields are None.
+
+    `tier` tells who stands behind it, `origin_ref` where a text from outside came from, `held` why
+    the memory waits for a person while this is its head.
+    """
 
     type: Literal["memory_version"] = "memory_version"
     id: str
@@ -84,6 +95,14 @@ class Version(Record, frozen=True, kw_only=True):
     created_by: Actor
     redacted_at: datetime | None
     redacted_by: Actor | None
+    tier: Tier = "said"
+    origin_ref: str | None = None
+    held: HeldFor | None = None
+
+    @property
+    def provenance(self) -> Provenance:
+        """Where its content came from."""
+        return Provenance(self.tier, self.origin_ref, self.held)
 
 
 class Match(Record, frozen=True, kw_only=True):
@@ -267,11 +286,16 @@ class Identity(Record, frozen=True, kw_only=True):
 
 
 # Wire form: instants are RFC 3339 with six fraction digits, actors are objects of their own type.
-# `token` and `secret` are omitted where they are None.
+# `token` and `secret` are omitted where they are None; what tells of trust is omitted where it is
+# the ordinary, as the contract does not know it.
 
 R = TypeVar("R", bound=Record)
 
 SHOWN_ONCE = frozenset({"token", "secret"})
+_OMITTED: dict[str, tuple[object, ...]] = {
+    **dict.fromkeys((*SHOWN_ONCE, "origin_ref", "held"), (None,)),
+    "tier": ("said",),
+}
 
 
 def record_to_wire(record: Record) -> JSONObject:
@@ -279,7 +303,7 @@ def record_to_wire(record: Record) -> JSONObject:
     return {
         name: _value(value)
         for name in record.__struct_fields__
-        if (value := getattr(record, name)) is not None or name not in SHOWN_ONCE
+        if (value := getattr(record, name)) not in _OMITTED.get(name, ())
     }
 
 

@@ -23,6 +23,14 @@ from holdfast.ground.errors import InvalidInput, NotAuthenticated, NotFound, Not
 from holdfast.ground.ids import KINDS, Ids
 from holdfast.ground.scope import Actor, ActorKind, WriteSubject
 from holdfast.ground.text import nearest
+from holdfast.ground.trust import (
+    HELD_TIERS,
+    HeldFor,
+    Provenance,
+    Tier,
+    provenance,
+    tier_of_writer,
+)
 from holdfast.memories.stores.records import (
     Access,
     JSONObject,
@@ -82,6 +90,14 @@ class Head(Struct, frozen=True, kw_only=True):
     created_at: int
     updated_at: int
     words: int
+    tier: Tier
+    held: HeldFor | None
+    origin_ref: str | None
+
+    @property
+    def provenance(self) -> Provenance:
+        """Where its content came from."""
+        return Provenance(self.tier, self.origin_ref, self.held)
 
 
 def store_of(
@@ -117,6 +133,8 @@ def memory_of(
     content_size_bytes: int,
     created_at: int,
     updated_at: int,
+    tier: str,
+    held: str | None,
 ) -> Memory:
     """Return a row as a `Memory`."""
     return Memory(
@@ -129,6 +147,8 @@ def memory_of(
         content_size_bytes=content_size_bytes,
         created_at=from_microseconds(created_at),
         updated_at=from_microseconds(updated_at),
+        tier=cast("Tier", tier),
+        held=cast("HeldFor | None", held),
     )
 
 
@@ -148,6 +168,9 @@ def version_of(
     redacted_at: int | None,
     redacted_by_kind: str | None,
     redacted_by_id: str | None,
+    tier: str,
+    origin_ref: str | None,
+    held: str | None,
 ) -> Version:
     """Return a row as a `Version`."""
     redacted_by = (
@@ -168,6 +191,9 @@ def version_of(
         created_by=Actor(cast("ActorKind", actor_kind), actor_id),
         redacted_at=from_microseconds_or_none(redacted_at),
         redacted_by=redacted_by,
+        tier=cast("Tier", tier),
+        origin_ref=origin_ref,
+        held=cast("HeldFor | None", held),
     )
 
 
@@ -248,6 +274,7 @@ class StoresContext(Struct, frozen=True, kw_only=True, dict=True):
 
     `engine` is scoped to `workspace`. With a `session_id` only the stores attached to that session
     can be accessed, with the rights of the attachment. Written versions are linked to `subject`.
+    They are of `tier`, unless the actor's own is lower, and come from `origin_ref`.
     """
 
     engine: Engine
@@ -257,6 +284,15 @@ class StoresContext(Struct, frozen=True, kw_only=True, dict=True):
     ids: Ids
     session_id: str | None = None
     subject: WriteSubject | None = None
+    tier: Tier | None = None
+    origin_ref: str | None = None
+
+    def provenance(self, content: bytes) -> Provenance:
+        """Return the provenance of *content*, as the actor writes it."""
+        tier = tier_of_writer(self.actor, self.tier)
+        # Other tiers are never held, so their contents are not searched.
+        text = content.decode() if tier in HELD_TIERS else ""
+        return provenance(text, tier, self.origin_ref)
 
     @cached_property
     def sql(self) -> SimpleNamespace:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from types import SimpleNamespace
+from typing import LiteralString
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +21,7 @@ from holdfast.ground.errors import Forgotten, PathTaken, StoreArchived, StoreFul
 from holdfast.ground.events import Event
 from holdfast.ground.scope import Actor, user_hash
 from holdfast.ground.text import sha256_hex
+from holdfast.ground.trust import Provenance, changed_provenance
 from holdfast.memories.stores.records import Memory, Operation, Store, View
 from holdfast.memories.stores.rows import (
     STORE_FIELDS,
@@ -100,6 +102,41 @@ class Text(Struct, frozen=True):
         return cls(content, sha256_hex(content), words_of(content.decode()))
 
 
+_NO_TEXT = Text(b"", "", [])
+Row = dict[str, object]
+
+
+class SealedText(Struct, frozen=True, kw_only=True):
+    """A path and a text to write, with the words of both and a seal.
+
+    It is computed before the store is locked.
+    """
+
+    path: str
+    text: Text
+    words: list[str]
+    salt: bytes
+    seal: bytes
+
+    @classmethod
+    def of(cls, path: str, text: Text) -> "SealedText":
+        """Seal *path* and *text* under a new salt."""
+        salt = secrets.token_bytes(SALT_BYTES)
+        seal = content_seal(salt, path, text.content)
+        return cls(path=path, text=text, words=words_of(path) + text.words, salt=salt, seal=seal)
+
+
+class NewMemory(Struct, frozen=True, kw_only=True):
+    """A memory to create, with its ids and instants in microseconds since 1970."""
+
+    id: str
+    version_id: str
+    now: int
+    created_at: int
+    what: SealedText
+    source: Provenance
+
+
 class StoreTransaction:
     """The unit of work on one store.
 
@@ -140,8 +177,14 @@ class StoreTransaction:
 
         The memory *mine* is excluded.
         """
+        blocker = self.blocker(path, mine=mine)
+        if blocker is not None:
+            raise blocker
+
+    def blocker(self, path: str, *, mine: str = NOBODY) -> PathTaken | None:
+        """Return the error of the first memory, by path, at, above or below *path*, or None."""
         low, high = span_below(path)
-        blocker = self._tx.first(
+        return self._tx.first(
             PathTaken,
             self._sql.taken_path,
             store=self.store.id,
@@ -150,13 +193,11 @@ class StoreTransaction:
             high=high,
             mine=mine,
         )
-        if blocker is not None:
-            raise blocker
 
-    def refuse_full(self) -> None:
-        """Raise StoreFull if the store has reached its cap."""
+    def refuse_full(self, *, more: int = 0) -> None:
+        """Raise StoreFull if the store, with *more* memories, has reached its cap."""
         cap = self.store.memories_cap or MEMORIES_CAP
-        if self.store.memories + self._memories >= cap:
+        if self.store.memories + self._memories + more >= cap:
             raise StoreFull(self.store.id, cap)
 
     def head(self, memory_id: str) -> Head:
@@ -168,60 +209,162 @@ class StoreTransaction:
             raise missing("mem", memory_id)
         return head
 
+    def heads(self, memory_ids: Sequence[str]) -> dict[str, Head]:
+        """Return the live memories among *memory_ids*, by id."""
+        ids = {sought("mem", id) for id in memory_ids}
+        if len(ids) == 1:
+            params = {"memory": ids.pop(), "store": self.store.id}
+            found = self._tx.all(Head, self._sql.get_head, **params)
+        else:
+            found = self._tx.all(
+                Head, self._sql.get_heads, memories=_json(ids), store=self.store.id
+            )
+        return {head.id: head for head in found}
+
+    def is_any_taken(self, paths: Sequence[str]) -> bool:
+        """Return whether a memory is at, above or below one of *paths*."""
+        try:
+            refuse_taken(self._tx, self._sql, self.store.id, paths)
+        except PathTaken:
+            return True
+        return False
+
     def unchanged(self, head: Head) -> Memory:
         """Return a live memory as a record, without a change."""
-        text = Text(head.content, head.content_sha256, [])
-        memory = self._memory(head.id, head.version_id, head.path, text, head.created_at)
-        return msgspec.structs.replace(memory, updated_at=from_microseconds(head.updated_at))
+        return Memory(
+            id=head.id,
+            memory_store_id=self.store.id,
+            memory_version_id=head.version_id,
+            path=head.path,
+            content=head.content.decode(),
+            content_sha256=head.content_sha256,
+            content_size_bytes=len(head.content),
+            created_at=from_microseconds(head.created_at),
+            updated_at=from_microseconds(head.updated_at),
+            tier=head.tier,
+            held=head.held,
+        )
 
     def created(
-        self, path: str, text: Text, *, memory_id: str | None = None, born: int | None = None
+        self,
+        path: str,
+        text: Text,
+        *,
+        memory_id: str | None = None,
+        born: int | None = None,
+        source: Provenance | None = None,
     ) -> Memory:
-        """Write a new memory; *memory_id* and *born* are those of one that is restored."""
-        memory_id = memory_id or self._context.ids.new("mem", self.now)
-        version_id = self._version(memory_id, "created", path, text)
-        words = words_of(path) + text.words
-        created_at = self.now if born is None else born
-        self._tx.send(
-            self._sql.insert_memory,
-            memory=memory_id,
-            store=self.store.id,
-            path=path,
-            version=version_id,
-            sha256=text.sha256,
-            size_bytes=len(text.content),
-            words=len(words),
-            created_at=created_at,
-            now=self.now,
-        )
-        self._index(memory_id, words)
-        self._memories += 1
-        return self._memory(memory_id, version_id, path, text, created_at)
+        """Write a new memory.
 
-    def modified(self, head: Head, path: str, text: Text) -> Memory:
-        """Write *path* and *text* as the new head of a live memory."""
-        version_id = self._version(head.id, "modified", path, text)
-        self.unindex(head)
-        words = words_of(path) + text.words
-        self._tx.send(
-            self._sql.move_head,
-            memory=head.id,
-            path=path,
-            version=version_id,
-            sha256=text.sha256,
-            size_bytes=len(text.content),
-            words=len(words),
+        *memory_id*, *born* and *source* are those of one that is restored.
+        """
+        new = NewMemory(
+            id=memory_id or self._context.ids.new("mem", self.now),
+            version_id=self._context.ids.new("memver", self.now),
             now=self.now,
+            created_at=self.now if born is None else born,
+            what=SealedText.of(path, text),
+            source=source or self._context.provenance(text.content),
         )
-        self._index(head.id, words)
-        return self._memory(head.id, version_id, path, text, head.created_at)
+        self.create_all([new])
+        return self.memory_of(new)
+
+    def drawn(self, what: SealedText, place: int) -> NewMemory:
+        """Return *what* with ids and an instant, the *place*th microsecond of this write."""
+        ids, now = self._context.ids, self.now + place
+        return NewMemory(
+            id=ids.new("mem", now),
+            version_id=ids.new("memver", now),
+            now=now,
+            created_at=now,
+            what=what,
+            source=self._context.provenance(what.text.content),
+        )
+
+    def create_all(self, new: Sequence[NewMemory]) -> None:
+        """Write *new* in their order, with one statement for each table."""
+        if not new:
+            return
+        versions: list[Row] = []
+        memories: list[Row] = []
+        for each in new:
+            self.now = each.now
+            versions.append(self._version_row("created", each))
+            made = {"store": self.store.id, "created_at": each.created_at}
+            memories.append(_row_of(each) | made)
+        self._refuse_forgotten()
+        self._put(self._sql.insert_version, versions)
+        self._put(self._sql.insert_memory, memories)
+        self._index_all(new)
+        self._memories += len(new)
+        self._link_person(versions)
+
+    def modified(
+        self, head: Head, path: str, text: Text, *, source: Provenance | None = None
+    ) -> Memory:
+        """Write *path* and *text* as the new head of a live memory.
+
+        An unchanged text keeps its provenance, unless *source* is another.
+        """
+        if source is None:
+            same = text.sha256 == head.content_sha256
+            source = head.provenance if same else self._changed(head, text)
+        new = self._head_of(head, SealedText.of(path, text), source)
+        self.modify_all([(head, new)])
+        return self.memory_of(new)
+
+    def change_of(self, head: Head, text: Text, place: int) -> NewMemory:
+        """Return *text* as the next version of *head*, the *place*th microsecond of this write."""
+        what, source = SealedText.of(head.path, text), self._changed(head, text)
+        return self._head_of(head, what, source, now=self.now + place)
+
+    def modify_all(self, changes: Sequence[tuple[Head, NewMemory]]) -> None:
+        """Write each change as the new head of its memory, with one statement for each table.
+
+        Of changes of one memory each is of the head that the one before it made.
+        """
+        if not changes:
+            return
+        versions: list[Row] = []
+        for _, new in changes:
+            self.now = new.now
+            versions.append(self._version_row("modified", new))
+        first = {head.id: head for head, _ in reversed(changes)}
+        last = {new.id: new for _, new in changes}
+        self._refuse_forgotten()
+        self._put(self._sql.insert_version, versions)
+        self._unindex_all(first.values())
+        self._put(self._sql.move_head, [_row_of(new) for new in last.values()])
+        self._index_all(last.values())
+        self._link_person(versions)
 
     def deleted(self, head: Head) -> None:
         """Delete a live memory and write its `deleted` version."""
-        self._version(head.id, "deleted", head.path, None)
-        self.unindex(head)
-        self._tx.send(self._sql.delete_memory, memory=head.id)
-        self._memories -= 1
+        what = SealedText.of(head.path, _NO_TEXT)
+        self._delete_all([(head, self._head_of(head, what, self._context.provenance(b"")))])
+
+    def delete_all(self, heads: Sequence[Head]) -> None:
+        """Delete live memories, with one statement for each table."""
+        source, start = self._context.provenance(b""), self.now
+        going: list[tuple[Head, NewMemory]] = []
+        for place, head in enumerate(heads):
+            what = SealedText.of(head.path, _NO_TEXT)
+            going.append((head, self._head_of(head, what, source, now=start + place)))
+        self._delete_all(going)
+
+    def _delete_all(self, going: Sequence[tuple[Head, NewMemory]]) -> None:
+        if not going:
+            return
+        versions: list[Row] = []
+        for _, new in going:
+            self.now = new.now
+            versions.append(self._version_row("deleted", new))
+        self._refuse_forgotten()
+        self._put(self._sql.insert_version, versions)
+        self._unindex_all([head for head, _ in going])
+        self._put(self._sql.delete_memory, [{"memory": head.id} for head, _ in going])
+        self._memories -= len(going)
+        self._link_person(versions)
 
     def close(self) -> None:
         """Write the totals and the last link, if anything was written."""
@@ -237,38 +380,47 @@ class StoreTransaction:
             link=self._link,
         )
 
-    def _version(self, memory_id: str, operation: Operation, path: str, text: Text | None) -> str:
-        version_id = self._context.ids.new("memver", self.now)
-        actor, salt = self._context.actor, secrets.token_bytes(SALT_BYTES)
-        seal = content_seal(salt, path, text.content if text else b"")
+    def _put(self, statement: LiteralString, rows: Sequence[Row]) -> None:
+        if len(rows) == 1:
+            self._tx.send(statement, **rows[0])
+        elif rows:
+            self._tx.run_many(statement, rows)
+
+    def _head_of(
+        self, head: Head, what: SealedText, source: Provenance, *, now: int | None = None
+    ) -> NewMemory:
+        """Return the next version of *head*, with an id of its own."""
+        now = self.now if now is None else now
+        return NewMemory(
+            id=head.id,
+            version_id=self._context.ids.new("memver", now),
+            now=now,
+            created_at=head.created_at,
+            what=what,
+            source=source,
+        )
+
+    def _changed(self, head: Head, text: Text) -> Provenance:
+        """Return the provenance of *text*, which replaces that of *head*."""
+        source = self._context.provenance(text.content)
+        if head.held is None:
+            return source
+        return changed_provenance(text.content.decode(), head.provenance, source)
+
+    def _version_row(self, operation: Operation, new: NewMemory) -> Row:
+        """Return the row of a version that is next on the chain, and note its event."""
+        actor, what = self._context.actor, new.what
+        text = None if operation == "deleted" else what.text
+        seq = self._tx.seq
         self._link = next_link(
             self._link,
-            version_id=version_id,
-            memory_id=memory_id,
+            version_id=new.version_id,
+            memory_id=new.id,
             operation=operation,
             created_at=self.now,
             actor=actor,
-            seal=seal,
+            seal=what.seal,
         )
-        self._tx.send(
-            self._sql.insert_version,
-            version=version_id,
-            store=self.store.id,
-            memory=memory_id,
-            seq=self._tx.seq,
-            operation=operation,
-            path=path,
-            content=text.content if text else None,
-            sha256=text.sha256 if text else None,
-            size_bytes=len(text.content) if text else None,
-            now=self.now,
-            actor_kind=actor.kind,
-            actor_id=actor.id,
-            salt=salt,
-            seal=seal,
-            link=self._link,
-        )
-        self._link_person(version_id)
         self._tx.note(
             Event(
                 type=f"memory.{operation}",
@@ -277,58 +429,105 @@ class StoreTransaction:
                 actor=self._context.actor,
                 ids={
                     "memory_store_id": self.store.id,
-                    "memory_id": memory_id,
-                    "memory_version_id": version_id,
+                    "memory_id": new.id,
+                    "memory_version_id": new.version_id,
                 },
                 data={"size_bytes": len(text.content) if text else 0},
             )
         )
-        return version_id
+        return {
+            "version": new.version_id,
+            "store": self.store.id,
+            "memory": new.id,
+            "seq": seq,
+            "operation": operation,
+            "path": what.path,
+            "content": text.content if text else None,
+            "sha256": text.sha256 if text else None,
+            "size_bytes": len(text.content) if text else None,
+            "now": self.now,
+            "actor_kind": actor.kind,
+            "actor_id": actor.id,
+            "salt": what.salt,
+            "seal": what.seal,
+            "link": self._link,
+            "tier": new.source.tier,
+            "origin_ref": new.source.origin_ref,
+            "held": new.source.held,
+        }
 
-    def _link_person(self, version_id: str) -> None:
-        """Link the version to the person of the context, if it has one.
-
-        Raise Forgotten if the person was erased after the work of the handle began.
-        """
+    def _refuse_forgotten(self) -> None:
+        """Raise Forgotten if the context's person was erased after its work began."""
         subject, tx, sql = self._context.subject, self._tx, self._sql
-        if subject is None:
+        secret = None if subject is None else tx.first(scalar, sql.workspace_secret)
+        if subject is None or secret is None:
             return
-        secret = tx.first(scalar, sql.workspace_secret)
-        if secret is not None:
-            hashed = user_hash(secret, subject.user)
-            erased_at = tx.first(scalar, sql.erased_at, user_hash=hashed)
-            if erased_at is not None and subject.outlived(erased_at):
-                raise Forgotten(from_microseconds(erased_at), "the erasure of its person")
-        tx.send(sql.link_version, user=subject.user, version=version_id, now=self.now)
+        erased_at = tx.first(scalar, sql.erased_at, user_hash=user_hash(secret, subject.user))
+        if erased_at is not None and subject.outlived(erased_at):
+            raise Forgotten(from_microseconds(erased_at), "the erasure of its person")
 
-    def _index(self, memory_id: str, words: list[str]) -> None:
-        self._words += len(words)
-        if words:
-            text = marked(self.store.number, words)
-            self._tx.send(self._sql.insert_words, memory=memory_id, words=text)
+    def _link_person(self, versions: Sequence[Row]) -> None:
+        """Link *versions* to the person of the context, if it has one."""
+        subject = self._context.subject
+        if subject is not None:
+            self._put(
+                self._sql.link_version,
+                [
+                    {"user": subject.user, "version": row["version"], "now": row["now"]}
+                    for row in versions
+                ],
+            )
 
-    def unindex(self, head: Head) -> None:
-        """Delete the words of a live memory from the index."""
-        self._words -= head.words
-        if head.words:
-            words = words_of(head.path) + words_of(head.content.decode())
-            text = marked(self.store.number, words)
-            self._tx.send(self._sql.delete_words, memory=head.id, words=text)
+    def _index_all(self, new: Iterable[NewMemory]) -> None:
+        rows: list[Row] = []
+        for each in new:
+            words = each.what.words
+            self._words += len(words)
+            if words:
+                rows.append({"memory": each.id, "words": marked(self.store.number, words)})
+        self._put(self._sql.insert_words, rows)
 
-    def _memory(
-        self, memory_id: str, version_id: str, path: str, text: Text, created_at: int
-    ) -> Memory:
+    def _unindex_all(self, heads: Iterable[Head]) -> None:
+        rows: list[Row] = []
+        for head in heads:
+            self._words -= head.words
+            if head.words:
+                words = words_of(head.path) + words_of(head.content.decode())
+                rows.append({"memory": head.id, "words": marked(self.store.number, words)})
+        self._put(self._sql.delete_words, rows)
+
+    def memory_of(self, new: NewMemory) -> Memory:
+        """Return *new* as a record."""
+        text = new.what.text
         return Memory(
-            id=memory_id,
+            id=new.id,
             memory_store_id=self.store.id,
-            memory_version_id=version_id,
-            path=path,
+            memory_version_id=new.version_id,
+            path=new.what.path,
             content=text.content.decode(),
             content_sha256=text.sha256,
             content_size_bytes=len(text.content),
-            created_at=from_microseconds(created_at),
-            updated_at=from_microseconds(self.now),
+            created_at=from_microseconds(new.created_at),
+            updated_at=from_microseconds(new.now),
+            tier=new.source.tier,
+            held=new.source.held,
         )
+
+
+def _row_of(new: NewMemory) -> Row:
+    """Return the columns of a memory that follow its version."""
+    text = new.what.text
+    return {
+        "memory": new.id,
+        "path": new.what.path,
+        "version": new.version_id,
+        "sha256": text.sha256,
+        "size_bytes": len(text.content),
+        "words": len(new.what.words),
+        "now": new.now,
+        "tier": new.source.tier,
+        "held": new.source.held,
+    }
 
 
 def seen(memory: Memory, view: View) -> Memory:

@@ -210,7 +210,7 @@ class Versions:
             elif head.content_sha256 == text.sha256:
                 return seen(unit.unchanged(head), "basic")
             else:
-                memory = unit.modified(head, head.path, text)
+                memory = unit.modified(head, head.path, text, source=version.provenance)
             unit.close()
             return seen(memory, "basic")
 
@@ -225,7 +225,9 @@ class Versions:
         born = tx.one(
             scalar, self._sql.first_version_at, memory=version.memory_id, store=unit.store.id
         )
-        return unit.created(path, text, memory_id=version.memory_id, born=born)
+        return unit.created(
+            path, text, memory_id=version.memory_id, born=born, source=version.provenance
+        )
 
     def diff(self, from_id: str, to_id: str, *, memory_store_id: str) -> str:
         """Return a unified diff of two versions, "" when they are equal.
