@@ -36,6 +36,8 @@ T = TypeVar("T")
 Item = TypeVar("Item")
 Make = Callable[..., T]
 Row = tuple[Any, ...]
+EventFacts = tuple[dict[str, str], dict[str, Fact]]
+"""The ids and the data of an event."""
 Dialect = Literal["sqlite", "postgres"]
 
 
@@ -112,10 +114,25 @@ class Transaction(Reader, Protocol):
         """Run one statement for each of *rows*; return the total of changed rows."""
         ...
 
+    def each(self, sql: LiteralString, rows: Sequence[Row], /) -> None:
+        """Run one statement for each of *rows*.
+
+        The values of a row are in the order of the statement's parameters, each where it first
+        stands. No parameter is supplied, not the scope's either.
+        """
+        ...
+
     def note(self, event: Event) -> None:
         """Write *event* to the change feed with this transaction.
 
         It is published after the commit.
+        """
+        ...
+
+    def tell(self, event: Event, each: Iterable[EventFacts], /) -> None:
+        """Note an event like *event* for each of *each*, its ids and data.
+
+        Of a batch this costs less than as many events.
         """
         ...
 

@@ -1,6 +1,7 @@
 """Readers and transactions of the PostgreSQL engine, passed to `work`."""
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from time import perf_counter
 from typing import LiteralString, NoReturn, TypeVar
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
-from holdfast.engines.base import Make, Row, cursor_at, scalar
+from holdfast.engines.base import EventFacts, Make, Row, cursor_at, scalar
 from holdfast.engines.postgres.faults import Fault, chained, fault_of, lost
 from holdfast.engines.postgres.protocol import Answers, BoundStatement, Lost, Wire, bind
 from holdfast.engines.postgres.session import BEGIN, COMMIT, ROLLBACK
@@ -25,6 +26,7 @@ Owner = dict[str, object]
 _FATAL = ExecStatus.FATAL_ERROR
 _MANY = 1000
 """Rows of `run_many` in one round trip."""
+_PARAMETER = re.compile(r"%\(([a-z_][a-z0-9_]*)\)s", re.IGNORECASE)
 
 # Both are requested with each round trip until they are known. The number is drawn only once this
 # transaction has locked or written something, and again with each trip until it is used: so it is
@@ -229,6 +231,16 @@ class PostgresTransaction(Asking):
             results = self._trip((*self._take_queue(), *batch))
             changed += sum(_changed(result) for result in results[-len(batch) :])
         return changed
+
+    def each(self, sql: LiteralString, rows: Sequence[Row], /) -> None:
+        """Run one statement for each of *rows*, values in the order of its parameters."""
+        names = tuple(dict.fromkeys(_PARAMETER.findall(sql)))
+        self.run_many(sql, (dict(zip(names, row, strict=True)) for row in rows))
+
+    def tell(self, event: Event, each: Iterable[EventFacts], /) -> None:
+        """Note an event like *event* for each of *each*, its ids and data."""
+        for ids, data in each:
+            self.note(replace(event, ids=ids, data=data))
 
     def note(self, event: Event) -> None:
         """Write *event* to the change feed with this transaction.

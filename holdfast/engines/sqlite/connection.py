@@ -7,7 +7,7 @@ the log would grow without bound, and later writes would fail.
 import errno
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, Protocol, TypeVar, cast
 
 import apsw
@@ -80,7 +80,7 @@ APPLICATION_ID = 0x484F4C44
 AUTOCHECKPOINT = 4000
 """Pages of log after which a commit also checkpoints."""
 
-_CACHE = {"writer": -65536, "reader": -16384}
+_CACHE = {"writer": -16384, "reader": -4096}
 _STEPS = (0.001, 0.002, 0.005, 0.010, 0.015)
 _CACHED_STATEMENTS = 256
 
@@ -104,6 +104,14 @@ class Execute(Protocol):
         self, sql: str, params: Params | tuple[Value, ...] | None = None, /
     ) -> StatementRows:
         """Run *sql* up to its first row."""
+        ...
+
+
+class ExecuteEach(Protocol):
+    """The driver's call to run a statement for each of many rows."""
+
+    def __call__(self, sql: str, rows: Sequence[Row], /) -> StatementRows:
+        """Run *sql* for each of *rows*."""
         ...
 
 
@@ -143,6 +151,7 @@ class Connection:
     __slots__ = (
         "_names",
         "execute",
+        "execute_each",
         "noticed",
         "path",
         "patience",
@@ -155,6 +164,7 @@ class Connection:
         self.raw, self.path = raw, path
         # The driver's stub names a type that is missing in the oldest supported Python.
         self.execute = cast("Execute", raw.execute)  # pyright: ignore[reportUnknownMemberType]
+        self.execute_each = cast("ExecuteEach", raw.executemany)  # pyright: ignore[reportUnknownMemberType]
         self.patience = Patience()
         raw.set_busy_handler(self.patience)
         self._names: dict[str, tuple[str, ...]] = {}
@@ -219,6 +229,17 @@ class Connection:
         except SPOKEN as error:
             raise self.fault(error, sql) from error
         return changed
+
+    def run_tuples(self, sql: str, rows: Sequence[Row]) -> None:
+        """Run *sql* with each of *rows*, values in the order of its parameters.
+
+        It counts as one statement.
+        """
+        self.statements += 1
+        try:
+            self.execute_each(sql, rows).fetchall()
+        except SPOKEN as error:
+            raise self.fault(error, sql) from error
 
     def number(self, sql: str) -> int:
         """Return the number that *sql*, internal upkeep, selects; 0 without a row."""

@@ -1,6 +1,6 @@
 """Readers and transactions of the SQLite engine, passed to `work`."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from time import perf_counter
 from typing import LiteralString, NoReturn, TypeVar, cast
@@ -8,7 +8,7 @@ from typing import LiteralString, NoReturn, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.engines.base import CURSOR_PREFIX, Make, Row
+from holdfast.engines.base import CURSOR_PREFIX, EventFacts, Make, Row
 from holdfast.engines.queries import name_of
 from holdfast.engines.sqlite.connection import Connection, Params
 from holdfast.ground.clock import to_microseconds
@@ -20,10 +20,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 Owner = dict[str, object]
 
-_INSERT_CHANGE = """
+INSERT_CHANGE = """
 insert into changes (seq, at, workspace, owner, type, ids, data, actor)
-values (:seq, :at, :workspace, :owner, :type, :ids, :data, :actor)
+values (?, ?, ?, ?, ?, ?, ?, ?)
 """
+"""Inserts a row of `feed`."""
 
 
 _NO_IDS = "{}"
@@ -78,35 +79,44 @@ class SQLiteReader:
 
 
 class SQLiteTransaction:
-    """One write of a group.
+    """One write of a group, or one batch.
 
     `used` is how many numbers after `base` it drew, `bound` how many bytes and characters it bound
-    to writing statements, `calls` run after the commit.
+    to writing statements, `calls` run after the commit. `feed` has the rows of noted events, once
+    the work has ended: they are written with those of the whole group.
     """
 
     __slots__ = (
         "_base",
         "_connection",
+        "_last",
         "_longest",
+        "_noted",
         "_owner",
         "_slowest",
         "bound",
         "calls",
-        "noted",
+        "feed",
         "used",
     )
 
     def __init__(self, connection: Connection, owner: Owner, base: int) -> None:
         self._connection, self._owner, self._base = connection, owner, base
         self.used, self.bound = 0, 0
-        self.noted: list[Event] = []
+        self._noted: list[tuple[Event, EventFacts, int]] = []
+        self.feed: list[Row] = []
         self.calls: list[Callable[[], None]] = []
-        self._slowest, self._longest = "", 0.0
+        self._slowest, self._longest, self._last = "", 0.0, perf_counter()
 
     @property
     def slowest(self) -> str:
         """The name of the statement with the longest duration."""
         return name_of(self._slowest)
+
+    def events(self) -> Iterator[Event]:
+        """Return the noted events, each with its number."""
+        for event, (ids, data), seq in self._noted:
+            yield replace(event, ids=ids, data=data, seq=seq, cursor=f"{CURSOR_PREFIX}{seq}")
 
     @property
     def seq(self) -> int:
@@ -154,15 +164,27 @@ class SQLiteTransaction:
         each = map(partial(self._weighed, self._owner), rows)
         return self._timed(self._connection.run_each, sql, each)
 
+    def each(self, sql: LiteralString, rows: Sequence[Row], /) -> None:
+        """Run one statement for each of *rows*, values in the order of its parameters."""
+        for row in rows:
+            for value in row:
+                if type(value) is str or type(value) is bytes:
+                    self.bound += len(value)
+        self._timed(self._connection.run_tuples, sql, rows)
+
     def note(self, event: Event) -> None:
         """Write *event* to the change feed with this transaction.
 
         It is published after the commit.
         """
+        self.tell(event, ((event.ids, event.data),))
+
+    def tell(self, event: Event, each: Iterable[EventFacts], /) -> None:
+        """Note an event like *event* for each of *each*, its ids and data."""
         self._check()
-        self.used += 1 if self.noted or not self.used else 0
-        seq = self._base + self.used
-        self.noted.append(replace(event, seq=seq, cursor=f"{CURSOR_PREFIX}{seq}"))
+        for facts in each:
+            self.used += 1 if self._noted or not self.used else 0
+            self._noted.append((event, facts, self._base + self.used))
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Run *call* once this transaction is durable, in order of registration."""
@@ -170,14 +192,12 @@ class SQLiteTransaction:
         self.calls.append(call)
 
     def finish(self) -> None:
-        """Write the noted events, and refuse further use.
+        """Refuse further use, and make the rows of noted events.
 
         Raises the error with which SQLite ended the transaction, even if `work` suppressed it.
         """
-        if self.noted:
-            each = map(self._weighed, map(_row_of, self.noted))
-            self._timed(self._connection.run_each, _INSERT_CHANGE, each)
         self._check()
+        self.feed = [_row_of(*noted) for noted in self._noted]
         self._connection = _RETURNED
 
     def end(self) -> None:
@@ -200,10 +220,9 @@ class SQLiteTransaction:
         self,
         call: Callable[..., R],
         sql: str,
-        given: Params | Iterable[Params],
+        given: Params | Iterable[Params] | Sequence[Row],
         *make: Make[object],
     ) -> R:
-        begun = perf_counter()
         try:
             return call(*make, sql, given)
         except HoldfastError as error:
@@ -211,22 +230,25 @@ class SQLiteTransaction:
                 self._connection = cast("Connection", _Ended(error))
             raise
         finally:
-            took = perf_counter() - begun
-            if took > self._longest:
-                self._longest, self._slowest = took, sql
+            # One reading for a statement: the end of the last one is the beginning of this one.
+            now = perf_counter()
+            if now - self._last > self._longest:
+                self._longest, self._slowest = now - self._last, sql
+            self._last = now
 
 
-def _row_of(event: Event) -> Params:
-    return {
-        "seq": event.seq,
-        "at": to_microseconds(event.at),
-        "workspace": event.workspace,
-        "owner": event.owner,
-        "type": event.type,
-        "ids": _encode(event.ids).decode() if event.ids else _NO_IDS,
-        "data": _encode(event.data).decode(),
-        "actor": None if event.actor is None else _actor(event.actor),
-    }
+def _row_of(event: Event, facts: EventFacts, seq: int) -> Row:
+    ids, data = facts
+    return (
+        seq,
+        to_microseconds(event.at),
+        event.workspace,
+        event.owner,
+        event.type,
+        _encode(ids).decode() if ids else _NO_IDS,
+        _encode(data).decode(),
+        None if event.actor is None else _actor(event.actor),
+    )
 
 
 @lru_cache(maxsize=256)

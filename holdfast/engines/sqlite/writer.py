@@ -20,7 +20,7 @@ from holdfast.engines.sqlite.connection import Connection
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.feed import CommitWatcher
 from holdfast.engines.sqlite.maintenance import LogKeeper, empty
-from holdfast.engines.sqlite.transaction import SQLiteTransaction
+from holdfast.engines.sqlite.transaction import INSERT_CHANGE, SQLiteTransaction
 from holdfast.engines.sqlite.write_queue import (
     WAITING,
     Chore,
@@ -313,6 +313,8 @@ class GroupCommit:
             return ran
         begun, sent = perf_counter(), False
         try:
+            if feed := [row for slot in ran if slot.tx is not None for row in slot.tx.feed]:
+                connection.run_tuples(INSERT_CHANGE, feed)
             if seq != base:
                 connection.execute(_WRITE_SEQ, (seq, self._token)).fetchall()
             sent = True
@@ -470,8 +472,9 @@ class Writer:
                         settled = self._do(slots[0])
                     elif slots:
                         settled = self.group.settle(slots)
-                for slot in settled:
-                    self._complete(slot)
+                told = [slot for slot in settled if self._complete(slot)]
+                if told and self._watcher.listening:
+                    self._watcher.tell()
                 self._database.send()
             except Exception as error:  # noqa: BLE001 - callers wait
                 # A bug here must not leave callers waiting without end.
@@ -501,23 +504,26 @@ class Writer:
             chore.error = error
         return [chore]
 
-    def _complete(self, slot: Slot) -> None:
-        """Run the callbacks registered for after the commit; publish noted events."""
+    def _complete(self, slot: Slot) -> bool:
+        """Run the callbacks registered for after the commit; publish noted events.
+
+        Return whether there were events.
+        """
         tx, slot.tx = slot.tx, None
         if isinstance(slot.error, Unavailable) and slot.error.reason in _PUBLISHED_REASONS:
             self._database.note(slot.error.reason)
         if tx is None or slot.error is not None:
-            return
+            return False
         for call in tx.calls:
             try:
                 call()
             except Exception:  # noqa: BLE001 - a callback may raise anything
                 # The write is durable: a fault after it is not the write's.
                 _log.exception("a call after the commit failed")
-        for event in tx.noted:
-            self._database.events.publish(event)
-        if tx.noted and self._watcher.listening:
-            self._watcher.tell()
+        if self._database.events.heard:
+            for event in tx.events():
+                self._database.events.publish(event)
+        return bool(tx.feed)
 
     def _refuse_rest(self) -> None:
         deliver(

@@ -1,13 +1,13 @@
 """Scope, fencing token and engine of calls on one agent."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Final, LiteralString, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engines.base import Engine, Make, Reader, Row, Transaction, scalar
+from holdfast.engines.base import Engine, EventFacts, Make, Reader, Row, Transaction, scalar
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import StaleRun
 from holdfast.ground.events import Event
@@ -200,6 +200,14 @@ class OnBehalf:
     def run_many(self, sql: LiteralString, rows: Iterable[Mapping[str, object]], /) -> int:
         """Run one statement for each of *rows*; return how many rows changed in total."""
         return self._tx.run_many(sql, ({**self._owner, **row} for row in rows))
+
+    def each(self, sql: LiteralString, rows: Sequence[Row], /) -> None:
+        """Run one statement for each of *rows*, values in the order of its parameters."""
+        self._tx.each(sql, rows)
+
+    def tell(self, event: Event, each: Iterable[EventFacts], /) -> None:
+        """Add an event like *event* to the change feed for each of *each*, its ids and data."""
+        self._tx.tell(event, each)
 
     def note(self, event: Event) -> None:
         """Add *event* to the change feed of this transaction."""

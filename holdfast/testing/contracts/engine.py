@@ -65,9 +65,11 @@ USES: dict[str, Callable[[Transaction, Row], object]] = {
     "run": lambda tx, sql: tx.run(sql.put_number, key="b", number=1),
     "send": lambda tx, sql: tx.send(sql.put_number, key="b", number=1),
     "run_many": lambda tx, sql: tx.run_many(sql.put_number, numbered("b")),
+    "each": lambda tx, sql: tx.each(sql.put_number, [("b", 1)]),
     "seq": lambda tx, _: tx.seq,
     "numbers": lambda tx, _: tx.numbers(1),
     "note": lambda tx, _: tx.note(happened()),
+    "tell": lambda tx, _: tx.tell(happened(), [({}, {})]),
     "after_commit": lambda tx, _: tx.after_commit(lambda: None),
 }
 """Every use of a transaction, by its name."""
@@ -451,6 +453,49 @@ class OrderContract:
 
         assert engine.write(work) == "written"
         assert calls == ["still"]
+
+    def test_many_rows_are_given_in_the_order_of_the_parameters(
+        self, engine: Engine, sql: Row
+    ) -> None:
+        def work(tx: Transaction) -> None:
+            tx.each(sql.put, [("a", 1, 0.5, "text", b"1"), ("b", 2, None, None, None)])
+            tx.each(sql.put_number, [])
+            tx.each(sql.put_number, [("b", 3), ("c", 4)])
+
+        engine.write(work)
+
+        assert engine.one(dict[str, object], sql.get, key="a") == {
+            "key": "a",
+            "number": 1,
+            "real": 0.5,
+            "text": "text",
+            "bytes": b"1",
+        }
+        assert [row.number for row in engine.all(Row, sql.list)] == [1, 3, 4]
+
+    def test_events_that_differ_in_a_few_fields_are_told_together(
+        self, engine: Engine, sql: Row
+    ) -> None:
+        received: list[Event] = []
+        feed = engine.feed()
+        engine.events.subscribe(received.append)
+        like = happened("memory.created")
+
+        def work(tx: Transaction) -> None:
+            tx.run(sql.put_number, key="a", number=1)
+            tx.note(happened("store.created"))
+            tx.tell(like, [({"memory": "1"}, {"bytes": 5}), ({"memory": "2"}, {})])
+
+        engine.write(work)
+
+        changes = feed.poll(5)
+        assert [change.type for change in changes] == ["store.created", *["memory.created"] * 2]
+        assert [change.ids for change in changes[1:]] == [{"memory": "1"}, {"memory": "2"}]
+        assert [change.data for change in changes[1:]] == [{"bytes": 5}, {}]
+        assert {(change.at, change.actor) for change in changes} == {(like.at, like.actor)}
+        assert [change.seq for change in changes] == sorted({change.seq for change in changes})
+        assert received == changes
+        feed.close()
 
     def test_what_is_noted_is_sent_after_the_commit_and_kept_in_the_feed(
         self, engine: Engine, sql: Row

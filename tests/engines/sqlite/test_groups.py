@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from holdfast.engines.async_writes import awaited
 from holdfast.engines.base import WRITES, BatchedWork, Engine, Kin, Transaction
 from holdfast.engines.sqlite import SQLiteEngine
+from holdfast.engines.sqlite.transaction import INSERT_CHANGE
 from holdfast.engines.sqlite.write_queue import Slot, gathered
 from holdfast.engines.sqlite.writer import CAREFUL
 from holdfast.ground.errors import EngineFault
@@ -180,6 +181,16 @@ def test_each_of_many_callers_gets_its_own_outcome(engine: SQLiteEngine, sql: Ro
 
 
 COUNT_EVENTS = "select count(*) as n from changes"
+
+
+def test_the_events_of_a_group_are_written_by_one_statement(engine: SQLiteEngine):
+    ran, before = Statements(engine), engine.statements
+
+    grouped(engine, [lambda tx: tx.note(happened()) for _ in range(20)])
+
+    assert engine.statements == before + 1
+    assert ran.seen[INSERT_CHANGE] == 20
+    assert engine.one(Row, COUNT_EVENTS).n == 20
 
 
 class Puts:
