@@ -3,9 +3,11 @@
 import gc
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -121,11 +123,21 @@ def sqlite_file(tmp_path: Path) -> Path:
     return tmp_path / "h.db"
 
 
+_WITHOUT_KEYS = """create trigger without_keys before insert on api_keys
+begin select raise(abort, 'create keys in a database of the test''s own'); end"""
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Serve a SQLite file over HTTP, open to all on this machine, for the whole run."""
+    """Serve a SQLite file over HTTP, open to all on this machine, for the whole run.
+
+    The file refuses API keys: the first one would close the server to all other tests.
+    """
     clock = FrozenClock()
     path = tmp_path_factory.mktemp("served") / "h.db"
+    holdfast.open(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(_WITHOUT_KEYS)
     with holdfast.open(path, clock=clock) as hf, serving(hf, clock=clock) as url:
         yield Server(url, hf, clock)
 
