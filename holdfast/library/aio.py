@@ -20,6 +20,7 @@ from holdfast.ground.events import Event, EventBus, Listener
 from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import JSON
 from holdfast.ground.scope import Actor
+from holdfast.ground.trust import WriterTier
 from holdfast.library.activity import Sample
 from holdfast.library.async_bridge import AsyncLive, AsyncPage, AsyncWalk, Crossing, perhaps
 from holdfast.library.bridges import Saved
@@ -67,6 +68,7 @@ from holdfast.memories.longterm.consolidation.records import (
     AppliedChanges,
     Budget,
     Consolidation,
+    ConsolidationOutput,
     JobStatus,
     Proposal,
 )
@@ -247,6 +249,14 @@ class AsyncMemories:
             expected_content_sha256=expected_content_sha256,
         )
 
+    async def accept(self, memory_id: str, *, memory_store_id: str) -> Memory:
+        """Release a held memory: write its text as a new version that a person confirmed.
+
+        Raises NotFound, StoreArchived, NotPermitted in a session, and InvalidInput for a memory
+        that is not held.
+        """
+        return await self._cross(self._of.accept, memory_id, memory_store_id=memory_store_id)
+
     async def at(
         self, memory_store_id: str, path: str, *, at: datetime | str | None = None
     ) -> Memory | None:
@@ -309,17 +319,26 @@ class AsyncMemories:
         return await self._cross(self._of.changes, memory_store_id, after, wait=wait)
 
     async def apply(
-        self, memory_store_id: str, edits: Sequence[Edit], *, edit_id: str
+        self,
+        memory_store_id: str,
+        edits: Sequence[Edit],
+        *,
+        edit_id: str,
+        origin_ref: str | None = None,
     ) -> list[Applied]:
         """Apply 1 to 1,000 edits in order, in one transaction, all or none.
 
         Returns one result for each edit. *edit_id* is `edit_` and letters or digits that the client
-        chooses. A repeat within 24 hours with the same id changes nothing and returns the first
-        results. Raises InvalidInput with the index of the edit, NotFound, StoreArchived,
-        PreconditionFailed, PathTaken, StoreFull, TooLarge for an append beyond the limit, and
-        IdempotencyMismatch when the id was used for other edits.
+        chooses. *origin_ref* says where the texts came from, such as a page or a tool: they are
+        from outside, and held for a person if they give orders to a machine. A repeat within 24
+        hours with the same id changes nothing and returns the first results. Raises InvalidInput
+        with the index of the edit, NotFound, StoreArchived, PreconditionFailed, PathTaken,
+        StoreFull, TooLarge for an append beyond the limit, and IdempotencyMismatch when the id was
+        used for other edits.
         """
-        return await self._cross(self._of.apply, memory_store_id, edits, edit_id=edit_id)
+        return await self._cross(
+            self._of.apply, memory_store_id, edits, edit_id=edit_id, origin_ref=origin_ref
+        )
 
     async def list(
         self,
@@ -638,7 +657,8 @@ class AsyncSessions:
     async def note(self, session_id: str, *, root: str = ROOT) -> str:
         """Return a note for a system prompt about the attached stores.
 
-        Their directories are below *root*.
+        Their directories are below *root*. Of each store it tells whether others than people wrote
+        in it, and how many of its files are held.
         """
         return await self._cross(self._of.note, session_id, root=root)
 
@@ -1887,34 +1907,40 @@ class AsyncSubjects:
 
 
 class AsyncConsolidations:
-    """Jobs that propose changes to the memories of users, and decisions on them."""
+    """Jobs that propose changes to memories of users, stores and agents, and decisions."""
 
     def __init__(self, of: Consolidations, cross: Crossing) -> None:
         self._of, self._cross = of, cross
 
     async def create(
         self,
-        user: str,
+        user: str | None = None,
         *,
+        store: str | None = None,
         namespace: str = "chat",
         workspace_id: str | None = None,
         model: Any = None,
         budget: Budget | None = None,
         instructions: str = "",
+        into: ConsolidationOutput = "proposal",
     ) -> Consolidation:
-        """Start a job that proposes changes to *user*'s collection, and return it at once.
+        """Start a job that proposes changes to one memory, and return it at once.
 
-        It changes nothing itself. *model* is `provider:model`, one of pydantic-ai's models, or a
-        function, as an extractor; without it rules alone propose. *instructions* are for it.
+        The memory is the collection of *user*, or the store of the id *store*. The job changes
+        nothing itself. *model* is `provider:model`, one of pydantic-ai's models, or a function, as
+        an extractor; without it rules alone propose. *instructions* are for it. Accepting changes
+        the store, or with *into* "new_store" makes a new one, and leaves it as it is.
         """
         return await self._cross(
             self._of.create,
             user,
+            store=store,
             namespace=namespace,
             workspace_id=workspace_id,
             model=model,
             budget=budget,
             instructions=instructions,
+            into=into,
         )
 
     async def retrieve(self, id: str) -> Consolidation:
@@ -1944,8 +1970,8 @@ class AsyncConsolidations:
     ) -> AppliedChanges:
         """Apply the open changes of a proposal, or of *only*, in one transaction.
 
-        A change is refused alone, as stale, if one of its items or turns was changed or forgotten
-        since. *actor* is who decided, by default the handle's.
+        A change is refused alone, as stale, if one of its sources was changed or forgotten since.
+        *actor* is who decided, by default the handle's.
         """
         return await self._cross(self._of.accept, id, only, actor=actor)
 
@@ -1956,7 +1982,7 @@ class AsyncConsolidations:
     async def undo(self, id: str) -> AppliedChanges:
         """Undo what was accepted: one `AppliedChanges.id`, or a job as a whole.
 
-        Items that were changed since stay as they are, and are listed.
+        What was changed since stays as it is, and is listed.
         """
         return await self._cross(self._of.undo, id)
 
@@ -1971,12 +1997,15 @@ class AsyncConsolidations:
         self,
         user: str | None = None,
         *,
+        store: str | None = None,
         status: JobStatus | None = None,
         limit: int | None = CONSOLIDATIONS_LISTED,
         page: str | None = None,
     ) -> AsyncPage[Consolidation]:
-        """Return the jobs of *user*, or of all users, newest first, without their changes."""
-        answer = await self._cross(self._of.list, user, status=status, limit=limit, page=page)
+        """Return the jobs of *user* or *store*, or all, newest first, without their changes."""
+        answer = await self._cross(
+            self._of.list, user, store=store, status=status, limit=limit, page=page
+        )
         return AsyncPage(answer, self._cross)
 
 
@@ -2204,6 +2233,16 @@ class AsyncHoldfast:
         *fenced*. Raises InvalidInput for a bad name.
         """
         answer = await self._cross(self._of.for_subject, user, fenced=fenced)
+        return AsyncHoldfast(answer, self._cross)
+
+    async def for_tier(self, tier: WriterTier) -> "AsyncHoldfast":
+        """Return this handle for the writes of *tier*: `assistant` for those of an agent's tools.
+
+        What it writes to stores and durable memory has this tier, or the actor's own if that is
+        lower. Texts that are `outside` or `imported` are held if they give orders to a machine.
+        Raises InvalidInput for another tier.
+        """
+        answer = await self._cross(self._of.for_tier, tier)
         return AsyncHoldfast(answer, self._cross)
 
     async def for_session(self, session_id: str) -> "AsyncHoldfast":

@@ -1,6 +1,6 @@
 """`hf.consolidations`: jobs that propose changes to a memory, and decisions."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from threading import Event
 from time import monotonic
 from typing import Any, Final, Literal, get_args
@@ -9,54 +9,47 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engines.base import Reader, Transaction
+from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import Conflict, HistoryGone, InvalidInput, NotFound
 from holdfast.ground.pages import Page, digest, no_cursor, read_cursor, write_cursor
 from holdfast.ground.scope import Actor, Scope, checked_actor
 from holdfast.ground.validation import check_limit, check_one_of, check_text
-from holdfast.library.longterm import LongTermSpec, collection_context, equip
-from holdfast.memories.longterm.consolidation.apply import (
-    accept,
-    is_fresh,
-    job_of,
-    reject,
-    seen_of,
-    turns_of,
-    undo,
-)
-from holdfast.memories.longterm.consolidation.drafts import replayed
+from holdfast.library.longterm import LongTermSpec, collection_context, equip, model_wish
+from holdfast.memories.longterm.consolidation.apply import CollectionMemory
+from holdfast.memories.longterm.consolidation.decisions import accept, reject, undo
 from holdfast.memories.longterm.consolidation.jobs import (
     ConsolidationWork,
+    JobMemory,
     JobRow,
     ProposedRow,
     calls_of,
     job_event,
+    job_of,
+    replayed,
     statements,
 )
 from holdfast.memories.longterm.consolidation.records import (
     ENDED,
     AppliedChanges,
     Budget,
-    ChangeState,
     Consolidation,
+    ConsolidationOutput,
     JobProgress,
     JobRequest,
     JobStatus,
     JobUsage,
+    OwnerKind,
     Proposal,
     ProposalStatus,
     ProposedChange,
     encoded,
 )
-from holdfast.memories.longterm.consolidation.rules import ChangeAfter, ChangeOp
-from holdfast.memories.longterm.context import CollectionContext, Extractor, Shared
-from holdfast.memories.longterm.read import collection_of
-from holdfast.memories.longterm.records import Item
-from holdfast.memories.longterm.rows import ItemRow, NumberedRow, numbers_text
+from holdfast.memories.longterm.context import Extractor, Shared
 from holdfast.memories.longterm.transaction import CollectionTransaction
 from holdfast.memories.longterm.vectors.compare import meant
-from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
+from holdfast.memories.stores.consolidation.decisions import StoreMemory
+from holdfast.memories.stores.rows import StoresContext, demand_store, reach, refuse_narrowed
 
 CONSOLIDATIONS_LISTED: Final = 100
 MOST_LISTED: Final = 1_000
@@ -70,12 +63,20 @@ _PAUSES: Final = 0.02, 1.0
 
 
 class _Scope(Struct, frozen=True, kw_only=True):
-    namespace: str
-    workspace_id: str
+    namespace: str = ""
+    workspace_id: str = ""
+
+
+class _Owner(Struct, frozen=True):
+    """What is consolidated: a user's collection, a store, or an agent's entries."""
+
+    kind: OwnerKind
+    name: str
+    scope: _Scope = _Scope()
 
 
 class Consolidations:
-    """Jobs that propose changes to the memories of users, and decisions on them."""
+    """Jobs that propose changes to memories of users, stores and agents, and decisions."""
 
     def __init__(self, context: StoresContext, shared: Shared) -> None:
         self._context, self._shared = context, shared
@@ -83,74 +84,90 @@ class Consolidations:
 
     def create(
         self,
-        user: str,
+        user: str | None = None,
         *,
+        store: str | None = None,
         namespace: str = "chat",
         workspace_id: str | None = None,
         model: Any = None,
         budget: Budget | None = None,
         instructions: str = "",
+        into: ConsolidationOutput = "proposal",
     ) -> Consolidation:
-        """Start a job that proposes changes to *user*'s collection, and return it at once.
+        """Start a job that proposes changes to one memory, and return it at once.
 
-        It changes nothing itself. *model* is `provider:model`, one of pydantic-ai's models, or a
-        function, as an extractor; without it rules alone propose. *instructions* are for it.
+        The memory is the collection of *user*, or the store of the id *store*. The job changes
+        nothing itself. *model* is `provider:model`, one of pydantic-ai's models, or a function, as
+        an extractor; without it rules alone propose. *instructions* are for it. Accepting changes
+        the store, or with *into* "new_store" makes a new one, and leaves it as it is.
         """
         refuse_narrowed(self._context, "write")
         check_text("instructions", instructions, least=0, most=MOST_INSTRUCTIONS)
         limits = (budget or Budget()).checked()
-        spec = LongTermSpec(user_id=user, namespace=namespace, workspace_id=workspace_id)
-        context = collection_context(self._context, self._shared, spec)
-        name, extractor = _extractor(context, model)
+        outputs = get_args(ConsolidationOutput)
+        check_one_of("into", into, outputs, f"must be one of {outputs}")
+        if into != "proposal" and store is None:
+            raise InvalidInput("into", "is for a store", given=into)
+        owner = self._owner(user, store, namespace, workspace_id)
+        memory = self._memory(owner)
+        name, extractor = self._extractor(model)
+        context = self._context
         id = context.ids.new("cons", context.now())
-        request = JobRequest(model=name, instructions=instructions)
+        request = JobRequest(model=name, instructions=instructions, into=into)
 
         def work(tx: Transaction) -> None:
-            unit = CollectionTransaction(context, tx)
-            scope = _Scope(namespace=context.namespace, workspace_id=context.workspace_id)
+            made = (
+                CollectionTransaction(memory.context, tx)
+                if isinstance(memory, CollectionMemory)
+                else None
+            )
             tx.run(
-                statements(context).put_job,
+                statements(memory.engine).put_job,
                 id=id,
-                owner=context.user,
-                scope=encoded(scope),
+                owner_kind=owner.kind,
+                owner=owner.name,
+                scope=encoded(owner.scope),
                 request=encoded(request),
-                base=unit.there.version,
+                base=0 if made is None else made.there.version,
                 budget=encoded(limits),
                 usage=encoded(JobUsage()),
                 progress=encoded(JobProgress()),
-                now=unit.now,
+                now=memory.now(),
             )
-            tx.note(job_event(context, "started", id))
-            unit.close()
+            tx.note(job_event(memory, "started", id))
+            if made is not None:
+                made.close()
 
-        context.engine.write(work)
+        memory.engine.write(work)
         if extractor is not None:
             self._extractors[id] = extractor
-        self._wake(context, id)
+        self._wake(memory, id)
         return self.retrieve(id)
 
     def retrieve(self, id: str) -> Consolidation:
         """Return the job *id* with its proposal; raise NotFound."""
-        context, row = self._found(id, "read")
+        memory, row = self._found(id, "read")
         if row.status not in ENDED:
-            self._wake(context, id)
-        return context.engine.read(lambda reader: _whole(context, reader, id))
+            self._wake(memory, id)
+        return memory.engine.read(lambda reader: _whole(memory, reader, id))
 
     def list(
         self,
         user: str | None = None,
         *,
+        store: str | None = None,
         status: JobStatus | None = None,
         limit: int | None = CONSOLIDATIONS_LISTED,
         page: str | None = None,
     ) -> Page[Consolidation]:
-        """Return the jobs of *user*, or of all users, newest first, without their changes."""
+        """Return the jobs of *user* or *store*, or all, newest first, without their changes."""
         refuse_narrowed(self._context, "read")
         rows = check_limit(limit, most=MOST_LISTED, default=CONSOLIDATIONS_LISTED)
         if status is not None:
             kinds = get_args(JobStatus)
             check_one_of("status", status, kinds, f"must be one of {kinds}")
-        stamp = digest(self._context.workspace, user or "", status or "")
+        kind, owner = _filter(user, store)
+        stamp = digest(self._context.workspace, kind, owner, status or "")
         before = _HIGHEST
         if page is not None:
             match read_cursor(_LIST, stamp, page)[0]:
@@ -164,21 +181,22 @@ class Consolidations:
             engine.queries(_QUERIES).list_jobs,
             before=before,
             status=status or "",
-            owner=user or "",
+            owner_kind=kind,
+            owner=owner,
             rows=rows + 1,
         )
         last = found[rows - 1] if len(found) > rows else None
         return Page(
             [_record(row, ()) for row in found[:rows]],
             last and write_cursor(_LIST, stamp, [last.id]),
-            more=lambda page: self.list(user, status=status, limit=limit, page=page),
+            more=lambda page: self.list(user, store=store, status=status, limit=limit, page=page),
         )
 
     def cancel(self, id: str) -> Consolidation:
         """Stop the job *id*; what it has proposed stays. An ended job stays as it is."""
-        context, _ = self._found(id, "write")
-        sql, now = statements(context), context.now()
-        context.engine.write(lambda tx: tx.run(sql.cancel_job, id=id, now=now))
+        memory, _ = self._found(id, "write")
+        sql, now = statements(memory.engine), memory.now()
+        memory.engine.write(lambda tx: tx.run(sql.cancel_job, id=id, now=now))
         return self.retrieve(id)
 
     def wait(self, id: str, timeout: float | None = 60.0) -> Consolidation:
@@ -199,27 +217,27 @@ class Consolidations:
         A *model* that was given as an object is given again in another process. Raise Conflict for
         a job that runs or is done, or has a closed proposal.
         """
-        context, row = self._found(id, "write")
+        memory, row = self._found(id, "write")
         if row.proposal != "open":
             raise Conflict(f"The proposal of {id} is {row.proposal}.", next="Create another job.")
         limits = (budget or row.limits).checked()
         given = model if model is not None else self._extractors.get(id, row.task.model)
-        name, extractor = _extractor(context, given)
+        name, extractor = self._extractor(given)
         request = replace(row.task, spent=JobUsage(), model=name or row.task.model)
-        resumed = context.engine.write(
+        resumed = memory.engine.write(
             lambda tx: tx.run(
-                statements(context).resume_job,
+                statements(memory.engine).resume_job,
                 id=id,
                 budget=encoded(limits),
                 request=encoded(request),
-                now=context.now(),
+                now=memory.now(),
             )
         )
         if not resumed:
             raise Conflict(f"The consolidation {id} is {row.status}.", next="Create another job.")
         if extractor is not None:
             self._extractors[id] = extractor
-        self._wake(context, id)
+        self._wake(memory, id)
         return self.retrieve(id)
 
     def accept(
@@ -227,151 +245,143 @@ class Consolidations:
     ) -> AppliedChanges:
         """Apply the open changes of a proposal, or of *only*, in one transaction.
 
-        A change is refused alone, as stale, if one of its items or turns was changed or forgotten
-        since. *actor* is who decided, by default the handle's.
+        A change is refused alone, as stale, if one of its sources was changed or forgotten since.
+        *actor* is who decided, by default the handle's.
         """
         if isinstance(only, str):
             raise InvalidInput("only", "must be a list of ids", given=only)
-        context, _ = self._found(id, "write")
+        acting = self._context
         if actor is not None:
-            context = replace(context, actor=checked_actor(actor))
-        equipped = equip(context, None, None)
-        chosen: Sequence[str] | None = None if only is None else [*only]
-        return accept(context, id, chosen, lambda text: meant(equipped, text))
+            acting = replace(acting, actor=checked_actor(actor))
+        memory, row = self._found(id, "write", acting)
+        return accept(memory, row, None if only is None else [*only])
 
     def reject(self, id: str) -> Consolidation:
         """Reject the open changes of the proposal of the job *id*."""
-        context, _ = self._found(id, "write")
-        reject(context, id)
+        memory, row = self._found(id, "write")
+        reject(memory, row)
         return self.retrieve(id)
 
     def undo(self, id: str) -> AppliedChanges:
         """Undo what was accepted: one `AppliedChanges.id`, or a job as a whole.
 
-        Items that were changed since stay as they are, and are listed.
+        What was changed since stays as it is, and is listed.
         """
         check_text("id", id, least=1, most=_MOST_ID)
         job, _, number = id.partition(".")
         if number and not (number.isascii() and number.isdigit()):
             raise NotFound("application", id)
-        context, _ = self._found(job, "write")
-        return undo(context, job, int(number) if number else None)
+        memory, row = self._found(job, "write")
+        return undo(memory, row, int(number) if number else None)
 
     def replay(self, id: str) -> Proposal:
         """Return the proposal that the job *id* makes again from its log alone.
 
         Nothing is stored. Raise HistoryGone if a part of the log was forgotten.
         """
-        context, row = self._found(id, "read")
-        logged = {each.n: each.answer for each in calls_of(context, id)}
-        if row.used.calls > len(logged):
+        memory, row = self._found(id, "read")
+        if row.used.calls > len(calls_of(memory.engine, id)):
             raise HistoryGone(id, kind="complete log of")
-        made = replayed(context, row.task, logged)
-        rows = [
-            ProposedRow(n=place, state="open", applied=None, **columns)
-            for place, columns in enumerate(made, 1)
-        ]
+        rows = replayed(memory, row)
 
         def read(reader: Reader) -> Proposal:
-            changes = _changes(context, reader, id, rows)
+            changes = memory.shown(reader, row, rows)
             return Proposal(id=id, status="open", base=row.base, changes=changes)
 
-        return context.engine.read(read)
+        return memory.engine.read(read)
 
-    def _engine(self) -> Any:
+    def _engine(self) -> Engine:
         scope = Scope(workspace=self._context.workspace, agent="*", user="*")
         return self._context.engine.scoped(scope)
 
-    def _found(self, id: str, needed: Literal["read", "write"]) -> tuple[CollectionContext, JobRow]:
-        """Return the job *id* and the context of its collection."""
+    def _owner(
+        self, user: str | None, store: str | None, namespace: str, workspace_id: str | None
+    ) -> _Owner:
+        if (user is None) == (store is None):
+            raise InvalidInput("user", "or store must be given, and one of them alone")
+        if store is not None:
+            reach(self._context, self._context.engine, store, write=True)
+            demand_store(self._context, self._context.engine, store)
+            return _Owner("store", store)
+        spec = LongTermSpec(user_id=user or "", namespace=namespace, workspace_id=workspace_id)
+        context = collection_context(self._context, self._shared, spec)
+        scope = _Scope(namespace=context.namespace, workspace_id=context.workspace_id)
+        return _Owner("user", context.user, scope)
+
+    def _memory(self, owner: _Owner, acting: StoresContext | None = None) -> JobMemory:
+        """Return the memory of *owner*, which *acting* changes, by default the handle."""
+        acting = acting or self._context
+        if owner.kind == "store":
+            return StoreMemory(acting, owner.name)
+        spec = LongTermSpec(
+            user_id=owner.name,
+            namespace=owner.scope.namespace,
+            workspace_id=owner.scope.workspace_id or None,
+        )
+        context = collection_context(acting, self._shared, spec)
+        return CollectionMemory(context, lambda text: meant(equip(context, None, None), text))
+
+    def _found(
+        self, id: str, needed: Literal["read", "write"], acting: StoresContext | None = None
+    ) -> tuple[JobMemory, JobRow]:
+        """Return the job *id* and its memory."""
         refuse_narrowed(self._context, needed)
         check_text("id", id, least=1, most=_MOST_ID)
         engine = self._engine()
-        row = engine.first(JobRow, engine.queries(_QUERIES).get_job, id=id)
-        if row is None:
-            raise NotFound("consolidation", id)
+        row = job_of(engine, statements(engine), id)
         scope = msgspec.json.decode(row.scope, type=_Scope)
-        spec = LongTermSpec(
-            user_id=row.owner,
-            namespace=scope.namespace,
-            workspace_id=scope.workspace_id or None,
-        )
-        return collection_context(self._context, self._shared, spec), row
+        kind = msgspec.convert(row.owner_kind, OwnerKind)
+        return self._memory(_Owner(kind, row.owner, scope), acting), row
 
-    def _wake(self, context: CollectionContext, id: str) -> None:
+    def _wake(self, memory: JobMemory, id: str) -> None:
         """Schedule the job *id* on the background thread, if this process can do it."""
-        row = context.engine.read(lambda reader: job_of(context, reader, id))
+        row = job_of(memory.engine, statements(memory.engine), id)
         extractor = self._extractors.get(id)
         if row.task.model is not None and extractor is None:
-            _, extractor = _extractor(context, row.task.model)
+            _, extractor = self._extractor(row.task.model)
             if extractor is None:
                 return
-        task = ConsolidationWork(context, id, extractor)
-        self._shared.worker.wake(("consolidate", context.workspace, id), task)
+        task = ConsolidationWork(memory, id, extractor)
+        self._shared.worker.wake(("consolidate", self._context.workspace, id), task)
+
+    def _extractor(self, model: Any) -> tuple[str | None, Extractor | None]:
+        """Return the name of *model* and the function that asks it; None for rules alone."""
+        if model is None or model == _FUNCTION:
+            return model, None
+        wish = model_wish(self._shared, model)
+        return wish.name, wish.extractor
 
 
 _QUERIES: Final = "holdfast.memories.longterm.consolidation"
-
-
-def _extractor(context: CollectionContext, model: Any) -> tuple[str | None, Extractor | None]:
-    """Return the name of *model* and the function that asks it; None for rules alone."""
-    if model is None:
-        return None, None
-    if model == _FUNCTION:
-        return _FUNCTION, None
-    wish = equip(context, False, model).wish(None)
-    return wish.name, wish.extractor
-
-
 _FUNCTION: Final = "function"
 
 
-def _whole(context: CollectionContext, reader: Reader, id: str) -> Consolidation:
-    row = job_of(context, reader, id)
-    rows = reader.all(ProposedRow, statements(context).list_changes, id=id)
-    return _record(row, _changes(context, reader, id, rows))
+def _filter(user: str | None, store: str | None) -> tuple[str, str]:
+    """Return the kind and the name of the owner whose jobs are listed, both "" for all."""
+    if user is not None and store is not None:
+        raise InvalidInput("user", "or store may be given, and one of them alone")
+    if store is not None:
+        return "store", store
+    return ("", "") if user is None else ("user", user)
 
 
-def _changes(
-    context: CollectionContext, reader: Reader, id: str, rows: Sequence[ProposedRow]
-) -> tuple[ProposedChange, ...]:
-    """Return changes with their items as they are now; open ones may be stale by now."""
-    collection = collection_of(context, reader)
-    if collection is None:
-        return ()
-    number = collection.number
-    ids = sorted({seen for row in rows for seen, _ in seen_of(row)})
-    items: dict[str, Item] = {}
-    for each in ids:
-        found = reader.first(NumberedRow, context.sql.item_number, collection=number, id=each)
-        if found is not None:
-            place = {"collection": number, "numbers": numbers_text([found.number])}
-            items[each] = reader.one(ItemRow, context.sql.items_numbered, **place).record()
-    changes: list[ProposedChange] = []
-    for row in rows:
-        stale = row.state == "open" and not is_fresh(context, reader, number, row)
-        state: ChangeState = "stale" if stale else msgspec.convert(row.state, ChangeState)
-        changes.append(
-            ProposedChange(
-                id=f"{id}.{row.n}",
-                op=msgspec.convert(row.op, ChangeOp),
-                state=state,
-                reason=row.reason,
-                before=tuple(items[seen] for seen, _ in seen_of(row) if seen in items),
-                after=msgspec.json.decode(row.after, type=ChangeAfter),
-                evidence=turns_of(row),
-            )
-        )
-    return tuple(changes)
+def _whole(memory: JobMemory, reader: Reader, id: str) -> Consolidation:
+    sql = statements(memory.engine)
+    row = job_of(reader, sql, id)
+    rows = reader.all(ProposedRow, sql.list_changes, id=id)
+    return _record(row, memory.shown(reader, row, rows))
 
 
 def _record(row: JobRow, changes: tuple[ProposedChange, ...]) -> Consolidation:
     scope, task = msgspec.json.decode(row.scope, type=_Scope), row.task
     return Consolidation(
         id=row.id,
-        user=row.owner,
-        namespace=scope.namespace,
+        user=row.owner if row.owner_kind == "user" else None,
+        store=row.owner if row.owner_kind == "store" else None,
+        agent=row.owner if row.owner_kind == "agent" else None,
+        namespace=scope.namespace or None,
         workspace_id=scope.workspace_id or None,
+        into=task.into,
         status=msgspec.convert(row.status, JobStatus),
         model=task.model,
         instructions=task.instructions,

@@ -103,6 +103,11 @@ def wishes_of(
     return _wishes(keys_of(context), context.shared.models, extractor)
 
 
+def model_wish(shared: Shared, model: object) -> MiningWish:
+    """Return *model*, a name, one of pydantic-ai's models or a function, as it can be used."""
+    return _wishes(os.environ.get, shared.models, model)(None)
+
+
 def mining_report(engine: Engine, shared: Shared) -> list[CollectionMining]:
     """Return the collections that are to be mined, with their extractors.
 

@@ -24,7 +24,7 @@ _PARTS = (
     "holdfast.memories.durable.memory",
     "holdfast.memories.longterm.memory",
     "holdfast.memories.longterm.background.schedule",
-    "holdfast.memories.longterm.consolidation.apply",
+    "holdfast.memories.longterm.consolidation.decisions",
     "holdfast.memories.run.memory",
     "holdfast.memories.run.records.answer",
     "holdfast.memories.run.history.effects",

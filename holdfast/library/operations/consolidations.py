@@ -1,4 +1,4 @@
-"""Operations on consolidations: jobs that propose changes to a user's memory."""
+"""Operations on consolidations: jobs that propose changes to a memory."""
 
 from functools import partial
 from typing import Any, Final
@@ -12,6 +12,7 @@ from holdfast.memories.longterm.consolidation.records import (
     AppliedChanges,
     Budget,
     Consolidation,
+    ConsolidationOutput,
     Proposal,
 )
 
@@ -20,14 +21,16 @@ _ONE: Final = f"{_ALL}/{{id}}"
 
 
 class CreateConsolidation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The collection to consolidate, and the model, budget and instructions."""
+    """The memory to consolidate, and the model, budget and instructions."""
 
-    user: str
+    user: str | None = None
+    store: str | None = None
     namespace: str = "chat"
     workspace_id: str | None = None
     model: str | None = None
     budget: Budget | None = None
     instructions: str = ""
+    into: ConsolidationOutput = "proposal"
 
 
 class ResumeConsolidation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,7 +75,7 @@ CONSOLIDATIONS: Final = OperationTable(
         _post(
             "consolidations.create",
             _ALL,
-            "Start a job that proposes changes to a user's memory.",
+            "Start a job that proposes changes to a memory.",
             _JOB,
             params=CreateConsolidation,
             status=202,
@@ -82,7 +85,11 @@ CONSOLIDATIONS: Final = OperationTable(
             _ALL,
             "List consolidations, newest first, without their changes.",
             _JOB,
-            special={"user": Param(type=str), "status": Param(type=str)},
+            special={
+                "user": Param(type=str),
+                "store": Param(type=str),
+                "status": Param(type=str),
+            },
             paged=True,
         ),
         _get("consolidations.retrieve", _ONE, "Retrieve a consolidation and its proposal.", _JOB),

@@ -4,7 +4,7 @@ A memory was there at a moment if its last version up to it is no deletion. A re
 never shown: the memory is counted as erased, also where an older version still has its content.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Final
@@ -48,6 +48,8 @@ from holdfast.memories.stores.validation import just_after
 EVERY: Final = 2**31 - 1
 BATCH: Final = 20
 """Contents read at a time."""
+CONTENTS: Final = 500
+"""Contents read at a time where all are needed."""
 
 
 class PastSpan(Struct, frozen=True, kw_only=True):
@@ -142,6 +144,23 @@ def memory_at(context: StoresContext, store_id: str, path: str, at: int) -> Memo
         return next((each for each in whole if isinstance(each, Memory)), None)
 
     return context.engine.read(work)
+
+
+def memories_at(
+    context: StoresContext,
+    reader: Reader,
+    store_id: str,
+    at: int,
+    ids: Collection[str] | None = None,
+) -> list[Memory]:
+    """Return the memories of the moment *at* with contents, or only those of *ids*."""
+    found = _memories(context, reader, store_id, at)
+    wanted = [each for each in found if ids is None or each.id in ids]
+    whole: list[Memory] = []
+    for first in range(0, len(wanted), CONTENTS):
+        batch = _with_contents(context, reader, store_id, wanted[first : first + CONTENTS])
+        whole += [each for each in batch if isinstance(each, Memory)]
+    return whole
 
 
 def _memories(

@@ -113,6 +113,21 @@ select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.co
 from memories m join versions v on v.id = m.version_id
 where m.id = :memory and m.store_id = :store and m.workspace = :workspace
 
+-- get_heads (sqlite) --
+select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.content_size_bytes,
+    m.created_at, m.updated_at, m.words, m.tier, m.held, v.origin_ref
+from json_each(:memories) wanted
+    cross join memories m on m.id = wanted.value
+    cross join versions v on v.id = m.version_id
+where m.store_id = :store and m.workspace = :workspace
+
+-- get_heads (postgres) --
+select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.content_size_bytes,
+    m.created_at, m.updated_at, m.words, m.tier, m.held, v.origin_ref
+from memories m join versions v on v.id = m.version_id
+where m.id in (select jsonb_array_elements_text(cast(:memories as jsonb)))
+    and m.store_id = :store and m.workspace = :workspace
+
 -- heads_under --
 -- The memories at a path or below it, in path order, in batches.
 select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.content_size_bytes,
@@ -828,3 +843,32 @@ delete from console_sessions where hash = :hash and workspace = :workspace
 -- Upkeep's scope alone may.
 delete from console_sessions
 where :workspace = '*' and (expires_at <= :now or seen_at <= :idle)
+
+-- drop_calls --
+-- Calls to a model by consolidations of a store.
+delete from consolidation_calls
+where workspace = :workspace and job in (
+        select id from consolidations
+        where workspace = :workspace and owner_kind = 'store' and owner = :store
+    )
+
+-- drop_changes --
+delete from consolidation_changes
+where workspace = :workspace and job in (
+        select id from consolidations
+        where workspace = :workspace and owner_kind = 'store' and owner = :store
+    )
+
+-- drop_consolidations --
+delete from consolidations
+where workspace = :workspace and owner_kind = 'store' and owner = :store
+
+-- blank_changes --
+-- Proposed changes of a store that name a memory with a redacted version.
+update consolidation_changes
+set after = '{}', reason = '', state = case when state = 'open' then 'stale' else state end
+where workspace = :workspace and before like :like
+    and job in (
+        select id from consolidations
+        where workspace = :workspace and owner_kind = 'store' and owner = :store
+    )

@@ -31,7 +31,12 @@ from holdfast.memories.stores.rows import (
     sought,
     store_of,
 )
-from holdfast.memories.stores.transaction import MEMORIES_CAP, StoreTransaction, first_link
+from holdfast.memories.stores.transaction import (
+    MEMORIES_CAP,
+    StoreTransaction,
+    first_link,
+    forget_proposals,
+)
 from holdfast.memories.stores.validation import (
     after_age,
     age_key,
@@ -75,29 +80,7 @@ class MemoryStores:
         context = self._context
 
         def work(tx: Transaction) -> Store:
-            now = context.now()
-            store_id = context.ids.new("memstore", now)
-            at = from_microseconds(now)
-            tx.send(
-                self._sql.insert_store,
-                id=store_id,
-                name=name,
-                description=described,
-                metadata=_json(pairs),
-                now=now,
-                seq=tx.seq,
-                link=first_link(store_id),
-            )
-            self._note(tx, "store.created", at, store_id)
-            return Store(
-                id=store_id,
-                name=name,
-                description=described,
-                metadata=pairs,
-                created_at=at,
-                updated_at=at,
-                archived_at=None,
-            )
+            return insert_store(context, tx, name=name, description=described, metadata=pairs)
 
         return context.engine.write(work)
 
@@ -174,7 +157,7 @@ class MemoryStores:
             now=unit.now,
             archived_at=None if after.archived_at is None else unit.now,
         )
-        self._note(tx, f"store.{what}", at, after.id)
+        _note(self._context, tx, f"store.{what}", at, after.id)
         return msgspec.structs.replace(after, updated_at=at)
 
     def delete(self, memory_store_id: str) -> Deleted:
@@ -187,15 +170,15 @@ class MemoryStores:
         def work(tx: Transaction) -> None:
             unit = StoreTransaction(self._context, tx, memory_store_id)
             for head in heads_under(tx, self._sql.heads_under, memory_store_id, "/"):
-                unit.unindex(head)
+                unit.unindex([head])
             memories = tx.run(self._sql.delete_memories_of_store, store=memory_store_id)
             versions = tx.run(self._sql.delete_versions_of_store, store=memory_store_id)
             tx.send(self._sql.delete_edits_of_store, store=memory_store_id)
+            forget_proposals(tx, self._sql, memory_store_id)
             tx.send(self._sql.delete_store, store=memory_store_id)
             at = from_microseconds(unit.now)
-            self._note(
-                tx, "store.deleted", at, memory_store_id, memories=memories, versions=versions
-            )
+            data = {"memories": memories, "versions": versions}
+            _note(self._context, tx, "store.deleted", at, memory_store_id, **data)
 
         self._context.engine.write(work)
         self._context.engine.scrub()
@@ -302,17 +285,49 @@ class MemoryStores:
 
         return self._context.engine.write(work)
 
-    def _note(self, tx: Transaction, type: str, at: datetime, store_id: str, **data: Fact) -> None:
-        tx.note(
-            Event(
-                type=type,
-                at=at,
-                workspace=self._context.workspace,
-                actor=self._context.actor,
-                ids={"memory_store_id": store_id},
-                data=data,
-            )
+
+def insert_store(
+    context: StoresContext, tx: Transaction, *, name: str, description: str, metadata: Metadata
+) -> Store:
+    """Create a store in *tx*, with checked values, and return it."""
+    now = context.now()
+    store_id = context.ids.new("memstore", now)
+    at = from_microseconds(now)
+    tx.send(
+        context.sql.insert_store,
+        id=store_id,
+        name=name,
+        description=description,
+        metadata=_json(metadata),
+        now=now,
+        seq=tx.seq,
+        link=first_link(store_id),
+    )
+    _note(context, tx, "store.created", at, store_id)
+    return Store(
+        id=store_id,
+        name=name,
+        description=description,
+        metadata=metadata,
+        created_at=at,
+        updated_at=at,
+        archived_at=None,
+    )
+
+
+def _note(
+    context: StoresContext, tx: Transaction, type: str, at: datetime, store_id: str, **data: Fact
+) -> None:
+    tx.note(
+        Event(
+            type=type,
+            at=at,
+            workspace=context.workspace,
+            actor=context.actor,
+            ids={"memory_store_id": store_id},
+            data=data,
         )
+    )
 
 
 def checked_name(given: object) -> str:

@@ -333,7 +333,7 @@ class StoreTransaction:
         last = {new.id: new for _, new in changes}
         self._refuse_forgotten()
         self._put(self._sql.insert_version, versions)
-        self._unindex_all(first.values())
+        self.unindex(first.values())
         self._put(self._sql.move_head, [_row_of(new) for new in last.values()])
         self._index_all(last.values())
         self._link_person(versions)
@@ -361,7 +361,7 @@ class StoreTransaction:
             versions.append(self._version_row("deleted", new))
         self._refuse_forgotten()
         self._put(self._sql.insert_version, versions)
-        self._unindex_all([head for head, _ in going])
+        self.unindex([head for head, _ in going])
         self._put(self._sql.delete_memory, [{"memory": head.id} for head, _ in going])
         self._memories -= len(going)
         self._link_person(versions)
@@ -487,7 +487,8 @@ class StoreTransaction:
                 rows.append({"memory": each.id, "words": marked(self.store.number, words)})
         self._put(self._sql.insert_words, rows)
 
-    def _unindex_all(self, heads: Iterable[Head]) -> None:
+    def unindex(self, heads: Iterable[Head]) -> None:
+        """Delete the words of live memories from the index."""
         rows: list[Row] = []
         for head in heads:
             self._words -= head.words
@@ -584,3 +585,15 @@ def carry(
 
 def _json(texts: Iterable[str]) -> str:
     return msgspec.json.encode(list(texts)).decode()
+
+
+def forget_proposals(
+    tx: Transaction, sql: SimpleNamespace, store_id: str, memory_id: str | None = None
+) -> None:
+    """Delete the consolidations of a store, or what they hold of the text of one memory."""
+    if memory_id is None:
+        for statement in (sql.drop_calls, sql.drop_changes, sql.drop_consolidations):
+            tx.run(statement, store=store_id)
+        return
+    tx.run(sql.blank_changes, store=store_id, like=f'%"{memory_id}"%')
+    tx.run(sql.drop_calls, store=store_id)

@@ -26,7 +26,12 @@ from holdfast.memories.stores.rows import (
     sought,
     version_of,
 )
-from holdfast.memories.stores.transaction import StoreTransaction, Text, seen
+from holdfast.memories.stores.transaction import (
+    StoreTransaction,
+    Text,
+    forget_proposals,
+    seen,
+)
 from holdfast.memories.stores.validation import (
     FULL_VIEW_MAX,
     after_age,
@@ -170,6 +175,7 @@ class Versions:
                 actor_id=actor.id,
             )
             tx.send(self._sql.forget_digests, store=memory_store_id)
+            forget_proposals(tx, self._sql, memory_store_id, memory_id)
             tx.note(
                 Event(
                     type="version.redacted",

@@ -16,6 +16,7 @@ from holdfast import Budget
 from holdfast.ground.errors import Conflict, HistoryGone, InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.background.extractor import ExtractionRequest
+from holdfast.memories.longterm.consolidation.apply import CollectionMemory
 from holdfast.memories.longterm.consolidation.jobs import ConsolidationWork, calls_of
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import Turn
@@ -149,7 +150,7 @@ def test_a_model_of_pydantic_ai_is_called_and_its_calls_are_logged_without_secre
         "ada", model=FunctionModel(answer), instructions=f"The key is {KEY}"
     )
     job = hf.consolidations.wait(job.id)
-    (call,) = calls_of(ltm.context, job.id)
+    (call,) = calls_of(ltm.context.engine, job.id)
 
     assert job.usage.tokens > 0
     assert "red tram" in call.prompt
@@ -274,7 +275,7 @@ def test_two_workers_do_one_job_once(tmp_path: Path) -> None:
         fill(memory_of(one), clock, 50)
         job = one.consolidations.create("ada", model=answer)
         contexts = [memory_of(hf).context for hf in (one, two)]
-        workers = [ConsolidationWork(context, job.id, answer) for context in contexts]
+        workers = [ConsolidationWork(CollectionMemory(each), job.id, answer) for each in contexts]
         threads = [threading.Thread(target=worker.tend) for worker in workers]
         for thread in threads:
             thread.start()

@@ -1,48 +1,32 @@
-"""Accept a proposal's changes in one transaction, reject them, or undo them.
+"""A collection as a memory to consolidate: apply changes of items, and undo them.
 
-A change whose items or turns are not as the job saw them is refused alone. Undoing restores the
-items that are still as the application left them, and lists the others.
+Undoing restores the items that are still as the application left them, and lists the others.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from holdfast.engines.base import Reader, Transaction
+from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground.clock import to_microseconds
-from holdfast.ground.errors import Conflict, InvalidInput, NotFound
-from holdfast.ground.metrics import REGISTRY
-from holdfast.ground.trust import RANKS
-from holdfast.memories.longterm.consolidation.jobs import (
-    JobRow,
-    ProposedRow,
-    job_event,
-    statements,
-)
-from holdfast.memories.longterm.consolidation.records import (
-    ENDED,
-    AppliedChanges,
-    ProposalStatus,
-    encoded,
-)
-from holdfast.memories.longterm.consolidation.rules import ChangeAfter
-from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.records import Tier, alike, terms_hash
+from holdfast.ground.errors import Conflict, NotFound
+from holdfast.ground.events import Event, Fact
+from holdfast.memories.longterm.consolidation.drafts import CollectionInputs, inputs_at
+from holdfast.memories.longterm.consolidation.jobs import JobRow, ProposedRow, statements
+from holdfast.memories.longterm.consolidation.records import ChangeState, ProposedChange, encoded
+from holdfast.memories.longterm.consolidation.rules import ChangeAfter, ChangeOp
+from holdfast.memories.longterm.context import CollectionContext, event_of
+from holdfast.memories.longterm.read import collection_of
+from holdfast.memories.longterm.records import Item, Tier, alike, terms_hash
 from holdfast.memories.longterm.remember import find_twin, graves, turns_there
-from holdfast.memories.longterm.rows import NumberedRow
+from holdfast.memories.longterm.rows import ItemRow, NumberedRow, numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange
+from holdfast.memories.longterm.trust.rules import RANKS
 from holdfast.memories.longterm.vectors.compare import Meant
 from holdfast.memories.longterm.write import ItemRequest, ItemTrust, new_item, ready
-
-_CHANGES: Final = REGISTRY.counter(
-    "consolidation_changes_total",
-    "Proposed changes that were decided on, by operation and outcome.",
-    op=("merge", "supersede", "promote", "expire", "hold", "conflict"),
-    outcome=("applied", "stale", "rejected", "undone"),
-)
 
 
 class ItemImage(Struct, frozen=True, kw_only=True):
@@ -88,7 +72,6 @@ class _Touched(Struct, frozen=True, kw_only=True):
 class _Application(Struct, frozen=True, kw_only=True):
     """What one accept wrote for a change, to undo it."""
 
-    number: int
     items: tuple[_Touched, ...]
 
 
@@ -110,144 +93,109 @@ def turns_of(row: ProposedRow) -> tuple[str, ...]:
     return _ids.decode(row.evidence)
 
 
-def job_of(context: CollectionContext, reader: Reader, id: str) -> JobRow:
-    """Return the job *id*; raise `NotFound`."""
-    row = reader.first(JobRow, statements(context).get_job, id=id)
-    if row is None:
-        raise NotFound("consolidation", id)
-    return row
+class CollectionMemory(Struct, frozen=True):
+    """The collection of a user; see `JobMemory`.
 
-
-def accept(
-    context: CollectionContext,
-    id: str,
-    only: Sequence[str] | None,
-    meanings: Callable[[str], Meant | None],
-) -> AppliedChanges:
-    """Apply the open changes of the job *id*, or those of *only*, in one transaction.
-
-    *meanings* returns the vector of a new text. Raise `NotFound`, `Conflict` if the job runs or its
-    proposal is closed, and `InvalidInput` for ids that are no open changes.
+    *meanings* returns the vector of a new text.
     """
-    sql = statements(context)
-    rows = context.engine.all(ProposedRow, sql.list_changes, id=id)
-    texts = [_after(row).text for row in rows if row.state == "open"]
-    meant: Meanings = {text: meanings(text) for text in texts if text is not None}
 
-    def work(tx: Transaction) -> AppliedChanges:
-        unit = _unit(context, tx)
-        job = job_of(context, tx, id)
-        _check_open(job)
-        rows = tx.all(ProposedRow, sql.list_changes, id=id)
-        wanted = _wanted(id, rows, only)
-        fresh = [row for row in wanted if row.op != "conflict" and _is_fresh(unit, row)]
-        number = 1 + max((_applied_in(row) for row in rows), default=0)
-        done = [row for row in fresh if _apply(unit, id, row, number, meant)]
-        outcomes = {row.n: "applied" for row in done}
-        stale = [row for row in wanted if row.op != "conflict" and row.n not in outcomes]
-        for row in stale:
-            tx.run(sql.decide_change, id=id, n=row.n, state="stale", applied=None)
-        _close_proposal(unit, id)
-        _count(unit, done, "applied")
-        _count(unit, stale, "stale")
-        tx.note(job_event(context, "accepted", id, applied=len(done), stale=len(stale)))
-        unit.close()
-        return AppliedChanges(
-            id=f"{id}.{number}", changed=_names(id, done), stale=_names(id, stale)
-        )
+    context: CollectionContext
+    meanings: Callable[[str], Meant | None] = lambda _text: None
 
-    return context.engine.write(work)
+    @property
+    def engine(self) -> Engine:
+        """The engine, scoped to the user."""
+        return self.context.engine
 
+    def now(self) -> int:
+        """Return the current time in microseconds since 1970."""
+        return self.context.now()
 
-def reject(context: CollectionContext, id: str) -> None:
-    """Reject the open changes of the job *id*."""
-    sql = statements(context)
+    def moment(self) -> int:
+        """Return the moment of a snapshot."""
+        return self.context.now()
 
-    def work(tx: Transaction) -> None:
-        unit = _unit(context, tx)
-        _check_open(job_of(context, tx, id))
-        rows = tx.all(ProposedRow, sql.list_changes, id=id)
-        _count(unit, [row for row in rows if row.state == "open"], "rejected")
-        tx.run(sql.reject_changes, id=id)
-        if not rows:
-            tx.run(sql.set_proposal, id=id, proposal="rejected")
-        _close_proposal(unit, id)
-        tx.note(job_event(context, "rejected", id))
-        unit.close()
+    def event(self, what: str, data: Mapping[str, Fact]) -> Event:
+        """Return the event *what* of the workspace."""
+        return event_of(self.context, what, None, {}, data)
 
-    context.engine.write(work)
+    def snapshot(self, reader: Reader, at: int) -> tuple[int, CollectionInputs]:
+        """Return the version of the collection, and its rows at that moment."""
+        version, rows = inputs_at(self.context, reader, at)
+        return version, CollectionInputs(self.context, rows)
 
-
-def undo(context: CollectionContext, id: str, number: int | None) -> AppliedChanges:
-    """Undo application *number* of the job *id*, or all of them, the last first."""
-    sql = statements(context)
-
-    def work(tx: Transaction) -> AppliedChanges:
-        unit = _unit(context, tx)
-        job_of(context, tx, id)
-        rows = tx.all(ProposedRow, sql.list_changes, id=id)
-        wanted = [
-            row for row in rows if row.state == "applied" and number in (None, _applied_in(row))
-        ]
-        if not wanted:
-            raise Conflict(f"Nothing of {id} is applied.", next="Accept its proposal first.")
-        kept: list[str] = []
-        for row in sorted(wanted, key=lambda row: (_applied_in(row), row.n), reverse=True):
-            kept += _undo(unit, row)
-            tx.run(
-                sql.decide_change,
-                id=id,
-                n=row.n,
-                state="undone",
-                applied=row.applied,
+    def shown(
+        self, reader: Reader, row: JobRow, rows: Sequence[ProposedRow]
+    ) -> tuple[ProposedChange, ...]:
+        """Return changes with their items as they are now; open ones may be stale by now."""
+        collection = collection_of(self.context, reader)
+        if collection is None:
+            return ()
+        number, sql = collection.number, self.context.sql
+        items: dict[str, Item] = {}
+        for id in sorted({seen for each in rows for seen, _ in seen_of(each)}):
+            found = reader.first(NumberedRow, sql.item_number, collection=number, id=id)
+            if found is not None:
+                place = {"collection": number, "numbers": numbers_text([found.number])}
+                items[id] = reader.one(ItemRow, sql.items_numbered, **place).record()
+        changes: list[ProposedChange] = []
+        for each in rows:
+            stale = each.state == "open" and not is_fresh(self.context, reader, number, each)
+            state: ChangeState = "stale" if stale else msgspec.convert(each.state, ChangeState)
+            changes.append(
+                ProposedChange(
+                    id=f"{row.id}.{each.n}",
+                    op=msgspec.convert(each.op, ChangeOp),
+                    state=state,
+                    reason=each.reason,
+                    before=tuple(items[seen] for seen, _ in seen_of(each) if seen in items),
+                    after=_after(each),
+                    evidence=turns_of(each),
+                )
             )
-        if not any(row.state == "applied" and row not in wanted for row in rows):
-            tx.run(sql.set_proposal, id=id, proposal="undone")
-        _count(unit, wanted, "undone")
-        tx.note(job_event(context, "undone", id, changes=len(wanted), kept=len(kept)))
-        unit.close()
-        name = id if number is None else f"{id}.{number}"
-        return AppliedChanges(id=name, changed=_names(id, wanted), kept=tuple(dict.fromkeys(kept)))
+        return tuple(changes)
 
-    return context.engine.write(work)
+    def opener(
+        self, row: JobRow, rows: Sequence[ProposedRow]
+    ) -> Callable[[Transaction], "CollectionDecisions"]:
+        """Return what locks the collection; the new texts of *rows* are embedded first."""
+        del row
+        texts = [text for each in rows if (text := _after(each).text) is not None]
+        meant = {text: self.meanings(text) for text in texts}
 
+        def opened(tx: Transaction) -> CollectionDecisions:
+            unit = CollectionTransaction(self.context, tx, make=False)
+            if unit.found is None:
+                raise Conflict(
+                    "The collection of this consolidation was deleted.", next="Leave its proposal."
+                )
+            return CollectionDecisions(unit, meant)
 
-def _unit(context: CollectionContext, tx: Transaction) -> CollectionTransaction:
-    """Return the unit of work on the collection, which locks it."""
-    unit = CollectionTransaction(context, tx, make=False)
-    if unit.found is None:
-        raise Conflict("The collection of this consolidation was deleted.", next="Reject it.")
-    return unit
-
-
-def _check_open(job: JobRow) -> None:
-    if job.status not in ENDED:
-        raise Conflict(
-            f"The consolidation {job.id} is {job.status}.", next="Wait for it, or cancel it."
-        )
-    if job.proposal != "open":
-        raise Conflict(
-            f"The proposal of {job.id} is {job.proposal}.", next="Create another consolidation."
-        )
+        return opened
 
 
-def _wanted(id: str, rows: Sequence[ProposedRow], only: Sequence[str] | None) -> list[ProposedRow]:
-    """Return the open changes called *only*, or all."""
-    known = {f"{id}.{row.n}": row for row in rows if row.state == "open"}
-    if only is None:
-        return [*known.values()]
-    for each in only:
-        if each not in known:
-            raise InvalidInput("only", "names no open change of this proposal", given=each)
-        if known[each].op == "conflict":
-            raise InvalidInput(
-                "only", "names a conflict", given=each, next="Update or forget one of its items."
-            )
-    return [known[each] for each in dict.fromkeys(only)]
+class CollectionDecisions:
+    """The unit of work of decisions on a collection; see `DecisionUnit`."""
 
+    def __init__(self, unit: CollectionTransaction, meant: Meanings) -> None:
+        self.tx, self._unit, self._meant = unit.tx, unit, meant
 
-def _names(id: str, rows: Sequence[ProposedRow]) -> tuple[str, ...]:
-    return tuple(f"{id}.{row.n}" for row in sorted(rows, key=lambda row: row.n))
+    def is_fresh(self, row: ProposedRow) -> bool:
+        """Check that the items of a change are as its job saw them, and its turns exist."""
+        return is_fresh(self._unit.context, self.tx, self._unit.number, row)
+
+    def apply(self, row: ProposedRow) -> dict[str, Any] | None:
+        """Apply a fresh change; return None if a new text may not be stored."""
+        touched = _apply(self._unit, row, self._meant)
+        return None if touched is None else {"items": touched}
+
+    def undo(self, row: ProposedRow) -> list[str]:
+        """Restore the items of an applied change; return the ids of those changed since."""
+        return _undo(self._unit, row)
+
+    def close(self) -> None:
+        """Write the collection's totals."""
+        self._unit.close()
 
 
 def _after(row: ProposedRow) -> ChangeAfter:
@@ -258,37 +206,9 @@ def _application(row: ProposedRow) -> _Application | None:
     return None if row.applied is None else msgspec.json.decode(row.applied, type=_Application)
 
 
-def _applied_in(row: ProposedRow) -> int:
-    found = _application(row)
-    return 0 if found is None else found.number
-
-
-def _count(unit: CollectionTransaction, rows: Sequence[ProposedRow], outcome: str) -> None:
-    for row in rows:
-        unit.tx.after_commit(lambda op=row.op: _CHANGES.add(op, outcome))
-
-
-def _close_proposal(unit: CollectionTransaction, id: str) -> None:
-    """Close the proposal once none of its changes can be accepted any more."""
-    sql = statements(unit.context)
-    rows = unit.tx.all(ProposedRow, sql.list_changes, id=id)
-    if any(row.state == "open" and row.op != "conflict" for row in rows):
-        return
-    states = {row.state for row in rows}
-    order: tuple[tuple[str, ProposalStatus], ...] = (
-        ("applied", "accepted"),
-        ("stale", "stale"),
-        ("undone", "undone"),
-        ("rejected", "rejected"),
-    )
-    status = next((status for state, status in order if state in states), None)
-    if status is not None:
-        unit.tx.run(sql.set_proposal, id=id, proposal=status)
-
-
 def image_of(context: CollectionContext, reader: Reader, number: int, id: str) -> ItemImage | None:
     """Return the item *id* of the collection *number* as it is stored, or None."""
-    return reader.first(ItemImage, statements(context).item_image, collection=number, id=id)
+    return reader.first(ItemImage, statements(context.engine).item_image, collection=number, id=id)
 
 
 def is_fresh(context: CollectionContext, reader: Reader, number: int, row: ProposedRow) -> bool:
@@ -303,10 +223,6 @@ def is_fresh(context: CollectionContext, reader: Reader, number: int, row: Propo
     return not turns or len(reader.rows(context.sql.turns_by_id, **place)) == len(set(turns))
 
 
-def _is_fresh(unit: CollectionTransaction, row: ProposedRow) -> bool:
-    return is_fresh(unit.context, unit.tx, unit.number, row)
-
-
 def _image(unit: CollectionTransaction, id: str) -> ItemImage:
     found = image_of(unit.context, unit.tx, unit.number, id)
     if found is None:
@@ -315,9 +231,9 @@ def _image(unit: CollectionTransaction, id: str) -> ItemImage:
 
 
 def _apply(
-    unit: CollectionTransaction, id: str, row: ProposedRow, number: int, meant: Meanings
-) -> bool:
-    """Apply a change that is fresh; return False if a new text may not be stored."""
+    unit: CollectionTransaction, row: ProposedRow, meant: Meanings
+) -> tuple[_Touched, ...] | None:
+    """Apply a change that is fresh; return None if a new text may not be stored."""
     after = _after(row)
     images = [_image(unit, each) for each, _ in seen_of(row)]
     touched: list[_Touched] = []
@@ -325,17 +241,13 @@ def _apply(
     if keep is None and after.text is not None:
         made = _created(unit, row, after, images, meant)
         if made is None:
-            return False
+            return None
         keep = made.after.id
         touched.append(made)
     for each in images:
         others = [other for other in images if other is not each]
         touched.append(_changed(unit, row, each, others, keep))
-    applied = encoded(_Application(number=number, items=tuple(touched)))
-    unit.tx.run(
-        statements(unit.context).decide_change, id=id, n=row.n, state="applied", applied=applied
-    )
-    return True
+    return tuple(touched)
 
 
 def _changed(
@@ -386,7 +298,7 @@ def _write(unit: CollectionTransaction, image: ItemImage, **changes: object) -> 
     """Store *image* with *changes*, as of now."""
     columns = {name: getattr(image, name) for name in _WRITTEN}
     unit.tx.run(
-        statements(unit.context).set_image,
+        statements(unit.context.engine).set_image,
         collection=unit.number,
         number=image.number,
         **{**columns, "updated_at": unit.now, **changes},
@@ -502,7 +414,7 @@ def _unjoin(
     unit: CollectionTransaction, touched: _Touched, before: ItemImage, now: ItemImage
 ) -> None:
     """Take back the turns and access marks that a merge added; later accesses stay."""
-    sql, place = statements(unit.context), {"collection": unit.number}
+    sql, place = statements(unit.context.engine), {"collection": unit.number}
     for turn in touched.linked:
         unit.tx.run(sql.drop_link, item=now.number, turn=turn, **place)
     after = touched.after

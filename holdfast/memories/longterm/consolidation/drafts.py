@@ -5,7 +5,7 @@ turns do not state, or whose numbers and negations differ from those of the item
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, get_args
 
@@ -22,6 +22,7 @@ from holdfast.memories.longterm.background.extractor import (
     ExtractionTurn,
     UnreadableAnswer,
 )
+from holdfast.memories.longterm.consolidation.jobs import ChangeColumns, JobPlan
 from holdfast.memories.longterm.consolidation.records import JobRequest, encoded
 from holdfast.memories.longterm.consolidation.rules import (
     ChangeAfter,
@@ -287,12 +288,6 @@ def unfounded(context: CollectionContext, inputs: Inputs) -> tuple[str, ...]:
     return tuple(found)
 
 
-def rule_drafts(inputs: Inputs, task: JobRequest) -> list[ChangeDraft]:
-    """Return the drafts of the rules alone for a job's inputs."""
-    now = from_microseconds(task.at)
-    return drafts_of(inputs.items, inputs.turns, task.unfounded, now)
-
-
 def model_drafts(context: CollectionContext, cluster: Cluster, answer: str) -> list[ChangeDraft]:
     """Return the drafts of a model's *answer* with texts that the evidence states.
 
@@ -319,19 +314,38 @@ def _is_grounded(
     return is_stated(context, ready(text), texts, [turn.speaker for turn in cited])
 
 
-def replayed(
-    context: CollectionContext, task: JobRequest, logged: Mapping[int, str]
-) -> list[dict[str, str]]:
-    """Return the columns of changes that a job makes again from *logged* answers."""
-    if not task.at:
-        return []
-    _, inputs = context.engine.read(lambda reader: inputs_at(context, reader, task.at))
-    drafts = rule_drafts(inputs, task)
-    for place, ids in enumerate(task.plan or (), 1):
-        cluster = cluster_of(ids, inputs.items, inputs.turns)
-        if place in logged:
-            drafts += model_drafts(context, cluster, logged[place])
-    return [columns_of(inputs, draft) for draft in drafts]
+class CollectionInputs(Struct, frozen=True):
+    """Rows of a collection at one moment; see `JobInputs`."""
+
+    context: CollectionContext
+    rows: Inputs
+
+    def checked(self, task: JobRequest) -> JobRequest:
+        """Return *task* with the items that the user's turns do not state."""
+        return replace(task, unfounded=unfounded(self.context, self.rows))
+
+    def plan(self, task: JobRequest, *, model: bool) -> JobPlan:
+        """Return the changes of rules; the items they leave are in clusters."""
+        rows = self.rows
+        drafts = drafts_of(rows.items, rows.turns, task.unfounded, from_microseconds(task.at))
+        clusters: tuple[tuple[str, ...], ...] = ()
+        if model:
+            taken = {id for draft in drafts for id in draft.items}
+            clusters = plan([item for item in rows.items if item.id not in taken])
+        return JobPlan(changes=self._columns(drafts), clusters=clusters)
+
+    def request(self, ids: Sequence[str], task: JobRequest) -> ExtractionRequest | None:
+        """Return the request for the items *ids*, None if they are gone."""
+        cluster = cluster_of(ids, self.rows.items, self.rows.turns)
+        return request_of(cluster, task.instructions) if cluster.items else None
+
+    def changes(self, ids: Sequence[str], answer: str) -> tuple[ChangeColumns, ...]:
+        """Return the changes of *answer* with texts that the evidence states."""
+        cluster = cluster_of(ids, self.rows.items, self.rows.turns)
+        return self._columns(model_drafts(self.context, cluster, answer))
+
+    def _columns(self, drafts: Iterable[ChangeDraft]) -> tuple[ChangeColumns, ...]:
+        return tuple(columns_of(self.rows, draft) for draft in drafts)
 
 
 def columns_of(inputs: Inputs, draft: ChangeDraft) -> dict[str, str]:

@@ -6,17 +6,18 @@ A call to a model is logged before its response is used, so a crash repeats one 
 
 import logging
 import secrets as random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from types import SimpleNamespace
-from typing import Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engines.base import Engine, Transaction
+from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground import secrets
+from holdfast.ground.errors import NotFound
 from holdfast.ground.events import Event, Fact
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import EVERYBODY
@@ -28,28 +29,16 @@ from holdfast.memories.longterm.background.extractor import (
 )
 from holdfast.memories.longterm.background.jobs import LEASE, SECOND, LostJob
 from holdfast.memories.longterm.background.worker import bounded
-from holdfast.memories.longterm.consolidation.drafts import (
-    Cluster,
-    Inputs,
-    cluster_of,
-    columns_of,
-    inputs_at,
-    model_drafts,
-    plan,
-    request_of,
-    rule_drafts,
-    unfounded,
-)
 from holdfast.memories.longterm.consolidation.records import (
     Budget,
     JobProgress,
     JobRequest,
     JobStatus,
     JobUsage,
+    ProposedChange,
     encoded,
 )
-from holdfast.memories.longterm.consolidation.rules import ChangeDraft
-from holdfast.memories.longterm.context import CollectionContext, Extractor, event_of
+from holdfast.memories.longterm.context import Extractor
 
 RULES_SECONDS: Final = 3_600.0
 """Time limit for the rules on a whole collection; the lease is renewed meanwhile."""
@@ -73,6 +62,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
     """A job as it is stored."""
 
     id: str
+    owner_kind: str
     owner: str
     scope: str
     status: str
@@ -131,15 +121,104 @@ class CallRow(Struct, frozen=True, kw_only=True):
     usage: str
 
 
-def statements(context: CollectionContext) -> SimpleNamespace:
+ChangeColumns = dict[str, str]
+"""A proposed change as columns: op, before, after, reason, evidence."""
+
+
+class JobPlan(Struct, frozen=True, kw_only=True):
+    """What rules propose, and the clusters that are left for a model."""
+
+    changes: tuple[ChangeColumns, ...]
+    clusters: tuple[tuple[str, ...], ...]
+
+
+class JobInputs(Protocol):
+    """What a job reads of a memory at one moment, and what it makes of that."""
+
+    def checked(self, task: JobRequest) -> JobRequest:
+        """Return *task* with what is found out once, at its first look."""
+        ...
+
+    def plan(self, task: JobRequest, *, model: bool) -> JobPlan:
+        """Return the changes of rules alone; clusters for a model only with *model*."""
+        ...
+
+    def request(self, ids: Sequence[str], task: JobRequest) -> ExtractionRequest | None:
+        """Return the request for the cluster *ids*, None if nothing of it is left."""
+        ...
+
+    def changes(self, ids: Sequence[str], answer: str) -> tuple[ChangeColumns, ...]:
+        """Return the changes of a model's *answer*; raise `UnreadableAnswer`."""
+        ...
+
+
+class DecisionUnit(Protocol):
+    """The unit of work in which changes of a proposal are applied or undone."""
+
+    tx: Transaction
+
+    def is_fresh(self, row: ProposedRow) -> bool:
+        """Check that the inputs of a change are as its job saw them."""
+        ...
+
+    def apply(self, row: ProposedRow) -> Mapping[str, Any] | None:
+        """Apply a fresh change; return what it wrote, None if it may not be written."""
+        ...
+
+    def undo(self, row: ProposedRow) -> list[str]:
+        """Undo an applied change; return the ids of what was changed since."""
+        ...
+
+    def close(self) -> str | None:
+        """Write what is pending; return the id of the store that was changed, if any."""
+        ...
+
+
+class JobMemory(Protocol):
+    """A memory that can be consolidated: a collection, a store, an agent's entries."""
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, scoped to the owner."""
+        ...
+
+    def now(self) -> int:
+        """Return the current time in microseconds since 1970."""
+        ...
+
+    def moment(self) -> int:
+        """Return the moment of a snapshot that has all writes so far."""
+        ...
+
+    def event(self, what: str, data: Mapping[str, Fact]) -> Event:
+        """Return the event *what* of the owner's workspace."""
+        ...
+
+    def snapshot(self, reader: Reader, at: int) -> tuple[int, JobInputs]:
+        """Return the version of the memory, and its inputs at that moment."""
+        ...
+
+    def shown(
+        self, reader: Reader, row: JobRow, rows: Sequence[ProposedRow]
+    ) -> tuple[ProposedChange, ...]:
+        """Return changes of the job *row* as records; open ones may be stale by now."""
+        ...
+
+    def opener(
+        self, row: JobRow, rows: Sequence[ProposedRow]
+    ) -> Callable[[Transaction], DecisionUnit]:
+        """Return what opens the unit of work to decide on the open *rows* of a job."""
+        ...
+
+
+def statements(engine: Engine) -> SimpleNamespace:
     """Return the statements of consolidation."""
-    return context.engine.queries("holdfast.memories.longterm.consolidation")
+    return engine.queries("holdfast.memories.longterm.consolidation")
 
 
-def job_event(context: CollectionContext, what: str, id: str, **data: Fact) -> Event:
+def job_event(memory: JobMemory, what: str, id: str, **data: Fact) -> Event:
     """Return the event `consolidation.<what>` of the job *id*; it names no person."""
-    event = event_of(context, f"consolidation.{what}", None, {}, data)
-    return replace(event, owner=None, ids={"job_id": id})
+    return replace(memory.event(f"consolidation.{what}", data), owner=None, ids={"job_id": id})
 
 
 class UnfinishedJob(Struct, frozen=True, kw_only=True):
@@ -161,22 +240,22 @@ def unfinished_jobs(engine: Engine, now: int) -> list[UnfinishedJob]:
 class ConsolidationWork(Struct, frozen=True):
     """Background task that does one job of consolidation."""
 
-    context: CollectionContext
+    memory: JobMemory
     id: str
     extractor: Extractor | None = None
 
     def tend(self) -> float | None:
         """Do the job; see `Tender`."""
-        context, sql = self.context, statements(self.context)
-        row = context.engine.first(JobRow, sql.get_job, id=self.id)
+        memory, sql = self.memory, statements(self.memory.engine)
+        row = memory.engine.first(JobRow, sql.get_job, id=self.id)
         if row is None or row.status not in {"pending", "running"}:
             return None
-        now, token = context.now(), random.token_hex(16)
+        now, token = memory.now(), random.token_hex(16)
         if row.status == "running" and (row.leased_until or 0) >= now:
             return max(0.05, ((row.leased_until or 0) - now) / SECOND)
         if row.task.model is not None and self.extractor is None:
             return None
-        claimed = context.engine.write(
+        claimed = memory.engine.write(
             lambda tx: tx.run(sql.claim_job, id=self.id, token=token, until=now + LEASE, now=now)
         )
         if claimed:
@@ -184,7 +263,7 @@ class ConsolidationWork(Struct, frozen=True):
         return 0.0
 
     def _run(self, row: JobRow, token: str) -> None:
-        run = _Run(self.context, row, token)
+        run = _Run(self.memory, row, token)
         try:
             status: JobStatus = run.work(self.extractor)
             run.end(status, None)
@@ -201,9 +280,9 @@ class ConsolidationWork(Struct, frozen=True):
 class _Run:
     """One claim of a job."""
 
-    def __init__(self, context: CollectionContext, row: JobRow, token: str) -> None:
-        self._context, self._row, self._token = context, row, token
-        self._sql = statements(context)
+    def __init__(self, memory: JobMemory, row: JobRow, token: str) -> None:
+        self._memory, self._row, self._token = memory, row, token
+        self._sql = statements(memory.engine)
         self._task, self._progress, self._usage = row.task, row.done, row.used
         self._base = row.base
 
@@ -211,31 +290,27 @@ class _Run:
         """Propose changes, cluster by cluster, from where the job stopped."""
         inputs = self._inputs()
         if not self._progress.clusters_done:
-            drafts = bounded(
-                lambda: rule_drafts(inputs, self._task),
+            planned = bounded(
+                lambda: inputs.plan(self._task, model=extractor is not None),
                 RULES_SECONDS,
                 name="holdfast-consolidation",
                 beat=self._renew,
             )
-            clusters: tuple[tuple[str, ...], ...] = ()
-            if extractor is not None:
-                taken = {id for draft in drafts for id in draft.items}
-                clusters = plan([item for item in inputs.items if item.id not in taken])
-            self._task = replace(self._task, plan=clusters)
-            self._progress = replace(self._progress, clusters=1 + len(clusters))
-            self._checkpoint(inputs, drafts)
+            self._task = replace(self._task, plan=planned.clusters)
+            self._progress = replace(self._progress, clusters=1 + len(planned.clusters))
+            self._checkpoint(planned.changes)
         for place in range(self._progress.clusters_done, self._progress.clusters):
             ids = (self._task.plan or ())[place - 1]
-            cluster = cluster_of(ids, inputs.items, inputs.turns)
-            answer = self._answer(place, cluster, extractor) if cluster.items else "{}"
+            sent = inputs.request(ids, self._task)
+            answer = "{}" if sent is None else self._answer(place, sent, extractor)
             if answer is None:
                 return "partial"
-            self._checkpoint(inputs, model_drafts(self._context, cluster, answer))
+            self._checkpoint(inputs.changes(ids, answer))
         return "completed"
 
     def end(self, status: JobStatus, error: str | None) -> None:
         """End the job with *status*, if this worker still has it."""
-        context, what = self._context, "failed" if error else "proposed"
+        memory, what = self._memory, "failed" if error else "proposed"
 
         def work(tx: Transaction) -> None:
             ended = tx.run(
@@ -244,35 +319,35 @@ class _Run:
                 token=self._token,
                 status=status,
                 error=error,
-                now=context.now(),
+                now=memory.now(),
             )
             if ended:
-                tx.note(job_event(context, what, self._row.id, status=status))
+                tx.note(job_event(memory, what, self._row.id, status=status))
                 tx.after_commit(lambda: _JOBS.add(status))
 
-        context.engine.write(work)
+        memory.engine.write(work)
 
-    def _inputs(self) -> Inputs:
-        context, at = self._context, self._task.at
+    def _inputs(self) -> JobInputs:
+        memory, at = self._memory, self._task.at
         first = not at
-        at = at or context.now()
-        version, inputs = context.engine.read(lambda reader: inputs_at(context, reader, at))
+        at = at or memory.moment()
+        version, inputs = memory.engine.read(lambda reader: memory.snapshot(reader, at))
         if first:
-            found = unfounded(context, inputs)
-            self._task = replace(self._task, at=at, unfounded=found)
+            self._task = inputs.checked(replace(self._task, at=at))
             self._base = version
             self._save(())
         return inputs
 
-    def _answer(self, place: int, cluster: Cluster, extractor: Extractor | None) -> str | None:
-        """Return the model's response for *cluster*, from the log if it is there.
+    def _answer(
+        self, place: int, sent: ExtractionRequest, extractor: Extractor | None
+    ) -> str | None:
+        """Return the model's response to *sent*, from the log if it is there.
 
         None if the budget does not allow the call.
         """
-        logged = {each.n: each.answer for each in calls_of(self._context, self._row.id)}
+        logged = {each.n: each.answer for each in calls_of(self._memory.engine, self._row.id)}
         if place in logged:
             return logged[place]
-        sent = request_of(cluster, self._task.instructions)
         spent, limits = self._task.spent, self._row.limits
         if (
             extractor is None
@@ -299,7 +374,7 @@ class _Run:
             "prompt": secrets.redact(f"{sent.instructions}\n\n{prompt(sent)}"),
             "answer": kept,
             "usage": encoded(used),
-            "now": self._context.now(),
+            "now": self._memory.now(),
         }
         self._usage = _sum(self._usage, used)
         self._task = replace(self._task, spent=_sum(self._task.spent, used))
@@ -310,24 +385,24 @@ class _Run:
             tx.run(self._sql.put_call, **row)
             tx.after_commit(lambda: _TOKENS.add(by=used.tokens))
 
-        self._context.engine.write(work)
+        self._memory.engine.write(work)
         return kept
 
     def _renew(self) -> None:
-        until = self._context.now() + LEASE
-        held = self._context.engine.write(
+        until = self._memory.now() + LEASE
+        held = self._memory.engine.write(
             lambda tx: tx.run(self._sql.renew_job, id=self._row.id, token=self._token, until=until)
         )
         if not held:
             raise LostJob
 
-    def _checkpoint(self, inputs: Inputs, drafts: Iterable[ChangeDraft]) -> None:
+    def _checkpoint(self, changes: Sequence[ChangeColumns]) -> None:
         """Store the changes of one cluster with the job's progress."""
         done = self._progress.clusters_done + 1
         self._progress = replace(self._progress, clusters_done=done)
-        self._save([columns_of(inputs, draft) for draft in drafts])
+        self._save(changes)
 
-    def _save(self, changes: Sequence[dict[str, str]]) -> None:
+    def _save(self, changes: Sequence[ChangeColumns]) -> None:
         def work(tx: Transaction) -> None:
             self._keep(tx)
             known = tx.all(ProposedRow, self._sql.list_changes, id=self._row.id)
@@ -338,16 +413,16 @@ class _Run:
                     continue
                 number += 1
                 tx.run(self._sql.put_change, id=self._row.id, n=number, **each)
-            tx.note(job_event(self._context, "progressed", self._row.id, changes=number))
+            tx.note(job_event(self._memory, "progressed", self._row.id, changes=number))
 
-        self._context.engine.write(work)
+        self._memory.engine.write(work)
 
     def _keep(self, tx: Transaction) -> None:
         kept = tx.run(
             self._sql.keep_progress,
             id=self._row.id,
             token=self._token,
-            until=self._context.now() + LEASE,
+            until=self._memory.now() + LEASE,
             progress=encoded(self._progress),
             usage=encoded(self._usage),
             request=encoded(self._task),
@@ -357,9 +432,34 @@ class _Run:
             raise LostJob
 
 
-def calls_of(context: CollectionContext, id: str) -> list[CallRow]:
+def calls_of(engine: Engine, id: str) -> list[CallRow]:
     """Return the logged calls of the job *id*."""
-    return context.engine.all(CallRow, statements(context).list_calls, id=id)
+    return engine.all(CallRow, statements(engine).list_calls, id=id)
+
+
+def replayed(memory: JobMemory, row: JobRow) -> list[ProposedRow]:
+    """Return the changes that a job makes again from its log; nothing is stored."""
+    task = row.task
+    if not task.at:
+        return []
+    logged = {each.n: each.answer for each in calls_of(memory.engine, row.id)}
+    _, inputs = memory.engine.read(lambda reader: memory.snapshot(reader, task.at))
+    made = [*inputs.plan(task, model=False).changes]
+    for place, ids in enumerate(task.plan or (), 1):
+        if place in logged:
+            made += inputs.changes(ids, logged[place])
+    return [
+        ProposedRow(n=place, state="open", applied=None, **columns)
+        for place, columns in enumerate(made, 1)
+    ]
+
+
+def job_of(reader: Reader, sql: SimpleNamespace, id: str) -> JobRow:
+    """Return the job *id*; raise `NotFound`."""
+    row = reader.first(JobRow, sql.get_job, id=id)
+    if row is None:
+        raise NotFound("consolidation", id)
+    return row
 
 
 def _sum(one: JobUsage, other: JobUsage) -> JobUsage:

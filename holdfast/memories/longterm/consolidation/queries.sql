@@ -3,21 +3,22 @@
 -- put_job --
 insert into consolidations (workspace, id, owner_kind, owner, scope, status, proposal, request, base,
     budget, usage, progress, token, leased_until, error, created_at, ended_at)
-values (:workspace, :id, 'user', :owner, :scope, 'pending', 'open', :request, :base, :budget,
+values (:workspace, :id, :owner_kind, :owner, :scope, 'pending', 'open', :request, :base, :budget,
     :usage, :progress, null, null, null, :now, null)
 
 -- get_job --
-select id, owner, scope, status, proposal, request, base, budget, usage, progress, token,
+select id, owner_kind, owner, scope, status, proposal, request, base, budget, usage, progress, token,
     leased_until, error, created_at, ended_at
 from consolidations
-where workspace = :workspace and id = :id and owner_kind = 'user'
+where workspace = :workspace and id = :id
 
 -- list_jobs --
-select id, owner, scope, status, proposal, request, base, budget, usage, progress, token,
+select id, owner_kind, owner, scope, status, proposal, request, base, budget, usage, progress, token,
     leased_until, error, created_at, ended_at
 from consolidations
-where workspace = :workspace and owner_kind = 'user' and id < :before
-    and (:status = '' or status = :status) and (:owner = '' or owner = :owner)
+where workspace = :workspace and id < :before
+    and (:status = '' or status = :status)
+    and (:owner_kind = '' or (owner_kind = :owner_kind and (:owner = '' or owner = :owner)))
 order by id desc
 limit :rows
 
@@ -58,8 +59,8 @@ where workspace = :workspace and id = :id
 -- unfinished_jobs --
 -- Of all workspaces: those that no process has begun or renewed lately.
 select workspace, id from consolidations
-where owner_kind = 'user' and ((status = 'pending' and created_at < :before)
-    or (status = 'running' and leased_until < :now))
+where (status = 'pending' and created_at < :before)
+    or (status = 'running' and leased_until < :now)
 order by workspace, id
 limit :most
 

@@ -17,6 +17,9 @@ from holdfast.memories.longterm.records import Item
 JobStatus = Literal["pending", "running", "partial", "completed", "failed", "cancelled"]
 ProposalStatus = Literal["open", "accepted", "rejected", "stale", "undone"]
 ChangeState = Literal["open", "applied", "rejected", "stale", "undone"]
+ConsolidationOutput = Literal["proposal", "new_store"]
+"""What accepting makes of a store: a change of it, or a new store beside it."""
+OwnerKind = Literal["user", "store", "agent"]
 ENDED: Final = frozenset[str](("partial", "completed", "failed", "cancelled"))
 """Statuses in which a job does not run, and its proposal may be decided on."""
 
@@ -56,6 +59,7 @@ class JobRequest(Struct, frozen=True, kw_only=True):
 
     model: str | None
     instructions: str = ""
+    into: ConsolidationOutput = "proposal"
     at: int = 0
     unfounded: tuple[str, ...] = ()
     plan: tuple[tuple[str, ...], ...] | None = None
@@ -71,25 +75,57 @@ class JobProgress(Struct, frozen=True, kw_only=True):
     calls: int = 0
 
 
-class ProposedChange(Struct, frozen=True, kw_only=True):
-    """A proposed change of some items; `before` are these as they are now.
+class TextChange(Struct, frozen=True, kw_only=True):
+    """What a change does to one file of a store, or one entry of an agent.
 
-    `evidence` are the ids of the turns it rests on. An `open` change becomes `stale` when one of
-    its items or turns changes, and can then not be accepted. A `conflict` is for a person: it is
-    never applied.
+    `place` is its path or key; `to` the path to which it moves. `before` is None for a new one,
+    `after` for one that is deleted.
+    """
+
+    id: str | None
+    place: str
+    to: str | None = None
+    before: str | None = None
+    after: str | None = None
+
+    @property
+    def diff(self) -> str:
+        """The text before and after the change, as a unified diff."""
+        lines = difflib.unified_diff(
+            (self.before or "").splitlines(),
+            (self.after or "").splitlines(),
+            "/dev/null" if self.before is None else self.place,
+            "/dev/null" if self.after is None else self.to or self.place,
+            lineterm="",
+            n=3,
+        )
+        moved = () if self.to is None else (f"rename from {self.place}", f"rename to {self.to}")
+        return "\n".join((*moved, *lines))
+
+
+class ProposedChange(Struct, frozen=True, kw_only=True):
+    """A proposed change of some items, files or entries.
+
+    `before` are the items of a collection as they are now; `texts` the files of a store or the
+    entries of an agent, as the job saw them. `evidence` are the ids of the turns it rests on. An
+    `open` change becomes `stale` when one of its sources changes, and can then not be accepted. A
+    `conflict` is for a person: it is never applied.
     """
 
     id: str
     op: ChangeOp
     state: ChangeState
     reason: str
-    before: tuple[Item, ...]
-    after: ChangeAfter
-    evidence: tuple[str, ...]
+    before: tuple[Item, ...] = ()
+    after: ChangeAfter = ChangeAfter()
+    texts: tuple[TextChange, ...] = ()
+    evidence: tuple[str, ...] = ()
 
     @property
     def diff(self) -> str:
-        """The items before and after the change, as a unified diff."""
+        """The items, files or entries before and after the change, as a unified diff."""
+        if self.texts:
+            return "\n".join(each.diff for each in self.texts if each.diff)
         before = [_line(each) for each in self.before]
         after = [*_after(self.op, self.before, self.after)]
         lines = difflib.unified_diff(before, after, "before", "after", lineterm="", n=3)
@@ -99,7 +135,7 @@ class ProposedChange(Struct, frozen=True, kw_only=True):
 class Proposal(Struct, frozen=True, kw_only=True):
     """The changes that a job proposes.
 
-    `base` is the version of the collection that it read. It is open until every change is decided
+    `base` is the version of the memory that it read. It is open until every change is decided
     on.
     """
 
@@ -116,12 +152,19 @@ class Proposal(Struct, frozen=True, kw_only=True):
 
 
 class Consolidation(Struct, frozen=True, kw_only=True):
-    """A job that proposes changes to a collection, and changes nothing itself."""
+    """A job that proposes changes to a memory, and changes nothing itself.
+
+    The memory is the collection of a `user`, a `store`, or the entries of an `agent`; of these two
+    are None. `namespace` is None but for a collection.
+    """
 
     id: str
-    user: str
-    namespace: str
+    user: str | None
+    store: str | None = None
+    agent: str | None = None
+    namespace: str | None
     workspace_id: str | None
+    into: ConsolidationOutput = "proposal"
     status: JobStatus
     model: str | None
     instructions: str
@@ -137,9 +180,9 @@ class Consolidation(Struct, frozen=True, kw_only=True):
 class AppliedChanges(Struct, frozen=True, kw_only=True):
     """The result of accepting or undoing: the ids of the changes by outcome.
 
-    `stale` ones were refused, because an item or a turn was changed or forgotten since. `kept` are
-    the ids of items that undoing left as they are, because they were changed since. `store_id` is
-    the store that was changed, None for a collection.
+    `stale` ones were refused, because one of their sources was changed or forgotten since. `kept`
+    are the ids or keys of what undoing left as it is, because it was changed since. `store_id` is
+    the store that was changed or made, None but for a store.
     """
 
     id: str
