@@ -8,7 +8,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 4
 
-.PHONY: serve test hosts models lint types docs bench torture audit lock clean
+.PHONY: serve test hosts models lint types docs bench soak torture audit lock clean
 
 serve: .venv/.installed
 	$(BIN)/holdfast serve
@@ -60,6 +60,10 @@ bench: .venv/.tested .venv/bench/.installed .venv/hosts/.installed
 .venv/bench/.installed: pyproject.toml | .venv/.tested
 	$(BIN)/pip install --quiet --upgrade --target $(@D) --group bench
 	touch $@
+
+# Fifteen minutes of steady load over fixed data: memory, descriptors, threads and log stay as they are.
+soak: .venv/.tested
+	$(BIN)/python bench/soak.py
 
 # The long form of tests: random input with many examples, killed processes with many lives, each
 # contract on every surface, every benchmark once.

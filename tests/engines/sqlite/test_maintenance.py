@@ -186,8 +186,8 @@ ALL = {
     "busy_timeout": 0,
     "application_id": APPLICATION_ID,
 }
-WRITER = ALL | {"secure_delete": 1, "cache_size": -65536, "wal_autocheckpoint": AUTOCHECKPOINT}
-READER = ALL | {"cache_size": -16384, "query_only": 1}
+WRITER = ALL | {"secure_delete": 1, "cache_size": -16384, "wal_autocheckpoint": AUTOCHECKPOINT}
+READER = ALL | {"cache_size": -4096, "query_only": 1}
 
 
 @pytest.mark.parametrize(("role", "settings"), [("writer", WRITER), ("reader", READER)])
