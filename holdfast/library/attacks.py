@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
+from time import monotonic
 from typing import Any, Final, Literal
 
 import msgspec
@@ -16,7 +17,6 @@ from msgspec.structs import replace
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.trust import RANKS, USERS
-from holdfast.library.evaluation import FixedClock
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open
 from holdfast.memories.longterm.background.extractor import ExtractionRequest
@@ -147,6 +147,17 @@ def _rates(outcomes: Sequence[PoisonOutcome]) -> dict[str, float]:
     }
 
 
+class _CaseClock:
+    """A clock that begins at a fixed instant: the lease of an interrupted job ends."""
+
+    def __init__(self) -> None:
+        self._begun = monotonic()
+
+    def now(self) -> datetime:
+        """Return the fixed instant, and the time that has passed since."""
+        return _NOW + timedelta(seconds=monotonic() - self._begun)
+
+
 class _Case:
     """One case: a user's memory, and an extractor that returns what the case says."""
 
@@ -210,7 +221,7 @@ def is_escaped(block: str) -> bool:
 
 @contextmanager
 def _cases(data: _Texts, count: int, *, guarded: bool) -> Generator[list[_Case]]:
-    with open(":memory:", clock=FixedClock(_NOW)) as hf:
+    with open(":memory:", clock=_CaseClock()) as hf:
         yield [_Case(hf, number, data, guarded=guarded) for number in range(count)]
 
 

@@ -36,7 +36,6 @@ def test_the_attacks_work_without_the_rules(report: dict[str, Any]) -> None:
     before = {name: found["before"] for name, found in report["classes"].items()}
 
     for name in ("tool_result", "document", "other_user", "assistant_claim", "echo", "supersede"):
-        # The clock stands still, so mining that a busy machine interrupts is not repeated.
         assert before[name]["stored"] >= 0.9
         assert before[name]["unmarked"] >= 0.7
 
