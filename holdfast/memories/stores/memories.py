@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.engines.base import Reader, Transaction, scalar
-from holdfast.ground.errors import InvalidInput, PreconditionFailed
+from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Page, digest, read_key, write_cursor
 from holdfast.ground.text import encoded
 from holdfast.ground.trust import Provenance
@@ -50,6 +50,7 @@ from holdfast.memories.stores.text_index import (
 )
 from holdfast.memories.stores.transaction import (
     MemoryLocation,
+    SealedText,
     StoreTransaction,
     Text,
     carry,
@@ -71,6 +72,7 @@ from holdfast.memories.stores.validation import (
     just_after,
     span_below,
 )
+from holdfast.memories.stores.write import Change, Creation, Removal, create, delete, update
 
 EVERY = 2**31 - 1
 
@@ -243,17 +245,8 @@ class Memories:
             shown = checked_view(view, "basic")
             checked_path(path)
             text = Text.of(checked_content(content))
-
-        def work(tx: Transaction) -> Memory:
-            unit = StoreTransaction(self._context, tx, memory_store_id)
-            unit.refuse_archived()
-            unit.refuse_taken(path)
-            unit.refuse_full()
-            memory = unit.created(path, text)
-            unit.close()
-            return seen(memory, shown)
-
-        return self._context.engine.write(work)
+        item = Creation(SealedText.of(path, text), shown)
+        return create(self._context, memory_store_id, item)
 
     def retrieve(self, memory_id: str, *, memory_store_id: str, view: View | None = None) -> Memory:
         """Return the memory, with its content unless *view* is basic; else NotFound."""
@@ -297,23 +290,8 @@ class Memories:
             moved = None if new_path is None else checked_path(new_path)
             edited = None if new_content is None else Text.of(checked_content(new_content))
             expected = checked_precondition(precondition)
-
-        def work(tx: Transaction) -> Memory:
-            unit = StoreTransaction(self._context, tx, memory_store_id)
-            head = unit.head(memory_id)
-            unit.refuse_archived()
-            target = moved or head.path
-            if target == head.path and (edited is None or edited.sha256 == head.content_sha256):
-                return seen(unit.unchanged(head), shown)
-            if expected is not None and expected != head.content_sha256:
-                raise PreconditionFailed(memory_id, expected=expected, current=head.content_sha256)
-            if target != head.path:
-                unit.refuse_taken(target, mine=head.id)
-            memory = unit.modified(head, target, edited or Text.of(head.content))
-            unit.close()
-            return seen(memory, shown)
-
-        return self._context.engine.write(work)
+        item = Change(memory_id=memory_id, path=moved, text=edited, expected=expected, view=shown)
+        return update(self._context, memory_store_id, item)
 
     def delete(
         self,
@@ -331,16 +309,7 @@ class Memories:
             if expected is not None:
                 checked_sha256(expected, field="expected_content_sha256")
 
-        def work(tx: Transaction) -> Deleted:
-            unit = StoreTransaction(self._context, tx, memory_store_id)
-            head = unit.head(memory_id)
-            if expected is not None and expected != head.content_sha256:
-                raise PreconditionFailed(memory_id, expected=expected, current=head.content_sha256)
-            unit.deleted(head)
-            unit.close()
-            return Deleted(id=memory_id, type="memory_deleted")
-
-        return self._context.engine.write(work)
+        return delete(self._context, memory_store_id, Removal(memory_id, expected))
 
     def accept(self, memory_id: str, *, memory_store_id: str) -> Memory:
         """Release a held memory: write its text as a new version that a person confirmed.

@@ -1,7 +1,7 @@
 """Rows of stores to records; NotFound errors; access checks of sessions."""
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Hashable, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import groupby
@@ -293,6 +293,12 @@ class StoresContext(Struct, frozen=True, kw_only=True, dict=True):
         # Other tiers are never held, so their contents are not searched.
         text = content.decode() if tier in HELD_TIERS else ""
         return provenance(text, tier, self.origin_ref)
+
+    @cached_property
+    def authorship(self) -> tuple[Hashable, ...]:
+        """All that the writes of two contexts of one engine may differ in."""
+        shared = ("engine", "clock", "ids")
+        return tuple(getattr(self, name) for name in self.__struct_fields__ if name not in shared)
 
     @cached_property
     def sql(self) -> SimpleNamespace:

@@ -1,0 +1,364 @@
+"""Writes of many callers to one store in one pass: each ends as if it were made alone."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any, cast
+
+import pytest
+from contracts.stores import sha256_of, still
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import holdfast
+from holdfast.engines.base import BatchedWork, Engine, Transaction
+from holdfast.engines.sqlite import SQLiteEngine
+from holdfast.ground.errors import (
+    Conflict,
+    HoldfastError,
+    NotFound,
+    PathTaken,
+    PreconditionFailed,
+    StoreArchived,
+    StoreFull,
+    Unavailable,
+)
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.records import Memory
+from holdfast.testing.serving import new_workspace
+from holdfast.testing.strategies import plain_paths
+
+Call = Callable[[Holdfast], object]
+Outcome = tuple[object, ...]
+
+
+class Gathering:
+    """An engine that keeps the works of writes instead of running them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.works: list[BatchedWork[Any, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def write(self, work: BatchedWork[Any, Any]) -> None:
+        """Keep *work*."""
+        self.works.append(work)
+
+
+def gathered(hf: Holdfast, calls: Sequence[Call]) -> Gathering:
+    """Return the writes of *calls*, all of one kin."""
+    made: list[Gathering] = []
+
+    def through(engine: Engine) -> Engine:
+        made.append(Gathering(engine))
+        return cast("Engine", made[-1])
+
+    through_it = hf.acting(through=through)
+    for call in calls:
+        call(through_it)
+    assert len({work.kin for work in made[0].works}) == 1
+    return made[0]
+
+
+def in_one_pass(
+    hf: Holdfast, calls: Sequence[Call], tx_of: Callable[[Transaction], Transaction] | None = None
+) -> list[Any]:
+    """Make the writes of *calls* in one pass; return what became of each."""
+    there = gathered(hf, calls)
+    work, items = there.works[0].work, [each.item for each in there.works]
+    return list(there.engine.write(lambda tx: work(tx_of(tx) if tx_of else tx, items)))
+
+
+def one_by_one(hf: Holdfast, calls: Sequence[Call]) -> list[Any]:
+    """Make the same writes one after the other."""
+    done: list[Any] = []
+    for call in calls:
+        try:
+            done.append(call(hf))
+        except HoldfastError as error:
+            done.append(error)
+    return done
+
+
+def brief(outcomes: Sequence[Any], places: dict[str, str]) -> list[Outcome]:
+    """Return what is the same of outcomes in two stores; *places* are the paths of ids."""
+    found: list[Outcome] = []
+    for each in outcomes:
+        if isinstance(each, Memory):
+            places[each.id] = each.path
+            found.append((each.path, each.content_sha256, each.content_size_bytes, each.content))
+        elif isinstance(each, PathTaken):
+            found.append((PathTaken, each.conflicting_path, places.get(each.conflicting_memory_id)))
+        elif isinstance(each, HoldfastError):
+            found.append((type(each),))
+        else:
+            found.append((each.type, places.get(each.id)))
+    return found
+
+
+def state(hf: Holdfast, store: str) -> list[Outcome]:
+    """Return the memories of a store and its versions, oldest first, without ids and times."""
+    memories, versions = hf.memory_stores.memories, hf.memory_stores.memory_versions
+    heads = [each for each in memories.list(store, view="full").all() if isinstance(each, Memory)]
+    history = list(versions.list(store, view="full").all())[::-1]
+    return [
+        *((each.path, each.content) for each in heads),
+        *((each.operation, each.path, each.content) for each in history),
+        *((match.memory.path, match.score) for match in memories.search(store, "x y")),
+    ]
+
+
+def check_whole(hf: Holdfast) -> None:
+    """Demand that rows and chains are whole; tests share a database, and not its schema."""
+    assert [each for each in hf.verify().findings if each.check != "schema"] == []
+
+
+def creating(store: str, path: str, content: str = "x") -> Call:
+    return lambda hf: hf.memory_stores.memories.create(store, path=path, content=content)
+
+
+def updating(store: str, memory: str, content: str, expected: str | None = None) -> Call:
+    return lambda hf: hf.memory_stores.memories.update(
+        memory,
+        memory_store_id=store,
+        content=content,
+        precondition=still(expected) if expected is not None else None,
+        view="full",
+    )
+
+
+def deleting(store: str, memory: str, expected: str | None = None) -> Call:
+    return lambda hf: hf.memory_stores.memories.delete(
+        memory,
+        memory_store_id=store,
+        expected_content_sha256=sha256_of(expected) if expected is not None else None,
+    )
+
+
+@pytest.fixture(scope="module")
+def shared_hf() -> Iterator[Holdfast]:
+    with holdfast.open(":memory:") as hf:
+        yield hf
+        assert hf.verify().findings == ()
+
+
+@pytest.fixture
+def hf(shared_hf: Holdfast) -> Holdfast:
+    return shared_hf.acting(workspace=new_workspace())
+
+
+@pytest.fixture
+def store(hf: Holdfast) -> str:
+    return hf.memory_stores.create(name="Notes").id
+
+
+shared = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+contents = st.sampled_from(["x", "y", "x y", ""])
+
+
+@shared
+@given(there=st.lists(plain_paths(), max_size=3), new=st.lists(plain_paths(), max_size=12))
+def test_creates_in_one_pass_end_as_they_do_one_by_one(
+    hf: Holdfast, there: list[str], new: list[str]
+) -> None:
+    found: list[list[Outcome]] = []
+    for make in (one_by_one, in_one_pass):
+        store = hf.memory_stores.create(name="Notes").id
+        places: dict[str, str] = {}
+        brief(one_by_one(hf, [creating(store, path, "old") for path in there]), places)
+        calls = [creating(store, path, f"x {number}") for number, path in enumerate(new)]
+        found.append([*brief(make(hf, calls) if calls else [], places), *state(hf, store)])
+
+    assert found[0] == found[1]
+
+
+@shared
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["/a", "/b", "/c"]), contents, st.none() | contents),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_updates_in_one_pass_end_as_they_do_one_by_one(
+    hf: Holdfast, changes: list[tuple[str, str, str | None]]
+) -> None:
+    found: list[list[Outcome]] = []
+    for make in (one_by_one, in_one_pass):
+        store = hf.memory_stores.create(name="Notes").id
+        places: dict[str, str] = {}
+        there = one_by_one(hf, [creating(store, path) for path in ("/a", "/b")])
+        ids = {each.path: each.id for each in there}
+        calls = [
+            updating(store, ids.get(path, "mem_" + "0" * 24), content, expected)
+            for path, content, expected in changes
+        ]
+        found.append([*brief(make(hf, calls), places), *state(hf, store)])
+
+    assert found[0] == found[1]
+
+
+@shared
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.none() | contents), min_size=1, max_size=8))
+def test_deletes_in_one_pass_end_as_they_do_one_by_one(
+    hf: Holdfast, removals: list[tuple[str, str | None]]
+) -> None:
+    found: list[list[Outcome]] = []
+    for make in (one_by_one, in_one_pass):
+        store = hf.memory_stores.create(name="Notes").id
+        there = one_by_one(hf, [creating(store, f"/{name}") for name in "abc"])
+        places = {each.id: each.path for each in there}
+        ids = {path: id for id, path in places.items()}
+        calls = [
+            deleting(store, ids.get(f"/{name}", "mem_" + "0" * 24), expected)
+            for name, expected in removals
+        ]
+        found.append([*brief(make(hf, calls), places), *state(hf, store)])
+
+    assert found[0] == found[1]
+
+
+def test_each_version_of_a_pass_has_an_instant_of_its_own(hf: Holdfast, store: str) -> None:
+    made = in_one_pass(hf, [creating(store, f"/{number}") for number in range(5)])
+
+    instants = [each.created_at for each in made]
+    assert sorted(set(instants)) == instants
+    versions = list(hf.memory_stores.memory_versions.list(store).all())[::-1]
+    assert [each.memory_id for each in versions] == [each.id for each in made]
+    assert [each.created_at for each in versions] == instants
+
+
+@pytest.mark.parametrize("count", [1, 2, 64])
+def test_a_pass_of_creates_is_seven_statements_for_any_number(
+    hf: Holdfast, store: str, count: int
+) -> None:
+    engine = cast("SQLiteEngine", hf.engine)
+    there = gathered(hf, [creating(store, f"/{number}") for number in range(count)])
+    work, items = there.works[0].work, [each.item for each in there.works]
+    counted: list[int] = []
+
+    def write(tx: Transaction) -> None:
+        before = engine.statements
+        work(tx, items)
+        counted.append(engine.statements - before)
+
+    there.engine.write(write)
+    assert counted[0] <= 7
+
+
+def test_who_comes_after_the_last_place_is_refused_and_the_others_are_not(
+    hf: Holdfast, store: str
+) -> None:
+    hf.memory_stores.configure(memories_cap=3)
+    done = in_one_pass(hf, [creating(store, f"/{number}") for number in range(5)])
+
+    assert [type(each) for each in done] == [Memory] * 3 + [StoreFull] * 2
+
+
+def test_every_write_of_a_pass_has_an_error_of_its_own(hf: Holdfast, store: str) -> None:
+    hf.memory_stores.archive(store)
+    done = in_one_pass(hf, [creating(store, f"/{number}") for number in range(3)])
+
+    assert [type(each) for each in done] == [StoreArchived] * 3
+    assert len({id(each) for each in done}) == 3
+
+
+class Failing:
+    """A transaction whose statements fail from one on."""
+
+    def __init__(self, tx: Transaction, at: int) -> None:
+        self._tx, self._left = tx, at
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._tx, name)
+        if name in {"first", "all", "send", "run", "run_many", "each"}:
+            self._left -= 1
+            if self._left < 0:
+                raise Unavailable("It failed.", reason="io")
+        return found
+
+
+@pytest.mark.parametrize("count", [1, 2, 64])
+@pytest.mark.parametrize("kind", ["create", "update", "delete"])
+def test_a_failure_at_any_statement_leaves_the_store_as_it_was(
+    hf: Holdfast, store: str, count: int, kind: str
+) -> None:
+    there = in_one_pass(hf, [creating(store, f"/{number}") for number in range(count)])
+    calls = {
+        "create": [creating(store, f"/new/{number}") for number in range(count)],
+        "update": [updating(store, each.id, "y") for each in there],
+        "delete": [deleting(store, each.id) for each in there],
+    }[kind]
+    before, failed = state(hf, store), 0
+    for at in range(20):
+        try:
+            in_one_pass(hf, calls, lambda tx, at=at: cast("Transaction", Failing(tx, at)))
+        except Unavailable:
+            failed += 1
+            assert state(hf, store) == before
+        else:
+            break
+
+    assert 5 <= failed < 20
+    assert state(hf, store) != before
+
+
+def test_of_many_callers_each_gets_its_own_answer(target: str) -> None:
+    workspace, start = new_workspace(), Barrier(16)
+    with holdfast.open(target, workspace=workspace) as hf:
+        store = hf.memory_stores.create(name="Notes").id
+        memories = hf.memory_stores.memories
+        memories.create(store, path="/taken", content="x")
+
+        def one(caller: int) -> list[str]:
+            start.wait()
+            ended: list[str] = []
+            for turn in range(10):
+                path = "/taken" if (caller + turn) % 10 == 0 else f"/{caller}/{turn}"
+                try:
+                    made = memories.create(store, path=path, content=f"{caller} {turn}")
+                    memories.update(made.id, memory_store_id=store, content=f"{caller} {turn}!")
+                    read = memories.retrieve(made.id, memory_store_id=store)
+                    ended.append(f"{read.path} {read.content}")
+                except Conflict as error:
+                    ended.append(type(error).__name__)
+            return ended
+
+        with ThreadPoolExecutor(16) as pool:
+            ended = list(pool.map(one, range(16)))
+
+        for caller, answers in enumerate(ended):
+            assert answers == [
+                "PathTaken" if (caller + turn) % 10 == 0 else f"/{caller}/{turn} {caller} {turn}!"
+                for turn in range(10)
+            ]
+        check_whole(hf)
+
+
+def test_a_pass_is_the_same_on_every_engine(kept: Holdfast) -> None:
+    store = kept.memory_stores.create(name="Notes").id
+    paths = ("/a", "/b", "/a/c", "/c")
+    made = in_one_pass(kept, [creating(store, path) for path in paths])
+    ids = [each.id for each in made if isinstance(each, Memory)]
+
+    assert [type(each) for each in made] == [Memory, Memory, PathTaken, Memory]
+    changed = in_one_pass(
+        kept,
+        [
+            updating(store, ids[0], "y"),
+            updating(store, ids[0], "z", "y"),
+            *(updating(store, id, "z", "q") for id in ids[1:]),
+        ],
+    )
+    assert [type(each) for each in changed] == [Memory, Memory, *[PreconditionFailed] * 2]
+    gone = in_one_pass(kept, [deleting(store, ids[1]), deleting(store, ids[1])])
+    assert isinstance(gone[1], NotFound)
+    again = in_one_pass(kept, [creating(store, "/b"), creating(store, "/a/d")])
+    assert [type(each) for each in again] == [Memory, PathTaken]
+    found = [match.memory.path for match in kept.memory_stores.memories.search(store, "z")]
+    assert found == ["/a"]
+    check_whole(kept)
