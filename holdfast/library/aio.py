@@ -1917,6 +1917,7 @@ class AsyncConsolidations:
         user: str | None = None,
         *,
         store: str | None = None,
+        agent: str | None = None,
         namespace: str = "chat",
         workspace_id: str | None = None,
         model: Any = None,
@@ -1926,15 +1927,17 @@ class AsyncConsolidations:
     ) -> Consolidation:
         """Start a job that proposes changes to one memory, and return it at once.
 
-        The memory is the collection of *user*, or the store of the id *store*. The job changes
-        nothing itself. *model* is `provider:model`, one of pydantic-ai's models, or a function, as
-        an extractor; without it rules alone propose. *instructions* are for it. Accepting changes
-        the store, or with *into* "new_store" makes a new one, and leaves it as it is.
+        The memory is the collection of *user*, the store of the id *store*, or the durable entries
+        of *agent*, which rules alone consolidate. The job changes nothing itself. *model* is
+        `provider:model`, one of pydantic-ai's models, or a function, as an extractor; without it
+        rules alone propose. *instructions* are for it. Accepting changes the store, or with *into*
+        "new_store" makes a new one, and leaves it as it is.
         """
         return await self._cross(
             self._of.create,
             user,
             store=store,
+            agent=agent,
             namespace=namespace,
             workspace_id=workspace_id,
             model=model,
@@ -1998,13 +2001,17 @@ class AsyncConsolidations:
         user: str | None = None,
         *,
         store: str | None = None,
+        agent: str | None = None,
         status: JobStatus | None = None,
         limit: int | None = CONSOLIDATIONS_LISTED,
         page: str | None = None,
     ) -> AsyncPage[Consolidation]:
-        """Return the jobs of *user* or *store*, or all, newest first, without their changes."""
+        """Return the jobs of a user, a store or an agent, or all, newest first.
+
+        They are without their changes.
+        """
         answer = await self._cross(
-            self._of.list, user, store=store, status=status, limit=limit, page=page
+            self._of.list, user, store=store, agent=agent, status=status, limit=limit, page=page
         )
         return AsyncPage(answer, self._cross)
 

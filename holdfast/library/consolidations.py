@@ -15,7 +15,10 @@ from holdfast.ground.errors import Conflict, HistoryGone, InvalidInput, NotFound
 from holdfast.ground.pages import Page, digest, no_cursor, read_cursor, write_cursor
 from holdfast.ground.scope import Actor, Scope, checked_actor
 from holdfast.ground.validation import check_limit, check_one_of, check_text
+from holdfast.library.erasure.places import agent_context
 from holdfast.library.longterm import LongTermSpec, collection_context, equip, model_wish
+from holdfast.memories.durable.consolidation import AgentMemory
+from holdfast.memories.durable.forget import checked_agent
 from holdfast.memories.longterm.consolidation.apply import CollectionMemory
 from holdfast.memories.longterm.consolidation.decisions import accept, reject, undo
 from holdfast.memories.longterm.consolidation.jobs import (
@@ -49,7 +52,7 @@ from holdfast.memories.longterm.context import Extractor, Shared
 from holdfast.memories.longterm.transaction import CollectionTransaction
 from holdfast.memories.longterm.vectors.compare import meant
 from holdfast.memories.stores.consolidation.decisions import StoreMemory
-from holdfast.memories.stores.rows import StoresContext, demand_store, reach, refuse_narrowed
+from holdfast.memories.stores.rows import StoresContext, demand_store, refuse_narrowed
 
 CONSOLIDATIONS_LISTED: Final = 100
 MOST_LISTED: Final = 1_000
@@ -87,6 +90,7 @@ class Consolidations:
         user: str | None = None,
         *,
         store: str | None = None,
+        agent: str | None = None,
         namespace: str = "chat",
         workspace_id: str | None = None,
         model: Any = None,
@@ -96,10 +100,11 @@ class Consolidations:
     ) -> Consolidation:
         """Start a job that proposes changes to one memory, and return it at once.
 
-        The memory is the collection of *user*, or the store of the id *store*. The job changes
-        nothing itself. *model* is `provider:model`, one of pydantic-ai's models, or a function, as
-        an extractor; without it rules alone propose. *instructions* are for it. Accepting changes
-        the store, or with *into* "new_store" makes a new one, and leaves it as it is.
+        The memory is the collection of *user*, the store of the id *store*, or the durable entries
+        of *agent*, which rules alone consolidate. The job changes nothing itself. *model* is
+        `provider:model`, one of pydantic-ai's models, or a function, as an extractor; without it
+        rules alone propose. *instructions* are for it. Accepting changes the store, or with *into*
+        "new_store" makes a new one, and leaves it as it is.
         """
         refuse_narrowed(self._context, "write")
         check_text("instructions", instructions, least=0, most=MOST_INSTRUCTIONS)
@@ -108,7 +113,9 @@ class Consolidations:
         check_one_of("into", into, outputs, f"must be one of {outputs}")
         if into != "proposal" and store is None:
             raise InvalidInput("into", "is for a store", given=into)
-        owner = self._owner(user, store, namespace, workspace_id)
+        if agent is not None and model is not None:
+            raise InvalidInput("model", "is not for entries of an agent, which rules consolidate")
+        owner = self._owner(_given(user, store, agent), namespace, workspace_id)
         memory = self._memory(owner)
         name, extractor = self._extractor(model)
         context = self._context
@@ -156,17 +163,21 @@ class Consolidations:
         user: str | None = None,
         *,
         store: str | None = None,
+        agent: str | None = None,
         status: JobStatus | None = None,
         limit: int | None = CONSOLIDATIONS_LISTED,
         page: str | None = None,
     ) -> Page[Consolidation]:
-        """Return the jobs of *user* or *store*, or all, newest first, without their changes."""
+        """Return the jobs of a user, a store or an agent, or all, newest first.
+
+        They are without their changes.
+        """
         refuse_narrowed(self._context, "read")
         rows = check_limit(limit, most=MOST_LISTED, default=CONSOLIDATIONS_LISTED)
         if status is not None:
             kinds = get_args(JobStatus)
             check_one_of("status", status, kinds, f"must be one of {kinds}")
-        kind, owner = _filter(user, store)
+        kind, owner = _given(user, store, agent) or ("", "")
         stamp = digest(self._context.workspace, kind, owner, status or "")
         before = _HIGHEST
         if page is not None:
@@ -295,15 +306,18 @@ class Consolidations:
         return self._context.engine.scoped(scope)
 
     def _owner(
-        self, user: str | None, store: str | None, namespace: str, workspace_id: str | None
+        self, given: tuple[OwnerKind, str] | None, namespace: str, workspace_id: str | None
     ) -> _Owner:
-        if (user is None) == (store is None):
-            raise InvalidInput("user", "or store must be given, and one of them alone")
-        if store is not None:
-            reach(self._context, self._context.engine, store, write=True)
-            demand_store(self._context, self._context.engine, store)
-            return _Owner("store", store)
-        spec = LongTermSpec(user_id=user or "", namespace=namespace, workspace_id=workspace_id)
+        if given is None:
+            raise InvalidInput("user", "or store or agent must be given")
+        kind, name = given
+        if kind == "store":
+            demand_store(self._context, self._context.engine, name)
+            return _Owner("store", name)
+        if kind == "agent":
+            checked_agent(name)
+            return _Owner("agent", name)
+        spec = LongTermSpec(user_id=name, namespace=namespace, workspace_id=workspace_id)
         context = collection_context(self._context, self._shared, spec)
         scope = _Scope(namespace=context.namespace, workspace_id=context.workspace_id)
         return _Owner("user", context.user, scope)
@@ -313,6 +327,8 @@ class Consolidations:
         acting = acting or self._context
         if owner.kind == "store":
             return StoreMemory(acting, owner.name)
+        if owner.kind == "agent":
+            return AgentMemory(agent_context(acting, owner.name))
         spec = LongTermSpec(
             user_id=owner.name,
             namespace=owner.scope.namespace,
@@ -356,13 +372,17 @@ _QUERIES: Final = "holdfast.memories.longterm.consolidation"
 _FUNCTION: Final = "function"
 
 
-def _filter(user: str | None, store: str | None) -> tuple[str, str]:
-    """Return the kind and the name of the owner whose jobs are listed, both "" for all."""
-    if user is not None and store is not None:
-        raise InvalidInput("user", "or store may be given, and one of them alone")
-    if store is not None:
-        return "store", store
-    return ("", "") if user is None else ("user", user)
+def _given(user: str | None, store: str | None, agent: str | None) -> tuple[OwnerKind, str] | None:
+    """Return the kind and the name of the one that is given, None if none is."""
+    named: tuple[tuple[OwnerKind, str | None], ...] = (
+        ("user", user),
+        ("store", store),
+        ("agent", agent),
+    )
+    found: list[tuple[OwnerKind, str]] = [(kind, name) for kind, name in named if name is not None]
+    if len(found) > 1:
+        raise InvalidInput("user", "and store and agent exclude one another")
+    return found[0] if found else None
 
 
 def _whole(memory: JobMemory, reader: Reader, id: str) -> Consolidation:

@@ -25,6 +25,7 @@ class CreateConsolidation(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     user: str | None = None
     store: str | None = None
+    agent: str | None = None
     namespace: str = "chat"
     workspace_id: str | None = None
     model: str | None = None
@@ -88,6 +89,7 @@ CONSOLIDATIONS: Final = OperationTable(
             special={
                 "user": Param(type=str),
                 "store": Param(type=str),
+                "agent": Param(type=str),
                 "status": Param(type=str),
             },
             paged=True,

@@ -1,13 +1,14 @@
 """Erase entries and agents."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, get_args
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engines.base import Transaction, scalar
+from holdfast.engines.base import BatchedWork, Transaction, scalar
 from holdfast.ground.errors import InvalidInput, RunRequired
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import Actor
@@ -27,6 +28,11 @@ from holdfast.memories.durable.transaction import (
 from holdfast.memories.durable.validation import checked_key
 
 _FORGOTTEN: Final = REGISTRY.counter("durable_forgotten_total", "Entries forgotten.")
+
+
+class _Done(Struct, frozen=True, kw_only=True):
+    forgotten: bool
+    erased: bool = False
 
 
 def forget(context: AgentContext, key: str, scope: EntryScope | None = None) -> bool:
@@ -49,21 +55,51 @@ def forget(context: AgentContext, key: str, scope: EntryScope | None = None) -> 
         first = replay.answer(unit, bool)
         if first is not None:
             return _Done(forgotten=first)
-        forget_rows(unit, gone)
-        traces = not gone and _forget_traces(unit, key, scope)
+        done = _forget(unit, key, scope, gone)
         replay.keep(unit, bool(gone))
         unit.close()
-        return _Done(forgotten=bool(gone), erased=bool(gone) or traces)
+        return done
 
-    done = write(context, work)
+    if replay or scope == "workspace":
+        done = write(context, work)
+    else:
+        kin = context.kin("forget")
+        item: tuple[str, EntryScope | None] = (key, scope)
+        done = write(context, BatchedWork(kin, item, partial(_forget_each, context)))
     if done.erased:
         context.engine.scrub()
     return done.forgotten
 
 
-class _Done(Struct, frozen=True, kw_only=True):
-    forgotten: bool
-    erased: bool = False
+def _forget_each(
+    context: AgentContext, tx: Transaction, items: Sequence[tuple[str, EntryScope | None]]
+) -> list[_Done | Exception]:
+    """Forget each of *items*, a key and a scope, without an idempotency key."""
+    if len(items) == 1:
+        [(key, scope)] = items
+        unit, gone = _opened(context, tx, key, scope)
+        results: list[_Done | Exception] = [_forget(unit, key, scope, gone)]
+    else:
+        unit = AgentTransaction(context, tx)
+        keys = sorted({key for key, _ in items})
+        known = unit.open(keys, mutations=len(items), making=context.run is not None)
+        if not known or any(row.agent == SHARED for item in items for row in _chosen(unit, *item)):
+            raise _NotAlone
+        results = [_forget(unit, *item, _chosen(unit, *item)) for item in items]
+    unit.close()
+    return results
+
+
+class _NotAlone(Exception):
+    """The agent has no row, or an entry of the workspace goes: each locks what it needs."""
+
+
+def _forget(
+    unit: AgentTransaction, key: str, scope: EntryScope | None, gone: Sequence[EntryRow]
+) -> _Done:
+    forget_rows(unit, gone)
+    traces = not gone and _forget_traces(unit, key, scope)
+    return _Done(forgotten=bool(gone), erased=bool(gone) or traces)
 
 
 def forget_rows(unit: AgentTransaction, rows: Sequence[EntryRow]) -> None:
@@ -166,6 +202,8 @@ def _erase(unit: AgentTransaction, owner: str, key: str, hashed: bytes) -> None:
     unit.tx.send(unit.sql.forget_changes, owner=owner, key=key, key_hash=hashed)
     unit.tx.send(unit.sql.forget_causes, owner=owner, key=key)
     unit.tx.send(unit.sql.trim_forgotten, owner=owner, key_hash=hashed)
+    needle = msgspec.json.encode(key).decode()
+    unit.tx.send(unit.sql.blank_changes, owner=owner, needle=needle)
 
 
 MOST_NAME: Final = 512

@@ -394,6 +394,11 @@ def _passes(wanted: EntryFilters, row: EntryRow) -> bool:
     )
 
 
+def entries_then(context: AgentContext, reader: Reader, at: int) -> list[EntryRow]:
+    """Return the agent's and the workspace's entries of *at* that are stored, newest first."""
+    return _rows(context, reader, at, EVERY_KEY).rows
+
+
 def _nearest(context: AgentContext, reader: Reader, key: str, at: int) -> EntryRow | None:
     """Return the nearest entry that was under *key*; InvalidInput if that is unknown."""
     found = {row.agent: row for row in _rows(context, reader, at, key).rows}

@@ -430,6 +430,29 @@ select secret from tombstone_secrets where workspace = :workspace
 -- When a person was last erased.
 select seq, at from user_tombstones where workspace = :workspace and user_hash = :user_hash
 
+-- blank_changes (sqlite) --
+-- Proposed changes that name the key.
+update consolidation_changes
+set before = '[]', after = '{}', reason = '',
+    applied = case when applied is not null then '{"number":0}' end,
+    state = case when state = 'open' then 'stale' else state end
+where workspace = :workspace and instr(before, :needle) > 0
+    and job in (
+        select id from consolidations
+        where workspace = :workspace and owner_kind = 'agent' and owner = :owner
+    )
+
+-- blank_changes (postgres) --
+update consolidation_changes
+set before = '[]', after = '{}', reason = '',
+    applied = case when applied is not null then '{"number":0}' end,
+    state = case when state = 'open' then 'stale' else state end
+where workspace = :workspace and strpos(before, :needle) > 0
+    and job in (
+        select id from consolidations
+        where workspace = :workspace and owner_kind = 'agent' and owner = :owner
+    )
+
 -- bury --
 insert into durable_tombstones (workspace, agent, run_id, key_hash, seq, at, actor)
 values (:workspace, :owner, :run, :key_hash, :seq, :now, :actor)

@@ -156,11 +156,15 @@ class CollectionMemory(Struct, frozen=True):
         return tuple(changes)
 
     def opener(
-        self, row: JobRow, rows: Sequence[ProposedRow]
+        self, row: JobRow, rows: Sequence[ProposedRow], *, accepts: bool
     ) -> Callable[[Transaction], "CollectionDecisions"]:
         """Return what locks the collection; the new texts of *rows* are embedded first."""
         del row
-        texts = [text for each in rows if (text := _after(each).text) is not None]
+        texts = [
+            text
+            for each in rows
+            if accepts and each.state == "open" and (text := _after(each).text) is not None
+        ]
         meant = {text: self.meanings(text) for text in texts}
 
         def opened(tx: Transaction) -> CollectionDecisions:

@@ -61,7 +61,7 @@ def accept(
     """
     sql, id = statements(memory.engine), row.id
     known = memory.engine.all(ProposedRow, sql.list_changes, id=id)
-    opens = memory.opener(row, [each for each in known if each.state == "open"])
+    opens = memory.opener(row, known, accepts=True)
 
     def work(tx: Transaction) -> AppliedChanges:
         unit = opens(tx)
@@ -109,7 +109,7 @@ def _applied(
 def reject(memory: JobMemory, row: JobRow) -> None:
     """Reject the open changes of the job *row*."""
     sql, id = statements(memory.engine), row.id
-    opens = memory.opener(row, ())
+    opens = memory.opener(row, (), accepts=False)
 
     def work(tx: Transaction) -> None:
         unit = opens(tx)
@@ -129,7 +129,8 @@ def reject(memory: JobMemory, row: JobRow) -> None:
 def undo(memory: JobMemory, row: JobRow, number: int | None) -> AppliedChanges:
     """Undo application *number* of the job *row*, or all of them, the last first."""
     sql, id = statements(memory.engine), row.id
-    opens = memory.opener(row, ())
+    known = memory.engine.all(ProposedRow, sql.list_changes, id=id)
+    opens = memory.opener(row, known, accepts=False)
 
     def work(tx: Transaction) -> AppliedChanges:
         unit = opens(tx)

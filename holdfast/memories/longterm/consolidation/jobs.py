@@ -205,9 +205,9 @@ class JobMemory(Protocol):
         ...
 
     def opener(
-        self, row: JobRow, rows: Sequence[ProposedRow]
+        self, row: JobRow, rows: Sequence[ProposedRow], *, accepts: bool
     ) -> Callable[[Transaction], DecisionUnit]:
-        """Return what opens the unit of work to decide on the open *rows* of a job."""
+        """Return what opens the unit of work to accept, reject or undo *rows* of a job."""
         ...
 
 

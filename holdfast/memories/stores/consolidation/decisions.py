@@ -126,10 +126,11 @@ class StoreMemory(Struct, frozen=True):
         return tuple(changes)
 
     def opener(
-        self, row: JobRow, rows: Sequence[ProposedRow]
+        self, row: JobRow, rows: Sequence[ProposedRow], *, accepts: bool
     ) -> Callable[[Transaction], "StoreDecisions"]:
-        """Return what locks the store; to accept *rows* into a new store it is copied."""
-        copies = row.task.into == "new_store" and bool(rows)
+        """Return what locks the store; to accept into a new store it is copied."""
+        copies = accepts and row.task.into == "new_store"
+        del rows
 
         def opened(tx: Transaction) -> StoreDecisions:
             return StoreDecisions(self.context, tx, self.store_id, copies=copies)
