@@ -1,0 +1,266 @@
+"""What was acknowledged is there after a power loss at any moment, whole, and fits together."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pytest
+from served import SERVE, Served
+from torture.disks import (
+    Chance,
+    Disk,
+    Record,
+    built_recorder,
+    recorded,
+    records_of,
+    without_syncs,
+)
+from torture.power_writer import OPTIONS, THREADS, Line, Values, write_all
+
+import holdfast
+from holdfast.doors.mount.storage.spool import Spool
+from holdfast.ground.clock import SystemClock
+from holdfast.ground.errors import HoldfastError
+from holdfast.library.holdfast import Holdfast
+
+CUTS = int(os.environ.get("HOLDFAST_TORTURE_CUTS", "200"))
+RECORDINGS = max(1, CUTS // 500)
+"""Recordings of each kind: every one has other acts in another order."""
+WRITER = Path(__file__).with_name("power_writer.py")
+DATABASE = "h.db"
+
+
+class Promise(NamedTuple):
+    """What a thread's keys were acknowledged to be, and what its act under way gives to some."""
+
+    held: Values
+    begun: Values
+    ever: dict[str, set[str]]
+    """Every text that a key had."""
+
+    @property
+    def states(self) -> list[Values]:
+        """All that may be there, if an act is whole or absent."""
+        return [_present(self.held), _present(self.held | self.begun)]
+
+
+def _present(values: Values) -> Values:
+    return {key: text for key, text in values.items() if text is not None}
+
+
+class Promises:
+    """What is promised, line by line of the workload."""
+
+    def __init__(self) -> None:
+        self.of = {thread: Promise({}, {}, {}) for thread in range(THREADS + 1)}
+
+    def read(self, record: Record) -> None:
+        """Take account of a line; other records are no promise."""
+        if record.op != "A":
+            return
+        line = msgspec.json.decode(record.data, type=Line)
+        old = self.of[line.thread]
+        if line.did:
+            self.of[line.thread] = Promise(old.held | old.begun, {}, old.ever)
+            return
+        for key, text in line.values.items():
+            old.ever.setdefault(key, set()).update([] if text is None else [text])
+        self.of[line.thread] = Promise(old.held, line.values, old.ever)
+
+
+Check = Callable[[Path, Promises], None]
+
+
+def stored(hf: Holdfast) -> dict[int, Values]:
+    """Return what the database has, by the thread that wrote it."""
+    found: dict[int, Values] = {thread: {} for thread in range(THREADS + 1)}
+    for store in hf.memory_stores.list().all():
+        found[THREADS]["store"] = store.name
+        for item in hf.memory_stores.memories.list(store.id, view="full").all():
+            assert item.type == "memory"
+            found[int(item.path[2])][f"m{item.path}"] = item.content
+    for thread in range(THREADS):
+        entries = hf.durable(f"agent_{thread}").list(limit=1000).data
+        found[thread] |= {f"d{entry.key}": entry.content for entry in entries}
+        ltm = hf.longterm(f"user_{thread}", enabled=True, options=OPTIONS)
+        assert ltm is not None
+        found[thread] |= {f"l{item.text}": item.text for item in ltm.list(limit=1000).data}
+    return found
+
+
+def check_database(disk: Path, promises: Promises) -> None:
+    """Open the database on *disk*, compare it with the promises, verify and write to it."""
+    with holdfast.open(disk / DATABASE) as hf:
+        found = stored(hf)
+        for thread, promise in promises.of.items():
+            assert found[thread] in promise.states, f"thread {thread}"
+        assert hf.verify().findings == ()
+        hf.durable("after_the_loss").set("key", "is written", category="note")
+
+
+def check_spool(disk: Path, promises: Promises) -> None:
+    """Take all entries of the spool on *disk*: one that was removed may be there again."""
+    spool, promise = Spool(disk / "spool", clock=SystemClock()), promises.of[0]
+    taken = [each for store in range(3) for each in spool.take(f"memstore_{store}")]
+    found = {f"s{spooled.edit_id}": content.decode() for _, spooled, content in taken}
+    for entry, _, _ in taken:
+        entry.release()
+    assert all(text in promise.ever[key] for key, text in found.items())
+    replaced = [key for key, text in promise.begun.items() if text is None]
+    new = [key for key, text in promise.begun.items() if text is not None]
+    for key, text in _present(promise.held).items():
+        there = [key, *new] if key in replaced else [key]
+        assert any(each in found for each in there), f"{key} is lost"
+        assert found.get(key, text) == text
+
+
+def losses(
+    records: Sequence[Record], check: Check, folder: Path, *, cuts: int, seed: int
+) -> Iterator[str]:
+    """Cut the power at *cuts* moments of a recording; yield what was wrong after each."""
+    chance = random.Random(seed)
+    moments = sorted(chance.randrange(1, len(records) + 1) for _ in range(cuts))
+    disk, promises, done = Disk(), Promises(), 0
+    for number, moment in enumerate(moments):
+        for record in records[done:moment]:
+            disk.do(record)
+            promises.read(record)
+        done, target = moment, folder / "disk"
+        disk.after_a_loss(Chance.of(seed * cuts + number), target)
+        try:
+            check(target, promises)
+        except (AssertionError, HoldfastError) as error:
+            yield f"seed {seed * cuts + number}, record {moment}: {error!r}"[:2000]
+        finally:
+            shutil.rmtree(target)
+
+
+class Recorder:
+    """Records workloads, each in folders of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.library = folder, built_recorder(folder)
+        self.recordings = 0
+
+    def library_run(self) -> list[Record]:
+        """Record threads that write through the library."""
+        return self._run("library", DATABASE)
+
+    def spool_run(self) -> list[Record]:
+        """Record a process that puts unsaved bytes aside."""
+        return self._run("spool", "spool")
+
+    def server_run(self) -> list[Record]:
+        """Record a server that is killed after its clients' last writes."""
+        root, log = self._places()
+        command = [sys.executable, "-c", SERVE, str(root / DATABASE), "127.0.0.1", "0", "1", ""]
+        environment = recorded(self.library, root, log)
+        with subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env=environment
+        ) as process:
+            try:
+                assert process.stderr is not None
+                write_all(Served(process, process.stderr.readline()).url, log, 8, rounds=1)
+            finally:
+                process.kill()
+        return records_of(log)
+
+    def _run(self, what: str, name: str) -> list[Record]:
+        root, log = self._places()
+        environment = recorded(self.library, root, log)
+        environment["PYTHONPATH"] = str(WRITER.parent.parent)
+        command = [sys.executable, str(WRITER), what, str(root / name), str(log), "20"]
+        subprocess.run(command, env=environment, check=True, timeout=120)
+        return records_of(log)
+
+    def _places(self) -> tuple[Path, Path]:
+        self.recordings += 1
+        root = self.folder / f"root {self.recordings}"
+        root.mkdir()
+        return root, self.folder / f"log {self.recordings}"
+
+
+@pytest.fixture(scope="module")
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
+    return Recorder(tmp_path_factory.mktemp("recorder"))
+
+
+@pytest.fixture(scope="module")
+def library_records(recorder: Recorder) -> list[Record]:
+    return recorder.library_run()
+
+
+def spread(runs: Iterable[Callable[[], list[Record]]], check: Check, cuts: int, to: Path) -> None:
+    """Spread *cuts* over recordings; nothing may be wrong after any."""
+    each = max(1, cuts // RECORDINGS)
+    wrong = [
+        line
+        for seed, run in enumerate(runs)
+        for line in losses(run(), check, to, cuts=each, seed=seed)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.timeout(120 + CUTS * 2)
+def test_no_power_loss_loses_what_the_library_acknowledged(
+    recorder: Recorder, library_records: list[Record], tmp_path: Path
+) -> None:
+    runs = [lambda: library_records, *[recorder.library_run] * (RECORDINGS - 1)]
+
+    spread(runs, check_database, CUTS // 2, tmp_path)
+
+
+@pytest.mark.timeout(120 + CUTS * 2)
+def test_no_power_loss_loses_what_a_server_acknowledged(recorder: Recorder, tmp_path: Path) -> None:
+    spread([recorder.server_run] * RECORDINGS, check_database, CUTS // 4, tmp_path)
+
+
+@pytest.mark.timeout(120 + CUTS * 2)
+def test_no_power_loss_loses_what_the_spool_secured(recorder: Recorder, tmp_path: Path) -> None:
+    spread([recorder.spool_run] * RECORDINGS, check_spool, CUTS // 4, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("ending", "of_folders"),
+    [("", False), ("-wal", False), (".db", False), ("", True)],
+    ids=["files", "log", "database", "folders"],
+)
+def test_losses_are_found_where_the_library_does_not_sync(
+    library_records: list[Record], tmp_path: Path, ending: str, *, of_folders: bool
+) -> None:
+    records = without_syncs(library_records, ending, of_folders=of_folders)
+
+    assert any(losses(records, check_database, tmp_path, cuts=200, seed=1))
+
+
+@pytest.mark.parametrize("of_folders", [False, True], ids=["files", "folders"])
+def test_losses_are_found_where_the_spool_does_not_sync(
+    recorder: Recorder, tmp_path: Path, *, of_folders: bool
+) -> None:
+    records = without_syncs(recorder.spool_run(), "", of_folders=of_folders)
+
+    assert any(losses(records, check_spool, tmp_path, cuts=200, seed=1))
+
+
+def test_a_file_is_lost_with_its_folder_unless_that_was_synced(tmp_path: Path) -> None:
+    def disk_of(*records: Record) -> list[str]:
+        disk = Disk()
+        for record in records:
+            disk.do(record)
+        disk.after_a_loss(Chance(random.Random(1), 0.0, in_order=False, torn=False), tmp_path)
+        return [f"{each.name}={each.read_text()}" for each in sorted(tmp_path.iterdir())]
+
+    made = Record("c", 1, 0, "a", "", b"")
+    wrote = Record("w", 1, 0, "a", "", b"text")
+    synced = Record("s", 1, 0, "a", "", b"")
+    folder = Record("s", 2, 1, "", "", b"")
+
+    assert disk_of(made, wrote, synced) == []
+    assert disk_of(made, wrote, folder) == ["a="]
+    assert disk_of(made, wrote, synced, folder) == ["a=text"]
