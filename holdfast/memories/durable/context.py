@@ -5,14 +5,15 @@ from types import SimpleNamespace
 from typing import Final, LiteralString, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
-from holdfast.engines.base import Engine, EventFacts, Make, Reader, Row, Transaction, scalar
+from holdfast.engines.base import Engine, EventFacts, Kin, Make, Reader, Row, Transaction, scalar
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import StaleRun
 from holdfast.ground.events import Event
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import Actor, WriteSubject
+from holdfast.ground.trust import Tier
 from holdfast.memories.durable.records import CONVERSATION, DAY, WORKSPACE, By, to_milliseconds
 from holdfast.memories.durable.rows import SHARED, EntryLocation
 
@@ -31,7 +32,8 @@ class AgentContext(Struct, frozen=True, kw_only=True):
     """The agent and actor of calls, with their engine, clock and ids.
 
     `engine` is scoped to `workspace` and `agent`. Under an *idempotency_key* a repeated write
-    returns the first result and writes nothing. Written entries are linked to *subject*.
+    returns the first result and writes nothing. Written entries are linked to *subject*,
+    and of *tier*, unless the actor's own is lower.
     """
 
     engine: Engine
@@ -43,6 +45,7 @@ class AgentContext(Struct, frozen=True, kw_only=True):
     run: InRun | None = None
     idempotency_key: str | None = None
     subject: WriteSubject | None = None
+    tier: Tier | None = None
 
     def within(self, run_id: str, token: int) -> "AgentContext":
         """Return a copy that acts in the run *run_id* with the fencing token *token*."""
@@ -85,6 +88,15 @@ class AgentContext(Struct, frozen=True, kw_only=True):
         if category == CONVERSATION:
             return EntryLocation(self.agent, self.run_id)
         return EntryLocation(SHARED if category == WORKSPACE else self.agent)
+
+    def kin(self, act: str, *, shared: bool = False) -> Kin:
+        """Return the kin of *act* on this agent's entries, with *shared* on the workspace's too.
+
+        All of the context but its engine is part of it: writes of equal kin differ in their items
+        alone.
+        """
+        _, *rest = astuple(self)
+        return Kin(("durable", self.workspace), None if shared else self.agent, (act, rest))
 
     def now(self) -> int:
         """Return the current time, cut to a whole millisecond.

@@ -9,13 +9,14 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import groupby
 from typing import Final, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engines.base import Numbered, Row, Transaction, scalar
+from holdfast.engines.base import EventFacts, Numbered, Row, Transaction, scalar
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import HoldfastError
 from holdfast.ground.events import Event, Fact
@@ -223,7 +224,8 @@ class AgentTransaction:
         self._cold: dict[tuple[EntryLocation, bool], _Cold] = {}
         self._numbers: deque[int] = deque()
         self._mutations, self._drew = 1, False
-        self.events: list[Event] = []
+        self._heads: dict[tuple[str, str], Event] = {}
+        self._noted: list[tuple[Event, EventFacts]] = []
         self._counted: list[Increment] = []
         self._due: list[EntryRow] | None = None
         self._gone: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -357,7 +359,15 @@ class AgentTransaction:
 
     def note(self, what: str, **data: Fact) -> None:
         """Add the event `durable.<what>` to the feed; never content or a key."""
-        self.events.append(event_of(self.context, what, data, at=self.now))
+        self.note_of_run("", what, data)
+
+    def note_of_run(self, run_id: str, what: str, data: dict[str, Fact]) -> None:
+        """Add an event of the run *run_id*, or of the context's if that is ""."""
+        head = self._heads.get((what, run_id))
+        if head is None:
+            head = event_of(self.context, what, {}, at=self.now, run_id=run_id)
+            self._heads[what, run_id] = head
+        self._noted.append((head, (head.ids, data)))
 
     def count(self, counter: Counter, *values: str, by: int = 1) -> None:
         """Add *by* to *counter* once the transaction is durable."""
@@ -378,8 +388,9 @@ class AgentTransaction:
         for (what, label), number in self._gone.items():
             self.note(what, category=label, entries=number)
             self.count(_DELETED[what], label, by=number)
-        for event in self.events:
-            self.tx.note(event)
+        for _, several in groupby(self._noted, key=lambda noted: id(noted[0])):
+            noted = list(several)
+            self.tx.tell(noted[0][0], [facts for _, facts in noted])
         if self._counted:
             counted = tuple(self._counted)
             self.tx.after_commit(lambda: add_all(counted))
@@ -536,8 +547,8 @@ def put_to_end(
         unit.take(row, "end", cause={"source": "run"})
     unit.tx.send(unit.sql.end_run, token=token, now=unit.now, outcome=outcome)
     what = "run_superseded" if outcome == "superseded" else "run_ended"
-    data = {"token": token, "outcome": outcome, "removed": len(rows)}
-    unit.events.append(event_of(unit.context, what, data, at=unit.now, run_id=run_id))
+    data: dict[str, Fact] = {"token": token, "outcome": outcome, "removed": len(rows)}
+    unit.note_of_run(run_id, what, data)
     unit.count(RUNS, _COUNTED[outcome])
     return len(rows)
 

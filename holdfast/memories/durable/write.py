@@ -1,13 +1,14 @@
 """Set entries, one or several, and promote values of a run."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal, Protocol, cast, get_args
 
 from msgspec import UNSET, Struct
 from msgspec.structs import fields, replace
 
-from holdfast.engines.base import Transaction
+from holdfast.engines.base import BatchedWork, Transaction
 from holdfast.ground.errors import HoldfastError, InvalidInput, NotFound, shortened
 from holdfast.ground.validation import check_one_of, check_whole, is_list
 from holdfast.memories.durable.context import AgentContext
@@ -48,6 +49,9 @@ from holdfast.memories.durable.write_entry import PLAIN, EntryWrite, needs_share
 
 OnError = Literal["abort", "skip"]
 
+_FEW: Final = 16
+"""Items of a capture that is done together with others: 64 of them are still a short group."""
+
 _KNOWN: Final = frozenset(NewEntry.__struct_fields__)
 _NEEDED: Final = frozenset(each.name for each in fields(NewEntry) if each.required)
 
@@ -65,11 +69,12 @@ def set_one(
         )
         facts = (request, options.refresh, expected, options.cause)
         replay = Replay(once, "set", *facts, *(() if subject is None else (subject,)))
+    if not replay and subject is None and context.subject is None:
+        kin = context.kin("set", shared=needs_shared(request.category))
+        return write(context, BatchedWork(kin, (request, options), partial(_set_each, context)))
 
     def work(tx: Transaction) -> StoredEntry:
-        unit = AgentTransaction(context, tx)
-        unit.open([request.key], shared=needs_shared(request.category))
-        tidy_when_due(unit)
+        unit = _opened(context, tx, [request])
         first = replay.answer(unit, EntryAnswer)
         if first is not None:
             entry = entry_again(unit, request, first)
@@ -81,6 +86,29 @@ def set_one(
         return entry
 
     return write(context, work)
+
+
+def _set_each(
+    context: AgentContext, tx: Transaction, items: Sequence[tuple[CheckedEntry, EntryWrite]]
+) -> list[StoredEntry | Exception]:
+    """Write each of *items*, without an idempotency key; return an entry or an error for each."""
+    unit = _opened(context, tx, [request for request, _ in items])
+    results: list[StoredEntry | Exception] = []
+    for request, options in items:
+        try:
+            results.append(store(unit, request, options))
+        except HoldfastError as error:
+            results.append(error)
+    if len(items) == 1 or any(isinstance(result, StoredEntry) for result in results):
+        unit.close()
+    else:
+        # Each by itself leaves nothing, neither a new agent nor what was due.
+        raise _NothingStored
+    return results
+
+
+class _NothingStored(Exception):
+    """Each of a batch was refused."""
 
 
 class _CheckedItems(Struct, frozen=True):
@@ -110,13 +138,14 @@ def set_many(
             context.idempotency_key, "set_many", given.tried, reasons, on_error, refresh
         )
     options = EntryWrite(refresh=refresh)
+    alone = on_error == "abort" or len(given.tried) > _FEW
+    if not (alone or replay or context.subject):
+        shared = any(needs_shared(request.category) for request in given.tried.values())
+        kin = context.kin("set_many", shared=shared)
+        return write(context, BatchedWork(kin, (given, options), partial(_set_many_each, context)))
 
     def work(tx: Transaction) -> StoredMany:
-        unit = AgentTransaction(context, tx)
-        keys = sorted({request.key for request in given.tried.values()})
-        shared = any(needs_shared(request.category) for request in given.tried.values())
-        unit.open(keys, shared=shared, mutations=len(given.tried))
-        tidy_when_due(unit)
+        unit = _opened(context, tx, list(given.tried.values()))
         answer = replay.answer(unit, ManyAnswer)
         if answer is not None:
             many = _rebuild(unit, given, answer)
@@ -125,12 +154,44 @@ def set_many(
             many = _many(tried.stored, tried.refused)
             if replay:
                 replay.keep(unit, _stored_results(unit, tried))
-            for each in many.refused:
-                tx.after_commit(lambda error=each.error: tell_refused(context, error))
+            _tell_refused(unit, many)
         unit.close()
         return many
 
     return write(context, work)
+
+
+def _set_many_each(
+    context: AgentContext, tx: Transaction, batches: Sequence[tuple[_CheckedItems, EntryWrite]]
+) -> list[StoredMany | Exception]:
+    """Write the items of each of *batches*, and skip refused ones."""
+    requests = [request for given, _ in batches for request in given.tried.values()]
+    unit = _opened(context, tx, requests)
+    results: list[StoredMany | Exception] = []
+    for given, options in batches:
+        tried = _write_each(unit, given, options, "skip")
+        many = _many(tried.stored, tried.refused)
+        _tell_refused(unit, many)
+        results.append(many)
+    unit.close()
+    return results
+
+
+def _tell_refused(unit: AgentTransaction, many: StoredMany) -> None:
+    for each in many.refused:
+        unit.tx.after_commit(lambda error=each.error: tell_refused(unit.context, error))
+
+
+def _opened(
+    context: AgentContext, tx: Transaction, requests: Sequence[CheckedEntry]
+) -> AgentTransaction:
+    """Return the unit of work opened at the keys of *requests*."""
+    unit = AgentTransaction(context, tx)
+    keys = sorted({request.key for request in requests})
+    shared = any(needs_shared(request.category) for request in requests)
+    unit.open(keys, shared=shared, mutations=len(requests))
+    tidy_when_due(unit)
+    return unit
 
 
 class _ItemResults(Struct, frozen=True):
