@@ -97,9 +97,9 @@ def _writes(bench: Bench, ours: Ours, raw: Raw, count: int) -> None:
         return one_by_one(count, raw.put)
 
     rounds = paired(lambda: one_by_one(count, ours.set), put, bench.rounds)
-    bench.rate("durable.set, 1 thread", "raw put", 0.25, rounds, never_above=UNSYNCED)
+    bench.rate("durable.set, 1 thread", "raw put", 0.4, rounds, never_above=UNSYNCED)
     rounds = paired(lambda: together(64, count * 2, ours.set), put, bench.rounds)
-    bench.rate("durable.set, 64 threads", "raw put", 1.5, rounds)
+    bench.rate("durable.set, 64 threads", "raw put", 2.5, rounds)
     batches = max(5, count // 30)
     hundred = range(100)
     rounds = paired(
@@ -107,7 +107,7 @@ def _writes(bench: Bench, ours: Ours, raw: Raw, count: int) -> None:
         lambda: one_by_one(batches, lambda _: raw.put_many(hundred)),
         bench.rounds,
     )
-    bench.rate("durable.set_many of 100", "raw upserts, 100 to a commit", 0.15, rounds)
+    bench.rate("durable.set_many of 100", "raw upserts, 100 to a commit", 0.25, rounds)
 
 
 def _crowds(bench: Bench, ours: Ours, reads: int, writes: int) -> None:

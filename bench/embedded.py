@@ -5,12 +5,16 @@ import sys
 # What lies beside comes last: the `http.py` here must not stand before Python's own.
 sys.path.append(sys.path.pop(0))
 
+import resource
+import threading
+import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
 
+import apsw
 from machine import connected
 from measure import UNSYNCED, Bench, Timing, beside, main, one_by_one, paired, together
 from raw import ENTRIES, Raw
@@ -19,6 +23,7 @@ from texts import Texts
 import holdfast
 from holdfast import Holdfast
 from holdfast.engines.base import Engine, Transaction
+from holdfast.engines.sqlite import SQLiteEngine
 
 FOUND = 5_000
 TEXT_BYTES = 170
@@ -61,6 +66,7 @@ def run(bench: Bench) -> None:
     _search(bench)
     if bench.stages:
         bench.report.stages = stages(ours, writes)
+        bench.report.costs = costs(ours, writes)
     ours.hf.close()
 
 
@@ -84,14 +90,14 @@ def _writes(bench: Bench, ours: Ours, raw: Raw, count: int) -> None:
     bench.rate(
         "memories.create, 1 thread",
         "raw put",
-        0.25,
+        0.28,
         paired(lambda: one_by_one(count, ours.create), put, bench.rounds),
         never_above=UNSYNCED,
     )
     bench.rate(
         "memories.create, 64 threads",
         "raw put",
-        0.75,
+        1.5,
         paired(lambda: together(64, count * 2, ours.create), put, bench.rounds),
     )
 
@@ -176,6 +182,52 @@ def stages(ours: Ours, count: int) -> dict[str, float]:
         spent["commit"] += commit - before
         spent["result"] += ended - watched.done - (commit - before)
     return {stage: seconds / count * 1e6 for stage, seconds in spent.items()}
+
+
+def costs(ours: Ours, count: int) -> dict[str, dict[str, float]]:
+    """Return what a write costs the writer and its callers, by the number of callers."""
+    durable = ours.hf.durable("costs")
+    calls: dict[str, Callable[[int], object]] = {
+        "durable.set": lambda number: durable.set(
+            f"key_{number % ENTRIES}", f"{number} {ours.text}", category="note"
+        ),
+        "memories.create": ours.create,
+    }
+    return {
+        f"{what}, {callers} callers": _cost(ours.hf, callers, count, call)
+        for what, call in calls.items()
+        for callers in (1, 8, 64)
+    }
+
+
+def _cost(
+    hf: Holdfast, callers: int, count: int, call: Callable[[int], object]
+) -> dict[str, float]:
+    share = max(1, count // callers) * callers
+    together(callers, share, call)
+    before = _spent(hf)
+    together(callers, share, call)
+    return {what: (after - before[what]) / share for what, after in _spent(hf).items()}
+
+
+def _spent(hf: Holdfast) -> dict[str, float]:
+    """Return what the process has used so far."""
+    engine = cast("SQLiteEngine", hf.engine)
+    (writer,) = [each for each in threading.enumerate() if each.name == "holdfast-writer"]
+    on_writer = time.clock_gettime(time.pthread_getcpuclockid(cast("int", writer.ident)))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    with engine.core.database.turn:
+        pages, _ = engine.core.writer.group.connection().raw.status(
+            apsw.SQLITE_DBSTATUS_CACHE_WRITE
+        )
+    return {
+        "writer µs": on_writer * 1e6,
+        "callers µs": (time.process_time() - on_writer) * 1e6,
+        "switches": used.ru_nvcsw,
+        "statements": engine.statements,
+        "commits": engine.status().metrics["groups_total"],
+        "pages of log": pages,
+    }
 
 
 def _commits(hf: Holdfast) -> float:

@@ -113,6 +113,7 @@ class Report(Struct, kw_only=True):
     curve: dict[str, float] = field(default_factory=dict[str, float])
     stages: dict[str, float] = field(default_factory=dict[str, float])
     curves: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+    costs: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
 
     @property
     def busy(self) -> bool:
@@ -137,6 +138,8 @@ class Report(Struct, kw_only=True):
             yield from _latencies(row)
         for stage, microseconds in self.stages.items():
             yield f"stage      {stage}: {microseconds:.1f} µs"
+        for what, parts in self.costs.items():
+            yield f"a write    {what}: {', '.join(f'{part} {n:.1f}' for part, n in parts.items())}"
         for what, points in self.curves.items():
             shown = ", ".join(f"{int(size):,}: {figure:.4g}" for size, figure in points.items())
             yield f"curve      {what}: {shown}; exponent {exponent(points):.2f}"
