@@ -26,6 +26,7 @@ EXPECTED = {
     "memories list": "STORE [--prefix P] [--depth 1] [--at T]",
     "memories show": "STORE PATH|ID [--raw] [--at T]",
     "memories put": "STORE PATH [FILE|-] [--if-sha256 H]",
+    "memories accept": "STORE PATH|ID",
     "memories rename": "STORE OLD NEW",
     "memories delete": "STORE PATH|ID [--yes]",
     "memories search": "STORE WORDS [--limit N]",
@@ -49,7 +50,7 @@ EXPECTED = {
     "durable list": "AGENT [--category C] [--tag T]… [--since S] [--prefix P] [--query Q]"
     " [--limit N] [--page P] [--all] [--at T]",
     "durable get": "AGENT KEY [--at T]",
-    "durable set": "AGENT KEY [CONTENT|-] --category C [--tag T]…",
+    "durable set": "AGENT KEY [CONTENT|-] --category C [--tag T]… [--subject U]",
     "durable forget": "AGENT KEY [--scope S]",
     "durable search": "AGENT QUERY [--category C] [--limit N]",
     "durable hydrate": "AGENT [--budget N] [--render]",
@@ -107,8 +108,9 @@ EXPECTED = {
     "forget": "[--user U] [--agent A] [--names TEXT]… [--mentions report|redact|ignore]"
     " [--receipt FILE] [--ledger FILE] [--purge-copies] [--yes]",
     "erasures list": "[--limit N]",
-    "consolidate start": "USER [--namespace N] [--model M] [--budget-tokens N]",
-    "consolidate list": "[--user U] [--limit N]",
+    "consolidate start": "[USER] [--store STORE] [--agent A] [--namespace N] [--model M]"
+    " [--budget-tokens N] [--into OUTPUT]",
+    "consolidate list": "[--user U] [--store STORE] [--agent A] [--limit N]",
     "consolidate show": "ID",
     "consolidate accept": "ID [--only CHANGE]…",
     "consolidate reject": "ID",

@@ -51,7 +51,7 @@ COMMANDS = {
     "unmount": "End a mount, once everything in it is saved.",
     "durable": "Read, write and maintain the durable memory of agents.",
     "ltm": "Recall, store and maintain the long-term memory of users.",
-    "consolidate": "Propose changes to a user's memory, and decide on them.",
+    "consolidate": "Propose changes to a memory, and decide on them.",
     "runs": "Watch, steer and inspect the runs of agents.",
     "work": "Take queued runs of definitions.",
     "import": "Import what another memory or chat program exported.",

@@ -1,25 +1,39 @@
-"""Commands `consolidate`: propose changes to a user's memory, and decide on them."""
+"""Commands `consolidate`: propose changes to a memory, and decide on them."""
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.output import Wire
 from holdfast.library.operations.consolidations import applied_to_wire, consolidation_to_wire
-from holdfast.memories.longterm.consolidation.records import Budget, Consolidation
+from holdfast.memories.longterm.consolidation.records import (
+    Budget,
+    Consolidation,
+    ConsolidationOutput,
+)
 
 consolidate_app = typer.Typer(rich_markup_mode=None)
 
-COLUMNS = ("id", "user", "status", "proposal", "created_at")
+COLUMNS = ("id", "user", "store", "agent", "status", "proposal", "created_at")
+StoreOption = Annotated[
+    str | None, typer.Option("--store", metavar="STORE", help="The id of a memory store.")
+]
+AgentOption = Annotated[
+    str | None, typer.Option("--agent", metavar="A", help="An agent with durable entries.")
+]
 Job = Annotated[str, typer.Argument(metavar="ID", help="The id of the consolidation.")]
 
 
 @command(consolidate_app, "start")
 def start(
     call: CommandContext,
-    user: Annotated[str, typer.Argument(metavar="USER", help="Whom the memory is of.")],
+    user: Annotated[
+        str | None, typer.Argument(metavar="USER", help="Whom the memory is of.")
+    ] = None,
     *,
+    store: StoreOption = None,
+    agent: AgentOption = None,
     namespace: Annotated[
         str, typer.Option("--namespace", metavar="N", help="The namespace of the collection.")
     ] = "chat",
@@ -31,11 +45,22 @@ def start(
         int | None,
         typer.Option("--budget-tokens", metavar="N", help="The most tokens of the model."),
     ] = None,
+    into: Annotated[
+        str, typer.Option("--into", metavar="OUTPUT", help="Of a store: proposal or new_store.")
+    ] = "proposal",
 ) -> None:
-    """Propose changes, wait for the job, and show them as a diff. Nothing is changed."""
+    """Propose changes of a memory, wait for the job, and show them. Nothing is changed."""
     budget = Budget() if tokens is None else Budget(tokens=tokens)
     jobs = call.hf.consolidations
-    job = jobs.create(user, namespace=namespace, model=model, budget=budget)
+    job = jobs.create(
+        user,
+        store=store,
+        agent=agent,
+        namespace=namespace,
+        model=model,
+        budget=budget,
+        into=cast("ConsolidationOutput", into),
+    )
     _show(call, jobs.wait(job.id, timeout=budget.seconds + 60.0))
 
 
@@ -45,12 +70,15 @@ def list_all(
     user: Annotated[
         str | None, typer.Option("--user", metavar="U", help="Only jobs on this user's memory.")
     ] = None,
+    *,
+    store: StoreOption = None,
+    agent: AgentOption = None,
     limit: Annotated[
         int | None, typer.Option("--limit", metavar="N", help="At most so many.")
     ] = None,
 ) -> None:
     """List consolidations, newest first."""
-    found = call.hf.consolidations.list(user, limit=limit)
+    found = call.hf.consolidations.list(user, store=store, agent=agent, limit=limit)
     rows: list[Wire] = [
         {**consolidation_to_wire(job), "proposal": job.proposal.status} for job in found.data
     ]

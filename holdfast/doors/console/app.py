@@ -24,6 +24,7 @@ from holdfast.doors.console.pages import (
     overview,
     people,
     progress,
+    proposals,
     recall,
     runs,
     search,
@@ -113,7 +114,7 @@ MENU: Final = (
 )
 _MODULES: Final = (
     overview, stores, memories, agents, people, runs, progress, threads, chat, sessions, activity,
-    search, entries, hydration, items, recall, forget,
+    search, entries, hydration, items, recall, forget, proposals,
 )  # fmt: skip
 
 DONE: Final = {code: each for module in _MODULES for code, each in module.DONE.items()}

@@ -31,3 +31,18 @@ def test_a_rejected_proposal_stays_rejected(run: Run) -> None:
     assert job["proposal"]["changes"] == []
     assert run("consolidate", "reject", job["id"]).json["proposal"]["status"] == "rejected"
     assert run("consolidate", "cancel", job["id"]).json["status"] == "completed"
+
+
+def test_stores_and_agents_are_consolidated(run: Run) -> None:
+    store = run("stores", "create", "Notes").json["id"]
+    run("durable", "set", "agent_7", "a", "The office is in Porto", "--category", "core")
+    run("durable", "set", "agent_7", "b", "The office is in Porto", "--category", "core")
+
+    job = run("consolidate", "start", "--agent", "agent_7").json
+    assert [each["op"] for each in job["proposal"]["changes"]] == ["merge"]
+    assert "-The office is in Porto" in job["proposal"]["changes"][0]["diff"]
+    assert run("consolidate", "accept", job["id"]).json["stale"] == []
+    job = run("consolidate", "start", "--store", store, "--into", "new_store").json
+    assert (job["store"], job["into"], job["proposal"]["changes"]) == (store, "new_store", [])
+    (row,) = run("consolidate", "list", "--store", store).data
+    assert row["id"] == job["id"]

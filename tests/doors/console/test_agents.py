@@ -582,3 +582,19 @@ def test_pages_are_the_same_on_postgresql(postgres_url: str, runner: asyncio.Run
         shown = visitor.post("/console/forget?agent=agent_7", {"confirmation": "agent_7"})
         assert "only the server's owner can clear them" in shown.text
         app.state.close()
+
+
+def test_a_proposal_is_shown_by_entry_and_accepted(
+    hf: Holdfast, visitor: ConsoleClient, durable: DurableMemory
+) -> None:
+    durable.set("office", "The office is in Porto", category="core")
+    durable.set("office_2", "The office is in Porto", category="core")
+    here = visitor.post(f"{AGENT}/proposals").location
+    job = hf.consolidations.wait(here.rpartition("/")[2])
+    (change,) = job.proposal.changes
+
+    shown = visitor.get(here)
+    assert "office_2" in shown.text
+    visitor.follow(visitor.post(f"{here}/accept", {"change": [change.id]}))
+    assert [each.key for each in durable.list().data] == ["office_2"]
+    assert job.id in visitor.get(f"{AGENT}/proposals").text

@@ -238,3 +238,28 @@ def test_hostile_texts_change_no_element(hf: Holdfast, visitor: ConsoleClient) -
         # What a path refuses is a slash, and what is not printable or not composed.
         shown = "".join(each for each in normalize("NFC", text) if each.isprintable())
         assert skeleton(text, f"/{n}-{shown.replace('/', '')[:60]}.txt") == plain
+
+
+def test_a_proposal_is_shown_by_file_accepted_and_undone(
+    hf: Holdfast, visitor: ConsoleClient, signed_in: SignedIn, store: str
+) -> None:
+    write(hf, store, "/a.md", "Deploy on fly.io")
+    write(hf, store, "/copy.md", "Deploy on fly.io")
+    write(hf, store, "/index.md", "See [how](copy.md).")
+    above = f"/console/stores/{store}/proposals"
+    assert above in visitor.get(f"/console/stores/{store}").page.links
+    here = visitor.post(above).location
+    job = hf.consolidations.wait(here.rpartition("/")[2])
+    (change,) = job.proposal.changes
+
+    shown = visitor.get(here)
+    assert "/copy.md" in shown.text
+    assert len(shown.named("table", aria_label="Changes")) == 2
+    other = hf.memory_stores.create(name="Other").id
+    assert visitor.get(here.replace(store, other)).status == 404
+    visitor.follow(visitor.post(f"{here}/accept", {"change": [change.id]}))
+    assert hf.memory_stores.memories.at(store, "/copy.md") is None
+    shown = visitor.follow(visitor.post(f"{here}/undo"))
+    assert "What was accepted is undone" in shown.text
+    assert hf.memory_stores.memories.at(store, "/copy.md") is not None
+    assert signed_in("read").post(f"{here}/accept", {"change": change.id}).status == 403

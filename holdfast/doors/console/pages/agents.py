@@ -52,6 +52,7 @@ def tabs(agent: str, current: str) -> list[tuple[str, str, bool]]:
         ("Entries", address("agents", agent)),
         ("Hydration", address("agents", agent, "hydration")),
         ("History", address("agents", agent, "history")),
+        ("Proposals", address("agents", agent, "proposals")),
         ("Limits", address("agents", agent, "limits")),
     )
     return [(label, target, label == current) for label, target in found]

@@ -49,6 +49,7 @@ DONE: Final = {
     "saved": "The memory was saved as a new version.",
     "deleted": "The memory was deleted. Its versions stay.",
     "restored": "The version was restored.",
+    "accepted": "The memory was accepted: agents may view it from now on.",
 }
 
 
@@ -215,6 +216,12 @@ def save_memory(visit: Visit) -> Answer:
     return Redirect(_where(visit["s"], visit["m"], done="saved"))
 
 
+def accept_memory(visit: Visit) -> Answer:
+    """Release a held memory."""
+    visit.hf.memory_stores.memories.accept(visit["m"], memory_store_id=visit["s"])
+    return Redirect(_where(visit["s"], visit["m"], done="accepted"))
+
+
 def delete_memory(visit: Visit) -> Answer:
     """Delete a memory; its versions stay."""
     visit.hf.memory_stores.memories.delete(visit["m"], memory_store_id=visit["s"])
@@ -364,6 +371,7 @@ ROUTES: Final[tuple[ConsoleRoute, ...]] = (
     act("/stores/{s}/new", create_memory, again=edit_form),
     page("/stores/{s}/memories/{m}", show_memory),
     act("/stores/{s}/memories/{m}", save_memory, again=show_memory),
+    act("/stores/{s}/memories/{m}/accept", accept_memory, again=show_memory),
     act("/stores/{s}/memories/{m}/delete", delete_memory, again=show_memory),
     act("/stores/{s}/memories/{m}/restore", restore_version, again=show_memory),
     act("/stores/{s}/memories/{m}/redact", redact_versions, needs="admin", again=show_memory),

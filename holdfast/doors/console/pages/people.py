@@ -1,11 +1,9 @@
-"""Pages of people: the list; items, turns, held rows, proposals and status of one."""
+"""Pages of people: the list; items, turns, held rows and status of one."""
 
 from typing import Any, Final, get_args
 
 import msgspec
-from msgspec import Struct
 
-from holdfast.doors.console.diffs import DiffRow, diff_rows
 from holdfast.doors.console.text import plain
 from holdfast.doors.console.views import (
     Answer,
@@ -19,7 +17,7 @@ from holdfast.doors.console.views import (
     page,
     pager,
 )
-from holdfast.ground.errors import InvalidInput, LongTermOff, NotFound
+from holdfast.ground.errors import InvalidInput, LongTermOff
 from holdfast.library.longterm import NAMESPACE, is_disabled_here
 from holdfast.memories.longterm.records import Kind, Remembered
 
@@ -33,11 +31,6 @@ DONE: Final = {
     "known": "That was known already: the item was refreshed.",
     "retried": "The failed jobs are queued again.",
     "queued": "The turns are queued to be mined.",
-    "applied": "What was ticked is done.",
-    "applied-part": "What was ticked is done, but for what changed since it was proposed.",
-    "proposal-rejected": "The open changes were rejected: nothing was changed.",
-    "unapplied": "What was accepted is undone.",
-    "unapplied-part": "What was accepted is undone, but for items that were changed since.",
 }
 
 HELD: Final = {
@@ -287,100 +280,7 @@ def export(visit: Visit) -> Answer:
     return Download(name=f"{visit['user']}.jsonl", type="application/x-ndjson", body=body)
 
 
-# Proposals of consolidation
-
-
-class ShownChange(Struct, frozen=True):
-    """A proposed change, and its items before and after it, as rows of a diff."""
-
-    change: object
-    rows: tuple[DiffRow, ...]
-
-
-def list_proposals(visit: Visit) -> Answer:
-    """Show the jobs that proposed changes to the memories of a person, newest first."""
-    found = visit.hf.consolidations.list(visit["user"], limit=visit.limit, page=visit.page)
-    values = shared_values(visit, "Proposals") | {
-        "jobs": found.data,
-        "pager": pager(visit, found, "people", visit["user"], "proposals"),
-    }
-    return PageView(
-        template="proposals.html",
-        title="Proposals",
-        section=SECTION,
-        values=values,
-        up=crumbs(visit),
-    )
-
-
-def propose(visit: Visit) -> Answer:
-    """Start a job that proposes changes by rules; it changes nothing itself."""
-    demand_on()
-    job = visit.hf.consolidations.create(visit["user"], **place_of(visit))
-    return Redirect(where(visit, "proposals", job.id))
-
-
-def show_proposal(visit: Visit) -> Answer:
-    """Show what a job proposes, as diffs, and what was decided on each."""
-    job = _proposal(visit)
-    changes = job.proposal.changes
-    values = shared_values(visit, "Proposals") | {
-        "job": job,
-        "changes": [ShownChange(each, _diff(each.diff)) for each in changes],
-        "open": any(each.state == "open" for each in changes),
-        "applied": any(each.state == "applied" for each in changes),
-        "ended": job.ended_at is not None,
-    }
-    up = (*crumbs(visit), ("Proposals", where(visit, "proposals")))
-    return PageView(
-        template="proposal.html", title="Proposal", section=SECTION, values=values, up=up
-    )
-
-
-def _proposal(visit: Visit) -> Any:
-    """Return the job of the address; raise NotFound if it is of another person."""
-    job = visit.hf.consolidations.retrieve(visit["job"])
-    if job.user != visit["user"]:
-        raise NotFound("consolidation", visit["job"], next="Look at the person's proposals.")
-    return job
-
-
-def _diff(unified: str) -> tuple[DiffRow, ...]:
-    """Return the rows of a *unified* diff."""
-    lines = [each for each in unified.splitlines() if not each.startswith(("---", "+++", "@@"))]
-    before = "\n".join(each[1:] for each in lines if each[:1] in {"-", " "})
-    return diff_rows(before, "\n".join(each[1:] for each in lines if each[:1] in {"+", " "}))
-
-
-def accept_proposal(visit: Visit) -> Answer:
-    """Apply the ticked changes of a proposal, in one transaction."""
-    demand_on()
-    job, ticked = _proposal(visit), visit.ticks("change")
-    if not ticked:
-        raise InvalidInput("change", "is not ticked", next="Tick what is to be done.")
-    stale = visit.hf.consolidations.accept(job.id, ticked).stale
-    code = "applied-part" if stale else "applied"
-    return Redirect(where(visit, "proposals", job.id, done=code))
-
-
-def reject_proposal(visit: Visit) -> Answer:
-    """Reject the open changes of a proposal."""
-    job = _proposal(visit)
-    visit.hf.consolidations.reject(job.id)
-    return Redirect(where(visit, "proposals", job.id, done="proposal-rejected"))
-
-
-def undo_proposal(visit: Visit) -> Answer:
-    """Undo what was accepted of a proposal, but for items that were changed since."""
-    demand_on()
-    job = _proposal(visit)
-    undone = visit.hf.consolidations.undo(job.id)
-    code = "unapplied-part" if undone.kept else "unapplied"
-    return Redirect(where(visit, "proposals", job.id, done=code))
-
-
 _PERSON: Final = "/people/{user}"
-_PROPOSAL: Final = f"{_PERSON}/proposals/{{job}}"
 
 ROUTES: Final[tuple[ConsoleRoute, ...]] = (
     page("/people", list_people),
@@ -393,10 +293,4 @@ ROUTES: Final[tuple[ConsoleRoute, ...]] = (
     page(f"{_PERSON}/remember", remember_form, needs="write", bound="user"),
     act(f"{_PERSON}/remember", remember, bound="user", again=remember_form),
     page(f"{_PERSON}/export", export, bound="user"),
-    page(f"{_PERSON}/proposals", list_proposals, bound="user"),
-    act(f"{_PERSON}/proposals", propose, bound="user", again=list_proposals),
-    page(_PROPOSAL, show_proposal, bound="user"),
-    act(f"{_PROPOSAL}/accept", accept_proposal, bound="user", again=show_proposal),
-    act(f"{_PROPOSAL}/reject", reject_proposal, bound="user", again=show_proposal),
-    act(f"{_PROPOSAL}/undo", undo_proposal, bound="user", again=show_proposal),
 )

@@ -51,6 +51,7 @@ def tabs(store: Store, current: str) -> list[tuple[str, str, bool]]:
     found = (
         ("Memories", address("stores", store.id)),
         ("Versions", address("stores", store.id, "versions")),
+        ("Proposals", address("stores", store.id, "proposals")),
         ("Sessions", address("sessions", store=store.id)),
         ("Settings", address("stores", store.id, "settings")),
     )

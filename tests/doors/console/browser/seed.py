@@ -53,6 +53,8 @@ class Seeded(Struct, frozen=True, kw_only=True):
     turn: str
     erasure: str
     job: str
+    store_job: str
+    agent_job: str
     run: str
     plan: str
     part: str
@@ -108,6 +110,9 @@ def _stores(hf: Holdfast) -> dict[str, str]:
     shown = narrow.update(shown.id, memory_store_id=store.id, content=MARKDOWN)
     gone = memories.create(store.id, path="/gone.md", content=ALL)
     memories.delete(gone.id, memory_store_id=store.id)
+    for name in ("same", "same too"):
+        memories.create(store.id, path=f"/{name}.md", content=f"{ALL} [same too](same%20too.md)")
+    job = hf.consolidations.create(store=store.id)
     return {
         "store": store.id,
         "archived": archived.id,
@@ -117,6 +122,7 @@ def _stores(hf: Holdfast) -> dict[str, str]:
         "version": shown.memory_version_id,
         "older": older,
         "session": session.id,
+        "store_job": hf.consolidations.wait(job.id).id,
     }
 
 
@@ -134,7 +140,13 @@ def _durable(hf: Holdfast) -> dict[str, str]:
         hf.durable(f"agent_{number}").set("owner", HOSTILE[number], category="core")
     with durable.run("run_41") as run:
         run.set("note", ALL, category="conversation")
-    return {"agent": "agent_7", "entry": "plan"}
+    durable.set("plan again", f"{ALL}\nFriday", category="core")
+    job = hf.consolidations.create(agent="agent_7")
+    return {
+        "agent": "agent_7",
+        "entry": "plan",
+        "agent_job": hf.consolidations.wait(job.id).id,
+    }
 
 
 def _people(hf: Holdfast) -> dict[str, str]:

@@ -34,8 +34,10 @@ PLACES = {
     "parts": "part",
     "erasures": "erasure",
     "proposals": "job",
+    "stores/proposals": "store_job",
+    "agents/proposals": "agent_job",
 }
-"""What a segment in braces is, by the one before it."""
+"""What a segment in braces is, by the one before it, or by the first and that."""
 QUERIES = {
     "/search": "?q=" + quote(ONE[:200]),
     "/stores/{s}/diff": "?from={older}&to={version}",
@@ -76,7 +78,8 @@ def filled(path: str, seeded: Seeded) -> str:
         parts = path.split("/")
         for n, part in enumerate(parts):
             if part.startswith("{"):
-                parts[n] = quote(names[PLACES[parts[n - 1]]], safe="")
+                kind = PLACES.get(f"{parts[1]}/{parts[n - 1]}") or PLACES[parts[n - 1]]
+                parts[n] = quote(names[kind], safe="")
         path = "/".join(parts).rstrip("/") + QUERIES.get(path, "")
     return f"/console{path}".format(**names)
 
