@@ -41,6 +41,7 @@ class _LinkedVersion(Struct, frozen=True, kw_only=True):
     id: str
     store_id: str
     memory_id: str
+    operation: str
     redacted_at: int | None
     live: str | None
 
@@ -181,7 +182,7 @@ def erase_linked(context: StoresContext, user: str) -> StoresErasure:
             stores.delete(store)
             done.add("stores")
     for memory in _ids(links, "memory"):
-        _erase_memory(stores, engine.all(_LinkedVersion, sql.versions_of_memory, id=memory), done)
+        _erase_memory(stores, engine, memory, done)
     _erase_versions(stores, engine, [*_ids(links, "version")], done)
     _erase_entries(context, user, {*_ids(links, "durable_entry")}, done)
     return done
@@ -228,14 +229,14 @@ def _ids(links: list[LinkRow], kind: str) -> Iterator[str]:
     return (each.id for each in links if each.kind == kind)
 
 
-def _erase_memory(
-    stores: MemoryStores, versions: list[_LinkedVersion], done: StoresErasure
-) -> None:
-    live = [each for each in versions if each.live is not None]
-    for each in live:
-        stores.memories.delete(each.memory_id, memory_store_id=each.store_id)
-        done.add("memories")
-    for each in versions:
+def _erase_memory(stores: MemoryStores, engine: Engine, memory: str, done: StoresErasure) -> None:
+    """Delete the memory and redact all its versions, that of the deletion too."""
+    sql = statements(engine)
+    for each in engine.all(_LinkedVersion, sql.versions_of_memory, id=memory):
+        if each.live is not None:
+            stores.memories.delete(memory, memory_store_id=each.store_id)
+            done.add("memories")
+    for each in engine.all(_LinkedVersion, sql.versions_of_memory, id=memory):
         if each.redacted_at is None:
             stores.memory_versions.redact(each.id, memory_store_id=each.store_id)
             done.add("versions")
@@ -244,19 +245,22 @@ def _erase_memory(
 def _erase_versions(
     stores: MemoryStores, engine: Engine, ids: list[str], done: StoresErasure
 ) -> None:
-    """Redact the versions *ids*; delete a memory all of which is among them."""
-    sql, wanted = statements(engine), set(ids)
+    """Redact the versions *ids*; delete a memory all contents of which are among them."""
+    sql, wanted, erased = statements(engine), set(ids), set[str]()
     for id in ids:
         version = engine.first(_LinkedVersion, sql.version_of_link, id=id)
-        if version is None or version.redacted_at is not None:
+        if version is None or version.memory_id in erased:
             continue
         family = engine.all(_LinkedVersion, sql.versions_of_memory, id=version.memory_id)
-        rest = [each for each in family if each.id not in wanted and each.redacted_at is None]
-        if not rest:
-            _erase_memory(stores, family, done)
+        if all(
+            each.operation == "deleted" or each.id in wanted or each.redacted_at is not None
+            for each in family
+        ):
+            _erase_memory(stores, engine, version.memory_id, done)
+            erased.add(version.memory_id)
         elif version.live is not None:
             done.heads += (version.memory_id,)
-        else:
+        elif version.redacted_at is None:
             stores.memory_versions.redact(id, memory_store_id=version.store_id)
             done.add("versions")
 

@@ -14,7 +14,7 @@ from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import Unavailable
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.erasure.ledger import Proof, statements, whole
-from holdfast.library.erasure.places import OwnedCollection
+from holdfast.library.erasure.places import LinkRow, OwnedCollection
 from holdfast.library.erasure.records import ErasureSubject, Unreached
 from holdfast.memories.stores.rows import StoresContext
 
@@ -24,6 +24,9 @@ NEEDLE: Final = 40
 """Code points of each that are sought: longer ones are split by the pages of a file."""
 NEEDLE_LEAST: Final = 12
 """Code points of the shortest text that is sought."""
+
+_WHOLE: Final = frozenset({"run", "network_run", "durable_entry", "store"})
+"""Kinds of linked objects that are deleted whole."""
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -46,6 +49,12 @@ def evidence_of(context: StoresContext, subject: ErasureSubject) -> Evidence:
         if subject.kind == "user":
             for each in reader.all(OwnedCollection, sql.vectors_of, user=subject.name):
                 owned += [str(each.number), each.id]
+            owned += [
+                each.id
+                for each in reader.all(LinkRow, sql.links_of, user=subject.name)
+                if not each.shared and each.kind in _WHOLE
+            ]
+            owned += reader.all(scalar, sql.stores_of, user=subject.name)
         texts: list[str] = reader.all(
             scalar,
             sql.texts_of_user if subject.kind == "user" else sql.texts_of_agent,

@@ -159,9 +159,9 @@ from subjects s
 where workspace = :workspace and user_id = :user
 
 -- shared_links --
--- Objects of the user that are of others too.
+-- Objects of the user that are of others too; of threads only turns are the user's.
 select count(*) as shared from subjects s
-where workspace = :workspace and user_id = :user and exists (
+where workspace = :workspace and user_id = :user and kind <> 'thread' and exists (
   select 1 from subjects o
   where o.workspace = s.workspace and o.kind = s.kind and o.object_id = s.object_id
     and o.user_id <> s.user_id)
@@ -273,14 +273,15 @@ select id from durable_entries
 where workspace = :workspace and agent = :owner and run_id = '' and key = :key
 
 -- changes_before (sqlite) --
--- Contents that the log has of a key from before the entry :id was there.
+-- Contents that the log has of a key from before the entry :id was there, the newest first: the
+-- oldest one names its entry, by which it is found again after a crash.
 select seq from durable_changes
 where workspace = :workspace and agent = :owner and key = :key and content is not null
   and seq < (
     select min(c.seq) from durable_changes c
     where c.workspace = :workspace and c.agent = :owner and c.key = :key
       and json_extract(c.entry, '$[0]') = :id)
-order by seq
+order by seq desc
 
 -- changes_before (postgres) --
 select seq from durable_changes
@@ -289,7 +290,7 @@ where workspace = :workspace and agent = :owner and key = :key and content is no
     select min(c.seq) from durable_changes c
     where c.workspace = :workspace and c.agent = :owner and c.key = :key
       and cast(c.entry as jsonb) ->> 0 = :id)
-order by seq
+order by seq desc
 
 -- entry_of_link --
 select agent, run_id, key from durable_entries where workspace = :workspace and id = :id
@@ -311,13 +312,13 @@ select distinct cast(metadata as jsonb) ->> 'holdfast.user' as name from stores
 where workspace = :workspace and cast(metadata as jsonb) ->> 'holdfast.user' is not null
 
 -- versions_of_memory --
-select v.id, v.store_id, v.memory_id, v.redacted_at, m.id as live
+select v.id, v.store_id, v.memory_id, v.operation, v.redacted_at, m.id as live
 from versions v left join memories m on m.version_id = v.id
 where v.workspace = :workspace and v.memory_id = :id
 order by v.number
 
 -- version_of_link --
-select v.id, v.store_id, v.memory_id, v.redacted_at, m.id as live
+select v.id, v.store_id, v.memory_id, v.operation, v.redacted_at, m.id as live
 from versions v left join memories m on m.version_id = v.id
 where v.workspace = :workspace and v.id = :id
 
@@ -353,8 +354,36 @@ select count(*) as keys from api_keys
 where workspace = :workspace and (:user <> '' and bound_user = :user or :agent_name <> '' and
   bound_agent = :agent_name)
 
--- texts_of_user --
--- The newest texts of a user, which are sought in the files after they were deleted.
+-- texts_of_user (sqlite) --
+-- Texts of a user, which are sought in the files after they were deleted.
+select text from ltm_items i join ltm_collections c on c.number = i.collection
+where c.workspace = :workspace and c.user_id = :user and length(text) >= :least
+union all
+select text from ltm_turns t join ltm_collections c on c.number = t.collection
+where c.workspace = :workspace and c.user_id = :user and length(text) >= :least
+union all
+select body from thread_turns b join threads h on h.workspace = b.workspace and h.id = b.thread_id
+where h.workspace = :workspace and h.user_id = :user and length(body) >= :least
+union all
+select e.content from durable_entries e join subjects s on s.workspace = e.workspace
+  and s.kind = 'durable_entry' and s.object_id = e.id
+where s.workspace = :workspace and s.user_id = :user and length(e.content) >= :least
+union all
+select c.content from durable_changes c join subjects s on s.workspace = c.workspace
+  and s.kind = 'durable_entry' and s.object_id = json_extract(c.entry, '$[0]')
+where s.workspace = :workspace and s.user_id = :user and length(c.content) >= :least
+union all
+select cast(v.content as text) from versions v join subjects s on s.workspace = v.workspace
+  and s.kind = 'version' and s.object_id = v.id
+where s.workspace = :workspace and s.user_id = :user and length(v.content) >= :least
+union all
+select e.value from run_entries e join subjects s on s.workspace = e.workspace
+  and s.kind in ('run', 'network_run') and s.object_id = e.run_id
+where s.workspace = :workspace and s.user_id = :user and length(e.value) >= :least
+limit :most
+
+-- texts_of_user (postgres) --
+-- Its files are the server's, in which nothing is sought.
 select text from ltm_items i join ltm_collections c on c.number = i.collection
 where c.workspace = :workspace and c.user_id = :user and length(text) >= :least
 union all
@@ -457,6 +486,18 @@ union all
 select 'changes', count(*), coalesce(sum(
   case when owner = :user and type like 'longterm.%' and at <= :at then 1 else 0 end), 0)
 from changes where workspace = :workspace
+union all
+select 'durable_entries', count(*), coalesce(sum(
+  case when :owned like '%,' || id || ',%' then 1 else 0 end), 0)
+from durable_entries where workspace = :workspace
+union all
+select 'runs', count(*), coalesce(sum(
+  case when :owned like '%,' || id || ',%' then 1 else 0 end), 0)
+from runs where workspace = :workspace
+union all
+select 'stores', count(*), coalesce(sum(
+  case when :owned like '%,' || id || ',%' then 1 else 0 end), 0)
+from stores where workspace = :workspace
 union all
 select 'run_questions', count(*), coalesce(sum(
   case when answered_by = 'user:' || :user and asked_at <= :at then 1 else 0 end), 0)

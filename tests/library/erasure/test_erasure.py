@@ -3,14 +3,19 @@
 import shutil
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import apsw
 import pytest
 
 import holdfast
+from holdfast.engines.base import Engine, Transaction
 from holdfast.engines.sqlite import SQLiteEngine
-from holdfast.ground.errors import Conflict, HoldfastError
+from holdfast.ground.errors import Conflict, HoldfastError, Unavailable
+from holdfast.ground.scope import Scope
 from holdfast.library.erasure.proof import copies_beside, purge_copies
 from holdfast.library.erasure.records import ForgetReport
 from holdfast.library.holdfast import Holdfast
@@ -18,6 +23,11 @@ from holdfast.library.open import resume_erasures
 from holdfast.library.upkeep.reapply import write_ledger
 from holdfast.library.upkeep.restore import restore
 from holdfast.memories.longterm.records import LongTermOptions, Turn
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.record import HeldRun, RunAcquisition
+from holdfast.memories.state import history as messages
+from holdfast.memories.state.result import InferenceResult
+from holdfast.memories.state.thread import ThreadMessage, ThreadTurn
 from holdfast.testing.embedders import WordEmbedder
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
@@ -25,10 +35,17 @@ from holdfast.testing.postgres import TEMPLATE, PostgresServer
 MARK = "Kq9fPrivateSentence"
 """In every text of the person who is erased."""
 STAYS = "Zw3xSentenceOfOthers"
+AGENTS = {"ada": "agent_8", "bob": "agent_9"}
 
 
 def fill(hf: Holdfast, **options: object) -> None:
     """Give *hf* something of ada in each place, and of bob."""
+    fill_owned(hf, **options)
+    fill_linked(hf)
+
+
+def fill_owned(hf: Holdfast, **options: object) -> None:
+    """Give *hf* what carries the names of ada and bob, and what is linked later."""
     chosen = LongTermOptions(**options)  # pyright: ignore[reportArgumentType] - names of fields
     embedder = WordEmbedder() if options else None
     for user, text in (("ada", MARK), ("bob", STAYS)):
@@ -42,6 +59,56 @@ def fill(hf: Holdfast, **options: object) -> None:
         hf.memory_stores.memories.create(store.id, path="/a.md", content=f"{text} of a file")
         entry = hf.durable("agent_7").set(user, f"{text} of an entry", category="core")
         hf.subjects.link("durable_entry", entry.id, user=user)
+
+
+def fill_linked(hf: Holdfast) -> None:
+    """Give *hf* what is linked to ada and bob as it is written."""
+    for user, text in (("ada", MARK), ("bob", STAYS)):
+        write_about(hf, user, text)
+        say(hf, user, text, "shared")
+
+
+def write_about(hf: Holdfast, user: str, text: str) -> None:
+    """Write entries, versions, turns and runs about *user*."""
+    agent = AGENTS.get(user, "agent_8")
+    durable = hf.durable(agent)
+    durable.set(f"{user}_1", f"{text} of an earlier content", category="notes", subject=user)
+    durable.set(f"{user}_1", f"{text} of a later content", category="notes")
+    durable.set(f"{user}_2", f"{text} of an evicted entry", category="notes", subject=user)
+    durable.set_limits(cap=1, evict=True)
+    durable.set_limits(cap=None)
+    durable.set(f"{user}_1", f"{STAYS} of others now", category="notes")
+    about = hf.for_subject(user)
+    with about.durable(agent).run() as run:
+        run.set(f"{user}_3", f"{text} of an entry in a run", category="core")
+    shared = next((each for each in hf.memory_stores.list() if each.name == "Shared"), None)
+    store = shared or hf.memory_stores.create(name="Shared")
+    memories = about.memory_stores.memories
+    memories.create(store.id, path=f"/{text}.md", content=f"{text} of a file in a shared store")
+    edited = memories.create(store.id, path=f"/{user}.md", content=f"{text} of a version")
+    hf.memory_stores.memories.update(edited.id, memory_store_id=store.id, content=STAYS)
+    say(hf, user, text, f"thread_{user}")
+    memory = RunMemory(run_id=f"attached_{user}")
+    end = hf.runs.attach(memory, name="plan", user=user, metadata={"note": f"{text} of metadata"})
+    memory.set("shared:note", f"{text} of a run's entry", title=f"{text} of a title")
+    end()
+    assert {each.type for each in hf.runs.follow(memory.run_id, wait=30)} > {"run.completed"}
+
+
+def say(hf: Holdfast, user: str, text: str, thread: str) -> None:
+    """Let *user* speak with an agent in *thread*, in a run of *user*'s."""
+    run = f"run_{thread}_{user}"
+    opening = RunAcquisition(
+        run_id=run, holder="h", name="talk", place="p", started_at=0, thread_id=thread, user=user
+    )
+    hf.runs.shown.recorder.begin(opening)
+    said = ThreadMessage(id=f"m_{user}", content=f"{text} of a message", at=datetime.now(UTC))
+    answer = InferenceResult(
+        agent="agent_9", run_id=run, output=[messages.assistant(f"{text} of an answer")]
+    )
+    hf.threads.append(thread, [ThreadTurn.said(said, run_id=run), answer])
+    held = HeldRun(run_id=run, holder="h", fence=1, number=0)
+    hf.runs.shown.recorder.release(held, "completed")
 
 
 def files_with(folder: Path, mark: str) -> list[str]:
@@ -61,10 +128,13 @@ def dump(hf: Holdfast) -> str:
     versions = [
         [*hf.memory_stores.memory_versions.list(store, view="full").all()] for store in stores
     ]
-    durable = hf.durable("agent_7")
+    agents = [hf.durable(each) for each in ("agent_7", *AGENTS.values())]
+    durable = [[[*each.list()], [*each.history().all()]] for each in agents]
     activity = list(hf.activity(limit=1000))
-    seen = [people, [[*each.list()] for each in data], versions, [*durable.list()], activity]
-    return str([*seen, [*durable.history().all()], [*hf.subjects.list()]])
+    threads = [[each, *hf.threads.turns(each.id)] for each in hf.threads.list()]
+    runs = [[each, *hf.runs.entries(each.id), *hf.runs.follow(each.id)] for each in hf.runs.list()]
+    seen = [people, [[*each.list()] for each in data], versions, durable, activity]
+    return str([*seen, threads, runs, [*hf.subjects.list()]])
 
 
 def nothing_of_ada(hf: Holdfast) -> None:
@@ -198,12 +268,22 @@ def crashed_at(hf: Holdfast, number: int) -> Generator[list[str]]:
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("filled") / "h.db"
     with holdfast.open(place) as hf:
-        fill(hf)
+        fill_owned(hf)
     return place
 
 
-def crashes(filled: Path, folder: Path, forget: Callable[[Holdfast], object]) -> Iterator[Path]:
-    """Yield a copy of *filled* after a crash at each statement of *forget*, closed."""
+@pytest.fixture(scope="module")
+def linked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("linked") / "h.db"
+    with holdfast.open(place) as hf:
+        fill_linked(hf)
+    return place
+
+
+def crashes(
+    filled: Path, folder: Path, forget: Callable[[Holdfast], object], *, every: int = 1
+) -> Iterator[Path]:
+    """Yield a copy of *filled* after a crash at *every* statement of *forget*, closed."""
     number, done = 1, False
     while not done:
         place = folder / f"{number}.db"
@@ -220,7 +300,7 @@ def crashes(filled: Path, folder: Path, forget: Callable[[Holdfast], object]) ->
         if begun:
             yield place
         place.unlink()
-        number += 1
+        number += every
 
 
 def test_an_erasure_that_crashed_anywhere_is_finished_at_the_next_open(
@@ -237,6 +317,107 @@ def test_an_erasure_that_crashed_anywhere_is_finished_at_the_next_open(
         assert files_with(tmp_path, MARK) == []
         count += 1
     assert count > 50
+
+
+def test_an_erasure_of_what_is_linked_that_crashed_anywhere_is_finished(
+    linked: Path, tmp_path: Path
+) -> None:
+    count = 0
+    for place in crashes(linked, tmp_path, lambda hf: hf.forget_user("ada"), every=2):
+        with holdfast.open(place) as hf:
+            nothing_of_ada(hf)
+            turns = hf.threads.turns("shared", kind="user")
+            assert [each.id for each in turns] == ["m_bob"]
+            assert [each.state for each in hf.erasures.list()] == ["completed"]
+        assert files_with(tmp_path, MARK) == []
+        count += 1
+    assert count > 50
+
+
+STRIDE = 9
+"""Statements between two crashes on PostgreSQL, each with a person of its own."""
+
+
+class FailingStep:
+    """Number of the statement of a write that fails, with all after it; 0 for none."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.seen = number, 0
+
+    def count(self) -> None:
+        """Count a statement; raise Unavailable if it is the one, or after it."""
+        self.seen += 1
+        if self.seen >= self.number:
+            raise Unavailable("It fails.", reason="io", next="Open it again.")
+
+
+class FailingTransaction:
+    """A transaction that counts its statements with *step*."""
+
+    def __init__(self, tx: Transaction, step: FailingStep) -> None:
+        self._tx, self._step = tx, step
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._tx, name)
+        if name not in {"one", "first", "all", "rows", "run", "send", "run_many"}:
+            return found
+
+        def counted(*args: Any, **params: Any) -> Any:
+            self._step.count()
+            return found(*args, **params)
+
+        return counted
+
+
+class FailingEngine:
+    """The engine *of*, with writes that fail at *step*."""
+
+    def __init__(self, of: Engine, step: FailingStep) -> None:
+        self._of, self._step = of, step
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._of, name)
+
+    def scoped(self, scope: Scope) -> "FailingEngine":
+        """Return it in another scope."""
+        return FailingEngine(self._of.scoped(scope), self._step)
+
+    def write(self, work: Callable[[Any], Any], **options: Any) -> Any:
+        """Write, with a transaction that counts."""
+        return self._of.write(lambda tx: work(FailingTransaction(tx, self._step)), **options)
+
+
+def failing_at(step: FailingStep, engine: Engine) -> Engine:
+    """Return *engine* with writes that fail at *step*."""
+    return cast("Engine", FailingEngine(engine, step))
+
+
+def test_an_erasure_on_postgresql_that_crashed_anywhere_is_finished_at_the_next_open(
+    fresh_postgres_url: str,
+) -> None:
+    number, done, erased = 1, False, 0
+    while not done:
+        user, text = f"ada_{number}", f"{MARK}{number}"
+        with holdfast.open(fresh_postgres_url) as hf:
+            memory = hf.longterm(user, enabled=True)
+            assert memory is not None
+            memory.remember(f"{text} of an item")
+            write_about(hf, user, text)
+            step = FailingStep(number)
+            failing = hf.acting(through=partial(failing_at, step))
+            try:
+                failing.forget_user(user)
+            except Unavailable:
+                assert step.seen >= number
+            else:
+                done = step.seen < number
+        with holdfast.open(fresh_postgres_url) as hf:
+            assert {each.state for each in hf.erasures.list().all()} <= {"completed"}
+            count = len(list(hf.erasures.list().all()))
+            assert (text in dump(hf)) == (count == erased)
+            erased = count
+        number += STRIDE
+    assert number > 50
 
 
 def test_an_erasure_of_an_agent_that_crashed_anywhere_is_finished(
