@@ -30,9 +30,9 @@ from holdfast.memories.longterm.recall.analyze import analyze, flags_of
 from holdfast.memories.longterm.recall.form import form_of
 from holdfast.memories.longterm.recall.index import LENT, Postings, Row
 from holdfast.memories.longterm.recall.query import read as read_query
+from holdfast.memories.longterm.recall.query import topic_of
 from holdfast.memories.longterm.recall.rank import rank
 from holdfast.memories.longterm.recall.score import CUES, Cues, RecallSearch
-from holdfast.memories.longterm.recall.topic import topic_of
 from holdfast.memories.longterm.records import LongTermOptions, RecallQuery
 
 MEASURES = ("recall@5", "recall@10", "recall@20", "mrr")

@@ -179,7 +179,7 @@ def checked_tiers(given: object) -> frozenset[str]:
     if not is_list(given):
         raise InvalidInput("tiers", "must be a list of tiers", given=given)
     among = f"must be among {', '.join(TIERS)}"
-    return frozenset(str(check_one_of("tiers", each, TIERS, among)) for each in given)
+    return frozenset([str(check_one_of("tiers", each, TIERS, among)) for each in given])
 
 
 def checked_thread(given: object) -> str | None:

@@ -8,17 +8,10 @@ from memories.longterm.found import NOW, item, recalled, turn
 from memories.longterm.spoken import ids, row, search
 from msgspec.structs import replace
 
-from holdfast.memories.longterm.recall.analyze import analyze
-from holdfast.memories.longterm.recall.collapse import (
-    MOST_ALSO,
-    Collapsed,
-    collapse,
-    covers,
-    may_repeat,
-)
 from holdfast.memories.longterm.recall.index import Postings
 from holdfast.memories.longterm.recall.query import read
-from holdfast.memories.longterm.recall.rank import ranking
+from holdfast.memories.longterm.recall.rank import covers, may_repeat, ranking
+from holdfast.memories.longterm.recall.recall import MOST_ALSO, Collapse, collapse
 from holdfast.memories.longterm.records import Item, Turn
 
 LONG = (
@@ -31,12 +24,12 @@ def said(number: int, text: str, **given: Any) -> Turn:
     return turn(text, id=f"turn_{number}", **given)
 
 
-def collapsed(*rows: Item | Turn, query: str = "?", k: int = 5, echo: bool = False) -> Collapsed:
+def collapsed(*rows: Item | Turn, query: str = "?", k: int = 5, echo: bool = False) -> Collapse:
     found = [(recalled(each, 1 - place / 100), place) for place, each in enumerate(rows)]
     return collapse(found, query, k=k, echo=echo)
 
 
-def texts(found: Collapsed) -> list[str]:
+def texts(found: Collapse) -> list[str]:
     return [each.text for each in found.recalled]
 
 
@@ -136,17 +129,15 @@ def test_an_item_that_is_the_query_is_an_answer() -> None:
     assert texts(collapsed(item("Prefers tabs"), query="prefers tabs")) == ["Prefers tabs"]
 
 
-def body(text: str) -> str:
-    return " ".join(analyze(text))
-
-
 def test_bodies_alone_show_where_texts_need_to_be_compared() -> None:
-    other = LONG.replace("small", "little")
+    tea, coffee = row(0, "I like tea"), row(1, "I like coffee")
+    long, other = row(2, LONG), row(3, LONG.replace("small", "little"))
 
-    assert may_repeat([body(LONG), body("I like tea"), body(other)])
-    assert not may_repeat([body(LONG), body("I like tea"), body("I like coffee"), "", ""])
-    assert may_repeat([body("I like tea")], body("tea?"))
-    assert not may_repeat([body("I like tea")], body("coffee?"))
+    assert may_repeat([long, tea, other])
+    assert not may_repeat([long, tea, coffee, row(4, ""), row(5, "")])
+    assert may_repeat([tea], "tea")
+    assert not may_repeat([tea], "coffee")
+    assert not may_repeat([row(6, "I like tea", kind="fact")], "tea")
 
 
 MINED = [

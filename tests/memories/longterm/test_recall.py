@@ -16,10 +16,10 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.memory import LongTermMemory
-from holdfast.memories.longterm.recall.collapse import MOST_ALSO
 from holdfast.memories.longterm.recall.index import DAY, Postings, Row, Statistics, is_machine
 from holdfast.memories.longterm.recall.query import read
 from holdfast.memories.longterm.recall.rank import rank
+from holdfast.memories.longterm.recall.recall import MOST_ALSO
 from holdfast.memories.longterm.recall.score import CITED, means_of, rare_terms
 from holdfast.memories.longterm.records import Recalled, Turn, Weights
 from holdfast.memories.longterm.transaction import LARGE, first_rows
@@ -677,7 +677,7 @@ def test_of_terms_that_are_not_asked_for_nothing_is_kept() -> None:
         participants=(),
         df=whole.df,
         learn=learnt.extend,
-        asked=frozenset({"boat"}),
+        terms=frozenset({"boat"}),
     )
     part = Postings(rows, given)
     part.learn([0, 2])
@@ -699,7 +699,7 @@ def test_terms_asked_for_weigh_as_much_as_when_all_are_kept() -> None:
         has_machine=False,
         participants=(),
         df=whole.df,
-        asked=asked,
+        terms=asked,
     )
 
     some = Postings(rows, given)

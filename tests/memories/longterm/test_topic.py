@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from holdfast.memories.longterm.recall.form import PHRASES
 from holdfast.memories.longterm.recall.index import Postings, Row
-from holdfast.memories.longterm.recall.query import read
+from holdfast.memories.longterm.recall.query import Topic, asks_for_turns, read, topic_of
 from holdfast.memories.longterm.recall.rank import Ranking, ranking
-from holdfast.memories.longterm.recall.topic import Topic, asks_for_turns, topic_of
 
 
 def topic(text: str, user: str = "ada", participants: tuple[str, ...] = ("Ana", "Bo")) -> Topic:

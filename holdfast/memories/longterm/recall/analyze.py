@@ -58,9 +58,9 @@ def analyze(text: str) -> list[str]:
     No term contains white space.
     """
     if text.isascii():
-        found = (_term(token[:LONGEST]) for token in _TOKEN.findall(text.lower()))
+        found = [_term(token[:LONGEST]) for token in _TOKEN.findall(text.lower())]
     else:
-        found = (term for token in _TOKEN.findall(plain(text).lower()) for term in _terms(token))
+        found = [term for token in _TOKEN.findall(plain(text).lower()) for term in _terms(token)]
     return [term for term in found if term]
 
 
@@ -177,8 +177,8 @@ class QueryDate(Struct, frozen=True, kw_only=True):
 
 def dates_in(text: str) -> tuple[QueryDate, ...]:
     """Return the dates that *text* names; a month alone only if it is capitalised."""
-    found = (_date_of(match) for match in _DATE.finditer(text))
-    return tuple(dict.fromkeys(each for each in found if each))
+    found = [_date_of(match) for match in _DATE.finditer(text)]
+    return tuple(dict.fromkeys([each for each in found if each]))
 
 
 def _date_of(match: re.Match[str]) -> QueryDate | None:

@@ -1,6 +1,8 @@
-"""Rows that the engine proposes for a recall in a large collection.
+"""The ranking of a large collection: of rows that the engine proposes.
 
-With them come the rows beside them, which lend them weight.
+The engine proposes rows by plain BM25, and rows of the query's dates. With them come the rows
+beside them, which lend them weight. The exact ranking is then applied, with the collection's
+statistics.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,15 +25,26 @@ from holdfast.memories.longterm.recall.cache import (
     ItemSource,
     Speaking,
     item_row,
+    participants_of,
     sources_of,
     turn_row,
 )
 from holdfast.memories.longterm.recall.index import (
     DAY,
+    Postings,
     Row,
+    Statistics,
+    is_machine,
 )
-from holdfast.memories.longterm.recall.query import ParsedQuery, chosen, related
-from holdfast.memories.longterm.recall.score import CANDIDATES, COMMON, rare_terms
+from holdfast.memories.longterm.recall.query import ParsedQuery, chosen, read, related
+from holdfast.memories.longterm.recall.rank import NOTHING, Ranking, ranking
+from holdfast.memories.longterm.recall.score import (
+    CANDIDATES,
+    COMMON,
+    RecallSearch,
+    aimed_at,
+    rare_terms,
+)
 from holdfast.memories.longterm.rows import (
     Collection,
     NumberedRow,
@@ -74,7 +87,7 @@ class Chains(Struct):
         return earlier is None or (earlier != NEITHER and earlier not in loaded)
 
 
-class Look:
+class CandidateRows:
     """The reads of one recall in a large collection."""
 
     def __init__(
@@ -272,3 +285,40 @@ def spans(dates: tuple[QueryDate, ...], first: int, last: int) -> list[tuple[int
         if nearness:
             runs.append((-nearness, run[0], run[-1]))
     return [(start, end) for _, start, end in sorted(runs)]
+
+
+def rank_large(
+    context: CollectionContext, reader: Reader, collection: Collection, search: RecallSearch
+) -> Ranking:
+    """Rank the rows of a large collection, best first."""
+    entry = context.shared.kept.entry(collection.number, context.place)
+    with entry.lock:
+        known = entry.gathered(collection)
+    look = CandidateRows(context, reader, collection, known)
+    said = look.speakers()
+    participants = participants_of(said)
+    question = read(search.query.query, participants)
+    others = look.related(question) if search.related else {}
+    near = look.nearest(search.cosines) if search.cosines else set[int]()
+    search = aimed_at(search, question, context.user)
+    rows = look.candidates(question, others, near, noise=search.noise)
+    if not rows:
+        return NOTHING
+    statistics = Statistics(
+        rows=collection.rows,
+        mean_length=collection.mean_length or 0.0,
+        mean_window=collection.mean_window or 0.0,
+        has_machine=any(is_machine(each.role, each.speaker or None) for each in said),
+        participants=participants,
+        df=look.df,
+        learn=look.learn,
+        terms=frozenset(chain(question.terms, *others.values())),
+    )
+    postings = Postings(rows, statistics)
+    ids = {row.seq: row.id for row in postings.rows if not row.context}
+    for number, at in look.accessed(set(ids)):
+        postings.touch(ids[number], at)
+    context.shared.kept.weigh(collection.number, entry)
+    ranked = ranking(postings, question, search)
+    turns = {row.seq for row in ranked.rows if row.kind is None}
+    return replace(ranked, beside=look.beside(turns))

@@ -92,8 +92,22 @@ class Statistics(Struct, frozen=True, kw_only=True):
     """Number of rows that hold a term."""
     learn: Callable[[Iterable[str]], None] | None = None
     """Called with terms before `df` is called for each, to load them in one query."""
-    asked: frozenset[str] | None = None
+    terms: frozenset[str] | None = None
     """The only terms that are looked up; None for any."""
+
+
+class QueryWord(Struct, frozen=True, kw_only=True):
+    """A term of a query with the weights of its rows, and stems that may stand for it."""
+
+    term: str
+    telling: float
+    weights: Mapping[int, float]
+    related: Sequence[tuple[str, float, Mapping[int, float]]] = ()
+    """Stems, each with the share of its weight that it lends, and the weights of its rows."""
+    best: Mapping[int, float]
+    """The weight of each row by the term or a stem: the largest, as one idea counts once."""
+    near: Mapping[int, float] = {}
+    """Rows without the term, covered by the nearest stem that they hold, and how much of it."""
 
 
 class Postings:
@@ -126,7 +140,8 @@ class Postings:
         """The largest importance of any row."""
         self.has_machine = False
         self.has_items = False
-        self.has_noise = False
+        self.noise: set[int] = set()
+        """Turns that are no statement."""
         self.tiers: set[str] = set()
         self.factors: dict[int, float] = {}
         """The share of its score that an item keeps which the user did not say, by row."""
@@ -138,7 +153,7 @@ class Postings:
         self._numbers: dict[str, int] = {}
         self._lengths: list[int] = []
         self._places: defaultdict[str, list[int]] = defaultdict(list)
-        self._only_terms = statistics.asked if statistics else None
+        self._only_terms = statistics.terms if statistics else None
         self._sessions: dict[object, int] = {}
         self._last: dict[int, tuple[int, int, int]] = {}
         self._speakers: dict[str, None] = {}
@@ -274,7 +289,7 @@ class Postings:
         self.machine += machine
         self.has_machine = self.has_machine or any(machine)
         self.has_items = self.has_items or any(row.kind is not None for row in rows)
-        self.has_noise = self.has_noise or any(row.noise for row in rows)
+        self.noise.update(number for number, row in enumerate(rows, first) if row.noise)
         self.tiers.update(row.tier for row in rows)
         self.factors.update(
             (number, FACTORS[row.tier])
@@ -352,6 +367,8 @@ class Postings:
         """Score that a kind of question adds to each row; cached by the ranking."""
         self.related: dict[str, tuple[tuple[str, float, float], ...]] = {}
         """Stems related to a term, with similarity and share; cached by the ranking."""
+        self.words: dict[tuple[str, bool], QueryWord] = {}
+        """Terms of queries with what they weigh; cached by the ranking."""
 
     def _weigh(self, term: str) -> dict[int, float]:
         followers = tuple(zip(self.next, self._lent, strict=True))

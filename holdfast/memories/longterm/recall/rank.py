@@ -7,21 +7,33 @@ last.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heappush, heapreplace, nsmallest
 from itertools import chain
+from math import log
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from holdfast.ground.trust import RANKS
 from holdfast.memories.longterm.recall.analyze import analyze
-from holdfast.memories.longterm.recall.collapse import covers, may_repeat
+from holdfast.memories.longterm.recall.dedupe import similarity
 from holdfast.memories.longterm.recall.index import DAY, Postings, Row
-from holdfast.memories.longterm.recall.query import ParsedQuery
+from holdfast.memories.longterm.recall.query import ParsedQuery, Topic
 from holdfast.memories.longterm.recall.score import CUES, Cues, Fits, RecallSearch, fit, why
-from holdfast.memories.longterm.recall.topic import TELLING, GeneralGate
-from holdfast.memories.longterm.records import Ranked, SuppressReason, Weights
+from holdfast.memories.longterm.records import LongTermOptions, Ranked, SuppressReason
 
+FEWEST_ROWS: Final = 400
+"""A smaller collection counts as this large, so that one rare word of it is evidence."""
+NEARER: Final = 0.15
+"""How much nearer than `min_cosine` a row must be to answer a general query by its meaning."""
+TELLING: Final = 4
+"""Query terms that a row must hold to cover the query whole."""
+DUPLICATE: Final = 0.92
+"""Share of common terms in order from which on two rows say the same."""
+COVERED: Final = 0.6
+"""Share of a turn's idf mass that an item mined from it must hold to stand for it."""
 LOOKED_AT: Final = 10
 """If none of this many best rows is relevant, nothing is recalled."""
 TIMELY: Final = 0.6
@@ -36,6 +48,9 @@ _ROUNDING: Final = 1e-9
 
 Suppressions = Counter[SuppressReason]
 
+Neighbours = tuple[int, int]
+"""The numbers of the turns before a turn and after it, 0 for none."""
+
 _Scored = tuple[float, float, bool, tuple[str, str], int]
 """A row's score and similarity, both negative; is it a turn; its age, and its place in the fits.
 
@@ -44,16 +59,23 @@ At equal score an item stands first, then the older row.
 
 
 class Ranking(Struct, frozen=True, kw_only=True):
-    """Rows, best first, and how many were left out, by reason.
+    """Rows with their scores, best first, and how many were left out, by reason.
+
+    *beside* has the neighbours of a turn by its number; the rows lack them.
 
     There are more than `k` of the query only if some *repeats* another or the query, as far as
     their terms show. *more*: other rows remain.
     """
 
     found: list[Ranked]
+    rows: list[Row]
     suppressed: Suppressions
+    beside: Mapping[int, Neighbours] = {}
     repeats: bool = False
     more: bool = False
+
+
+NOTHING: Final = Ranking(found=[], rows=[], suppressed=Suppressions())
 
 
 def rank(
@@ -69,9 +91,9 @@ def ranking(
     """Rank the rows that answer *question*, up to `reach` of *search* if they repeat."""
     topic = search.topic.kind
     if not (question.terms or question.dates or search.cosines) or search.query.k < 1:
-        return Ranking(found=[], suppressed=Suppressions())
+        return NOTHING
     if search.options.min_relevance > 0 and topic in ("phatic", "at_hand"):
-        return Ranking(found=[], suppressed=Suppressions({topic: 1}))
+        return replace(NOTHING, suppressed=Suppressions({topic: 1}))
     judge = _Judge(postings, question, search, fit(postings, question, search, cues))
     scored = judge.chosen()
     leads = judge.leads(scored)
@@ -80,6 +102,7 @@ def ranking(
     places = list(leads) if judge.repeats else list(leads)[: search.query.k]
     return Ranking(
         found=[judge.ranked(place, cues, also=leads[place]) for place in places],
+        rows=[postings.rows[judge.rows[place]] for place in places],
         suppressed=+suppressed,
         repeats=judge.repeats,
         more=judge.more,
@@ -94,9 +117,14 @@ class _Judge:
     ) -> None:
         self._postings, self._question, self._search, self._fits = postings, question, search, fits
         self._options, self._now = search.options, search.now
-        self._weights = _shares(search.options.weights)
+        weights = search.options.weights
+        whole = weights.similarity + weights.recency + weights.importance
+        self._shares = (
+            weights.similarity / whole, weights.recency / whole, weights.importance / whole
+        )  # fmt: skip
         self._rate = 1 / (DAY * self._options.half_life_days)
         self._telling = {term: postings.telling(term) for term in question.terms}
+        self.rows = fits.rows
         self._whole = sum(sorted(self._telling.values(), reverse=True)[:TELLING]) or 1.0
         self._filters = self._options.min_relevance > 0
         self.repeats = self.more = False
@@ -106,34 +134,38 @@ class _Judge:
             if self._filters and search.topic.kind == "general"
             else None
         )
-        self._order = sorted(range(len(fits.rows)), key=fits.fit.__getitem__, reverse=True)
+        rows, noise = fits.rows, postings.noise
+        self._order = sorted(range(len(rows)), key=fits.fit.__getitem__, reverse=True)
         self._noise: list[int] = []
-        if postings.has_noise and not search.noise:
-            self._noise = [place for place in self._order if self._row(place).noise]
-            noise = frozenset(self._noise)
-            self._order = [place for place in self._order if place not in noise]
-        first = self._order[0] if self._order else (self._noise or [None])[0]
-        self._top = 0.0 if first is None else fits.fit[first]
+        if noise and not search.noise:
+            self._noise = [place for place in self._order if rows[place] in noise]
+            self._order = [place for place in self._order if rows[place] not in noise]
+        first = (self._order or self._noise or [-1])[0]
+        self._top = fits.fit[first] if first >= 0 else 0.0
 
     def chosen(self) -> list[_Scored]:
         """Return the best rows by score, best first; none if none is relevant enough."""
         k, least = self._search.query.k, self._options.min_relevance
-        first = self._order[:LOOKED_AT]
-        self._postings.learn([self._fits.rows[place] for place in self._order[: LOOKED_AT + k]])
+        if self._postings.partial:
+            first = self._order[: LOOKED_AT + k]
+            self._postings.learn([self._fits.rows[place] for place in first])
         if not self._filters:
             scored = self._best(self._order, k)
-            return scored + self._best(self._noise, k - len(scored))
-        if not any(self._answers(place, least) for place in first):
+            more = self._noise if len(scored) < k else ()
+            return scored + self._best(more, k - len(scored)) if more else scored
+        for place in self._order[:LOOKED_AT]:
+            if self._answers(place, least):
+                break
+        else:
             return []
         wanted = k
         scored = self._best(self._order, k)
         if self._search.reach > k:
-            places = [place for *_, place in scored]
-            self.repeats = self._search.repeats or self._may_repeat(places)
-            if len(scored) == k and (self.repeats or self._is_cited(places)):
+            self.repeats = self._search.repeats or self._may_repeat(scored)
+            if len(scored) == k and (self.repeats or self._is_cited(scored)):
                 wanted = self._search.reach
                 scored = self._best(self._order, wanted)
-                self.repeats = self.repeats or self._may_repeat([place for *_, place in scored])
+                self.repeats = self.repeats or self._may_repeat(scored)
         self.more = len(scored) == wanted
         return scored
 
@@ -159,21 +191,21 @@ class _Judge:
         found = Suppressions()
         if not self._postings.tiers.issubset(self._search.query.tiers):
             found["tier"] = self._other_tiers()
-        if not self._filters:
+        if not self._filters or not (self._noise or self._gate):
             return found
         fits, least = self._fits.fit, self._options.min_relevance
         noise, says = self._noise, self._order
         if not self._search.query.explain:
-            last = min((fits[place] for *_, place in scored), default=None)
+            last = min([fits[place] for *_, place in scored], default=None)
             if last is None:
                 noise, says = noise[:LOOKED_AT], says[:LOOKED_AT]
             else:
                 noise = [place for place in noise if fits[place] >= last]
                 says = [place for place in says[:LOOKED_AT] if fits[place] >= last]
-        found["noise"] = sum(self._answers(place, least) for place in noise)
+        found["noise"] = sum([self._answers(place, least) for place in noise])
         if self._gate is not None:
             found["general"] = sum(
-                self._matches(place, least) and not self._reaches(place, least) for place in says
+                [self._matches(place, least) and not self._reaches(place, least) for place in says]
             )
         return found
 
@@ -186,18 +218,27 @@ class _Judge:
 
     def ranked(self, place: int, cues: Cues, *, also: Sequence[str]) -> Ranked:
         """Return the row in *place*, for which the rows *also* were left out."""
-        row, coverage = self._fits.rows[place], self._coverage(place)
-        score, similarity = self._score(place)
+        number = self._fits.rows[place]
+        row = self._postings.rows[number]
+        similar, recent, important = self._shares
+        similarity = max(0.0, self._fits.fit[place]) / self._top if self._top > 0 else 0.0
+        since = self._now - self._postings.fresh[number]
+        recency = 2.0 ** (-since * self._rate) if since > 0 else 1.0
+        # How much of the query the row covers, or the reverse: the larger counts.
+        coverage = max(min(1.0, self._fits.covered[number] / self._whole), self._of_body(place))
+        timely = self._fits.date.get(number, 0.0) >= TIMELY
+        nearness = self._fits.cosine.get(number, 0.0)
+        fresh = recent * recency if recent else 0.0
         reasons = why(
             self._postings, self._question, self._fits, cues, place=place, coverage=coverage
         )
         return Ranked(
-            id=self._postings.rows[row].id,
-            score=score,
+            id=row.id,
+            score=similar * similarity + fresh + important * row.importance,
             similarity=similarity,
-            relevance=self._relevance(row, coverage),
-            recency=self._recency(row),
-            importance=self._postings.rows[row].importance,
+            relevance=1.0 if timely else min(1.0, max(coverage, nearness)),
+            recency=recency,
+            importance=row.importance,
             why=reasons,
             also=tuple(also),
         )
@@ -205,13 +246,13 @@ class _Judge:
     def _row(self, place: int) -> Row:
         return self._postings.rows[self._fits.rows[place]]
 
-    def _may_repeat(self, places: Sequence[int]) -> bool:
+    def _may_repeat(self, scored: Sequence[_Scored]) -> bool:
         query = " ".join(analyze(self._search.query.query))
-        return may_repeat([self._row(place).body for place in places], query)
+        return may_repeat([self._row(place) for *_, place in scored], query)
 
-    def _is_cited(self, places: Sequence[int]) -> bool:
+    def _is_cited(self, scored: Sequence[_Scored]) -> bool:
         citing = self._postings.citing
-        return bool(citing) and any(self._fits.rows[place] in citing for place in places)
+        return bool(citing) and any(self._fits.rows[place] in citing for *_, place in scored)
 
     def _stand_in(self, place: int) -> int | None:
         """Return the place of the item that stands for the turn in *place*, or None."""
@@ -232,63 +273,40 @@ class _Judge:
         *order* is by fit, so the search ends where even the freshest and most important of the
         remaining rows could not score enough.
         """
-        if k < 1:
-            return []
-        similar, recent, important = self._weights
+        similar, recent, important = self._shares
         most = recent + important * self._postings.importance
-        row_relevance = self._options.row_relevance if self._filters else 0.0
-        gate, cosine = self._gate, self._fits.cosine
+        least = self._options.row_relevance * self._whole if self._filters else 0.0
+        gate, cosine, covered = self._gate, self._fits.cosine, self._fits.covered
         top, fits, rows, held = self._top, self._fits.fit, self._fits.rows, self._postings.rows
+        now, rate, said = self._now, self._rate, self._postings.fresh
         kept: list[_Scored] = []
         scores: list[float] = []
         for place in order:
             similarity = max(0.0, fits[place]) / top if top > 0 else 0.0
-            fitting = similar * similarity
-            if len(scores) == k and fitting + most < scores[0] - _ROUNDING:
+            score = similar * similarity
+            if len(scores) == k and score + most < scores[0] - _ROUNDING:
                 break
+            number = rows[place]
             if gate is not None:
-                if not gate.admits(rows[place], cosine.get(rows[place], 0.0)):
+                # No row covers more of some terms than of all.
+                if covered[number] < gate.least - _ROUNDING and number not in cosine:
                     continue
-            elif row_relevance > 0 and not self._matches(place, row_relevance):
+                if not gate.admits(number, cosine.get(number, 0.0)):
+                    continue
+            elif covered[number] < least and not self._matches(place, self._options.row_relevance):
                 continue
-            row = held[rows[place]]
-            fresh = recent * self._recency(rows[place]) if recent else 0.0
-            score = fitting + fresh + important * row.importance
-            kept.append((-score, -similarity, row.kind is None, _age(row.id), place))
+            row = held[number]
+            if recent:
+                since = now - said[number]
+                score += recent * (2.0 ** (-since * rate) if since > 0 else 1.0)
+            score += important * row.importance
+            age = row.id.partition("_")[2], row.id
+            kept.append((-score, -similarity, row.kind is None, age, place))
             if len(scores) < k:
                 heappush(scores, score)
             elif score > scores[0]:
                 heapreplace(scores, score)
         return nsmallest(k, kept)
-
-    def _score(self, place: int) -> tuple[float, float]:
-        """Return the score and the similarity of the row in *place*."""
-        similar, recent, important = self._weights
-        row = self._fits.rows[place]
-        similarity = max(0.0, self._fits.fit[place]) / self._top if self._top > 0 else 0.0
-        fresh = recent * self._recency(row) if recent else 0.0
-        return (
-            similar * similarity + fresh + important * self._postings.rows[row].importance,
-            similarity,
-        )
-
-    def _coverage(self, place: int) -> float:
-        """Return the share of the query that the row in *place* covers, or the reverse.
-
-        The larger of the two counts.
-        """
-        return max(self._of_query(place), self._of_body(place))
-
-    def _relevance(self, row: int, coverage: float) -> float:
-        """Return how surely a row with that *coverage* relates to the query, 0 to 1."""
-        if self._fits.date.get(row, 0.0) >= TIMELY:
-            return 1.0
-        return min(1.0, max(coverage, self._fits.cosine.get(row, 0.0)))
-
-    def _recency(self, row: int) -> float:
-        """Return 1 for a row of this moment, half as much after each half-life."""
-        since = self._now - self._postings.fresh[row]
-        return 2.0 ** (-since * self._rate) if since > 0 else 1.0
 
     def _reaches(self, place: int, least: float) -> bool:
         """Check whether the row in *place* is relevant enough for this query."""
@@ -303,29 +321,24 @@ class _Judge:
             return self._reaches(place, least)
         if not self._matches(place, least):
             return False
-        return self._of_query(place) < least or (
-            self._of_query(place) >= least + RELATED_MORE or self._of_own_words(place) >= least
-        )
-
-    def _of_own_words(self, place: int) -> float:
         row, weights = self._fits.rows[place], self._postings.weights
-        return (
-            sum(much for term, much in self._telling.items() if row in weights(term)) / self._whole
-        )
+        covered = min(1.0, self._fits.covered[row] / self._whole)
+        if covered < least or covered >= least + RELATED_MORE:
+            return True
+        own = [much for term, much in self._telling.items() if row in weights(term)]
+        return sum(own) / self._whole >= least
 
     def _matches(self, place: int, least: float) -> bool:
         row = self._fits.rows[place]
         return (
-            self._of_query(place) >= least
+            min(1.0, self._fits.covered[row] / self._whole) >= least
             or self._fits.date.get(row, 0.0) >= TIMELY
             or self._fits.cosine.get(row, 0.0) >= self._options.min_cosine
             or self._of_body(place) >= least
         )
 
-    def _of_query(self, place: int) -> float:
-        return min(1.0, self._fits.told[self._fits.rows[place]] / self._whole)
-
     def _of_body(self, place: int) -> float:
+        """Return the share of a short row that the query covers; 0 for a long one."""
         row = self._fits.rows[place]
         whole = self._postings.brief_weight(row)
         if not whole:
@@ -334,12 +347,75 @@ class _Judge:
         return sum([much for term, much in self._telling.items() if term in body]) / whole
 
 
-def _shares(weights: Weights) -> tuple[float, float, float]:
-    """Return *weights* as shares of their sum."""
-    whole = weights.similarity + weights.recency + weights.importance
-    return weights.similarity / whole, weights.recency / whole, weights.importance / whole
+def may_repeat(rows: Sequence[Row], query: str = "") -> bool:
+    """Check whether two of *rows* may say the same, or a turn the same as the *query*.
+
+    Their bodies decide, and the query's terms as such a body.
+    """
+    if query and [row for row in rows if row.kind is None and row.body.startswith(query)]:
+        return True
+    split = sorted([row.body.split(" ") for row in rows if row.body], key=len)
+    bodies = [(terms, frozenset(terms)) for terms in split]
+    for place, (one, words) in enumerate(bodies):
+        for other, others in bodies[place + 1 :]:
+            common = DUPLICATE * (len(one) + len(other)) / 2
+            if len(one) < common:
+                break
+            # Terms of one text alone are outside of what both have in common.
+            if len(words - others) <= len(one) - common and similarity(one, other) >= DUPLICATE:
+                return True
+    return False
 
 
-def _age(id: str) -> tuple[str, str]:
-    """Return the sort key of ids by age, the same for items and turns."""
-    return id.partition("_")[2], id
+def covers(postings: Postings, item: int, turn: int) -> bool:
+    """Check whether the row *item* holds most of what the row *turn* says.
+
+    A small collection counts as one of 100 rows, as for relevance. No item of a lower tier stands
+    for a turn.
+    """
+    if RANKS[postings.rows[item].tier] < RANKS[postings.rows[turn].tier]:
+        return False
+    terms = frozenset(postings.rows[turn].body.split())
+    held = frozenset(postings.rows[item].body.split())
+    postings.learn((turn,), whole=True)
+    idf = {term: postings.telling(term) ** 0.5 for term in sorted(terms)}
+    whole = sum(idf.values())
+    return sum(idf[term] for term in sorted(terms & held)) >= COVERED * whole
+
+
+class GeneralGate:
+    """Decides which rows hold enough telling words of a general query."""
+
+    def __init__(self, postings: Postings, topic: Topic, options: LongTermOptions) -> None:
+        self._evidence = options.min_evidence
+        self._cosine = options.min_cosine + NEARER
+        whole = _weight(postings.count, 1)
+        self._terms = [
+            (
+                postings.weights(term),
+                postings.telling(term),
+                _weight(postings.count, postings.df(term)) / whole,
+            )
+            for term in topic.terms
+        ]
+        telling = sorted([each for _, each, _ in self._terms], reverse=True)
+        self.least = options.min_relevance_general * (sum(telling[:TELLING]) or 1.0)
+        """Weight of the query's terms that a row must hold."""
+
+    def admits(self, row: int, cosine: float) -> bool:
+        """Check whether *row*, this near to the query in meaning, answers it."""
+        if cosine >= self._cosine:
+            return True
+        # Coverage is the share of the query's words that the row holds, rare ones counting most;
+        # evidence is how rare they are, 1 for a word of no other row.
+        coverage = evidence = 0.0
+        for rows, telling, weight in self._terms:
+            if row in rows:
+                coverage += telling
+                evidence += weight
+        return coverage >= self.least and evidence >= self._evidence
+
+
+def _weight(rows: int, df: int) -> float:
+    count = max(rows, FEWEST_ROWS)
+    return log(1 + (count - max(df, 1) + 0.5) / (max(df, 1) + 0.5)) ** 2

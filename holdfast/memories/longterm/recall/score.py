@@ -4,20 +4,27 @@ Measured with `holdfast eval locomo`; docs/recall.md has what each cue is worth.
 of the postings, the question and the options.
 """
 
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from math import inf
 from operator import itemgetter
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.engines.base import Row
 from holdfast.memories.longterm.recall.analyze import closeness
-from holdfast.memories.longterm.recall.index import LENT, SHORT, Postings, is_machine
-from holdfast.memories.longterm.recall.query import ParsedQuery, calls, chosen
-from holdfast.memories.longterm.recall.topic import PERSONAL, Topic
+from holdfast.memories.longterm.recall.index import LENT, SHORT, Postings, QueryWord, is_machine
+from holdfast.memories.longterm.recall.query import (
+    PERSONAL,
+    ParsedQuery,
+    Topic,
+    asks_for_turns,
+    calls,
+    chosen,
+    topic_of,
+)
 from holdfast.memories.longterm.records import LongTermOptions, RecallQuery
 from holdfast.memories.longterm.rows import EVER, Moment
 
@@ -33,7 +40,7 @@ NARROW = 0.05
 """Cosines that span less than this are not scaled: the difference would be noise."""
 SHARE = 0.6
 """Share of its weight that a stem lends to a query term of the same meaning."""
-_KINDS_OF_QUESTIONS, _RELATED_TERMS = 64, 1_024
+_KINDS_OF_QUESTIONS, _RELATED_TERMS, _QUERY_WORDS = 64, 1_024, 256
 
 
 class Cues(Struct, frozen=True, kw_only=True):
@@ -83,19 +90,32 @@ class RecallSearch(Struct, frozen=True, kw_only=True):
         return self.options.related and self.cosines is None
 
 
+def aimed_at(search: RecallSearch, question: ParsedQuery, user: str) -> RecallSearch:
+    """Return *search* with the topic of its query, parsed as *question*."""
+    text = search.query.query
+    return replace(
+        search,
+        topic=topic_of(text, question, user),
+        noise=search.query.noise or asks_for_turns(text, question),
+    )
+
+
 class Fits(Struct, frozen=True, kw_only=True):
     """Candidates in order of recording, with the score of each.
 
     *fit* and *lexical* are parallel to *rows*. Values of other cues are by row, and of *session*
-    by session; a missing one is 0. All but *fit* and *cosine* go up to 1. *told* has for every row
-    the sum of the weights of the query's terms that match it.
+    by session; a missing one is 0. All but *fit* and *cosine* go up to 1. *covered* has for every
+    row the sum of the weights of the query's terms that match it. *crowded* are the sessions of
+    several candidates.
     """
 
     rows: list[int]
     fit: list[float]
-    told: list[float]
+    covered: list[float]
+    words: list[QueryWord]
     lexical: list[float]
     session: dict[int, float]
+    crowded: frozenset[int]
     date: dict[int, float]
     link: dict[int, float]
     near: dict[int, float]
@@ -112,16 +132,16 @@ def rare_terms(terms: Sequence[str], df: Callable[[str], int], rows: int) -> tup
 
 def fit(postings: Postings, question: ParsedQuery, search: RecallSearch, cues: Cues = CUES) -> Fits:
     """Score the rows that *search* allows against *question*."""
-    lex, covered, touched = _lex(postings, question.terms, related=search.related)
+    words, lex, covered, touched = _lex(postings, question.terms, related=search.related)
     worded = _best(postings, search, lex, _allowed(postings, search, sorted(touched)))
-    date = _dates(postings, question, search)
-    cosine, nearest = _cosines(postings, search)
+    date = _dates(postings, question, search) if question.dates else {}
+    cosine, nearest = _cosines(postings, search) if search.cosines else ({}, [])
     rows = sorted({*worded, *date, *nearest}) if date or nearest else worded
     followed = _followed(postings, lex, worded, rows, cues)
     best = max(followed, default=0.0) or 1.0
-    session = _sessions(postings, rows, followed)
-    link = _links(postings, rows, lex, best)
-    near = _spread({row: cosine[row] for row in rows if row in cosine})
+    session, crowded = _sessions(postings, rows, followed)
+    link = _links(postings, rows, lex, best) if postings.citing else {}
+    near = _spread({row: cosine[row] for row in rows if row in cosine}) if cosine else {}
     places, lean = postings.session, _leanings(postings, question, cues)
     usual = {each: cues.session * share for each, share in session.items()}
     lexical = [each / best for each in followed]
@@ -138,7 +158,7 @@ def fit(postings: Postings, question: ParsedQuery, search: RecallSearch, cues: C
             fits = [each + weight * found.get(row, 0.0) for row, each in pairs]
     if near and len(question.named) == 1:
         fits = [
-            each + _said_near(postings, row, question, near, cues)
+            each + cues.near_speaker * near.get(row, 0.0) * is_of(postings, row, question)
             for row, each in zip(rows, fits, strict=True)
         ]
     if postings.citing:
@@ -148,59 +168,66 @@ def fit(postings: Postings, question: ParsedQuery, search: RecallSearch, cues: C
         shares = (postings.factors.get(row, 1.0) for row in rows)
         fits = [share * each for share, each in zip(shares, fits, strict=True)]
     return Fits(
-        rows=rows, fit=fits, told=covered, lexical=lexical, session=session,
-        date=date, link=link, near=near, cosine=cosine, hybrid=search.cosines is not None,
-        related=search.related,
+        rows=rows, fit=fits, covered=covered, words=words, lexical=lexical, session=session,
+        crowded=crowded, date=date, link=link, near=near, cosine=cosine,
+        hybrid=search.cosines is not None, related=search.related,
     )  # fmt: skip
 
 
 def _lex(
     postings: Postings, terms: Sequence[str], *, related: bool
-) -> tuple[list[float], list[float], set[int]]:
-    """Return lexical scores, term weights and matched rows.
+) -> tuple[list[QueryWord], list[float], list[float], set[int]]:
+    """Return the query's words, lexical scores, term weights, and the rows that match.
 
     Lists have one entry for each row and a 0 in place -1.
     """
-    lex, covered = [0.0] * (len(postings) + 1), [0.0] * (len(postings) + 1)
+    lex, covered = [0.0] * (len(postings.rows) + 1), [0.0] * (len(postings.rows) + 1)
+    words = [_word(postings, term, related=related) for term in terms]
     touched: set[int] = set()
-    for term in terms:
-        weights, telling = postings.weights(term), postings.telling(term)
-        for row in weights:
+    for word in words:
+        telling = word.telling
+        for row in word.weights:
             covered[row] += telling
-        if related and (others := related_terms(postings, term)):
-            weights = _with_related(postings, weights, others, covered, telling)
-        touched.update(weights)
-        for row, weight in weights.items():
+        for row, share in word.near.items():
+            covered[row] += share
+        for row, weight in word.best.items():
             lex[row] += weight
-    return lex, covered, touched
+        touched.update(word.best)
+    return words, lex, covered, touched
+
+
+def _word(postings: Postings, term: str, *, related: bool) -> QueryWord:
+    """Return *term* with its rows, cached with the *postings*."""
+    found = postings.words.get((term, related))
+    if found is not None:
+        return found
+    if len(postings.words) >= _QUERY_WORDS:
+        postings.words.clear()
+    own, telling = postings.weights(term), postings.telling(term)
+    others = related_terms(postings, term) if related else ()
+    lent = [(other, near, share, postings.weights(other)) for other, near, share in others]
+    best, near_rows = own, dict[int, float]()
+    if lent:
+        best = dict(own)
+        for _, near, share, theirs in lent:
+            for row, weight in theirs.items():
+                if (much := share * weight) > best.get(row, 0.0):
+                    best[row] = much
+                if row not in own and row not in near_rows:
+                    near_rows[row] = SHARE * near * telling
+    found = postings.words[term, related] = QueryWord(
+        term=term,
+        telling=telling,
+        weights=own,
+        related=[(other, share, theirs) for other, _, share, theirs in lent],
+        best=best,
+        near=near_rows,
+    )
+    return found
 
 
 _RelatedTerms = tuple[tuple[str, float, float], ...]
 """Stems with their similarity to a term and the share of their weight that it gets."""
-
-
-def _with_related(
-    postings: Postings,
-    own: dict[int, float],
-    others: _RelatedTerms,
-    covered: list[float],
-    telling: float,
-) -> dict[int, float]:
-    """Return *own* weights of a term, or those of *others* where they are larger.
-
-    The maximum and not the sum: one idea counts once. Rows without the term are *covered* by the
-    nearest stem that they hold.
-    """
-    weights, near = dict(own), dict[int, float]()
-    for other, similarity, share in others:
-        for row, weight in postings.weights(other).items():
-            if (lent := share * weight) > weights.get(row, 0.0):
-                weights[row] = lent
-            if row not in own and row not in near:
-                near[row] = similarity
-    for row, similarity in near.items():
-        covered[row] += SHARE * similarity * telling
-    return weights
 
 
 def related_terms(postings: Postings, term: str) -> _RelatedTerms:
@@ -248,15 +275,13 @@ def _best(postings: Postings, search: RecallSearch, lex: list[float], rows: list
         return rows
     ordered = sorted(rows, key=lex.__getitem__, reverse=True)
     best = ordered[:CANDIDATES]
-    if postings.has_noise and not search.noise:
-        statements = (row for row in ordered if not postings.rows[row].noise)
-        best = {*best, *islice(statements, CANDIDATES)}
+    if postings.noise and not search.noise:
+        noise = postings.noise
+        best = {*best, *islice((row for row in ordered if row not in noise), CANDIDATES)}
     return sorted(best)
 
 
 def _dates(postings: Postings, question: ParsedQuery, search: RecallSearch) -> dict[int, float]:
-    if not question.dates:
-        return {}
     found: dict[int, float] = {}
     for day, rows in postings.days.items():
         if close := closeness(question.dates, day):
@@ -266,9 +291,7 @@ def _dates(postings: Postings, question: ParsedQuery, search: RecallSearch) -> d
 
 def _cosines(postings: Postings, search: RecallSearch) -> tuple[dict[int, float], list[int]]:
     """Return the cosines by row, and the rows with the largest."""
-    if not search.cosines:
-        return {}, []
-    known = postings.numbered(search.cosines)
+    known = postings.numbered(search.cosines or {})
     allowed = _allowed(postings, search, sorted(known))
     return known, sorted(allowed, key=known.__getitem__, reverse=True)[:NEAREST]
 
@@ -285,8 +308,13 @@ def _followed(
     return [kept[row] + one * kept[first[row]] + two * kept[second[row]] for row in rows]
 
 
-def _sessions(postings: Postings, rows: list[int], followed: list[float]) -> dict[int, float]:
-    """Return the score of each session by the best three of its rows, 0 to 1."""
+def _sessions(
+    postings: Postings, rows: list[int], followed: list[float]
+) -> tuple[dict[int, float], frozenset[int]]:
+    """Return the score of each session by the best three of its rows, 0 to 1.
+
+    The other result are the sessions of several rows.
+    """
     by_session: defaultdict[int, list[float]] = defaultdict(list)
     for place, much in zip(map(postings.session.__getitem__, rows), followed, strict=True):
         by_session[place].append(much)
@@ -297,20 +325,12 @@ def _sessions(postings: Postings, rows: list[int], followed: list[float]) -> dic
             each.sort(reverse=True)
         found[place] = sum(each[:BEST_OF]) / min(BEST_OF, sizes[place])
     best = max(found.values(), default=0.0) or 1.0
-    return {place: much / best for place, much in found.items()}
-
-
-def _said_near(
-    postings: Postings, row: int, question: ParsedQuery, near: dict[int, float], cues: Cues
-) -> float:
-    """Return what nearness adds to a row by the participant named."""
-    return cues.near_speaker * near.get(row, 0.0) if is_of(postings, row, question) else 0.0
+    crowded = frozenset([place for place, each in by_session.items() if len(each) > 1])
+    return {place: much / best for place, much in found.items()}, crowded
 
 
 def _links(postings: Postings, rows: list[int], lex: list[float], best: float) -> dict[int, float]:
     """Return the scores of items that cite a turn, and of turns that an item cites."""
-    if not postings.citing:
-        return {}
     found: dict[int, float] = {}
     for row in rows:
         linked = postings.citing.get(row) or postings.cited.get(row)
@@ -321,8 +341,6 @@ def _links(postings: Postings, rows: list[int], lex: list[float], best: float) -
 
 def _spread(cosine: dict[int, float]) -> dict[int, float]:
     """Scale cosines to 0 (least) to 1 (largest), unless they hardly differ."""
-    if not cosine:
-        return {}
     least, most = min(cosine.values()), max(cosine.values())
     if most - least < NARROW:
         return {row: max(0.0, each) for row, each in cosine.items()}
@@ -429,24 +447,20 @@ def why(
     """
     number = fits.rows[place]
     row = postings.rows[number]
-    weighed = [_best_match(postings, number, term, fits) for term in question.terms]
-    ordered = sorted((each for each in weighed if each[0]), key=itemgetter(0), reverse=True)
-    matches = [(term, found) for _, term, found in ordered]
-    theirs = is_of(postings, number, question)
-    session = fits.session.get(postings.session[number], 0.0)
-    has_beside = session >= _AMONG_MUCH and _has_beside(postings, fits, number)
+    body = row.body.split()
+    matches = _matches(fits.words, number, body)
+    theirs = len(question.named) == 1 and is_of(postings, number, question)
+    near, close = fits.near.get(number, 0.0), fits.date.get(number, 0.0)
+    among = postings.session[number]
+    session = fits.session.get(among, 0.0)
     details: dict[str, object] = {
         "terms": [term for term, _ in matches],
         "related": [[term, found] for term, found in matches if term != found],
         "lexical": round(fits.lexical[place], 4),
         "coverage": round(coverage, 4),
         "cosine": round(fits.cosine.get(number, 0.0), 4) if fits.hybrid else None,
-        "speaker": round(
-            (cues.speaker if theirs else 0.0)
-            + _said_near(postings, number, question, fits.near, cues),
-            4,
-        ),
-        "date": round(cues.date * fits.date.get(number, 0.0), 4),
+        "speaker": round(cues.speaker + cues.near_speaker * near, 4) if theirs else 0.0,
+        "date": round(cues.date * close, 4),
         "session": round(cues.session * session, 4),
         "time": cues.when if question.when and row.time else 0.0,
         "first_person": cues.first_person if row.first_person or row.kind is not None else 0.0,
@@ -456,52 +470,51 @@ def why(
         "also": 0,
         "mode": "hybrid" if fits.hybrid else "lexical",
     }
-    reasons = [
-        *_words(matches, row.body.split()),
-        _said_by(postings, number, question) if theirs else "",
-        _dated(question, fits.date.get(number, 0.0)),
-        "tells a time" if details["time"] else "",
-        "close in meaning" if fits.near.get(number, 0.0) >= _AMONG_MUCH else "",
-        "linked to what matches" if number in fits.link else "",
-        "from a session about it" if has_beside else "",
-    ]
-    details["text"] = "; ".join(filter(None, reasons)) or "beside what matches"
+    reasons = _words(matches, body)
+    if theirs:
+        reasons.append(_said_by(postings, number, question))
+    if close:
+        reasons.append(_dated(question, close))
+    if details["time"]:
+        reasons.append("tells a time")
+    if near >= _AMONG_MUCH:
+        reasons.append("close in meaning")
+    if number in fits.link:
+        reasons.append("linked to what matches")
+    if session >= _AMONG_MUCH and among in fits.crowded:
+        reasons.append("from a session about it")
+    details["text"] = "; ".join(reasons) or "beside what matches"
     return details
 
 
-def _has_beside(postings: Postings, fits: Fits, number: int) -> bool:
-    """Check whether another candidate is of the session of the row *number*."""
-    sessions = postings.session
-    place = sessions[number]
-    at = bisect_left(fits.rows, number)
-    beside = fits.rows[max(0, at - 1) : at + 2]
-    if any(sessions[row] == place for row in beside if row != number):
-        return True
-    return postings.session_size[place] > 1 and any(
-        sessions[row] == place and row != number for row in fits.rows
-    )
+def _matches(words: Sequence[QueryWord], number: int, body: list[str]) -> list[tuple[str, str]]:
+    """Return the terms that match a row with that *body*, and the stem found for each.
+
+    They are in order of weight, the largest first.
+    """
+    found: list[tuple[float, str, str]] = []
+    for word in words:
+        stem, much = word.term, word.weights.get(number, 0.0)
+        if word.related and stem not in body:
+            for other, share, weights in word.related:
+                if (lent := share * weights.get(number, 0.0)) > much:
+                    stem, much = other, lent
+        if much:
+            found.append((much, word.term, stem))
+    found.sort(key=itemgetter(0), reverse=True)
+    return [(term, stem) for _, term, stem in found]
 
 
-def _best_match(postings: Postings, number: int, term: str, fits: Fits) -> tuple[float, str, str]:
-    """Return the weight of *term* in a row, the term, and the stem found for it."""
-    own = postings.weights(term).get(number, 0.0)
-    if not fits.related or f" {term} " in f" {postings.rows[number].body} ":
-        return own, term, term
-    lent = (
-        (share * postings.weights(other).get(number, 0.0), term, other)
-        for other, _, share in related_terms(postings, term)
-    )
-    return max(((own, term, term), *lent), key=itemgetter(0))
-
-
-def _words(matches: list[tuple[str, str]], body: list[str]) -> Iterator[str]:
-    """Yield which terms are in the row, and which only in the turns before it."""
+def _words(matches: list[tuple[str, str]], body: list[str]) -> list[str]:
+    """Return which terms are in the row, and which only in the turns before it."""
+    found: list[str] = []
     for verb, held in (("matches", True), ("follows", False)):
-        here = [(term, found) for term, found in matches if (found in body) is held]
-        exact = ", ".join([term for term, found in here if term == found])
+        here = [(term, stem) for term, stem in matches if (stem in body) is held]
+        exact = [term for term, stem in here if term == stem]
         if exact:
-            yield f'{verb} "{exact}"'
-        yield from (f'{verb} "{term}" by "{found}"' for term, found in here if term != found)
+            found.append(f'{verb} "{", ".join(exact)}"')
+        found += [f'{verb} "{term}" by "{stem}"' for term, stem in here if term != stem]
+    return found
 
 
 def _said_by(postings: Postings, number: int, question: ParsedQuery) -> str:
@@ -511,7 +524,5 @@ def _said_by(postings: Postings, number: int, question: ParsedQuery) -> str:
 
 
 def _dated(question: ParsedQuery, close: float) -> str:
-    if not close:
-        return ""
     names = _DAYS if any(each.day for each in question.dates) else _MONTHS
     return names.get(close, "near the day asked about")
