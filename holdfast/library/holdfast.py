@@ -16,6 +16,7 @@ from holdfast.ground.errors import NotAuthenticated
 from holdfast.ground.events import Event, EventBus
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor, Scope, WriteSubject, checked_actor, checked_name
+from holdfast.ground.trust import WriterTier, checked_tier
 from holdfast.library.erasure.records import ErasureOptions, ForgetReport, MentionChoice
 from holdfast.library.settings import HandleTarget
 from holdfast.memories.durable.records import (
@@ -117,7 +118,8 @@ class Holdfast:
         The path of each is *prefix*, the run's id and the task's; text is stored as it is, other
         values as JSON. `skipped` lists results that break a limit of the store, with the error.
         """
-        return library.save_run(self.memory_stores, memory, store_id, prefix=prefix)
+        stores = self.for_tier("assistant").memory_stores
+        return library.save_run(stores, memory, store_id, prefix=prefix)
 
     def durable(self, agent: str) -> "memories.DurableMemory":
         """Return the durable memory of *agent*; InvalidInput for a bad name."""
@@ -253,7 +255,8 @@ class Holdfast:
             mine=mine,
             limit=limit,
         )
-        return library.import_files(self, kind, files, options, enabled=enabled)
+        target = self.for_tier("imported")
+        return library.import_files(target, kind, files, options, enabled=enabled)
 
     def forget_user(
         self,
@@ -380,6 +383,16 @@ class Holdfast:
         context = replace(self._context, subject=subject)
         return Holdfast(self.engine, context, root=self._root or self, opened=self.opened)
 
+    def for_tier(self, tier: WriterTier) -> "Holdfast":
+        """Return this handle for the writes of *tier*: `assistant` for those of an agent's tools.
+
+        What it writes to stores and durable memory has this tier, or the actor's own if that is
+        lower. Texts that are `outside` or `imported` are held if they give orders to a machine.
+        Raises InvalidInput for another tier.
+        """
+        context = replace(self._context, tier=checked_tier(tier))
+        return Holdfast(self.engine, context, root=self._root or self, opened=self.opened)
+
     def for_session(self, session_id: str) -> "Holdfast":
         """Return this handle narrowed to the stores that *session_id* attaches.
 
@@ -436,6 +449,7 @@ class Holdfast:
             clock=context.clock,
             ids=context.ids,
             subject=context.subject,
+            tier=context.tier,
         )
 
     def close(self) -> None:

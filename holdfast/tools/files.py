@@ -1,9 +1,9 @@
 """The tool `memory`: a store as a directory of text files."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -49,12 +49,14 @@ class _Entry(Struct):
     is_directory: bool = False
 
 
-def listing(p: str, sizes: Iterable[tuple[str, int]]) -> str | None:
+def listing(
+    p: str, sizes: Iterable[tuple[str, int]], held: Container[str] = frozenset()
+) -> str | None:
     """Return the listing of the directory *p*, or None if it is empty.
 
     *sizes* are the relative paths below it, each with its size in bytes. They are consumed one by
     one, and only shown entries are stored. Hidden names and all below them are not listed, but
-    count in the sizes.
+    count in the sizes. Paths in *held* are marked.
     """
     total, empty = 0, True
     entries: dict[tuple[str, ...], _Entry] = {}
@@ -67,15 +69,15 @@ def listing(p: str, sizes: Iterable[tuple[str, int]]) -> str | None:
             entry = entries.setdefault(tuple(segments[:level]), _Entry())
             entry.size += size
             entry.is_directory = level < len(segments)
-    return None if empty else _lines(p, total, entries)
+    return None if empty else _lines(p, total, entries, held)
 
 
 def empty_root(p: str) -> str:
     """Return the listing of the empty root *p*."""
-    return _lines(p, 0, {})
+    return _lines(p, 0, {}, ())
 
 
-def _lines(p: str, total: int, entries: dict[tuple[str, ...], _Entry]) -> str:
+def _lines(p: str, total: int, entries: dict[tuple[str, ...], _Entry], held: Container[str]) -> str:
     header = (
         f"Here're the files and directories up to {LEVELS} levels deep in {p},"
         " excluding hidden items:"
@@ -84,7 +86,7 @@ def _lines(p: str, total: int, entries: dict[tuple[str, ...], _Entry]) -> str:
     # Sorted by tuples of names, so that a directory's entries follow it directly.
     lines = [
         f"{readable(entries[names].size)}\t{base}/{'/'.join(names)}"
-        + ("/" if entries[names].is_directory else "")
+        + ("/" if entries[names].is_directory else " (held)" if "/".join(names) in held else "")
         for names in sorted(entries)
     ]
     return "\n".join([header, f"{readable(total)}\t{base}", *lines])
@@ -217,8 +219,10 @@ class StoreFiles:
         """Return a file with line numbers, or a directory two levels deep."""
         memory = self._file(place)
         if memory is not None:
+            _refuse_held(memory, place)
             return shown(place.given, _content(memory), view_range)
-        found = listing(place.given, self._sizes_below(place))
+        held = set[str]()
+        found = listing(place.given, self._sizes_below(place, held), held)
         if found is None and not place.is_root:
             raise refusals.nothing_to_open(place.given)
         return found or empty_root(place.given)
@@ -242,6 +246,7 @@ class StoreFiles:
             if memory is None:
                 there = self._is_directory(place)
                 raise (refusals.a_directory if there else refusals.nothing_to_open)(place.given)
+            _refuse_held(memory, place)
             edited = change(_content(memory))
             if self._kept(memory, fitting(place.given, edited.content), place):
                 return edited.says
@@ -325,7 +330,8 @@ class StoreFiles:
     def _exists(self, place: ToolPath) -> bool:
         return self._is_directory(place) or self._file(place) is not None
 
-    def _sizes_below(self, place: ToolPath) -> Iterator[tuple[str, int]]:
+    def _sizes_below(self, place: ToolPath, held: set[str]) -> Iterator[tuple[str, int]]:
+        """Yield the path and size of each file below *place*; add those of held ones to *held*."""
         cursor: str | None = None
         while True:
             page = self._memories.list(
@@ -333,7 +339,10 @@ class StoreFiles:
             )
             for found in page.data:
                 if isinstance(found, Memory):
-                    yield found.path.removeprefix(place.below), found.content_size_bytes
+                    path, size = found.path.removeprefix(place.below), found.content_size_bytes
+                    if found.held is not None:
+                        held.add(path)
+                    yield path, size
             cursor = page.next_page
             if cursor is None:
                 return
@@ -343,6 +352,18 @@ class StoreFiles:
         if blocker == place.path or blocker.startswith(place.below):
             return taken
         return refusals.below_a_file(place.given, as_given(blocker, self._prefix))
+
+
+_WHY_HELD: Final[dict[str, str]] = {
+    "instruction": "it comes from {tier} and reads as an order to a machine"
+}
+_SOURCES: Final = {"outside": "outside", "imported": "an import"}
+
+
+def _refuse_held(memory: Memory, place: ToolPath) -> None:
+    if memory.held is not None:
+        source = _SOURCES.get(memory.tier, memory.tier)
+        raise refusals.held(place.given, _WHY_HELD[memory.held].format(tier=source))
 
 
 def _content(memory: Memory) -> str:
@@ -427,7 +448,8 @@ def run(
     store_id = store if isinstance(store, str) else store(create=isinstance(params, Create))
     if store_id is None:
         return _in_no_store(params, first)
-    return _done(StoreFiles(hf.memory_stores.memories, store_id, prefix), params, first, others)
+    stored = hf.for_tier("assistant").memory_stores.memories
+    return _done(StoreFiles(stored, store_id, prefix), params, first, others)
 
 
 def _done(files: StoreFiles, params: Command, first: ToolPath, others: Sequence[ToolPath]) -> str:

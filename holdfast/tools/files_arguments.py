@@ -173,6 +173,13 @@ def nothing_to_open(p: str) -> ToolRefused:
     return ToolRefused(f"The path {p} does not exist. Please provide a valid path.")
 
 
+def held(p: str, why: str) -> ToolRefused:
+    """Refuse to view or edit a file that waits for a person."""
+    return ToolRefused(
+        f"The file {p} is held: {why}. It can be viewed once a person has accepted it."
+    )
+
+
 def nothing_there(p: str) -> ToolRefused:
     """Refuse to delete or rename a path that does not exist."""
     return ToolRefused(f"The path {p} does not exist")

@@ -53,6 +53,10 @@ class Meddling:
     def __getattr__(self, name: str) -> object:
         return getattr(self._memories, name)
 
+    def for_tier(self, _: str) -> "Meddling":
+        """Return this handle, whatever the tier."""
+        return self
+
     def at(self, store_id: str, path: str) -> Memory | None:
         """Return the memory at *path*, no longer as it is."""
         memory = self._memories.at(store_id, path)

@@ -10,6 +10,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from holdfast.ground.errors import MissingExtra, ToolRefused
+from holdfast.ground.trust import WriterTier
 from holdfast.library.holdfast import Holdfast
 from holdfast.tools.base import JSON
 from holdfast.tools.files import clear, files
@@ -51,6 +52,10 @@ class AsyncHandle(Protocol):
         """The memory stores."""
         ...
 
+    async def for_tier(self, tier: WriterTier) -> "AsyncHandle":
+        """Return the handle for the writes of *tier*."""
+        ...
+
 
 class AwaitedHandle:
     """Run each call on memories in the event loop and wait for its result.
@@ -59,8 +64,13 @@ class AwaitedHandle:
     """
 
     def __init__(self, hf: AsyncHandle) -> None:
+        self._hf = hf
         self.memory_stores = self
         self.memories = _AwaitedMemories(hf)
+
+    def for_tier(self, tier: WriterTier) -> "AwaitedHandle":
+        """Return the handle for the writes of *tier*."""
+        return AwaitedHandle(from_thread.run(self._hf.for_tier, tier))
 
 
 class _AwaitedMemories:

@@ -169,7 +169,7 @@ memories_app = typer.Typer(rich_markup_mode=None)
 READ_AT_MOST = 1 << 20
 """Bytes read at most: more than a memory may hold, so that an endless file is refused."""
 
-MEMORY_COLUMNS = ("path", "content_size_bytes", "updated_at", "id")
+MEMORY_COLUMNS = ("path", "content_size_bytes", "updated_at", "id", "tier", "held")
 
 
 Place = Annotated[str, typer.Argument(metavar="PATH|ID", help="The memory's path or id.")]
@@ -239,6 +239,14 @@ def put(
         raise typer.BadParameter("must be 64 lowercase hex digits", param_hint="--if-sha256")
     content = _text(file)
     call.answer.one(_written(call.hf, store_id(call.hf, store), path, content, if_sha256))
+
+
+@command(memories_app, "accept")
+def accept(call: CommandContext, store: Store, place: Place) -> None:
+    """Release a held memory; its text counts as confirmed."""
+    within = store_id(call.hf, store)
+    found = memory(call.hf, within, place, view="basic")
+    call.answer.one(call.hf.memory_stores.memories.accept(found.id, memory_store_id=within))
 
 
 @command(memories_app, "rename")

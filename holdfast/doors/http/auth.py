@@ -3,6 +3,7 @@
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
+from typing import TypedDict
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -17,12 +18,15 @@ from holdfast.ground.errors import (
     shortened,
 )
 from holdfast.ground.scope import LOCAL, Actor, checked_name
+from holdfast.ground.trust import WriterTier, checked_tier
 from holdfast.memories.stores.credentials import TOKEN_PREFIX, Credential, Credentials
 from holdfast.memories.stores.records import KeyScope
 
 WORKSPACE, WORKSPACE_ALIAS = b"anthropic-workspace-id", b"holdfast-workspace"
 SUBJECT = b"holdfast-subject"
 """Header with the person to whom the entries and versions that a request writes are linked."""
+TIER = b"holdfast-tier"
+"""Header with the tier of what a request writes to stores and durable memory."""
 
 _SHARE = "What agents share is kept in the category workspace."
 
@@ -148,21 +152,21 @@ class Gate:
             return found
 
         credential = await self._executor.quick(look)
-        requested, subject = _workspaces_of(headers), _subject_of(headers)
+        requested, stated = _workspaces_of(headers), _statements_of(headers)
         if credential is None:
             workspace = _chosen(requested) if requested else "default"
-            return Visitor(LOCAL, "admin", workspace, keyed=False, subject=subject)
+            return Visitor(LOCAL, "admin", workspace, keyed=False, **stated)
         if any(each != credential.workspace for each in requested.values()):
             raise ScopeDenied(
                 "The credential is of another workspace.",
                 needed="workspace",
                 next="Leave the workspace header out, or send a key of that workspace.",
             )
-        return _visitor(credential, subject)
+        return _visitor(credential, stated)
 
 
-def _visitor(credential: Credential, subject: str | None) -> Visitor:
-    if credential.user is not None and subject not in (None, credential.user):
+def _visitor(credential: Credential, stated: "_Statements") -> Visitor:
+    if credential.user is not None and stated["subject"] not in (None, credential.user):
         raise ScopeDenied(
             "The credential is of another user.",
             needed="the user of the key",
@@ -177,7 +181,7 @@ def _visitor(credential: Credential, subject: str | None) -> Visitor:
         credential.user,
         session_id,
         key=credential.name,
-        subject=subject,
+        **stated,
     )
 
 
@@ -200,10 +204,20 @@ def _workspaces_of(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     }
 
 
-def _subject_of(headers: Mapping[bytes, bytes]) -> str | None:
-    """Return the person that the headers name, or None; raise InvalidInput for none."""
-    given = headers.get(SUBJECT)
-    return checked_name(SUBJECT.decode(), given.decode("latin-1")) if given else None
+class _Statements(TypedDict):
+    """What a request states about its writes."""
+
+    subject: str | None
+    tier: WriterTier | None
+
+
+def _statements_of(headers: Mapping[bytes, bytes]) -> _Statements:
+    """Return the person and the tier that the headers name; InvalidInput for invalid ones."""
+    subject, tier = headers.get(SUBJECT), headers.get(TIER)
+    return {
+        "subject": checked_name(SUBJECT.decode(), subject.decode("latin-1")) if subject else None,
+        "tier": checked_tier(tier.decode("latin-1")) if tier else None,
+    }
 
 
 def _chosen(requested: Mapping[str, str]) -> str:

@@ -16,6 +16,7 @@ from holdfast.doors.http.response import LiveAnswer, Response, Send, WrongMethod
 from holdfast.engines.async_writes import awaited_writes
 from holdfast.ground.errors import NotFound
 from holdfast.ground.scope import Actor
+from holdfast.ground.trust import WriterTier
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.operations.base import MIB, Bound, Method, Needs, Session
 from holdfast.memories.stores.records import KeyScope
@@ -38,6 +39,8 @@ class Visitor(Struct, frozen=True):
     """The name of its API key."""
     subject: str | None = None
     """The person to whom its writes are linked."""
+    tier: WriterTier | None = None
+    """The tier of its writes, unless its own is lower."""
 
 
 class LibraryHandles(Struct, frozen=True):
@@ -79,6 +82,8 @@ class HandleShelf:
         if visitor.subject is not None:
             plain = plain.for_subject(visitor.subject, fenced=False)
             awaited = awaited.for_subject(visitor.subject, fenced=False)
+        if visitor.tier is not None:
+            plain, awaited = plain.for_tier(visitor.tier), awaited.for_tier(visitor.tier)
         return LibraryHandles(plain, awaited)
 
 

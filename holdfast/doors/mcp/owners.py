@@ -39,7 +39,9 @@ class HostMemories:
     """
 
     def __init__(self, hf: Holdfast, owners: Owners, *, enabled: bool | None = True) -> None:
-        self.hf, self.owners = hf, owners
+        # What a host writes comes from a model.
+        self.hf = hf = hf.for_tier("assistant")
+        self.owners = owners
         self.longterm = self._longterm(enabled=enabled)
         self.durable = hf.durable(owners.agent) if owners.agent is not None else None
         self.store = (

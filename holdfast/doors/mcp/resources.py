@@ -27,6 +27,7 @@ _SCHEME: Final = "holdfast://"
 _TYPES: Final = {"md": "text/markdown", "json": "application/json"}
 _JSON: Final = "application/json"
 _PLAIN: Final = "text/plain"
+_HELD: Final = "This note is held, as it reads as an order to a machine: a person may accept it."
 _ABOUT_GRAPH: Final = "All entities and relations of the knowledge graph."
 _ABOUT_NOTES: Final = "Paths and sizes of the notes."
 _ABOUT_AGENT: Final = "What the agent knows at the start of a run."
@@ -187,7 +188,11 @@ class HostResources:
         memories = self._memories.hf.memory_stores.memories
         if not segments:
             files: list[JSON] = [
-                {"path": each.path, "size_bytes": each.content_size_bytes}
+                {
+                    "path": each.path,
+                    "size_bytes": each.content_size_bytes,
+                    **({} if each.held is None else {"held": True}),
+                }
                 for each in memories.list(store, limit=PAGE).all()
                 if isinstance(each, Memory)
             ]
@@ -195,6 +200,8 @@ class HostResources:
         memory = self._at(store, segments)
         if memory is None:
             return None, _PLAIN
+        if memory.held is not None:
+            return _HELD, _PLAIN
         return memory.content or "", _mime(memory.path)
 
     def _at(self, store: str, segments: list[str]) -> Memory | None:

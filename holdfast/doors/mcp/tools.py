@@ -159,7 +159,7 @@ HINTS: Final[dict[str, Hints]] = {
         output=_object(
             "results",
             "count",
-            results=_list(_object(path=_TEXT, snippet=_TEXT, score={"type": "number"})),
+            results=_list(_object(path=_TEXT, snippet=_TEXT, score={"type": "number"}, tier=_TEXT)),
             count=_COUNT,
             omitted=_COUNT,
         ),
@@ -367,8 +367,9 @@ def _search(memories: HostMemories, arguments: object) -> JSON:
     results: list[JSON] = [
         {
             "path": f"{ROOT}{each.memory.path}",
-            "snippet": each.snippet,
+            "snippet": each.snippet if each.memory.held is None else "(held)",
             "score": each.score,
+            "tier": each.memory.tier,
         }
         for each in found
     ]

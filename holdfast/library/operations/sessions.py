@@ -12,6 +12,7 @@ from holdfast.library.operations.base import (
     OperationTable,
     Param,
     WireForm,
+    field_form,
 )
 from holdfast.library.operations.stores import DELETED, bounds, list_form, record_form
 from holdfast.memories.stores.agents import Agents, Environments
@@ -27,7 +28,8 @@ from holdfast.memories.stores.sessions import Sessions
 
 _SESSIONS: Final = "/v1/sessions"
 _SESSION: Final = f"{_SESSIONS}/{{id}}"
-_TOKENS: Final = "/api/sessions/{id}/tokens"
+_OWN: Final = "/api/sessions/{id}"
+_TOKENS: Final = f"{_OWN}/tokens"
 _TOKEN: Final = f"{_TOKENS}/{{tid}}"
 _AGENTS: Final = "/v1/agents"
 _KEYS: Final = "/api/keys"
@@ -160,6 +162,15 @@ SESSIONS: Final = OperationTable(
             retry="safe",
         ),
         RESOURCES,
+        _read(
+            "sessions.note",
+            f"{_OWN}/note",
+            "Write a note about the attached stores for a system prompt.",
+            field_form("note", str),
+            session="own",
+            existence="session",
+            lane="slow",
+        ),
         _read(
             "sessions.resource",
             f"{_SESSION}/resources/{{rid}}",

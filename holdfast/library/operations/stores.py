@@ -145,10 +145,11 @@ class DeleteUnder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Apply(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Edits to apply together, and the id under which they are applied once."""
+    """Edits to apply together, the id under which they are applied once, and their origin."""
 
     edit_id: str
     edits: list[Edit]
+    origin_ref: str | None = None
 
 
 def bounds(*names: str) -> dict[str, Param]:
@@ -391,6 +392,14 @@ MEMORIES: Final = OperationTable(
             WireForm(_snapshot, partial(from_wire, Snapshot)),
         ),
         CHANGES,
+        _post(
+            "memory_stores.memories.accept",
+            f"{_OUR_STORE}/memories/{{m}}/accept",
+            "Release a held memory, which a person confirms by it.",
+            MEMORY,
+            special=_ID,
+            existence="memory",
+        ),
         _write(
             "memory_stores.memories.apply",
             f"{_OUR_STORE}/apply",

@@ -25,6 +25,7 @@ from holdfast.ground import json_values
 from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
 from holdfast.ground.scope import checked_name
 from holdfast.ground.text import encoded
+from holdfast.ground.trust import WriterTier, checked_tier
 from holdfast.library.remote.errors import from_answer
 from holdfast.library.settings import HandleTarget
 from holdfast.memories.stores.records import JSONObject
@@ -262,10 +263,12 @@ class WireClient:
         api_key: str | None,
         workspace: str,
         subject: str | None = None,
+        tier: WriterTier | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._connections, self._workspace, self._pause = connections, workspace, pause
         self._subject = subject
+        self._tier: WriterTier | None = tier
         self._closed = False
         self._api_key = _checked_header("api_key", api_key or "")
         self._headers = {"x-api-key": api_key} if api_key else {}
@@ -273,6 +276,8 @@ class WireClient:
             self._headers["anthropic-workspace-id"] = _checked_header("workspace", workspace)
         if subject is not None:
             self._headers["holdfast-subject"] = checked_name("user", subject)
+        if tier is not None:
+            self._headers["holdfast-tier"] = checked_tier(tier)
 
     @property
     def opened(self) -> HandleTarget:
@@ -285,16 +290,18 @@ class WireClient:
         api_key: str | None = None,
         workspace: str | None = None,
         subject: str | None = None,
+        tier: WriterTier | None = None,
     ) -> "WireClient":
         """Return a client on the same connections with another credential or workspace.
 
-        Its writes are linked to the person *subject*.
+        Its writes are linked to the person *subject*, and of *tier*.
         """
         return WireClient(
             self._connections,
             api_key=api_key or self._api_key,
             workspace=workspace or self._workspace,
             subject=subject or self._subject,
+            tier=tier or self._tier,
             pause=self._pause,
         )
 

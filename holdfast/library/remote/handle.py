@@ -24,6 +24,7 @@ from holdfast.ground.errors import (
 from holdfast.ground.events import Event
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
+from holdfast.ground.trust import WriterTier
 from holdfast.library.activity import Sample
 from holdfast.library.consolidations import Consolidations
 from holdfast.library.erasure.erasures import Erasures
@@ -59,7 +60,6 @@ from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions, Person
 from holdfast.memories.stores.memories import Memories
 from holdfast.memories.stores.records import Deleted, Identity, Memory, MemoryPrefix
-from holdfast.memories.stores.sessions import Sessions
 
 _log = logging.getLogger(__name__)
 
@@ -118,9 +118,7 @@ class _StoresParts(RemoteMemory):
 RemoteMemoryStores: Final = remote_memory(
     MEMORY_STORES, _StoresParts, settle=_deleted("memory_store_deleted")
 )
-RemoteSessions: Final = remote_memory(
-    SESSIONS, settle=_deleted("session_deleted"), note=Sessions.note
-)
+RemoteSessions: Final = remote_memory(SESSIONS, settle=_deleted("session_deleted"))
 RemoteAgents: Final = remote_memory(AGENTS)
 RemoteEnvironments: Final = remote_memory(ENVIRONMENTS)
 RemoteKeys: Final = remote_memory(KEYS)
@@ -348,6 +346,17 @@ class RemoteHoldfast:
         """
         del fenced
         client = self._client.acting(subject=user)
+        return RemoteHoldfast(
+            client, on_close=client.close, trace_content=self.opened.trace_content
+        )
+
+    def for_tier(self, tier: WriterTier) -> "RemoteHoldfast":
+        """Return this handle for the writes of *tier*: `assistant` for those of an agent's tools.
+
+        What it writes to stores and durable memory has this tier, or the credential's own if that
+        is lower. Raises InvalidInput for another tier.
+        """
+        client = self._client.acting(tier=tier)
         return RemoteHoldfast(
             client, on_close=client.close, trace_content=self.opened.trace_content
         )

@@ -4,7 +4,7 @@ The order of fields is the order on the wire.
 """
 
 from datetime import datetime
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Struct, field
@@ -21,6 +21,9 @@ Access = Literal["read_write", "read_only"]
 KeyScope = Literal["read", "write", "admin"]
 Precondition = dict[str, str]
 """`{"type": "content_sha256", "content_sha256": "<64 lowercase hex>"}`."""
+
+
+_SAID: Final[Tier] = "said"
 
 
 class Record(Struct, frozen=True, kw_only=True):
@@ -64,7 +67,7 @@ class Memory(Record, frozen=True, kw_only=True, omit_defaults=True):
     content_size_bytes: int
     created_at: datetime
     updated_at: datetime
-    tier: Tier = "said"
+    tier: Tier = _SAID
     held: HeldFor | None = None
 
 
@@ -314,7 +317,9 @@ def encodable(value: object) -> Any:
     omits the six zeros of an instant on a whole second.
     """
     if isinstance(value, Memory) and value.created_at.microsecond and value.updated_at.microsecond:
-        return value
+        # The encoder omits a default by its identity.
+        ordinary = value.tier == _SAID and value.tier is not _SAID
+        return msgspec.structs.replace(value, tier=_SAID) if ordinary else value
     return record_to_wire(value) if isinstance(value, Record) else value
 
 

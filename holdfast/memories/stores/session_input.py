@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.text import BLANK
+from holdfast.ground.trust import USERS, Tier
 from holdfast.ground.validation import check_one_of, check_text, check_whole
 from holdfast.memories.stores.records import Access, JSONObject, Metadata, Resource
 from holdfast.memories.stores.validation import ROOT, checked_metadata, patched_metadata
@@ -34,12 +35,20 @@ _OPENING = (
 )
 
 
-def note(resources: Iterable[Resource], *, root: str = ROOT, synced: str | None = None) -> str:
+def note(
+    resources: Iterable[Resource],
+    *,
+    root: str = ROOT,
+    synced: str | None = None,
+    trust: Mapping[str, Mapping[Tier, int]] | None = None,
+) -> str:
     """Return the note about *resources*, with directories below *root*; "" for none.
 
-    *synced* is the reason why the directories are synced copies, or None.
+    *synced* is the reason why the directories are synced copies, or None. *trust* has, by store,
+    the tiers of its files, each with the number of held ones.
     """
-    entries = [_entry(resource, root) for resource in resources]
+    found = trust or {}
+    entries = [_entry(each, root, found.get(each.memory_store_id, {})) for each in resources]
     if not entries:
         return ""
     return "\n".join([_OPENING, *entries, "</memory_stores>", "", _sentences(synced)])
@@ -63,11 +72,16 @@ def _lines(name: str, description: str, *, access: str, place: str) -> list[str]
     return lines
 
 
-def _entry(resource: Resource, root: str) -> str:
+def _entry(resource: Resource, root: str, tiers: Mapping[Tier, int]) -> str:
     place = f"{root.rstrip('/')}/{resource.mount_path.rpartition('/')[2]}"
     lines = _lines(resource.name, resource.description, access=resource.access, place=place)
     if resource.instructions:
         lines.append(f"instructions: {_line(resource.instructions, MOST_NOTE_INSTRUCTIONS)}")
+    # What people wrote needs no mark.
+    if others := [tier for tier in tiers if tier not in USERS]:
+        lines.append(f"written_by: {', '.join(sorted(others))}")
+    if held := sum(tiers.values()):
+        lines.append(f"held: {held:,}, which cannot be viewed until a person accepts them")
     return "\n".join([*lines, "</memory_store>"])
 
 

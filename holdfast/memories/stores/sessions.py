@@ -20,6 +20,7 @@ from holdfast.ground.errors import (
 )
 from holdfast.ground.events import Event
 from holdfast.ground.pages import Key, Page, digest, read_cursor, write_cursor
+from holdfast.ground.trust import Tier
 from holdfast.ground.validation import check_limit, check_text
 from holdfast.memories.stores.agents import agent_for_session, require_environment
 from holdfast.memories.stores.credentials import SessionTokens
@@ -176,6 +177,12 @@ class _StoreRow(Struct, frozen=True, kw_only=True):
     name: str
     description: str
     archived_at: int | None
+
+
+class _StoreTier(Struct, frozen=True, kw_only=True):
+    store_id: str
+    tier: Tier
+    held: int
 
 
 class Sessions:
@@ -398,9 +405,15 @@ class Sessions:
     def note(self, session_id: str, *, root: str = ROOT) -> str:
         """Return a note for a system prompt about the attached stores.
 
-        Their directories are below *root*.
+        Their directories are below *root*. Of each store it tells whether others than people wrote
+        in it, and how many of its files are held.
         """
-        return note(self.resources(session_id), root=root)
+        resources = self.resources(session_id)
+        trust: dict[str, dict[Tier, int]] = {}
+        ids = _json([each.memory_store_id for each in resources])
+        for row in self._context.engine.all(_StoreTier, self._sql.tiers_of_stores, stores=ids):
+            trust.setdefault(row.store_id, {})[row.tier] = row.held
+        return note(resources, root=root, trust=trust)
 
     def create_token(self, session_id: str, *, expires_in: float | None = None) -> SessionToken:
         """Create and return a token to act as the session.
