@@ -66,10 +66,10 @@ soak: .venv/.tested
 	$(BIN)/python bench/soak.py
 
 # The long form of tests: random input with many examples, killed processes with many lives, power cut
-# at many moments, each
-# contract on every surface, every benchmark once.
+# at many moments, clients that act for long, each contract on every surface, every benchmark once.
 torture: .venv/.tested .venv/hosts/.installed
-	HOLDFAST_TORTURE_LIVES=1000 HOLDFAST_TORTURE_CUTS=5000 $(BIN)/pytest -n 2 --timeout 7200 tests/torture
+	HOLDFAST_TORTURE_LIVES=1000 HOLDFAST_TORTURE_CUTS=5000 HOLDFAST_TORTURE_SECONDS=120 \
+	    $(BIN)/pytest -n 2 --timeout 7200 tests/torture
 	HOLDFAST_EXAMPLES=full $(BIN)/pytest -n 2 --timeout 7200 -m hypothesis
 	HOLDFAST_EXAMPLES=full $(BIN)/pytest -n 2 --timeout 7200 tests/memories/durable/test_faults.py
 	HOLDFAST_ALL_SURFACES=1 $(BIN)/pytest -n 2 tests/contracts tests/servers tests/tools tests/doors/adapters

@@ -1,0 +1,310 @@
+"""Concurrent clients see each key as one register, also when clients and servers are killed."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from threading import Condition, Thread
+from typing import TypeVar
+
+import pytest
+from served import Served, served
+from torture.histories import (
+    Act,
+    Client,
+    Event,
+    Register,
+    Span,
+    StateRegister,
+    events_of,
+    linearizable,
+    registers_of,
+    spans_of,
+)
+
+import holdfast
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.state.state import NetworkState
+from holdfast.testing.serving import new_workspace
+
+T = TypeVar("T")
+SECONDS = int(os.environ.get("HOLDFAST_TORTURE_SECONDS", "0"))
+"""How long each kind of clients acts; always one round."""
+CLIENTS, ACTS, KEYS = 6, 40, 2
+FIRST = "first"
+HISTORIES = Path(__file__).with_name("histories.py")
+FOREVER = float("inf")
+
+
+class History:
+    """The events of all clients of a round, in the order that they were emitted."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._changed = Condition()
+
+    def emit(self, event: Event) -> None:
+        """Add an event."""
+        with self._changed:
+            self.events.append(event)
+            self._changed.notify_all()
+
+    def wait_for(self, events: int) -> None:
+        """Wait until there are as many events."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.events) >= events, 60)
+
+
+def new_keys(hf: Holdfast) -> list[str]:
+    """Return keys that no other round used: entries, and memories, which exist already."""
+    store = hf.memory_stores.create(name="registers").id
+    memories = hf.memory_stores.memories
+    made = [memories.create(store, path=f"/{each}", content=FIRST).id for each in range(KEYS)]
+    entries = [f"{new_workspace()}_{each}" for each in range(KEYS)]
+    return [*entries, *(f"{store} {each}" for each in made)]
+
+
+def clients_of(handles: Sequence[Holdfast], history: History) -> list[Client]:
+    """Return clients of new keys, that take *handles* in turn."""
+    keys = new_keys(handles[0])
+    return [
+        Client(f"c{each}", registers_of(handles[each % len(handles)], keys), history.emit)
+        for each in range(CLIENTS)
+    ]
+
+
+def run(clients: Iterable[Client], meanwhile: Callable[[], T]) -> T:
+    """Let all *clients* act at the same time; return what *meanwhile* does."""
+    threads = [Thread(target=each.run, args=(range(ACTS),)) for each in clients]
+    for thread in threads:
+        thread.start()
+    try:
+        return meanwhile()
+    finally:
+        for thread in threads:
+            thread.join()
+
+
+def judged(events: Iterable[Event]) -> int:
+    """Check a round's history, key by key; return how many acts it has."""
+    by_key = spans_of(events)
+    for key, spans in by_key.items():
+        first = FIRST if " " in key else None
+        assert linearizable(spans, first), f"{key}: {sorted(spans)}"
+    return sum(map(len, by_key.values()))
+
+
+def rounds() -> Iterator[int]:
+    """Yield numbers of rounds: one, and more until the seconds are over."""
+    until = time.monotonic() + SECONDS
+    for number in count():
+        if number and time.monotonic() >= until:
+            return
+        yield number
+
+
+WRONG: dict[str, list[Span]] = {
+    "a write that was lost": [
+        Span(0, 1, Act("write", "a")),
+        Span(2, 3, Act("read", None)),
+    ],
+    "an old value": [
+        Span(0, 1, Act("write", "a")),
+        Span(2, 3, Act("write", "b")),
+        Span(4, 5, Act("read", "a")),
+    ],
+    "a value that was seen and then was not": [
+        Span(0, 9, Act("write", "a")),
+        Span(1, 2, Act("read", "a")),
+        Span(3, 4, Act("read", None)),
+    ],
+    "two swaps of one value": [
+        Span(0, 1, Act("write", "a")),
+        Span(2, 5, Act("swap", "b", "a")),
+        Span(2, 5, Act("swap", "c", "a")),
+    ],
+    "a swap that failed though nothing changed": [
+        Span(0, 1, Act("write", "a")),
+        Span(2, 3, Act("swap", "b", "a", done=False)),
+    ],
+    "a refused swap that was done": [
+        Span(0, 1, Act("write", "a")),
+        Span(2, 3, Act("swap", "b", "c", done=False)),
+        Span(4, 5, Act("read", "b")),
+    ],
+    "an act done before it began": [
+        Span(0, 1, Act("read", "a")),
+        Span(2, FOREVER, Act("write", "a", known=False)),
+    ],
+    "an unknown act done twice": [
+        Span(0, FOREVER, Act("write", "a", known=False)),
+        Span(1, 2, Act("read", "a")),
+        Span(3, 4, Act("write", "b")),
+        Span(5, 6, Act("read", "a")),
+    ],
+    "a deleted value": [
+        Span(0, 1, Act("write", "a")),
+        Span(2, 3, Act("delete")),
+        Span(4, 5, Act("read", "a")),
+    ],
+}
+RIGHT: dict[str, list[Span]] = {
+    "no act": [],
+    "overlapping acts in another order": [
+        Span(0, 9, Act("write", "a")),
+        Span(0, 9, Act("write", "b")),
+        Span(1, 2, Act("read", "b")),
+        Span(3, 4, Act("read", "a")),
+    ],
+    "one of two swaps": [
+        Span(0, 1, Act("write", "a")),
+        Span(2, 5, Act("swap", "b", "a")),
+        Span(2, 5, Act("swap", "c", "a", done=False)),
+        Span(6, 7, Act("read", "b")),
+    ],
+    "an unknown act done late": [
+        Span(0, FOREVER, Act("write", "a", known=False)),
+        Span(1, 2, Act("read", None)),
+        Span(3, 4, Act("read", "a")),
+    ],
+    "an unknown act that was not done": [
+        Span(0, 1, Act("write", "a")),
+        Span(2, FOREVER, Act("delete", known=False)),
+        Span(3, 4, Act("read", "a")),
+    ],
+    "a swap again, as a retry does": [
+        Span(0, 1, Act("write", "b")),
+        Span(2, 3, Act("swap", "b", "a")),
+    ],
+}
+
+
+@pytest.mark.parametrize("history", WRONG.values(), ids=WRONG)
+def test_a_wrong_history_is_refused(history: list[Span]) -> None:
+    assert not linearizable(history)
+
+
+@pytest.mark.parametrize("history", RIGHT.values(), ids=RIGHT)
+def test_a_right_history_is_accepted(history: list[Span]) -> None:
+    assert linearizable(history)
+
+
+class ForgetfulRegister:
+    """A register that loses every seventh write, and acknowledges it."""
+
+    def __init__(self) -> None:
+        self.value: str | None = None
+        self.writes = 0
+
+    def read(self) -> tuple[str | None, int]:
+        return self.value, 0
+
+    def write(self, value: str) -> object:
+        self.writes += 1
+        if self.writes % 7:
+            self.value = value
+        return None
+
+    def swap(self, _: tuple[str | None, int], value: str, /) -> object:
+        return self.write(value)
+
+
+def test_a_client_of_a_register_that_loses_writes_is_refused() -> None:
+    history = History()
+
+    Client("one", {"key": ForgetfulRegister()}, history.emit).run(range(500))
+
+    assert not linearizable(spans_of(history.events)["key"])
+
+
+@pytest.mark.timeout(120 + 2 * SECONDS)
+def test_threads_of_a_network_see_each_value_as_one_register() -> None:
+    for _ in rounds():
+        state, history = NetworkState(), History()
+        registers: dict[str, Register] = {
+            f"key_{number}": StateRegister(state, f"key_{number}") for number in range(KEYS)
+        }
+
+        run([Client(f"c{each}", registers, history.emit) for each in range(CLIENTS)], lambda: None)
+
+        assert judged(history.events) == CLIENTS * ACTS
+
+
+@pytest.mark.timeout(120 + 2 * SECONDS)
+def test_threads_of_the_library_see_each_key_as_one_register(sqlite_file: Path) -> None:
+    with holdfast.open(sqlite_file) as one, holdfast.open(sqlite_file) as two:
+        for _ in rounds():
+            history = History()
+
+            run(clients_of([one, two], history), lambda: None)
+
+            assert judged(history.events) == CLIENTS * ACTS
+
+
+def a_client(
+    database: str, workspace: str, name: str, keys: Sequence[str]
+) -> "subprocess.Popen[bytes]":
+    """Start a process of clients."""
+    command = [sys.executable, str(HISTORIES), database, workspace, name, *keys]
+    environment = dict(os.environ) | {"PYTHONPATH": str(HISTORIES.parent.parent)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
+
+
+def stopped_after(process: "subprocess.Popen[bytes]", events: int) -> list[bytes]:
+    """Kill a process of clients once it printed *events* events; return all its lines."""
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(events)]
+    process.kill()
+    return lines + process.stdout.readlines()
+
+
+@pytest.mark.timeout(120 + 2 * SECONDS)
+@pytest.mark.parametrize("target", ["sqlite_file", "fresh_postgres_url"])
+def test_killed_clients_leave_each_key_one_register(
+    request: pytest.FixtureRequest, target: str
+) -> None:
+    database, workspace = str(request.getfixturevalue(target)), new_workspace()
+
+    with holdfast.open(database, workspace=workspace) as hf:
+        for _ in rounds():
+            keys, lines, history = new_keys(hf), list[bytes](), History()
+            with ExitStack() as stack:
+                processes = [
+                    stack.enter_context(a_client(database, workspace, name, keys))
+                    for name in ("one", "two")
+                ]
+                for process in processes:
+                    lines += stopped_after(process, 200)
+            Client("last", registers_of(hf, keys), history.emit).run(range(ACTS))
+
+            assert judged([*events_of(lines), *history.events]) > ACTS
+
+
+@pytest.mark.timeout(120 + 2 * SECONDS)
+@pytest.mark.parametrize("target", ["sqlite_file", "fresh_postgres_url"])
+def test_two_servers_show_each_key_as_one_register_while_one_is_killed(
+    request: pytest.FixtureRequest, target: str
+) -> None:
+    database = str(request.getfixturevalue(target))
+
+    with ExitStack() as stack:
+        kept, served_once = (stack.enter_context(served(database)) for _ in range(2))
+        handles = [stack.enter_context(holdfast.open(each.url)) for each in (kept, served_once)]
+        for _ in rounds():
+            history = History()
+
+            def replace(history: History = history, killed: Served = served_once) -> Served:
+                history.wait_for(CLIENTS * ACTS // 2)
+                killed.kill()
+                return stack.enter_context(served(database, port=killed.port))
+
+            clients = clients_of(handles, history)
+            served_once = run(clients, replace)
+            last = registers_of(handles[1], clients[0].registers)
+            Client("last", last, history.emit).run(range(ACTS))
+
+            assert judged(history.events) > ACTS
