@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations_with_replacement
 from threading import Barrier
 from typing import Any, cast
 
@@ -230,6 +231,33 @@ def test_each_version_of_a_pass_has_an_instant_of_its_own(hf: Holdfast, store: s
     versions = list(hf.memory_stores.memory_versions.list(store).all())[::-1]
     assert [each.memory_id for each in versions] == [each.id for each in made]
     assert [each.created_at for each in versions] == instants
+
+
+def test_a_moment_within_a_pass_divides_its_versions(kept: Holdfast) -> None:
+    stores = kept.memory_stores
+    store = stores.create(name="Notes").id
+    made = in_one_pass(kept, [creating(store, f"/{number}") for number in range(4)])
+    stores.memories.create(store, path="/4", content="x")
+    in_one_pass(kept, [updating(store, each.id, "y") for each in made[:3]])
+    every = list(stores.memory_versions.list(store).all())
+    instants = sorted({each.created_at for each in every})
+
+    for first, last in combinations_with_replacement(instants, 2):
+        found = stores.memory_versions.list(
+            store, created_at_gte=first, created_at_lte=last, limit=2
+        )
+        within = [each.id for each in every if first <= each.created_at <= last]
+        assert [each.id for each in found.all()] == within
+        of_one = stores.memory_versions.list(
+            store, memory_id=made[0].id, created_at_gte=first, created_at_lte=last, limit=1
+        )
+        assert {each.id for each in of_one.all()} == {
+            each.id for each in every if each.id in within and each.memory_id == made[0].id
+        }
+    for instant in instants:
+        there = {each.memory_id for each in every if each.created_at <= instant}
+        then = stores.memories.list(store, at=instant).all()
+        assert {each.id for each in then if isinstance(each, Memory)} == there
 
 
 @pytest.mark.parametrize("count", [1, 2, 64])

@@ -99,9 +99,8 @@ create table holdfast.versions (
   held text                        -- why its file is held while it is the head
 );
 
-create index versions_by_age on holdfast.versions (store_id, created_at, id);
 create index versions_by_seq on holdfast.versions (store_id, seq);
-create index versions_of_memory on holdfast.versions (memory_id, created_at, id);
+create index versions_of_memory on holdfast.versions (memory_id, seq);
 
 create table holdfast.store_settings (
   workspace text collate "C" primary key,
@@ -1134,6 +1133,22 @@ create table holdfast.consolidation_calls (
   at bigint not null,
   primary key (workspace, job, n)
 );
+
+-- What is consolidated by itself, and which changes are then accepted without a person.
+create table holdfast.consolidation_policies (
+  workspace text collate "C" not null,
+  owner_kind text collate "C" not null check (owner_kind in ('user', 'store', 'agent')),
+  owner text collate "C" not null,             -- the user, store or agent
+  scope text collate "C" not null,             -- JSON: namespace and workspace_id of a collection
+  request text collate "C" not null,           -- JSON: operations, hours, writes, model, budget
+  base bigint not null,
+  job text collate "C",                        -- the job that runs
+  due_at bigint not null,
+  created_at bigint not null,
+  primary key (workspace, owner_kind, owner, scope)
+);
+
+create index consolidation_policies_due on holdfast.consolidation_policies (due_at);
 
 -- Names of what was deleted, so that it stays deleted when an older backup is restored.
 

@@ -100,9 +100,8 @@ create table versions (
   held text                        -- why its file is held while it is the head
 ) strict;
 
-create index versions_by_age on versions (store_id, created_at, id);
 create index versions_by_seq on versions (store_id, seq);
-create index versions_of_memory on versions (memory_id, created_at, id);
+create index versions_of_memory on versions (memory_id, seq);
 
 create table store_settings (
   workspace text primary key,
@@ -1067,6 +1066,22 @@ create table consolidation_calls (
   at integer not null,
   primary key (workspace, job, n)
 ) strict, without rowid;
+
+-- What is consolidated by itself, and which changes are then accepted without a person.
+create table consolidation_policies (
+  workspace text not null,
+  owner_kind text not null check (owner_kind in ('user', 'store', 'agent')),
+  owner text not null,             -- the user, store or agent
+  scope text not null,             -- JSON: namespace and workspace_id of a collection
+  request text not null,           -- JSON: operations, hours, writes, model, budget
+  base integer not null,
+  job text,                        -- the job that runs
+  due_at integer not null,
+  created_at integer not null,
+  primary key (workspace, owner_kind, owner, scope)
+) strict, without rowid;
+
+create index consolidation_policies_due on consolidation_policies (due_at);
 
 -- Names of what was deleted, so that it stays deleted when an older backup is restored.
 

@@ -34,6 +34,7 @@ from holdfast.memories.stores.rows import (
     missing,
     reach,
     refuse_narrowed,
+    seq_at,
     sought,
 )
 from holdfast.memories.stores.transaction import (
@@ -170,11 +171,13 @@ def _memories(
     at: int,
     part: _Part = _ALL,
 ) -> list[Memory]:
+    store = sought("memstore", store_id)
     return reader.all(
         memory_of,
         context.sql.memories_at,
-        store=sought("memstore", store_id),
+        store=store,
         at=at,
+        seq=seq_at(context, reader, store, at),
         low=part.low,
         high=part.high,
         rows=part.rows,
@@ -183,7 +186,8 @@ def _memories(
 
 def _redacted(context: StoresContext, reader: Reader, store_id: str, at: int) -> set[str]:
     store = sought("memstore", store_id)
-    return set(reader.all(scalar, context.sql.redacted_at, store=store, at=at))
+    seq = seq_at(context, reader, store, at)
+    return set(reader.all(scalar, context.sql.redacted_at, store=store, at=at, seq=seq))
 
 
 def _children(found: Iterable[Memory], prefix: str) -> Iterator[Memory | MemoryPrefix]:

@@ -423,28 +423,49 @@ select id, store_id, memory_id, operation, path, case when :full = 1 then conten
 from versions
 where id = :version and store_id = :store and workspace = :workspace
 
+-- seq_at --
+-- The number of a store's last version up to a moment, bit by bit; null before all of them.
+-- The times of a store's versions never fall as their numbers rise.
+with recursive walk (low, step) as (
+    select cast(0 as bigint), cast(4611686018427387904 as bigint)
+    union all
+    select walk.low + case when (
+            select v.created_at from versions v
+            where v.store_id = :store and v.workspace = :workspace
+                and v.seq >= walk.low + walk.step
+            order by v.seq, v.number
+            limit 1
+        ) <= :at then walk.step else 0 end,
+        walk.step / 2
+    from walk
+    where walk.step > 0
+)
+select nullif(max(low), 0) as seq from walk
+
 -- list_versions --
-select id, store_id, memory_id, operation, path, case when :full = 1 then content end as content,
-    content_size_bytes, content_sha256, created_at, actor_kind, actor_id,
-    redacted_at, redacted_by_kind, redacted_by_id, tier, origin_ref, held
+select seq, id, store_id, memory_id, operation, path,
+    case when :full = 1 then content end as content, content_size_bytes, content_sha256, created_at,
+    actor_kind, actor_id, redacted_at, redacted_by_kind, redacted_by_id, tier, origin_ref, held
 from versions
 where store_id = :store and workspace = :workspace
-    and created_at >= :oldest and (created_at, id) < (:at, :id)
+    and seq >= :since and (seq, id) < (:seq, :id)
+    and created_at >= :oldest and created_at <= :newest
     and (cast(:operation as text) is null or operation = :operation)
     and (cast(:actor_kind as text) is null or (actor_kind = :actor_kind and actor_id = :actor_id))
-order by created_at desc, id desc
+order by seq desc, id desc
 limit :rows
 
 -- list_versions_of_memory --
-select id, store_id, memory_id, operation, path, case when :full = 1 then content end as content,
-    content_size_bytes, content_sha256, created_at, actor_kind, actor_id,
-    redacted_at, redacted_by_kind, redacted_by_id, tier, origin_ref, held
+select seq, id, store_id, memory_id, operation, path,
+    case when :full = 1 then content end as content, content_size_bytes, content_sha256, created_at,
+    actor_kind, actor_id, redacted_at, redacted_by_kind, redacted_by_id, tier, origin_ref, held
 from versions
 where memory_id = :memory and store_id = :store and workspace = :workspace
-    and created_at >= :oldest and (created_at, id) < (:at, :id)
+    and seq >= :since and (seq, id) < (:seq, :id)
+    and created_at >= :oldest and created_at <= :newest
     and (cast(:operation as text) is null or operation = :operation)
     and (cast(:actor_kind as text) is null or (actor_kind = :actor_kind and actor_id = :actor_id))
-order by created_at desc, id desc
+order by seq desc, id desc
 limit :rows
 
 -- first_version_at --
@@ -477,20 +498,21 @@ group by store_id, tier
 select last_at from stores where id = :store and workspace = :workspace
 
 -- memories_at --
--- The last version of each memory up to a moment, by path; the times of a store's writes never fall.
+-- The last version of each memory up to a moment, by path. `:seq` is the last number up to it.
 select v.memory_id as id, v.store_id, v.id as version_id, v.path, null as content,
     v.content_sha256, v.content_size_bytes,
-    (select min(first.created_at) from versions first
-        where first.memory_id = v.memory_id and first.store_id = v.store_id) as created_at,
+    (select first.created_at from versions first
+        where first.memory_id = v.memory_id and first.store_id = v.store_id
+        order by first.seq, first.number limit 1) as created_at,
     v.created_at as updated_at, v.tier, v.held
 from versions v
-where v.store_id = :store and v.workspace = :workspace and v.created_at <= :at
+where v.store_id = :store and v.workspace = :workspace and v.seq <= :seq and v.created_at <= :at
     and v.operation <> 'deleted' and v.redacted_at is null
     and v.path >= :low and v.path < :high
     and not exists (
         select 1 from versions later
-        where later.memory_id = v.memory_id and later.created_at >= v.created_at
-            and later.created_at <= :at and later.number > v.number)
+        where later.memory_id = v.memory_id and later.seq >= v.seq and later.seq <= :seq
+            and later.number > v.number and (later.seq < :seq or later.created_at <= :at))
 order by v.path
 limit :rows
 
@@ -498,12 +520,12 @@ limit :rows
 -- The memories that were there at a moment with a version that was redacted since.
 select v.memory_id
 from versions v
-where v.store_id = :store and v.workspace = :workspace and v.created_at <= :at
+where v.store_id = :store and v.workspace = :workspace and v.seq <= :seq and v.created_at <= :at
     and v.operation <> 'deleted' and v.redacted_at is not null
     and not exists (
         select 1 from versions later
-        where later.memory_id = v.memory_id and later.created_at >= v.created_at
-            and later.created_at <= :at and later.number > v.number)
+        where later.memory_id = v.memory_id and later.seq >= v.seq and later.seq <= :seq
+            and later.number > v.number and (later.seq < :seq or later.created_at <= :at))
 
 -- version_contents (sqlite) --
 select v.id, v.content, v.tier, v.origin_ref, v.held
@@ -545,7 +567,7 @@ from versions v left join memories m on m.id = v.memory_id and m.workspace = :wo
 where v.store_id = :store and v.workspace = :workspace and v.seq > :after and v.seq <= :until
     and (m.version_id = v.id or (m.id is null and not exists (
         select 1 from versions later
-        where later.memory_id = v.memory_id and later.created_at >= v.created_at
+        where later.memory_id = v.memory_id and later.seq >= v.seq
             and later.number > v.number)))
 order by v.seq, v.number
 limit :rows
@@ -872,3 +894,11 @@ where workspace = :workspace and before like :like
         select id from consolidations
         where workspace = :workspace and owner_kind = 'store' and owner = :store
     )
+
+-- versions_since --
+select count(*) from versions
+where store_id = :store and workspace = :workspace and seq > :base
+
+-- drop_policies --
+delete from consolidation_policies
+where workspace = :workspace and owner_kind = 'store' and owner = :store

@@ -12,7 +12,7 @@ from typing import cast
 import msgspec
 from msgspec import Struct
 
-from holdfast.engines.base import Engine, Reader
+from holdfast.engines.base import Engine, Reader, scalar
 from holdfast.ground.clock import (
     Clock,
     from_microseconds,
@@ -308,6 +308,11 @@ class StoresContext(Struct, frozen=True, kw_only=True, dict=True):
     def now(self) -> int:
         """Return the current time in microseconds since 1970."""
         return to_microseconds(self.clock.now())
+
+
+def seq_at(context: StoresContext, reader: Reader, store: str, at: int) -> int:
+    """Return the last number of the store's versions up to the instant *at*, 0 before all."""
+    return reader.one(scalar, context.sql.seq_at, store=store, at=at) or 0
 
 
 class SessionRow(Struct, frozen=True, kw_only=True):

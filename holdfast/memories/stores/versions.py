@@ -2,7 +2,7 @@
 
 import difflib
 from datetime import datetime
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +23,7 @@ from holdfast.memories.stores.rows import (
     missing,
     reach,
     refuse_narrowed,
+    seq_at,
     sought,
     version_of,
 )
@@ -33,9 +34,10 @@ from holdfast.memories.stores.transaction import (
     seen,
 )
 from holdfast.memories.stores.validation import (
+    BEGINNING,
+    END,
     FULL_VIEW_MAX,
     after_age,
-    age_key,
     bounds,
     checked_view,
 )
@@ -66,6 +68,10 @@ class _VersionFilter(Struct, frozen=True):
     def actor(self) -> Actor | None:
         """The author, None for any; no version has two authors, so `NOBODY` for several."""
         return self.actors[0] if len(self.actors) == 1 else NOBODY if self.actors else None
+
+
+def _numbered(*, seq: int, **fields: Any) -> tuple[int, Version]:
+    return seq, version_of(**fields)
 
 
 class Versions:
@@ -104,38 +110,46 @@ class Versions:
             actors = _actors(session_id, api_key_id, service_account_id)
             filters = _VersionFilter(memory_store_id, memory_id, operation, actors, oldest, newest)
             shown, rows = checked_view(view, "basic"), check_limit(limit)
-            key = after_age(page, LIST, filters.digest, newest)
+            key = after_age(page, LIST, filters.digest, END)
         rows = min(rows, FULL_VIEW_MAX) if shown == "full" else rows
         reach(self._context, self._context.engine, memory_store_id, write=False)
         return self._page(filters, key, rows, shown)
 
     def _page(self, filters: "_VersionFilter", key: Key, rows: int, view: View) -> Page[Version]:
-        at, last_id = key
-        found = self._context.engine.all(
-            version_of,
+        engine, store = self._context.engine, sought("memstore", filters.store_id)
+        seq, last_id = key
+        since = 0
+        if filters.newest < END and seq == END:
+            seq = seq_at(self._context, engine, store, filters.newest)
+        if filters.oldest > BEGINNING:
+            since = seq_at(self._context, engine, store, filters.oldest - 1)
+        found = engine.all(
+            _numbered,
             self._sql.list_versions
             if filters.memory_id is None
             else self._sql.list_versions_of_memory,
-            store=sought("memstore", filters.store_id),
+            store=store,
             memory=None if filters.memory_id is None else sought("mem", filters.memory_id),
             operation=filters.operation,
             actor_kind=filters.actor and filters.actor.kind,
             actor_id=filters.actor and filters.actor.id,
             oldest=filters.oldest,
-            at=at,
+            newest=filters.newest,
+            since=since,
+            seq=seq,
             id=last_id,
             full=int(view == "full"),
             rows=rows + 1,
         )
         if not found:
-            demand_store(self._context, self._context.engine, filters.store_id)
-        data = found[:rows]
-        last = data[-1] if len(found) > rows else None
+            demand_store(self._context, engine, filters.store_id)
+        data = [version for _, version in found[:rows]]
+        last: Key = [found[len(data) - 1][0], data[-1].id] if data else []
         return Page(
             data,
-            last and write_cursor(LIST, filters.digest, age_key(last.created_at, last.id)),
+            write_cursor(LIST, filters.digest, last) if len(found) > rows else None,
             more=lambda page: self._page(
-                filters, after_age(page, LIST, filters.digest, filters.newest), rows, view
+                filters, after_age(page, LIST, filters.digest, END), rows, view
             ),
         )
 
