@@ -53,12 +53,19 @@ types: .venv/.tested
 docs: .venv/.tested
 	$(BIN)/pytest -n $(JOBS) tests/docs
 
-bench: .venv/.tested .venv/bench/.installed .venv/hosts/.installed
+bench: .venv/.tested .venv/bench/.installed .venv/hosts/.installed .venv/peers/.installed
 	$(BIN)/python bench/run.py
 
 # What others' stores need, apart from what is tested, whose versions it must not change.
 .venv/bench/.installed: pyproject.toml | .venv/.tested
 	$(BIN)/pip install --quiet --upgrade --target $(@D) --group bench
+	touch $@
+
+# The products that ours is measured beside, in an environment of their own, every version written down.
+.venv/peers/.installed: requirements-peers.lock | .venv/bin/pip
+	$(BIN)/python -m venv --clear --without-pip $(@D)
+	$(BIN)/pip --python $(@D) install --quiet --no-deps --requirement $<
+	$(BIN)/pip --python $(@D) install --quiet --no-deps --editable .
 	touch $@
 
 # Fifteen minutes of steady load over fixed data: memory, descriptors, threads and log stay as they are.
@@ -67,7 +74,7 @@ soak: .venv/.tested
 
 # The long form of tests: random input with many examples, killed processes with many lives, power cut
 # at many moments, clients that act for long, each contract on every surface, every benchmark once.
-torture: .venv/.tested .venv/hosts/.installed
+torture: .venv/.tested .venv/hosts/.installed .venv/peers/.installed
 	HOLDFAST_TORTURE_LIVES=1000 HOLDFAST_TORTURE_CUTS=5000 HOLDFAST_TORTURE_SECONDS=120 \
 	    $(BIN)/pytest -n 2 --timeout 7200 tests/torture
 	HOLDFAST_EXAMPLES=full $(BIN)/pytest -n 2 --timeout 7200 -m hypothesis

@@ -34,6 +34,7 @@ _TITLES = {
     "mcp": "For hosts of the Model Context Protocol",
     "startup": "Starting",
     "adapters": "Behind other frameworks",
+    "peers": "Beside other products",
 }
 _INTRODUCTION = """\
 # What was measured
@@ -47,7 +48,7 @@ Measured: memory stores, durable memory and long-term memory on SQLite, as a lib
 stores through the server and as a directory; the console in a browser; the server for hosts; \
 durable memory on PostgreSQL, and how it and long-term memory grow; and how all of it starts. \
 **Not measured**: \
-other products beside ours, how cost grows with the number of stores and versions, \
+how cost grows with the number of stores and versions, \
 the way of a change to its listeners, and latency while a backup runs.
 """
 _BASELINES = """\
@@ -59,6 +60,12 @@ on the same uvicorn settings that encodes a memory of the same size, or decodes 
 its cost and ours are processor time of the server's process. The bare server for hosts is the \
 SDK's own with one tool that returns its argument. On PostgreSQL it is that server's \
 own `pgbench`, with prepared statements on a table of the same rows.
+
+Other products are called by their documented synchronous interface, with the same texts and a toy \
+embedder. They do not do the same for an item: SqliteStore and PostgresStore sync each put, one row \
+and a vector; mem0, without a model, keeps a history and a local Qdrant file; Chroma writes its \
+index to disk in batches; InMemoryStore keeps nothing. Ours syncs each write, and keeps versions or \
+a log, words for searching and a row of the change feed. Their search is by vectors alone.
 """
 _REPEAT = """\
 ## Repeat it
@@ -77,6 +84,8 @@ $ .venv/bin/python bench/http.py --json http.json
 $ .venv/bin/python bench/console.py
 $ .venv/bin/python bench/mcp.py
 $ .venv/bin/python bench/startup.py
+$ .venv/peers/bin/python bench/peers.py
+$ make soak                                 # fifteen minutes: does a server stay as it is?
 ```
 
 Each prints its table with the machine and its load, and ends with 1 when a figure is below half \

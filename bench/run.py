@@ -19,12 +19,16 @@ from measure import Report
 HERE = Path(__file__).parent
 BENCHES = (
     *("embedded", "stores", "durable", "longterm", "state", "run_memory", "growth", "postgres"),
-    *("runtime", "runs", "mount", "http", "console", "mcp", "startup", "adapters"),
+    *("runtime", "runs", "mount", "http", "console", "mcp", "startup", "adapters", "peers"),
 )
 SHARES = ("poisoning",)
 """Benchmarks of shares instead of ratios: the page has no section of them, `docs/trust.md` has."""
-HOSTS = HERE.parent / ".venv" / "hosts" / "bin" / "python"
-"""The interpreter that has the frameworks of the adapters: `make hosts`."""
+VENV = HERE.parent / ".venv"
+APART = {
+    "adapters": VENV / "hosts" / "bin" / "python",
+    "peers": VENV / "peers" / "bin" / "python",
+}
+"""The interpreters that have the frameworks of the adapters, and the peers."""
 
 
 def main() -> int:
@@ -38,7 +42,7 @@ def main() -> int:
     with TemporaryDirectory() as folder:
         for name in BENCHES:
             found = Path(folder) / f"{name}.json"
-            python = str(HOSTS) if name == "adapters" else sys.executable
+            python = str(APART.get(name, sys.executable))
             command = (python, str(HERE / f"{name}.py"), *options, "--json", str(found))
             failed = bool(subprocess.run(command, check=False).returncode) or failed
             reports.append(msgspec.json.decode(found.read_bytes(), type=Report))

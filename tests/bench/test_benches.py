@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
-HOSTS = BENCH.parent / ".venv" / "hosts" / "bin" / "python"
-"""The interpreter that has the frameworks of the adapters: `make hosts`."""
+VENV = BENCH.parent / ".venv"
+APART = {"adapters": "hosts", "peers": "peers"}
+"""The environments that have the frameworks of the adapters, and the peers."""
 
 QUICK = ["run_memory", "state"]
 BENCHES = [
@@ -33,6 +34,7 @@ BENCHES = [
     "mcp",
     "startup",
     "adapters",
+    "peers",
 ]
 SHARES = ["poisoning"]
 """Benchmarks of shares instead of ratios, which have no section of the page."""
@@ -40,9 +42,9 @@ ALL = os.environ.get("HOLDFAST_BENCHES") == "all"
 
 
 def quick(name: str, kept: Path) -> "subprocess.CompletedProcess[str]":
-    python = str(HOSTS) if name == "adapters" else sys.executable
+    apart = VENV / APART[name] / "bin" / "python" if name in APART else sys.executable
     return subprocess.run(
-        [python, str(BENCH / f"{name}.py"), "--quick", "--rounds=1", "--json", str(kept)],
+        [str(apart), str(BENCH / f"{name}.py"), "--quick", "--rounds=1", "--json", str(kept)],
         capture_output=True,
         text=True,
         timeout=240,
