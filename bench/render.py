@@ -61,11 +61,12 @@ its cost and ours are processor time of the server's process. The bare server fo
 SDK's own with one tool that returns its argument. On PostgreSQL it is that server's \
 own `pgbench`, with prepared statements on a table of the same rows.
 
-Other products are called by their documented synchronous interface, with the same texts and a toy \
-embedder. They do not do the same for an item: SqliteStore and PostgresStore sync each put, one row \
-and a vector; mem0, without a model, keeps a history and a local Qdrant file; Chroma writes its \
-index to disk in batches; InMemoryStore keeps nothing. Ours syncs each write, and keeps versions or \
-a log, words for searching and a row of the change feed. Their search is by vectors alone.
+Other products are called by their documented synchronous interface, with the same texts and a \
+toy embedder. They do not do the same for an item: SqliteStore and PostgresStore sync each put, \
+one row and a vector; mem0, without a model, keeps a history and a local Qdrant file; Chroma \
+writes its index to disk in batches; InMemoryStore keeps nothing. Ours syncs each write, and \
+keeps versions or a log, words for searching and a row of the change feed. Their search is by \
+vectors alone.
 """
 _REPEAT = """\
 ## Repeat it
