@@ -1,9 +1,12 @@
 """The contract of vectors, on each of its keepers, for real."""
 
 import threading
+from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from math import sqrt
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -21,7 +24,12 @@ from holdfast.memories.longterm.vectors.registry import (
     SqliteVec,
     schema_of_extension,
 )
-from holdfast.memories.longterm.vectors.table import Matrices, TableVectors
+from holdfast.memories.longterm.vectors.table import (
+    HALF_ABOVE,
+    Matrices,
+    TableVectors,
+    matrix_of,
+)
 from holdfast.testing.contracts.vectors import SIZE, A, B, VectorsContract, some
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 from holdfast.testing.serving import new_workspace
@@ -265,3 +273,29 @@ class Counting(TableVectors):
     def drop(self, collection: str) -> None:
         del collection
         self.calls += 1
+
+
+def test_the_vectors_of_a_large_collection_take_half_the_memory_and_find_the_same() -> None:
+    random, dimension, most = Random(5), 8, 10
+
+    def unit() -> "array[float]":
+        numbers = [random.gauss(0, 1) for _ in range(dimension)]
+        length = sqrt(sum(number * number for number in numbers))
+        return array("f", [number / length for number in numbers])
+
+    rows = [(f"turn_{number}", unit()) for number in range(HALF_ABOVE + 1_500)]
+    whole, half = matrix_of(rows, dimension, plain=True), matrix_of(rows, dimension)
+    assert whole.size_bytes - half.size_bytes == 2 * dimension * len(rows)
+    assert half.ids == whole.ids
+    assert matrix_of(rows[:HALF_ABOVE], dimension).numbers.typecode == "f"
+
+    for _ in range(5):
+        query = unit()
+        exact = whole.cosines(query, plain=True)
+        found = half.nearest(query, most)
+        assert [id for id, _ in found] == [id for id, _ in half.nearest(query, most, plain=True)]
+        assert all(abs(cosine - exact[id]) < 0.0005 for id, cosine in found)
+        least = sorted(exact.values(), reverse=True)[most - 1]
+        surely = {id for id, cosine in exact.items() if cosine > least + 0.001}
+        assert surely <= {id for id, _ in found}
+        assert min(exact[id] for id, _ in found) > least - 0.001

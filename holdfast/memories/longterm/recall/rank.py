@@ -317,11 +317,13 @@ class _Judge:
 
     def _answers(self, place: int, least: float) -> bool:
         """Check whether the row in *place* is relevant enough for a recall at all."""
-        if self._gate is not None or not self._fits.related:
-            return self._reaches(place, least)
+        row, weights = self._fits.rows[place], self._postings.weights
+        if self._gate is not None:
+            return self._gate.admits(row, self._fits.cosine.get(row, 0.0))
         if not self._matches(place, least):
             return False
-        row, weights = self._fits.rows[place], self._postings.weights
+        if not self._fits.related:
+            return True
         covered = min(1.0, self._fits.covered[row] / self._whole)
         if covered < least or covered >= least + RELATED_MORE:
             return True

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from operator import mul
+from struct import unpack_from
 from typing import Any, Final, cast
 
 from holdfast.engines.base import Dialect, Engine, Reader, Transaction, scalar
@@ -23,18 +24,31 @@ _AT_ONCE: Final = 256
 are started, which on a busy machine wait for one another."""
 _ROUGH: Final = 1e-4
 """A product of float32 is surely nearer to the exact cosine than this."""
+HALF_ABOVE: Final = 50_000
+"""Rows of a collection above which its vectors are cached as float16.
+
+The cosine of a unit vector then differs by less than .0005, and 100,000 vectors of 384 numbers take
+77 MB instead of 154. Without numpy they stay float32.
+"""
+_BLOCK: Final = 1_024
+"""Rows of float16 that are converted at once."""
 
 
 class Matrix:
-    """Unit vectors of one dimension, one after the other, each with its id."""
+    """Unit vectors of one dimension, one after the other, each with its id.
 
-    def __init__(self, ids: Sequence[str], dimension: int, numbers: "array[float]") -> None:
+    *numbers* are float32, or the bits of float16 as an array of `H`.
+    """
+
+    def __init__(
+        self, ids: Sequence[str], dimension: int, numbers: "array[float] | array[int]"
+    ) -> None:
         self.ids, self.dimension, self.numbers = list(ids), dimension, numbers
 
     @property
     def size_bytes(self) -> int:
         """Approximate size in bytes."""
-        return 4 * len(self.numbers) + 100 * len(self.ids)
+        return self.numbers.itemsize * len(self.numbers) + 100 * len(self.ids)
 
     def nearest(self, vector: Sequence[float], k: int, *, plain: bool = False) -> Near:
         """Return the *k* ids nearest to *vector*; none if it is of another dimension.
@@ -45,8 +59,12 @@ class Matrix:
             return in_order(list(self.cosines(vector, plain=plain).items()), k)
         import numpy as np
 
-        query = np.asarray(vector, dtype=np.float32)
-        rough: Any = np.einsum("ij,j->i", self._rows(), query)
+        rows, query = self._rows(), np.asarray(vector, dtype=np.float32)
+        step = _BLOCK if rows.dtype == np.float16 else len(rows)
+        parts: Any = (rows[start : start + step] for start in range(0, len(rows), step))
+        rough: Any = np.concatenate(
+            [np.einsum("ij,j->i", part.astype(np.float32, copy=False), query) for part in parts]
+        )
         least = np.partition(rough, -k)[-k] - _ROUGH
         places: Any = np.flatnonzero(rough >= least)
         ids: list[str] = [self.ids[place] for place in places]
@@ -60,10 +78,11 @@ class Matrix:
         return dict(zip(self.ids, cosines, strict=True))
 
     def _plainly(self, vector: Sequence[float]) -> list[float]:
-        step, numbers = self.dimension, memoryview(self.numbers)
+        count, form = self.dimension, f"{self.dimension}{_FORMS[self.numbers.typecode]}"
+        step, numbers = count * self.numbers.itemsize, memoryview(self.numbers).cast("B")
         query = [float(number) for number in vector]
         return [
-            rounded(sum(map(mul, numbers[start : start + step], query)))
+            rounded(sum(map(mul, unpack_from(form, numbers, start), query)))
             for start in range(0, len(numbers), step)
         ]
 
@@ -84,10 +103,11 @@ class Matrix:
         return cosines
 
     def _rows(self) -> Any:
-        """Return the vectors as an array: `(n, dim)` float32."""
+        """Return the vectors as an array: `(n, dim)` float32 or float16."""
         import numpy as np
 
-        rows: Any = np.frombuffer(self.numbers, dtype=np.float32)
+        half = self.numbers.typecode == "H"
+        rows: Any = np.frombuffer(self.numbers, dtype=np.float16 if half else np.float32)
         return rows.reshape(len(self.ids), self.dimension)
 
 
@@ -124,15 +144,40 @@ class Matrices:
         self._room.left(Tenant(VECTORS, name))
 
 
-def matrix_of(rows: Iterable[tuple[str, "array[float]"]], dimension: int) -> Matrix:
-    """Return the matrix of *rows*, without those of another dimension."""
+_FORMS: Final = {"f": "f", "H": "e"}
+"""Formats of numbers by the type of their array."""
+
+
+def matrix_of(
+    rows: Iterable[tuple[str, "array[float]"]], dimension: int, *, plain: bool = False
+) -> Matrix:
+    """Return the matrix of *rows*, without those of another dimension.
+
+    More than `HALF_ABOVE` are float16, but with *plain*.
+    """
     ids: list[str] = []
-    numbers = array("f")
+    numbers, halves = array("f"), array("H")
+    may_halve = not plain and _numpy()
     for id, vector in rows:
         if len(vector) == dimension:
             ids.append(id)
             numbers.extend(vector)
+            if may_halve and len(ids) > HALF_ABOVE and not len(ids) % _BLOCK:
+                halves.extend(_halved(numbers))
+                numbers = array("f")
+    if halves or (may_halve and len(ids) > HALF_ABOVE):
+        halves.extend(_halved(numbers))
+        return Matrix(ids, dimension, halves)
     return Matrix(ids, dimension, numbers)
+
+
+def _halved(numbers: "array[float]") -> "array[int]":
+    """Return *numbers* as the bits of float16."""
+    import numpy as np
+
+    halves = array("H")
+    halves.frombytes(np.frombuffer(numbers, dtype=np.float32).astype(np.float16).tobytes())
+    return halves
 
 
 def rounded(cosine: float) -> float:
@@ -200,7 +245,8 @@ class TableVectors:
             def load() -> Matrix:
                 place = {"collection": collection, "dimension": dimension}
                 rows = reader.rows(self._sql.all_vectors, **place)
-                return matrix_of(((id, from_stored(stored)) for id, stored in rows), dimension)
+                vectors = ((id, from_stored(stored)) for id, stored in rows)
+                return matrix_of(vectors, dimension, plain=self._plain)
 
             return self._matrices.get((self._workspace, collection), seq, load)
 
