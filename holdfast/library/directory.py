@@ -5,7 +5,7 @@ Pages for people show these; each list is bounded, and read with one statement.
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Final, Literal, LiteralString
 
 from msgspec import Struct
 
@@ -189,7 +189,7 @@ def place_of(hf: Holdfast, id: str) -> Place | None:
 
 ConcernKind = Literal[
     "store_full", "agent_full", "shared_full", "expiring", "shared_expiring", "failed_work",
-    "lost_run", "erasure",
+    "held_rows", "lost_run", "erasure",
 ]  # fmt: skip
 
 
@@ -226,7 +226,7 @@ def concerns(hf: Holdfast, now: datetime, rows: int) -> list[Concern]:
     """Return what of the workspace needs a person, at most *rows* of each kind.
 
     That are caps used by nine tenths, entries that expire within a day, mining and embedding that
-    failed for good, lost runs, and erasures of the database that wait.
+    failed for good, rows that are held, lost runs, and erasures of the database that wait.
     """
     return [*_full(hf, rows), *_expiring(hf, now, rows), *_failed(hf, rows)]
 
@@ -257,14 +257,20 @@ def _expiring(hf: Holdfast, now: datetime, rows: int) -> Iterator[Concern]:
 
 
 def _failed(hf: Holdfast, rows: int) -> Iterator[Concern]:
-    for each in _own(hf).all(_WorkRow, hf.engine.queries(_QUERIES).failed_work, rows=rows):
-        yield Concern(
-            kind="failed_work",
-            id=each.user_id,
-            name=each.namespace,
-            held=each.held,
-            more=each.workspace_id,
-        )
+    sql = hf.engine.queries(_QUERIES)
+    kinds: tuple[tuple[ConcernKind, LiteralString], ...] = (
+        ("failed_work", sql.failed_work),
+        ("held_rows", sql.held_rows),
+    )
+    for kind, statement in kinds:
+        for each in _own(hf).all(_WorkRow, statement, rows=rows):
+            yield Concern(
+                kind=kind,
+                id=each.user_id,
+                name=each.namespace,
+                held=each.held,
+                more=each.workspace_id,
+            )
     for run in hf.runs.list(status="lost", limit=rows).data:
         yield Concern(kind="lost_run", id=run.id, name=run.name, held=1)
     pending = int(hf.engine.status().metrics.get("erasure_pending", 0))

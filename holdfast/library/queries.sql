@@ -206,6 +206,14 @@ group by agent
 order by held desc, agent
 limit :rows
 
+-- held_rows --
+-- Items and turns that a person has to accept or reject.
+select user_id, namespace, workspace_id, held
+from ltm_collections
+where workspace = :workspace and held > 0
+order by held desc, user_id, namespace, workspace_id
+limit :rows
+
 -- failed_work --
 select c.user_id, c.namespace, c.workspace_id, count(*) as held
 from ltm_jobs j

@@ -72,7 +72,10 @@ class ErasuresContract:
         remember(hf, "ada", "Ada likes tea")
         receipt = receipt_of(hf.forget_user("ada"))
 
+        remember(hf, "bob", "Bob likes coffee")
         assert failed(hf, receipt, user="bob") == ["subject"]
+        says = {each.name: each.says for each in hf.erasures.verify(receipt, user="bob").checks}
+        assert says["tables"] == "not checked: of another subject"
         assert failed(hf, receipt, agent="ada") == ["subject"]
         with invalid("user"):
             hf.erasures.verify(receipt, user="ada", agent="ada")

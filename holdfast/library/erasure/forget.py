@@ -27,6 +27,7 @@ from holdfast.library.erasure.ledger import (
 )
 from holdfast.library.erasure.mentions import checked_mentions, find_mentions
 from holdfast.library.erasure.places import (
+    StoresErasure,
     drop_vectors,
     erase_linked,
     outside_durable,
@@ -168,12 +169,11 @@ def _delete_all(
     context, row = erasing.context, erasing.row
     engine = whole(context)
     sql = statements(engine)
-    counts: dict[str, int] = {}
-    heads: tuple[str, ...] = ()
+    linked = StoresErasure()
     if subject.kind == "user":
         linked = erase_linked(context, subject.name)
-        counts, heads = dict(linked.counts), linked.heads
-    places = unreached_of(context, evidence, heads=len(heads), until=row.seq)
+    counts = dict(linked.counts)
+    places = unreached_of(context, evidence, linked, until=row.seq)
 
     def keep(tx: Transaction) -> None:
         add_counts(tx, sql, row.id, counts)
@@ -182,7 +182,7 @@ def _delete_all(
     engine.write(keep)
     for table, rows in _delete(erasing, subject).items():
         counts[table] = counts.get(table, 0) + rows
-    return counts, heads, places
+    return counts, linked.heads, places
 
 
 def _where(vectors: tuple[OutsideVectors, ...]) -> tuple[str, ...]:

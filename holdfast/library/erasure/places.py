@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Final
 
 from msgspec import Struct
+from platformdirs import user_state_dir
 
 from holdfast import memories
 from holdfast.engines.base import Engine, Transaction, scalar
@@ -144,7 +146,7 @@ def _drop_run(tx: Transaction, sql: SimpleNamespace, run: str, workspace: str) -
 def _consolidations(
     tx: Transaction, sql: SimpleNamespace, workspace: str, subject: ErasureSubject
 ) -> dict[str, int]:
-    """Delete the proposals about *subject* with their changes and calls."""
+    """Delete the policies and the proposals about *subject* with their changes and calls."""
     scope = {"workspace": workspace}
     found: list[str] = tx.all(
         scalar, sql.consolidations_of, kind=subject.kind, owner=subject.name, **scope
@@ -153,14 +155,23 @@ def _consolidations(
     for id in found:
         for table in tables:
             tx.run(getattr(sql, f"drop_{table}"), id=id, **scope)
-    return {"consolidations": len(found)} if found else {}
+    gone = {"consolidations": len(found)} if found else {}
+    policies = tx.run(
+        sql.drop_consolidation_policies, kind=subject.kind, owner=subject.name, **scope
+    )
+    return gone | ({"consolidation_policies": policies} if policies else {})
 
 
 class StoresErasure(Struct, kw_only=True):
-    """What was deleted of memory stores and durable entries, and what was not."""
+    """What was deleted of memory stores and durable entries, and what was not.
+
+    `heads` are memories with a linked version that is current, `spooled` counts unsaved edits of
+    mounts in stores of others.
+    """
 
     counts: dict[str, int] = {}
     heads: tuple[str, ...] = ()
+    spooled: int = 0
 
     def add(self, table: str, rows: int = 1) -> None:
         """Count *rows* of *table*."""
@@ -178,9 +189,13 @@ def erase_linked(context: StoresContext, user: str) -> StoresErasure:
     for store in dict.fromkeys(
         [*engine.all(scalar, sql.stores_of, user=user), *_ids(links, "store")]
     ):
+        for edit in spooled_in(store):
+            edit.unlink(missing_ok=True)
         with suppress(NotFound):
             stores.delete(store)
             done.add("stores")
+    for store in engine.all(scalar, sql.stores_of_versions, user=user):
+        done.spooled += sum(each.suffix != ".json" for each in spooled_in(store))
     for memory in _ids(links, "memory"):
         _erase_memory(stores, engine, memory, done)
     _erase_versions(stores, engine, [*_ids(links, "version")], done)
@@ -223,6 +238,12 @@ def _forget_entry(context: StoresContext, place: EntryPlace) -> None:
     location = EntryLocation(place.agent, place.run_id)
     agent = agent_context(context, place.agent)
     forget_entries_again(agent, location, place.key, before=_LATEST)
+
+
+def spooled_in(store: str) -> list[Path]:
+    """Return the files of edits that mounts on this machine have not saved in *store*."""
+    folder = Path(user_state_dir("holdfast", appauthor=False)) / "spool" / store
+    return [each for each in folder.iterdir() if each.is_file()] if folder.is_dir() else []
 
 
 def _ids(links: list[LinkRow], kind: str) -> Iterator[str]:

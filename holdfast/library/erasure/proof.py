@@ -14,7 +14,7 @@ from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import Unavailable
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.erasure.ledger import Proof, statements, whole
-from holdfast.library.erasure.places import LinkRow, OwnedCollection
+from holdfast.library.erasure.places import LinkRow, OwnedCollection, StoresErasure
 from holdfast.library.erasure.records import ErasureSubject, Unreached
 from holdfast.memories.stores.rows import StoresContext
 
@@ -173,9 +173,9 @@ def purge_copies(engine: Engine) -> list[Path]:
 
 
 def unreached_of(
-    context: StoresContext, evidence: Evidence, *, heads: int, until: int
+    context: StoresContext, evidence: Evidence, linked: StoresErasure, *, until: int
 ) -> tuple[Unreached, ...]:
-    """Return what the process does not erase: copies, keys, current versions."""
+    """Return what the process does not erase: copies, keys, edits, current versions."""
     everywhere = context.engine.scoped(EVERYBODY)
     sql = statements(everywhere)
     since = evidence.since
@@ -189,7 +189,8 @@ def unreached_of(
             for kind, files in copies_beside(context.engine).items()
         ),
         Unreached(what="api_key", count=evidence.keys, reason="revoke", who="operator"),
-        Unreached(what="version", count=heads, reason="head_of_others", who="operator"),
+        Unreached(what="spool", count=linked.spooled, reason="unsaved", who="mount_owner"),
+        Unreached(what="version", count=len(linked.heads), reason="head_of_others", who="operator"),
         Unreached(what="object", count=evidence.shared, reason="other_subjects", who="operator"),
     ]
     if context.engine.dialect == "postgres":

@@ -112,6 +112,8 @@ union
 select user_id from subjects where workspace = :workspace
 union
 select owner from consolidations where workspace = :workspace and owner_kind = 'user'
+union
+select owner from consolidation_policies where workspace = :workspace and owner_kind = 'user'
 
 -- agents_in_workspace --
 select agent as name from durable_agents where workspace = :workspace and agent <> ''
@@ -123,6 +125,8 @@ union
 select agent from runs where workspace = :workspace and agent is not null
 union
 select owner from consolidations where workspace = :workspace and owner_kind = 'agent'
+union
+select owner from consolidation_policies where workspace = :workspace and owner_kind = 'agent'
 
 -- put_backup --
 insert into backups (workspace, at, seq, rows, name) values ('', :at, :seq, :rows, :name)
@@ -246,6 +250,10 @@ delete from subjects where workspace = :workspace and user_id = :user
 select id from consolidations
 where workspace = :workspace and owner_kind = :kind and owner = :owner
 
+-- drop_consolidation_policies --
+delete from consolidation_policies
+where workspace = :workspace and owner_kind = :kind and owner = :owner
+
 -- drop_consolidation_calls --
 delete from consolidation_calls where workspace = :workspace and job = :id
 
@@ -302,6 +310,15 @@ where workspace = :workspace and json_extract(metadata, '$."holdfast.user"') = :
 -- stores_of (postgres) --
 select id from stores
 where workspace = :workspace and cast(metadata as jsonb) ->> 'holdfast.user' = :user
+
+-- stores_of_versions --
+-- Stores of others with memories or versions of the user.
+select v.store_id from subjects s join versions v on v.workspace = s.workspace and v.id = s.object_id
+where s.workspace = :workspace and s.user_id = :user and s.kind = 'version'
+union
+select v.store_id from subjects s join versions v
+  on v.workspace = s.workspace and v.memory_id = s.object_id
+where s.workspace = :workspace and s.user_id = :user and s.kind = 'memory'
 
 -- users_of_stores (sqlite) --
 select distinct json_extract(metadata, '$."holdfast.user"') as name from stores
@@ -483,6 +500,10 @@ select 'consolidations', count(*), coalesce(sum(
   case when owner_kind = 'user' and owner = :user and created_at <= :at then 1 else 0 end), 0)
 from consolidations where workspace = :workspace
 union all
+select 'consolidation_policies', count(*), coalesce(sum(
+  case when owner_kind = 'user' and owner = :user and created_at <= :at then 1 else 0 end), 0)
+from consolidation_policies where workspace = :workspace
+union all
 select 'changes', count(*), coalesce(sum(
   case when owner = :user and type like 'longterm.%' and at <= :at then 1 else 0 end), 0)
 from changes where workspace = :workspace
@@ -535,6 +556,10 @@ union all
 select 'consolidations', count(*), coalesce(sum(
   case when owner_kind = 'agent' and owner = :agent_name and created_at <= :at then 1 else 0 end), 0)
 from consolidations where workspace = :workspace
+union all
+select 'consolidation_policies', count(*), coalesce(sum(
+  case when owner_kind = 'agent' and owner = :agent_name and created_at <= :at then 1 else 0 end), 0)
+from consolidation_policies where workspace = :workspace
 union all
 select 'changes', count(*), coalesce(sum(
   case when owner = :agent_name and type not like 'longterm.%' and at <= :at then 1 else 0 end), 0)

@@ -280,11 +280,14 @@ def _questions(engine: Engine, sql: SimpleNamespace) -> Check:
     now = to_microseconds(SystemClock().now())
     over = engine.one(_OverQuestions, sql.overdue_questions, now=now)
     late = 0.0 if over.expired_at is None else (now - over.expired_at) / 1e6
-    says = f"{over.waiting:,} runs wait for answers" if over.waiting else "no run waits"
+    waits = "run waits" if over.waiting == 1 else "runs wait"
+    says = f"{over.waiting:,} {waits} for answers" if over.waiting else "no run waits"
     if over.questions:
+        asks = "question has" if over.questions == 1 else "questions have"
+        of_runs = "one run" if over.runs == 1 else f"{over.runs:,} runs"
         says += (
-            f"; {over.questions:,} questions of {over.runs:,} runs have expired, for"
-            f" {late:,.0f} s: serve the database, or read its runs"
+            f"; {over.questions:,} {asks} expired {late:,.0f} s ago, of {of_runs}: serve the"
+            " database, or read its runs"
         )
     return Check("questions", late <= QUESTIONS_LATE_MOST, says)
 

@@ -101,7 +101,7 @@ def test_what_needs_a_person_is_named_with_a_link(
 def test_every_kind_of_concern_has_a_line() -> None:
     kinds = (
         "store_full", "agent_full", "shared_full", "expiring", "shared_expiring", "failed_work",
-        "lost_run", "erasure",
+        "held_rows", "lost_run", "erasure",
     )  # fmt: skip
 
     for kind in kinds:

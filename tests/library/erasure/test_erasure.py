@@ -12,6 +12,7 @@ import apsw
 import pytest
 
 import holdfast
+from holdfast.doors.mount.storage.spool import Spool, Spooled, default_root
 from holdfast.engines.base import Engine, Transaction
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.ground.errors import Conflict, HoldfastError, Unavailable
@@ -492,3 +493,34 @@ def test_copies_beside_the_database_are_counted_and_deleted_if_wished(
         purge_copies(hf.engine)
         assert copies_beside(hf.engine) == {}
     assert (tmp_path / "other.db.before-2").exists()
+
+
+def test_unsaved_edits_of_mounts_are_deleted_or_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    spool = Spool(default_root(), clock=FrozenClock())
+    with holdfast.open(":memory:") as hf:
+        own = hf.memory_stores.create(name="Own", metadata={"holdfast.user": "ada"})
+        shared = hf.memory_stores.create(name="Shared")
+        about = hf.for_subject("ada").memory_stores.memories
+        about.create(shared.id, path="/a.md", content="of ada")
+        for store in (own, shared):
+            spooled = Spooled(
+                store_id=store.id,
+                memory_id=None,
+                path="/a.md",
+                base_sha256=None,
+                kind="save",
+                errno="EIO",
+                message="It failed.",
+                edit_id="edit_1",
+                at="2026-01-01T00:00:00Z",
+                session_id=None,
+            )
+            spool.put(spooled, MARK.encode()).release()
+
+        report = hf.forget_user("ada")
+
+    assert [(each.what, each.count) for each in report.unreached] == [("spool", 1)]
+    assert [each.store_id for _, each in spool.list()] == [shared.id]

@@ -49,7 +49,7 @@ def test_a_run_that_waits_for_an_answer_needs_nobody_until_its_question_is_overd
     assert said(hf)["questions"].says == "no run waits"
     soon = datetime.now(UTC) + timedelta(days=1)
     come_to_rest(hf.runs.context, {"expires_at": soon})
-    assert said(hf)["questions"] == Check("questions", ok=True, says="1 runs wait for answers")
+    assert said(hf)["questions"] == Check("questions", ok=True, says="1 run waits for answers")
 
     with holdfast.open(target, clock=FrozenClock()) as then:
         past = then.runs.context.clock.now() + timedelta(days=1)
@@ -57,9 +57,9 @@ def test_a_run_that_waits_for_an_answer_needs_nobody_until_its_question_is_overd
 
     check = said(hf)["questions"]
     assert not check.ok
-    assert "2 runs wait for answers; 1 questions of 1 runs have expired" in check.says
+    assert "2 runs wait for answers; 1 question has expired" in check.says
     hf.runs.retrieve("run_2")
-    assert said(hf)["questions"] == Check("questions", ok=True, says="1 runs wait for answers")
+    assert said(hf)["questions"] == Check("questions", ok=True, says="1 run waits for answers")
 
 
 def test_queued_runs_that_no_worker_takes_are_named(hf: Holdfast, target: str) -> None:

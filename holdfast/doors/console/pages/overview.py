@@ -78,6 +78,13 @@ def _work(concern: Concern) -> tuple[str, str, str]:
     return concern.id, f"{concern.held:,} {jobs} failed for good", href
 
 
+def _held(concern: Concern) -> tuple[str, str, str]:
+    where = {"namespace": concern.name, "workspace_id": concern.more}
+    waits = "row waits" if concern.held == 1 else "rows wait"
+    href = address("people", concern.id, "held", **where)
+    return concern.id, f"{concern.held:,} held {waits} for a decision", href
+
+
 _SAID: Final[Mapping[ConcernKind, Callable[[Concern], tuple[str, str, str]]]] = {
     "store_full": lambda each: (
         each.name, _full(each, "memories"), address("stores", each.id),
@@ -93,6 +100,7 @@ _SAID: Final[Mapping[ConcernKind, Callable[[Concern], tuple[str, str, str]]]] = 
         "", f"{_expires(each)} within a day in the workspace", address("agents"),
     ),
     "failed_work": _work,
+    "held_rows": _held,
     "lost_run": lambda each: (
         each.name, "The run gives no sign of life", address("runs", each.id),
     ),
