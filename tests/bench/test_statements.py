@@ -20,6 +20,7 @@ from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import Turn
 from holdfast.memories.stores.edits import Edit, Save
 from holdfast.memories.stores.records import Memory
+from holdfast.testing.fakes import FrozenClock
 
 
 @pytest.fixture
@@ -160,6 +161,24 @@ def test_a_warm_recall_is_one_statement(hf: Holdfast, ltm: LongTermMemory, query
     ltm.recall("tabs", touch=False)
 
     assert statements(hf, lambda: ltm.recall(query, touch=False)) == 1
+
+
+def test_recalls_of_instants_between_two_changes_read_the_rows_once(tmp_path: Path) -> None:
+    clock = FrozenClock()
+    with holdfast.open(tmp_path / "past.db", clock=clock) as hf:
+        ltm = hf.longterm("ada", enabled=True)
+        assert ltm is not None
+        ltm.remember("Likes tabs")
+        early, later = clock.tick(), clock.tick()
+        clock.tick()
+        ltm.remember("Likes spaces")
+        last = clock.tick()
+
+        assert statements(hf, lambda: ltm.recall("likes", touch=False, at=early)) == 6
+        assert statements(hf, lambda: ltm.recall("likes", touch=False, at=later)) == 2
+        (found,) = ltm.recall("likes", touch=False, at=later)
+        assert found.text == "Likes tabs"
+        assert len(ltm.recall("likes", touch=False, at=last)) == 2
 
 
 def test_remembering_is_at_most_five_statements(hf: Holdfast, ltm: LongTermMemory) -> None:

@@ -145,6 +145,30 @@ where l.workspace = :workspace and l.collection = :collection and l.at <= :at
     and t.created_at <= :at
 order by l.item, l.turn
 
+-- changes_around --
+-- The last change by then, and the first one after it.
+select max(case when e.at <= :at then e.at end) as last,
+    min(case when e.at > :at then e.at end) as next
+from (
+    select created_at as at from ltm_turns
+    where workspace = :workspace and collection = :collection
+    union all
+    select created_at from ltm_items
+    where workspace = :workspace and collection = :collection
+    union all
+    select superseded_at from ltm_items
+    where workspace = :workspace and collection = :collection
+    union all
+    select held_at from ltm_items
+    where workspace = :workspace and collection = :collection
+    union all
+    select at from ltm_links
+    where workspace = :workspace and collection = :collection
+    union all
+    select at from ltm_item_history
+    where workspace = :workspace and collection = :collection
+) e
+
 -- erased_since --
 -- Rows that were recorded by then and forgotten after.
 select count(*) as rows from ltm_tombstones
@@ -822,6 +846,10 @@ on conflict (workspace) do nothing
 
 -- get_tombstone_secret --
 select secret from tombstone_secrets where workspace = :workspace
+
+-- erased_at --
+-- When the user was last erased.
+select at from user_tombstones where workspace = :workspace and user_hash = :user_hash
 
 -- bury_user --
 insert into user_tombstones (workspace, user_hash, seq, at)

@@ -29,6 +29,7 @@ from holdfast.memories.longterm.recall.cache import (
 from holdfast.memories.longterm.recall.index import Postings, Row
 from holdfast.memories.longterm.records import Item, Turn
 from holdfast.memories.longterm.rows import (
+    EVER,
     Collection,
     ItemRow,
     ItemState,
@@ -124,6 +125,13 @@ def _as_of(turn: Turn, at: int) -> Turn:
     return replace(turn, items=tuple(id for id in turn.items if was_there(id, at)))
 
 
+class Changes(Struct, frozen=True):
+    """When a collection last changed by some instant, and when it next did; None for never."""
+
+    last: int | None
+    next: int | None
+
+
 class Past(Struct, frozen=True, kw_only=True):
     """The postings of one moment, with the states of its items by number."""
 
@@ -153,20 +161,32 @@ class Past(Struct, frozen=True, kw_only=True):
 def past_of(
     context: CollectionContext, reader: Reader, collection: Collection, moment: Moment
 ) -> Past:
-    """Return the postings of *collection* at *moment*; the last ones are cached."""
+    """Return the postings of *collection* at *moment*.
+
+    The last ones are cached; they are also those of other moments if nothing changed between.
+    """
     cached = context.shared.kept.entry(collection.number, context.place)
     at = context.now() if moment.at is None else moment.at
-    key = (collection.version, moment.at, moment.valid_at)
     with cached.lock:
-        if cached.past is not None and cached.past.key == key and moment.at is not None:
-            return Past(entry=cached.past.entry, states=cached.past.states, at=at)
-    found = {each.number: each for each in states(context, reader, collection.number, moment)}
-    entry = CachedPostings(collection.number, context.place)
-    entry.postings = Postings(_rows(context, reader, entry, moment, found))
-    with cached.lock:
-        cached.past = PastPostings(key=key, entry=entry, states=found)
-    context.shared.kept.weigh(collection.number, cached)
-    return Past(entry=entry, states=found, at=at)
+        past = cached.past
+    if past is None or not past.holds(collection.version, moment, at):
+        found = {each.number: each for each in states(context, reader, collection.number, moment)}
+        entry = CachedPostings(collection.number, context.place)
+        entry.postings = Postings(_rows(context, reader, entry, moment, found))
+        place = {"collection": collection.number, "at": at}
+        around = reader.one(Changes, context.sql.changes_around, **place)
+        past = PastPostings(
+            version=collection.version,
+            valid_at=moment.valid_at,
+            since=at if around.last is None else around.last,
+            until=EVER if around.next is None else around.next,
+            entry=entry,
+            states=found,
+        )
+        with cached.lock:
+            cached.past = past
+        context.shared.kept.weigh(collection.number, cached)
+    return Past(entry=past.entry, states=past.states, at=at)
 
 
 def _rows(

@@ -21,6 +21,7 @@ from holdfast.memories.longterm.rows import (
     TIME,
     Collection,
     ItemState,
+    Moment,
 )
 
 # A turn stays valid until rows are changed or deleted; the turns after it are final once there are
@@ -180,14 +181,23 @@ class CachedPostings:
 
 
 class PastPostings(Struct, frozen=True, kw_only=True):
-    """The postings of one moment, and the states of its items by number.
+    """The postings of an earlier moment, and the states of its items by number.
 
-    *key* is the version of the collection with the two times of the moment.
+    They are those of every instant from *since* until before *until*, as nothing changed between,
+    in *version* of the collection and for *valid_at* of the moment.
     """
 
-    key: tuple[int, int | None, int | None]
+    version: int
+    valid_at: int | None
+    since: int
+    until: int
     entry: CachedPostings
     states: Mapping[int, ItemState]
+
+    def holds(self, version: int, moment: Moment, at: int) -> bool:
+        """Check whether these are the postings of *moment*, which is the instant *at*."""
+        same = self.version == version and self.valid_at == moment.valid_at
+        return same and self.since <= at < self.until
 
 
 class PostingsCache:
