@@ -1,6 +1,8 @@
 """Writes of one agent that wait together are one batch, with the answers of single ones."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -8,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import apsw
 import pytest
 from contracts.durable_forget import DurableForgettingContract
 from contracts.durable_limits import DurableEvictionContract
@@ -19,13 +22,14 @@ from contracts.durable_writes import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memories.durable.faults import FailingSQLite
 
 import holdfast
 from holdfast.engines.async_writes import awaited_writes
 from holdfast.engines.base import Engine, Transaction
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.engines.sqlite.transaction import INSERT_CHANGE
-from holdfast.ground.errors import HoldfastError, MemoryFull
+from holdfast.ground.errors import HoldfastError, MemoryFull, Unavailable
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import StoredEntry, StoredMany
@@ -105,12 +109,13 @@ def together(hf: Holdfast, acts: Sequence[Act]) -> list[object]:
 
     async def all_at_once() -> list[object]:
         first = hf.engine.submit(busy)
+        first.add_done_callback(lambda _: inside.set())
         inside.wait()
         tasks = [asyncio.ensure_future(cast("Awaitable[object]", act(durable))) for act in acts]
         # Each task has submitted its write once the loop comes round.
         await asyncio.sleep(0)
         go.set()
-        first.result()
+        first.exception()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     return asyncio.run(all_at_once())
@@ -281,3 +286,51 @@ def test_a_batch_gives_the_answers_of_single_writes(chosen: list[tuple[str, int,
             (e.key, e.content, e.category, e.scope) for e in wanted
         ]
         assert one.verify().findings == ()
+
+
+@pytest.mark.parametrize(("callers", "step"), [(1, 1), (2, 1), (64, 9)])
+def test_a_fault_at_a_statement_of_a_group_leaves_no_half_write(
+    opened: Holdfast, callers: int, step: int
+) -> None:
+    failing, kept = FailingSQLite(engine_of(opened), apsw.SQLITE_FULL), dict[str, str]()
+    statement, fired = 1, ["none yet"]
+
+    while fired:
+        texts = {f"k{number}": f"{statement} {number}" for number in range(callers)}
+        with failing.at(statement) as fired:
+            results = together(opened, [putting(key, text) for key, text in texts.items()])
+        for (key, text), result in zip(texts.items(), results, strict=True):
+            assert isinstance(result, StoredEntry | Unavailable)
+            if isinstance(result, StoredEntry):
+                kept[key] = text
+            else:
+                assert result.written is False
+        entries = opened.durable("agent_7").list(limit=100).data
+        assert {each.key: each.content for each in entries} == kept
+        statement += step
+
+    assert statement > 8 * step
+    assert opened.verify().findings == ()
+
+
+def putting(key: str, text: str) -> Act:
+    return lambda durable: durable.set(key, text, category="core")
+
+
+def test_another_process_reads_what_a_batch_wrote(opened: Holdfast, tmp_path: Path) -> None:
+    together(opened, [setting(number) for number in range(9)])
+
+    program = (
+        "import sys, holdfast\n"
+        "entries = holdfast.open(sys.argv[1]).durable('agent_7').list().data\n"
+        "print(*sorted(each.key for each in entries))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "a.db")],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert found.stdout.split() == [f"k{number}" for number in range(9)]
