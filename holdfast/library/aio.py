@@ -69,9 +69,11 @@ from holdfast.memories.longterm.consolidation.records import (
     Budget,
     Consolidation,
     ConsolidationOutput,
+    ConsolidationPolicy,
     JobStatus,
     Proposal,
 )
+from holdfast.memories.longterm.consolidation.rules import ChangeOp
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import (
     DEFAULT_K,
@@ -851,10 +853,12 @@ class AsyncDurableEntries:
         expected_seq: int | None = None,
         idempotency_key: str | None = None,
         subject: str | None = None,
+        origin_ref: str | None = None,
     ) -> StoredEntry:
         """Write the whole entry under *key*, replacing what was there.
 
-        It is linked to the person *subject*, with whom `forget_user` erases it. With
+        It is linked to the person *subject*, with whom `forget_user` erases it. *origin_ref* says
+        where a content from outside came from: it is held if it gives orders to a machine. With
         `refresh=False` an identical entry stays unchanged. *expected_seq* is the `seq` of the entry
         to overwrite, 0 for none. A repeat within 24 hours under the same *idempotency_key* writes
         nothing and returns the first result. Raises InvalidInput, PreconditionFailed, MemoryFull,
@@ -870,6 +874,7 @@ class AsyncDurableEntries:
             expected_seq=expected_seq,
             idempotency_key=idempotency_key,
             subject=subject,
+            origin_ref=origin_ref,
         )
 
     async def set_many(
@@ -1045,6 +1050,13 @@ class AsyncDurableMemory(AsyncDurableEntries):
         Raises NotFound when there is no such change, or its content was deleted.
         """
         return await self._cross(self._of.restore, key, seq)
+
+    async def accept(self, key: str) -> StoredEntry:
+        """Release the held entry under *key*, which a person confirms by it.
+
+        Raises NotFound, and InvalidInput if none under the key is held.
+        """
+        return await self._cross(self._of.accept, key)
 
     async def sweep(self) -> Swept:
         """Delete expired entries, lapsed runs and old rows of the log."""
@@ -1996,6 +2008,65 @@ class AsyncConsolidations:
         """
         return await self._cross(self._of.replay, id)
 
+    async def policy(
+        self,
+        user: str | None = None,
+        *,
+        store: str | None = None,
+        agent: str | None = None,
+        namespace: str = "chat",
+        workspace_id: str | None = None,
+        auto: Iterable[ChangeOp] = ("merge",),
+        every_hours: int = 24,
+        min_new: int = 20,
+        model: str | None = None,
+        budget: Budget | None = None,
+        instructions: str = "",
+    ) -> ConsolidationPolicy:
+        """Consolidate one memory by itself from now on; return the policy.
+
+        A server, or `holdfast scrub`, starts a job *every_hours*, once the memory had *min_new*
+        writes since the last. Changes of the operations in *auto* are then accepted without a
+        person; with none a person decides on all. It replaces an earlier policy of the memory.
+        """
+        return await self._cross(
+            self._of.policy,
+            user,
+            store=store,
+            agent=agent,
+            namespace=namespace,
+            workspace_id=workspace_id,
+            auto=auto,
+            every_hours=every_hours,
+            min_new=min_new,
+            model=model,
+            budget=budget,
+            instructions=instructions,
+        )
+
+    async def policies(self) -> list[ConsolidationPolicy]:
+        """Return the policies of the workspace, by kind and name."""
+        return await self._cross(self._of.policies)
+
+    async def drop_policy(
+        self,
+        user: str | None = None,
+        *,
+        store: str | None = None,
+        agent: str | None = None,
+        namespace: str = "chat",
+        workspace_id: str | None = None,
+    ) -> bool:
+        """Delete the policy of one memory; return whether there was one."""
+        return await self._cross(
+            self._of.drop_policy,
+            user,
+            store=store,
+            agent=agent,
+            namespace=namespace,
+            workspace_id=workspace_id,
+        )
+
     async def list(
         self,
         user: str | None = None,
@@ -2236,8 +2307,9 @@ class AsyncHoldfast:
         """Return this handle for work about the person *user*, as in one conversation.
 
         Durable entries and versions of memories that it writes are linked to the person, in the
-        same transaction. Once the person is erased it refuses them with Forgotten, unless it is not
-        *fenced*. Raises InvalidInput for a bad name.
+        same transaction. Once the person is erased it refuses them, and what its long-term memory
+        of the person would store, with Forgotten, unless it is not *fenced*. Raises InvalidInput
+        for a bad name.
         """
         answer = await self._cross(self._of.for_subject, user, fenced=fenced)
         return AsyncHoldfast(answer, self._cross)

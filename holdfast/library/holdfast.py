@@ -375,8 +375,9 @@ class Holdfast:
         """Return this handle for work about the person *user*, as in one conversation.
 
         Durable entries and versions of memories that it writes are linked to the person, in the
-        same transaction. Once the person is erased it refuses them with Forgotten, unless it is not
-        *fenced*. Raises InvalidInput for a bad name.
+        same transaction. Once the person is erased it refuses them, and what its long-term memory
+        of the person would store, with Forgotten, unless it is not *fenced*. Raises InvalidInput
+        for a bad name.
         """
         since = self._context.now() if fenced else None
         subject = WriteSubject(user=checked_name("user", user), since=since)

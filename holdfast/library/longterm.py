@@ -271,6 +271,7 @@ def collection_context(
     cap = spec.options.max_items
     if cap is None:
         cap = cap_in(os.environ.get(MAX_ITEMS_VARIABLE))
+    subject = context.subject
     collection = CollectionContext(
         engine=context.engine.scoped(Scope(workspace=context.workspace, user=user)),
         workspace=context.workspace,
@@ -283,5 +284,6 @@ def collection_context(
         shared=shared,
         options=spec.options,
         max_items=MAX_ITEMS if cap is None else cap,
+        since=subject.since if subject is not None and subject.user == user else None,
     )
     return replace(collection, opens=opens(collection), wishes=wishes_of(collection))

@@ -442,7 +442,7 @@ class Session:
         if user is None:
             return None
         extractor = None if self.extractor is UNSET else self.extractor
-        return lambda: self.hf.longterm(user, namespace=self.namespace, extractor=extractor)
+        return lambda: self._about.longterm(user, namespace=self.namespace, extractor=extractor)
 
     def _hooks(self) -> AgentHooks | None:
         if self._recalling.memory is None:

@@ -286,7 +286,8 @@ class CollectionContext(Struct, frozen=True, kw_only=True):
     With `embedder` and `vectors` rows are compared by meaning too; `embedding_model` is the chosen
     model, `degraded` the reason if a requested comparison is not possible. `opens` returns the
     vector provider of a name. `origin` is the origin of remembered items, and
-    `session` what was said and recalled in the session that remembers them. Without `guarded`, for
+    `session` what was said and recalled in the session that remembers them. Once the user was
+    erased after `since`, in microseconds since 1970, nothing is stored. Without `guarded`, for
     measurements, every row is trusted like the user's and none is held.
     """
 
@@ -311,6 +312,7 @@ class CollectionContext(Struct, frozen=True, kw_only=True):
     opens: Callable[[str], ProviderChoice] | None = None
     origin: Origin = "api"
     session: SessionTrust | None = None
+    since: int | None = None
     guarded: bool = True
 
     def now(self) -> int:

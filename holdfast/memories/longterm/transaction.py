@@ -15,8 +15,10 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.engines.base import Transaction, scalar
-from holdfast.ground.errors import EngineFault
+from holdfast.ground.clock import from_microseconds
+from holdfast.ground.errors import EngineFault, Forgotten
 from holdfast.ground.events import Event, Fact
+from holdfast.ground.scope import user_hash
 from holdfast.memories.longterm.context import CollectionContext, event_of
 from holdfast.memories.longterm.recall.analyze import VERSION
 from holdfast.memories.longterm.recall.score import means_of
@@ -367,6 +369,8 @@ class CollectionTransaction:
         self.sql = context.sql
         self.now = context.now()
         self._made = False
+        if make and context.since is not None:
+            self._refuse_erased(context.since)
         self.found = self._open(make=make)
         self._items = self._superseded = self._turns = self._held = 0
         self._added: list[PostingChange] = []
@@ -375,6 +379,16 @@ class CollectionTransaction:
         self._events: list[Event] = []
         self._secret = None if self.found is None else self.found.secret
         self.vectors = Vectored(self)
+
+    def _refuse_erased(self, since: int) -> None:
+        """Raise Forgotten if the user was erased after *since*."""
+        secret = self.tx.first(scalar, self.sql.get_tombstone_secret)
+        if secret is None:
+            return
+        hashed = user_hash(secret, self.context.user)
+        erased_at = self.tx.first(scalar, self.sql.erased_at, user_hash=hashed)
+        if erased_at is not None and erased_at >= since:
+            raise Forgotten(from_microseconds(erased_at), "the erasure of its person")
 
     @property
     def there(self) -> Locked:

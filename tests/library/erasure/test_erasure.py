@@ -1,5 +1,6 @@
 """An erased person is in no table, file, vector or answer, whatever happens on the way."""
 
+import asyncio
 import shutil
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import holdfast
 from holdfast.doors.mount.storage.spool import Spool, Spooled, default_root
 from holdfast.engines.base import Engine, Transaction
 from holdfast.engines.sqlite import SQLiteEngine
-from holdfast.ground.errors import Conflict, HoldfastError, Unavailable
+from holdfast.ground.errors import Conflict, Forgotten, HoldfastError, Unavailable
 from holdfast.ground.scope import Scope
 from holdfast.library.erasure.proof import copies_beside, purge_copies
 from holdfast.library.erasure.records import ForgetReport
@@ -29,9 +30,12 @@ from holdfast.memories.run.records.record import HeldRun, RunAcquisition
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread import ThreadMessage, ThreadTurn
+from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.session import Session
 from holdfast.testing.embedders import WordEmbedder
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
+from holdfast.testing.scripted import ScriptedModel
 
 MARK = "Kq9fPrivateSentence"
 """In every text of the person who is erased."""
@@ -524,3 +528,57 @@ def test_unsaved_edits_of_mounts_are_deleted_or_counted(
 
     assert [(each.what, each.count) for each in report.unreached] == [("spool", 1)]
     assert [each.store_id for _, each in spool.list()] == [shared.id]
+
+
+def test_work_about_a_person_that_began_before_an_erasure_stores_nothing_more() -> None:
+    with holdfast.open(":memory:") as hf:
+        about, of_bob = hf.for_subject("ada"), hf.for_subject("bob")
+        store = hf.memory_stores.create(name="Shared")
+        memory = about.longterm("ada", enabled=True)
+        other = about.longterm("bob", enabled=True)
+        assert memory is not None
+        assert other is not None
+        memory.remember("Ada likes tea from the hills")
+        hf.forget_user("ada")
+
+        for write in (
+            lambda: memory.remember("Ada likes tea from the hills"),
+            lambda: memory.record([Turn(role="user", text="I like tea from the hills")]),
+            lambda: about.durable("agent_7").set("seat", "window", category="core"),
+            lambda: about.memory_stores.memories.create(store.id, path="/a.md", content="Tea"),
+        ):
+            with pytest.raises(Forgotten):
+                write()
+
+        other.remember("Bob likes coffee")
+        of_bob.durable("agent_7").set("seat", "aisle", category="core")
+        later = hf.for_subject("ada").longterm("ada", enabled=True)
+        assert later is not None
+        later.remember("Ada is here again")
+        with pytest.raises(Forgotten):
+            memory.remember("Ada likes tea from the hills")
+        assert [each.text for each in later.list()] == ["Ada is here again"]
+        assert list(hf.memory_stores.memories.list(store.id)) == []
+
+
+def test_a_session_that_goes_on_after_an_erasure_stores_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOLDFAST_LTM_ENABLED", "1")
+
+    async def talk(hf: Holdfast) -> list[str]:
+        model = ScriptedModel(["It is noted.", "It is noted again."])
+        agent = Agent("helper", instructions="Be brief.", model=model)
+        async with Session(agent, hf=hf, user="ada") as session:
+            await session.send(f"{MARK} of a question")
+            assert {each.kind for each in hf.subjects.list("ada")} == {"run", "thread"}
+            hf.forget_user("ada")
+            await session.send("And of another one")
+            return [f"{each.type}: {each.data.get('error')}" for each in session.events]
+
+    with holdfast.open(":memory:") as hf:
+        events = asyncio.run(talk(hf))
+
+        assert "failed: Forgotten" in events
+        assert MARK not in dump(hf)
+        assert list(hf.longterm_people()) == []
