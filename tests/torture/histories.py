@@ -4,7 +4,7 @@ The check is that of Wing and Gong ("Testing and verifying concurrent objects", 
 of Lowe ("Testing for linearizability", 2017), key by key: a history is linearizable if each of its
 keys is. An act without an end may have happened at any moment after its begin, or never.
 
-    python histories.py TARGET WORKSPACE CLIENT KEY ...
+    python -m torture.histories TARGET WORKSPACE CLIENT KEY ...
 
 is a client that acts at random until it is killed, and prints its events as lines of JSON.
 """

@@ -1,7 +1,9 @@
 """Writes every kind of memory while its database, or its spool, is recorded for power losses.
 
-    python power_writer.py library DATABASE LOG ACTS
-    python power_writer.py spool FOLDER LOG ACTS
+    python -m torture.power_writer library DATABASE LOG ACTS
+    python -m torture.power_writer spool FOLDER LOG ACTS
+    python -m torture.power_writer checkpoints FOLDER LOG ACTS
+    python -m torture.power_writer exports FOLDER LOG ACTS
 
 Each thread keeps to keys of its own, so what must be there follows from its lines in the log alone.
 A line has the values that an act gives to keys, another follows once the act was acknowledged; None
@@ -23,6 +25,12 @@ from holdfast.doors.mount.storage.spool import Spool, Spooled, SpoolEntry
 from holdfast.ground.clock import SystemClock
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.records import LongTermOptions
+from holdfast.runtime.runs.checkpoints import (
+    Checkpoint,
+    CheckpointChange,
+    FileCheckpoints,
+    FileLog,
+)
 
 T = TypeVar("T")
 THREADS = 3
@@ -30,7 +38,7 @@ STORE = "what must be there"
 OPTIONS = LongTermOptions(dedupe_similarity=0, max_items=0)
 
 Values = dict[str, str | None]
-"""What an act gives to keys: `m` and a path, `d` and a key, `l` and a sentence, `s` and an edit."""
+"""What an act gives to keys: `m` and a path, `d` a key, `l` a sentence, `s` an edit, `e` a file."""
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True):
@@ -188,13 +196,65 @@ def spool_all(root: Path, log: Path, acts: int) -> None:
         )
 
 
+RUN = Checkpoint(
+    run_id="run_1",
+    plan_hash="",
+    parts={},
+    completed_tasks=(),
+    completed_steps=(),
+    entries=(),
+    saved_at=0,
+)
+
+
+def save_all(folder: Path, log: Path, acts: int) -> None:
+    """Save a run in a checkpoint file: whole once in a while, else by its changes."""
+    place, writer, steps = FileCheckpoints(folder), Writer(log, 0), list[str]()
+    begun: FileLog | None = None
+    for number in range(acts):
+        steps.append(writer.text(number))
+        values: Values = {"c": steps[-1]}
+        whole = msgspec.structs.replace(RUN, completed_steps=tuple(steps), saved_at=number)
+        if begun is None or writer.chance.random() < 0.15:
+            begun = writer.act(values, lambda whole=whole: place.begin(whole))
+            continue
+        change = CheckpointChange(
+            run_id=RUN.run_id,
+            completed_tasks=(),
+            completed_steps=(steps[-1],),
+            removed=(),
+            entries=(),
+            saved_at=number,
+        )
+        assert writer.act(values, lambda log=begun, change=change: log.append(change))
+
+
+def export_all(folder: Path, log: Path, acts: int) -> None:
+    """Export durable memory as Markdown, over the earlier export, and delete what went."""
+    writer, held = Writer(log, 0), dict[str, str]()
+    with holdfast.open(":memory:") as hf:
+        durable = hf.durable("agent")
+        for number in range(acts):
+            key = f"key_{number % 4}"
+            values: Values = {f"e{key}": writer.text(number)}
+            durable.set(key, values[f"e{key}"] or "", category="note")
+            if len(held) > 2 and writer.chance.random() < 0.3:
+                old = writer.chance.choice([each for each in held if each != key])
+                values[f"e{old}"] = None
+                durable.forget(old)
+                del held[old]
+            held[key] = ""
+            writer.act(values, lambda: durable.export_markdown(folder))
+
+
 def main() -> None:
     """Write as the command line says."""
     what, target, log, acts = sys.argv[1:]
-    if what == "spool":
-        spool_all(Path(target), Path(log), int(acts))
-    else:
+    writers = {"spool": spool_all, "checkpoints": save_all, "exports": export_all}
+    if what == "library":
         write_all(target, Path(log), int(acts), rounds=3)
+    else:
+        writers[what](Path(target), Path(log), int(acts))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ SECONDS = int(os.environ.get("HOLDFAST_TORTURE_SECONDS", "0"))
 """How long each kind of clients acts; always one round."""
 CLIENTS, ACTS, KEYS = 6, 40, 2
 FIRST = "first"
-HISTORIES = Path(__file__).with_name("histories.py")
+TESTS = Path(__file__).parent.parent
 FOREVER = float("inf")
 
 
@@ -249,9 +249,8 @@ def a_client(
     database: str, workspace: str, name: str, keys: Sequence[str]
 ) -> "subprocess.Popen[bytes]":
     """Start a process of clients."""
-    command = [sys.executable, str(HISTORIES), database, workspace, name, *keys]
-    environment = dict(os.environ) | {"PYTHONPATH": str(HISTORIES.parent.parent)}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
+    command = [sys.executable, "-m", "torture.histories", database, workspace, name, *keys]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=TESTS)
 
 
 def stopped_after(process: "subprocess.Popen[bytes]", events: int) -> list[bytes]:

@@ -21,18 +21,20 @@ from torture.disks import (
     records_of,
     without_syncs,
 )
-from torture.power_writer import OPTIONS, THREADS, Line, Values, write_all
+from torture.power_writer import OPTIONS, RUN, THREADS, Line, Values, write_all
 
 import holdfast
 from holdfast.doors.mount.storage.spool import Spool
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import HoldfastError
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.durable.markdown.folder import read_folder
+from holdfast.runtime.runs.checkpoints import FileCheckpoints
 
 CUTS = int(os.environ.get("HOLDFAST_TORTURE_CUTS", "200"))
 RECORDINGS = max(1, CUTS // 500)
 """Recordings of each kind: every one has other acts in another order."""
-WRITER = Path(__file__).with_name("power_writer.py")
+TESTS = Path(__file__).parent.parent
 DATABASE = "h.db"
 
 
@@ -120,6 +122,26 @@ def check_spool(disk: Path, promises: Promises) -> None:
         assert found.get(key, text) == text
 
 
+def check_checkpoints(disk: Path, promises: Promises) -> None:
+    """Load the run on *disk*: it has done the last step that was acknowledged, or the next."""
+    found = FileCheckpoints(disk / "checkpoints").load(RUN.run_id)
+    last = found.completed_steps[-1] if found is not None else None
+    assert last in [state.get("c") for state in promises.of[0].states]
+
+
+def check_exports(disk: Path, promises: Promises) -> None:
+    """Read the export on *disk*, each file as acknowledged or as begun, and export once more."""
+    folder, promise = disk / "exports", promises.of[0]
+    files = read_folder(folder).files if folder.exists() else ()
+    found = {f"e{Path(path).stem}": text for path, text in files}
+    for key in {*promise.held, *promise.begun, *found}:
+        text = found.get(key)
+        allowed = [promise.held.get(key), promise.begun.get(key, promise.held.get(key))]
+        assert any(text is each or (text and each and each in text) for each in allowed), key
+    with holdfast.open(":memory:") as hf:
+        hf.durable("agent").export_markdown(folder)
+
+
 def losses(
     records: Sequence[Record], check: Check, folder: Path, *, cuts: int, seed: int
 ) -> Iterator[str]:
@@ -156,6 +178,14 @@ class Recorder:
         """Record a process that puts unsaved bytes aside."""
         return self._run("spool", "spool")
 
+    def checkpoints_run(self) -> list[Record]:
+        """Record a process that saves a run after each step."""
+        return self._run("checkpoints", "checkpoints")
+
+    def exports_run(self) -> list[Record]:
+        """Record a process that exports durable memory again and again."""
+        return self._run("exports", "exports")
+
     def server_run(self) -> list[Record]:
         """Record a server that is killed after its clients' last writes."""
         root, log = self._places()
@@ -174,9 +204,9 @@ class Recorder:
     def _run(self, what: str, name: str) -> list[Record]:
         root, log = self._places()
         environment = recorded(self.library, root, log)
-        environment["PYTHONPATH"] = str(WRITER.parent.parent)
-        command = [sys.executable, str(WRITER), what, str(root / name), str(log), "20"]
-        subprocess.run(command, env=environment, check=True, timeout=120)
+        command = [sys.executable, "-m", "torture.power_writer"]
+        arguments = [what, str(root / name), str(log), "20"]
+        subprocess.run([*command, *arguments], cwd=TESTS, env=environment, check=True, timeout=120)
         return records_of(log)
 
     def _places(self) -> tuple[Path, Path]:
@@ -226,6 +256,16 @@ def test_no_power_loss_loses_what_the_spool_secured(recorder: Recorder, tmp_path
     spread([recorder.spool_run] * RECORDINGS, check_spool, CUTS // 4, tmp_path)
 
 
+@pytest.mark.timeout(120 + CUTS * 2)
+def test_no_power_loss_loses_what_a_run_saved(recorder: Recorder, tmp_path: Path) -> None:
+    spread([recorder.checkpoints_run] * RECORDINGS, check_checkpoints, CUTS, tmp_path)
+
+
+@pytest.mark.timeout(120 + CUTS * 2)
+def test_no_power_loss_loses_what_was_exported(recorder: Recorder, tmp_path: Path) -> None:
+    spread([recorder.exports_run] * RECORDINGS, check_exports, CUTS // 4, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("ending", "of_folders"),
     [("", False), ("-wal", False), (".db", False), ("", True)],
@@ -240,12 +280,18 @@ def test_losses_are_found_where_the_library_does_not_sync(
 
 
 @pytest.mark.parametrize("of_folders", [False, True], ids=["files", "folders"])
-def test_losses_are_found_where_the_spool_does_not_sync(
+def test_losses_are_found_where_files_and_folders_are_not_synced(
     recorder: Recorder, tmp_path: Path, *, of_folders: bool
 ) -> None:
-    records = without_syncs(recorder.spool_run(), "", of_folders=of_folders)
+    runs: list[tuple[Callable[[], list[Record]], Check]] = [
+        (recorder.spool_run, check_spool),
+        (recorder.checkpoints_run, check_checkpoints),
+        (recorder.exports_run, check_exports),
+    ]
 
-    assert any(losses(records, check_spool, tmp_path, cuts=200, seed=1))
+    for run, check in runs:
+        records = without_syncs(run(), "", of_folders=of_folders)
+        assert any(losses(records, check, tmp_path, cuts=200, seed=1))
 
 
 def test_a_file_is_lost_with_its_folder_unless_that_was_synced(tmp_path: Path) -> None:

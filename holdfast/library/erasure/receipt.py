@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from holdfast.ground.errors import InvalidInput, MissingExtra
+from holdfast.ground.permissions import sync_folder
 from holdfast.library.erasure.records import ReceiptCheck, ReceiptJSON, ReceiptLine
 
 TYPE: Final = "erasure_receipt"
@@ -199,7 +200,7 @@ def check_new_file(path: str | Path) -> None:
 
 
 def write_private(field: str, path: str | Path, body: bytes) -> None:
-    """Write *body* to a new file, mode 0600; InvalidInput if *path* exists."""
+    """Write *body* to a new file, mode 0600, on disk; InvalidInput if *path* exists."""
     try:
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     except OSError as error:
@@ -209,3 +210,4 @@ def write_private(field: str, path: str | Path, body: bytes) -> None:
         file.write(body + b"\n")
         file.flush()
         os.fsync(file.fileno())
+    sync_folder(Path(path).parent)

@@ -161,6 +161,9 @@ def changed(checkpoint: Checkpoint, changes: Iterable[CheckpointChange]) -> Chec
 
 FORMAT: Final = "holdfast.checkpoint"
 VERSION: Final = 2
+_CHANGE: Final = b'\n{"format":'
+"""What a change in a file begins with, after the record before it."""
+
 READ: Final = (1, VERSION)
 """The versions of the format that are read; the first one has no rows and no messages."""
 
@@ -453,20 +456,30 @@ class FileCheckpoints:
 def _records(content: bytes) -> Iterator[bytes]:
     """Yield the records in the *content* of a file, without an incomplete last change.
 
-    The process ended while it appended that one: its save has never returned.
+    The process ended, or the machine lost power, while it appended that one: its save has never
+    returned.
     """
     start = 0
     while True:
         line = content.find(b"\n", start)
-        if line < 0 and start:
+        if start and (line < 0 or _is_torn(content, start - 1, line)):
             return
         end = line + 1 + _header(content[start : line if line >= 0 else None]).size
-        if end > len(content) and start:
+        if start and (end > len(content) or _is_torn(content, line, end)):
             return
         yield content[start:end]
         if end >= len(content):
             return
         start = end + 1
+
+
+def _is_torn(content: bytes, start: int, end: int) -> bool:
+    """Check whether *start* to *end* is of a change that was only partly on the disk.
+
+    The file had its new size, and zeros where pieces were not written; JSON has no such byte. A
+    change that others follow was synced: it is damaged.
+    """
+    return content.find(b"\0", start, end) >= 0 and content.find(_CHANGE, start + 1) < 0
 
 
 class FileLog:

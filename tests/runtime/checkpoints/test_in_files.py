@@ -216,6 +216,35 @@ def test_a_change_cut_short_anywhere_counts_as_never_saved(checkpoints: FileChec
         assert checkpoints.load("run_1") == checkpoint()
 
 
+def test_a_change_partly_on_the_disk_counts_as_never_saved(checkpoints: FileCheckpoints) -> None:
+    log = checkpoints.begin(checkpoint())
+    path = checkpoints.path("run_1")
+    log.append(change("s7"))
+    saved, before = checkpoints.load("run_1"), path.stat().st_size
+    log.append(change("s8"))
+    whole = path.read_bytes()
+
+    for place in range(before, len(whole)):
+        zeros = bytes(min(40, len(whole) - place))
+        path.write_bytes(whole[:place] + zeros + whole[place + len(zeros) :])
+        assert checkpoints.load("run_1") == saved
+
+
+def test_zeros_in_a_change_that_others_follow_are_noticed(checkpoints: FileCheckpoints) -> None:
+    log = checkpoints.begin(checkpoint())
+    path = checkpoints.path("run_1")
+    before = path.stat().st_size
+    log.append(change("s7"))
+    after = path.stat().st_size
+    log.append(change("s8"))
+    whole = path.read_bytes()
+
+    for place in (before + 3, before + 250, after - 40):
+        path.write_bytes(whole[:place] + bytes(40) + whole[place + 40 :])
+        with pytest.raises(CheckpointUnreadable):
+            checkpoints.load("run_1")
+
+
 def test_a_changed_byte_in_a_change_is_noticed(checkpoints: FileCheckpoints) -> None:
     log = checkpoints.begin(checkpoint())
     path = checkpoints.path("run_1")

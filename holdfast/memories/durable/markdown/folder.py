@@ -222,15 +222,26 @@ class ExportFolder:
                                 yield path, content.decode()
 
     def write(self, files: Iterable[File]) -> None:
-        """Write *files*, each to a temporary file that is then renamed."""
+        """Write *files*, each to a temporary file that is then renamed.
+
+        They survive a power loss.
+        """
+        folders = set[str]()
         for path, text in files:
             folder, slash, name = path.rpartition("/")
             if not slash:
                 _write(name, text.encode(), self._folder)
+                # Files without the marker would be no export.
+                os.fsync(self._folder)
                 continue
             create_folder(folder, within=self._folder)
             with _opened(folder, within=self._folder) as inner:
                 _write(name, text.encode(), inner)
+            folders.add(folder)
+        for folder in folders:
+            with _opened(folder, within=self._folder) as inner:
+                os.fsync(inner)
+        os.fsync(self._folder)
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove the files at *paths*, and folders that become empty."""
@@ -240,6 +251,7 @@ class ExportFolder:
             within = _opened(folder if slash else ".", within=self._folder)
             with within as inner, suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=inner)
+                os.fsync(inner)
             left.update([folder] if slash else [])
         for folder in left:
             # A folder that is not empty stays.
@@ -288,6 +300,9 @@ def _write(name: str, content: bytes, folder: int) -> None:
     try:
         with create_file(temporary, within=folder) as file:
             file.write(content)
+            file.flush()
+            # Else a power loss may leave the name with an empty file.
+            os.fsync(file.fileno())
         os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with suppress(OSError):
