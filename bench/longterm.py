@@ -8,6 +8,7 @@ sys.path.append(sys.path.pop(0))
 import gzip
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
 from itertools import count
@@ -234,6 +235,7 @@ class Grown:
 def run(bench: Bench) -> None:
     """Measure everything that section of the page shows."""
     _small(bench)
+    _past(bench)
     _related(bench)
     _hybrid(bench)
     _ready(bench)
@@ -257,6 +259,24 @@ def _small(bench: Bench) -> None:
         )
         plain.close()
     bench.cost(f"recall, warm, {turns} turns", "FTS5, the best 10 by bm25", 4, rounds)
+
+
+def _past(bench: Bench) -> None:
+    """Compare recall of an earlier moment with recall now: each time another moment."""
+    for turns in (FEW_TURNS, LARGE - 200):
+        made = Texts(5)
+        texts = [made.words(WORDS) for _ in range(turns)]
+        with holdfast.open(bench.folder / f"past_{turns}.db") as hf:
+            ltm = _memory(hf, "ana")
+            _record(ltm, texts)
+            asking, times = Asking(texts), bench.size(200, 40)
+
+            def then(number: int, ltm: LongTermMemory = ltm, asking: Asking = asking) -> object:
+                return ltm.recall(asking(number), k=10, touch=False, at=datetime.now(UTC))
+
+            now = _timed(times, asking.of(ltm))
+            rounds = paired(_timed(times, then), now, bench.rounds)
+        bench.cost(f"recall(at=), {turns:,} turns", "recall now", 2, rounds)
 
 
 def _hybrid(bench: Bench) -> None:
