@@ -1,21 +1,27 @@
-"""`hf.consolidations`: jobs that propose changes to a memory, and decisions."""
+"""`hf.consolidations`: jobs that propose changes to a memory, decisions, policies."""
 
+import logging
 from collections.abc import Iterable
 from threading import Event
 from time import monotonic
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, cast, get_args
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engines.base import Engine, Reader, Transaction
-from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
-from holdfast.ground.errors import Conflict, HistoryGone, InvalidInput, NotFound
+from holdfast.ground.clock import (
+    Clock,
+    from_microseconds,
+    from_microseconds_or_none,
+    to_microseconds,
+)
+from holdfast.ground.errors import Conflict, HistoryGone, InvalidInput, NotFound, Refused
 from holdfast.ground.pages import Page, digest, no_cursor, read_cursor, write_cursor
 from holdfast.ground.scope import Actor, Scope, checked_actor
 from holdfast.ground.validation import check_limit, check_one_of, check_text
-from holdfast.library.erasure.places import agent_context
+from holdfast.library.erasure.places import agent_context, upkeep_context
 from holdfast.library.longterm import LongTermSpec, collection_context, equip, model_wish
 from holdfast.memories.durable.consolidation import AgentMemory
 from holdfast.memories.durable.forget import checked_agent
@@ -32,12 +38,26 @@ from holdfast.memories.longterm.consolidation.jobs import (
     replayed,
     statements,
 )
+from holdfast.memories.longterm.consolidation.policies import (
+    HOUR,
+    RETRY,
+    PolicyRequest,
+    PolicyRow,
+    checked_policy,
+    claim_policy,
+    drop_policy,
+    due_policies,
+    list_policies,
+    put_policy,
+    set_policy_job,
+)
 from holdfast.memories.longterm.consolidation.records import (
     ENDED,
     AppliedChanges,
     Budget,
     Consolidation,
     ConsolidationOutput,
+    ConsolidationPolicy,
     JobProgress,
     JobRequest,
     JobStatus,
@@ -48,11 +68,14 @@ from holdfast.memories.longterm.consolidation.records import (
     ProposedChange,
     encoded,
 )
+from holdfast.memories.longterm.consolidation.rules import ChangeOp
 from holdfast.memories.longterm.context import Extractor, Shared
 from holdfast.memories.longterm.transaction import CollectionTransaction
 from holdfast.memories.longterm.vectors.compare import meant
 from holdfast.memories.stores.consolidation.decisions import StoreMemory
 from holdfast.memories.stores.rows import StoresContext, demand_store, refuse_narrowed
+
+_log = logging.getLogger(__name__)
 
 CONSOLIDATIONS_LISTED: Final = 100
 MOST_LISTED: Final = 1_000
@@ -63,6 +86,9 @@ _LIST: Final = "consolidations"
 _HIGHEST: Final = "~"
 _PAUSES: Final = 0.02, 1.0
 """Seconds between checks for the end of a job, which another process may do: at first, at most."""
+
+
+_NO_MODEL: Final = "is not for the entries of an agent, which rules alone consolidate"
 
 
 class _Scope(Struct, frozen=True, kw_only=True):
@@ -76,6 +102,17 @@ class _Owner(Struct, frozen=True):
     kind: OwnerKind
     name: str
     scope: _Scope = _Scope()
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Its columns."""
+        return {"owner_kind": self.kind, "owner": self.name, "scope": encoded(self.scope)}
+
+    @classmethod
+    def of(cls, row: JobRow | PolicyRow) -> "_Owner":
+        """Return the owner of a stored job or policy."""
+        scope = msgspec.json.decode(row.scope, type=_Scope)
+        return cls(msgspec.convert(row.owner_kind, OwnerKind), row.owner, scope)
 
 
 class Consolidations:
@@ -114,9 +151,9 @@ class Consolidations:
         if into != "proposal" and store is None:
             raise InvalidInput("into", "is for a store", given=into)
         if agent is not None and model is not None:
-            raise InvalidInput("model", "is not for entries of an agent, which rules consolidate")
+            raise InvalidInput("model", _NO_MODEL)
         owner = self._owner(_given(user, store, agent), namespace, workspace_id)
-        memory = self._memory(owner)
+        memory = _memory(self._context, self._shared, owner)
         name, extractor = self._extractor(model)
         context = self._context
         id = context.ids.new("cons", context.now())
@@ -131,9 +168,7 @@ class Consolidations:
             tx.run(
                 statements(memory.engine).put_job,
                 id=id,
-                owner_kind=owner.kind,
-                owner=owner.name,
-                scope=encoded(owner.scope),
+                **owner.columns,
                 request=encoded(request),
                 base=0 if made is None else made.there.version,
                 budget=encoded(limits),
@@ -301,6 +336,62 @@ class Consolidations:
 
         return memory.engine.read(read)
 
+    def policy(
+        self,
+        user: str | None = None,
+        *,
+        store: str | None = None,
+        agent: str | None = None,
+        namespace: str = "chat",
+        workspace_id: str | None = None,
+        auto: Iterable[ChangeOp] = ("merge",),
+        every_hours: int = 24,
+        min_new: int = 20,
+        model: str | None = None,
+        budget: Budget | None = None,
+        instructions: str = "",
+    ) -> ConsolidationPolicy:
+        """Consolidate one memory by itself from now on; return the policy.
+
+        A server, or `holdfast scrub`, starts a job *every_hours*, once the memory had *min_new*
+        writes since the last. Changes of the operations in *auto* are then accepted without a
+        person; with none a person decides on all. It replaces an earlier policy of the memory.
+        """
+        refuse_narrowed(self._context, "write")
+        check_text("instructions", instructions, least=0, most=MOST_INSTRUCTIONS)
+        owner = self._owner(_given(user, store, agent), namespace, workspace_id)
+        if owner.kind == "agent" and model is not None:
+            raise InvalidInput("model", _NO_MODEL)
+        task = PolicyRequest(
+            auto=cast("tuple[ChangeOp, ...]", auto if isinstance(auto, str) else tuple(auto)),
+            every_hours=every_hours,
+            min_new=min_new,
+            model=model,
+            budget=budget or Budget(),
+            instructions=instructions,
+        )
+        now = self._context.now()
+        return _policy(put_policy(self._engine(), owner.columns, checked_policy(task), now=now))
+
+    def policies(self) -> "list[ConsolidationPolicy]":
+        """Return the policies of the workspace, by kind and name."""
+        refuse_narrowed(self._context, "read")
+        return [_policy(row) for row in list_policies(self._engine())]
+
+    def drop_policy(
+        self,
+        user: str | None = None,
+        *,
+        store: str | None = None,
+        agent: str | None = None,
+        namespace: str = "chat",
+        workspace_id: str | None = None,
+    ) -> bool:
+        """Delete the policy of one memory; return whether there was one."""
+        refuse_narrowed(self._context, "write")
+        owner = self._owner(_given(user, store, agent), namespace, workspace_id)
+        return drop_policy(self._engine(), owner.columns)
+
     def _engine(self) -> Engine:
         scope = Scope(workspace=self._context.workspace, agent="*", user="*")
         return self._context.engine.scoped(scope)
@@ -322,21 +413,6 @@ class Consolidations:
         scope = _Scope(namespace=context.namespace, workspace_id=context.workspace_id)
         return _Owner("user", context.user, scope)
 
-    def _memory(self, owner: _Owner, acting: StoresContext | None = None) -> JobMemory:
-        """Return the memory of *owner*, which *acting* changes, by default the handle."""
-        acting = acting or self._context
-        if owner.kind == "store":
-            return StoreMemory(acting, owner.name)
-        if owner.kind == "agent":
-            return AgentMemory(agent_context(acting, owner.name))
-        spec = LongTermSpec(
-            user_id=owner.name,
-            namespace=owner.scope.namespace,
-            workspace_id=owner.scope.workspace_id or None,
-        )
-        context = collection_context(acting, self._shared, spec)
-        return CollectionMemory(context, lambda text: meant(equip(context, None, None), text))
-
     def _found(
         self, id: str, needed: Literal["read", "write"], acting: StoresContext | None = None
     ) -> tuple[JobMemory, JobRow]:
@@ -345,9 +421,7 @@ class Consolidations:
         check_text("id", id, least=1, most=_MOST_ID)
         engine = self._engine()
         row = job_of(engine, statements(engine), id)
-        scope = msgspec.json.decode(row.scope, type=_Scope)
-        kind = msgspec.convert(row.owner_kind, OwnerKind)
-        return self._memory(_Owner(kind, row.owner, scope), acting), row
+        return _memory(acting or self._context, self._shared, _Owner.of(row)), row
 
     def _wake(self, memory: JobMemory, id: str) -> None:
         """Schedule the job *id* on the background thread, if this process can do it."""
@@ -370,6 +444,21 @@ class Consolidations:
 
 _QUERIES: Final = "holdfast.memories.longterm.consolidation"
 _FUNCTION: Final = "function"
+
+
+def _memory(context: StoresContext, shared: Shared, owner: _Owner) -> JobMemory:
+    """Return the memory of *owner*, as the actor of *context* changes it."""
+    if owner.kind == "store":
+        return StoreMemory(context, owner.name)
+    if owner.kind == "agent":
+        return AgentMemory(agent_context(context, owner.name))
+    spec = LongTermSpec(
+        user_id=owner.name,
+        namespace=owner.scope.namespace,
+        workspace_id=owner.scope.workspace_id or None,
+    )
+    collection = collection_context(context, shared, spec)
+    return CollectionMemory(collection, lambda text: meant(equip(collection, None, None), text))
 
 
 def _given(user: str | None, store: str | None, agent: str | None) -> tuple[OwnerKind, str] | None:
@@ -418,3 +507,94 @@ def _record(row: JobRow, changes: tuple[ProposedChange, ...]) -> Consolidation:
         created_at=from_microseconds(row.created_at),
         ended_at=from_microseconds_or_none(row.ended_at),
     )
+
+
+def _policy(row: PolicyRow) -> ConsolidationPolicy:
+    owner, task = _Owner.of(row), row.task
+    return ConsolidationPolicy(
+        **{owner.kind: owner.name},
+        namespace=owner.scope.namespace or None,
+        workspace_id=owner.scope.workspace_id or None,
+        auto=task.auto,
+        every_hours=task.every_hours,
+        min_new=task.min_new,
+        model=task.model,
+        budget=task.budget,
+        instructions=task.instructions,
+        job=row.job,
+        due_at=from_microseconds(row.due_at),
+        created_at=from_microseconds(row.created_at),
+    )
+
+
+# Policies are served by a server every few seconds, and by `holdfast scrub`.
+
+
+def serve_policies(
+    engine: Engine, shared: Shared, clock: Clock, *, wait: float = 0.0
+) -> "list[str]":
+    """Start the jobs of due policies of all workspaces, and accept what they let accept.
+
+    Wait *wait* seconds for each job. Return the ids of the jobs that were started.
+    """
+    started: list[str] = []
+    for row in due_policies(engine, to_microseconds(clock.now())):
+        context = upkeep_context(engine, row.workspace, clock)
+        try:
+            id = _serve(Consolidations(context, shared), context, shared, row)
+            if id is not None:
+                started.append(id)
+                if wait:
+                    jobs = Consolidations(context, shared)
+                    jobs.wait(id, wait)
+                    found = next(each for each in list_policies(context.engine) if each.job == id)
+                    _serve(jobs, context, shared, found)
+        except (Refused, NotFound, Conflict, InvalidInput) as error:
+            _log.warning("a policy was not served: %s", type(error).__name__)
+            _put_off(context, row, row.base)
+    return started
+
+
+def _serve(
+    jobs: Consolidations, context: StoresContext, shared: Shared, row: PolicyRow
+) -> str | None:
+    """Take one policy a step on; return the id of a job that was started."""
+    task, owner, now = row.task, _Owner.of(row), context.now()
+    if row.job is not None:
+        try:
+            job = jobs.retrieve(row.job)
+        except NotFound:
+            _put_off(context, row, row.base)
+            return None
+        if job.status in ENDED:
+            _accept_of(jobs, job, task)
+            _put_off(context, row, job.proposal.base)
+        else:
+            set_policy_job(context.engine, row, base=row.base, job=row.job, due_at=now + RETRY)
+        return None
+    if not claim_policy(context.engine, row, now):
+        return None
+    if _memory(context, shared, owner).writes_since(row.base) < max(1, task.min_new):
+        set_policy_job(context.engine, row, base=row.base, job=None, due_at=now + HOUR)
+        return None
+    given: dict[str, Any] = {owner.kind: owner.name}
+    if owner.kind == "user":
+        scope = owner.scope
+        given |= {"namespace": scope.namespace, "workspace_id": scope.workspace_id or None}
+    job = jobs.create(model=task.model, budget=task.budget, instructions=task.instructions, **given)
+    set_policy_job(context.engine, row, base=row.base, job=job.id, due_at=now)
+    return job.id
+
+
+def _accept_of(jobs: Consolidations, job: Consolidation, task: PolicyRequest) -> None:
+    """Accept the open changes of *job* that its policy lets accept."""
+    fit = [each.id for each in job.proposal.changes if each.op in task.auto]
+    wanted = {each.id for each in job.proposal.changes if each.state == "open"}
+    if job.proposal.status == "open" and wanted.intersection(fit):
+        jobs.accept(job.id, [id for id in fit if id in wanted])
+
+
+def _put_off(context: StoresContext, row: PolicyRow, base: int) -> None:
+    """Let a policy rest for its hours."""
+    due = context.now() + row.task.every_hours * HOUR
+    set_policy_job(context.engine, row, base=base, job=None, due_at=due)

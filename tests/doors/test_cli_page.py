@@ -51,6 +51,7 @@ EXPECTED = {
     " [--limit N] [--page P] [--all] [--at T]",
     "durable get": "AGENT KEY [--at T]",
     "durable set": "AGENT KEY [CONTENT|-] --category C [--tag T]… [--subject U]",
+    "durable accept": "AGENT KEY",
     "durable forget": "AGENT KEY [--scope S]",
     "durable search": "AGENT QUERY [--category C] [--limit N]",
     "durable hydrate": "AGENT [--budget N] [--render]",
@@ -110,6 +111,9 @@ EXPECTED = {
     "erasures list": "[--limit N]",
     "consolidate start": "[USER] [--store STORE] [--agent A] [--namespace N] [--model M]"
     " [--budget-tokens N] [--into OUTPUT]",
+    "consolidate policy": "[USER] [--store STORE] [--agent A] [--auto OP]… [--every-hours N]"
+    " [--min-new N] [--model M] [--drop]",
+    "consolidate policies": "",
     "consolidate list": "[--user U] [--store STORE] [--agent A] [--limit N]",
     "consolidate show": "ID",
     "consolidate accept": "ID [--only CHANGE]…",

@@ -6,9 +6,14 @@ import typer
 
 from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.output import Wire
-from holdfast.library.operations.consolidations import applied_to_wire, consolidation_to_wire
+from holdfast.library.operations.consolidations import (
+    applied_to_wire,
+    consolidation_to_wire,
+    policy_to_wire,
+)
 from holdfast.memories.longterm.consolidation.records import (
     Budget,
+    ChangeOp,
     Consolidation,
     ConsolidationOutput,
 )
@@ -16,6 +21,7 @@ from holdfast.memories.longterm.consolidation.records import (
 consolidate_app = typer.Typer(rich_markup_mode=None)
 
 COLUMNS = ("id", "user", "store", "agent", "status", "proposal", "created_at")
+POLICY_COLUMNS = ("user", "store", "agent", "auto", "every_hours", "min_new", "due_at")
 StoreOption = Annotated[
     str | None, typer.Option("--store", metavar="STORE", help="The id of a memory store.")
 ]
@@ -62,6 +68,54 @@ def start(
         into=cast("ConsolidationOutput", into),
     )
     _show(call, jobs.wait(job.id, timeout=budget.seconds + 60.0))
+
+
+@command(consolidate_app, "policy")
+def policy(
+    call: CommandContext,
+    user: Annotated[
+        str | None, typer.Argument(metavar="USER", help="Whom the memory is of.")
+    ] = None,
+    *,
+    store: StoreOption = None,
+    agent: AgentOption = None,
+    auto: Annotated[
+        list[str] | None,
+        typer.Option("--auto", metavar="OP", help="Accept these changes; none: no changes."),
+    ] = None,
+    every_hours: Annotated[
+        int, typer.Option("--every-hours", metavar="N", help="Hours between two jobs.")
+    ] = 24,
+    min_new: Annotated[
+        int, typer.Option("--min-new", metavar="N", help="Writes that a job waits for.")
+    ] = 20,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="M", help="provider:model, or none.")
+    ] = None,
+    drop: Annotated[bool, typer.Option("--drop", help="Delete the policy instead.")] = False,
+) -> None:
+    """Consolidate a memory by itself, in a server or with scrub, and accept what --auto names."""
+    jobs = call.hf.consolidations
+    if drop:
+        call.answer.one({"deleted": jobs.drop_policy(user, store=store, agent=agent)})
+        return
+    made = jobs.policy(
+        user,
+        store=store,
+        agent=agent,
+        auto=cast("list[ChangeOp]", auto or []),
+        every_hours=every_hours,
+        min_new=min_new,
+        model=model,
+    )
+    call.answer.one(policy_to_wire(made))
+
+
+@command(consolidate_app, "policies")
+def policies(call: CommandContext) -> None:
+    """List the policies of consolidation."""
+    rows: list[Wire] = [policy_to_wire(each) for each in call.hf.consolidations.policies()]
+    call.answer.many(rows, POLICY_COLUMNS)
 
 
 @command(consolidate_app, "list")

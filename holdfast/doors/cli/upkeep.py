@@ -21,7 +21,7 @@ from holdfast.library import upkeep
 from holdfast.library.erasure import receipt as receipts
 from holdfast.library.erasure.proof import purge_copies
 from holdfast.library.erasure.records import ForgetReport, MentionChoice
-from holdfast.library.open import resume_erasures
+from holdfast.library.open import resume_erasures, serve_policies
 from holdfast.library.operations.erasures import erasure_to_wire
 from holdfast.library.upkeep.reapply import write_ledger
 from holdfast.memories.durable.wire import entry_to_wire
@@ -68,6 +68,8 @@ def restore(
     call.answer.one(msgspec.to_builtins(report))
 
 
+POLICY_SECONDS = 660.0
+"""How long a scrub waits for one job of a policy."""
 scrub_app = typer.Typer(rich_markup_mode=None)
 
 
@@ -78,13 +80,15 @@ def scrub(
 ) -> None:
     """Make deleted bytes unreadable in the database's files.
 
-    Finishes pending erasures. Says where some may remain, and exits 1 then.
+    Finishes pending erasures, and consolidates what is due by policies. Says where some may remain,
+    and exits 1 then.
     """
     hf = call.database(migrate=False)
     engine = hf.engine
     with bar("Scrubbing"):
         scrubbed = engine.scrub_full() if full else engine.scrub()
         resume_erasures(hf, SystemClock())
+        serve_policies(hf, SystemClock(), wait=POLICY_SECONDS)
     call.answer.one(msgspec.to_builtins(scrubbed))
     if not scrubbed.done:
         raise typer.Exit(1)

@@ -26,7 +26,13 @@ from holdfast.ground.scope import EVERYBODY, LOCAL
 from holdfast.library.activity import take_samples
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import mining_gauges
-from holdfast.library.open import resume_erasures, resume_work, sweep_questions, sweep_runs
+from holdfast.library.open import (
+    resume_erasures,
+    resume_work,
+    serve_policies,
+    sweep_questions,
+    sweep_runs,
+)
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.retention import sweep_all
 from holdfast.memories.stores.credentials import Credentials, SignIns
@@ -527,9 +533,10 @@ class ServerState:
             _log.warning("questions that are due could not be settled: %s", error.reason)
 
     def resume_work(self) -> None:
-        """Resume jobs that were left unfinished; log Unavailable and retry next time."""
+        """Resume unfinished jobs, start due ones; log Unavailable and retry next time."""
         try:
             resume_work(self.hf, self.clock.now())
+            serve_policies(self.hf, self.clock)
         except Unavailable as error:
             _log.warning("work that was left over could not be taken up: %s", error.reason)
 

@@ -7,17 +7,26 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.library.consolidations import Consolidations
-from holdfast.library.operations.base import Operation, OperationTable, Param, WireForm
+from holdfast.library.operations.base import (
+    Operation,
+    OperationTable,
+    Param,
+    WireForm,
+    field_form,
+)
 from holdfast.memories.longterm.consolidation.records import (
     AppliedChanges,
     Budget,
+    ChangeOp,
     Consolidation,
     ConsolidationOutput,
+    ConsolidationPolicy,
     Proposal,
 )
 
 _ALL: Final = "/api/consolidations"
 _ONE: Final = f"{_ALL}/{{id}}"
+_POLICIES: Final = "/api/consolidation_policies"
 
 
 class CreateConsolidation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,6 +41,22 @@ class CreateConsolidation(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     budget: Budget | None = None
     instructions: str = ""
     into: ConsolidationOutput = "proposal"
+
+
+class SetPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The memory to consolidate by itself, how often, and what is accepted then."""
+
+    user: str | None = None
+    store: str | None = None
+    agent: str | None = None
+    namespace: str = "chat"
+    workspace_id: str | None = None
+    auto: tuple[ChangeOp, ...] = ("merge",)
+    every_hours: int = 24
+    min_new: int = 20
+    model: str | None = None
+    budget: Budget | None = None
+    instructions: str = ""
 
 
 class ResumeConsolidation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,9 +89,23 @@ def applied_to_wire(applied: AppliedChanges) -> dict[str, Any]:
     return {"type": "applied_changes", **msgspec.to_builtins(applied)}
 
 
+def policy_to_wire(policy: ConsolidationPolicy) -> dict[str, Any]:
+    """Return *policy* as the JSON object of the wire."""
+    return {"type": "consolidation_policy", **msgspec.to_builtins(policy)}
+
+
+def _policies_to_wire(policies: list[ConsolidationPolicy]) -> dict[str, Any]:
+    return {"data": [policy_to_wire(each) for each in policies]}
+
+
+def _policies_of(wire: Any) -> list[ConsolidationPolicy]:
+    return msgspec.convert(wire["data"], list[ConsolidationPolicy])
+
+
 _JOB: Final = WireForm(consolidation_to_wire, partial(msgspec.convert, type=Consolidation))
 _APPLIED: Final = WireForm(applied_to_wire, partial(msgspec.convert, type=AppliedChanges))
 _PROPOSAL: Final = WireForm(proposal_to_wire, partial(msgspec.convert, type=Proposal))
+_POLICY: Final = WireForm(policy_to_wire, partial(msgspec.convert, type=ConsolidationPolicy))
 _get = partial(Operation, method="GET", scope="read", lane="slow")
 _post = partial(Operation, method="POST", scope="write", lane="slow")
 
@@ -121,5 +160,33 @@ CONSOLIDATIONS: Final = OperationTable(
         ),
         _post("consolidations.reject", f"{_ONE}/reject", "Reject the open changes.", _JOB),
         _post("consolidations.undo", f"{_ONE}/undo", "Undo what was accepted.", _APPLIED),
+        _post(
+            "consolidations.policy",
+            _POLICIES,
+            "Consolidate a memory by itself from now on.",
+            _POLICY,
+            params=SetPolicy,
+            retry="safe",
+        ),
+        _get(
+            "consolidations.policies",
+            _POLICIES,
+            "List the policies of consolidation.",
+            WireForm(_policies_to_wire, _policies_of),
+        ),
+        Operation(
+            "consolidations.drop_policy",
+            _POLICIES,
+            "Delete the policy of a memory.",
+            field_form("deleted", bool),
+            method="DELETE",
+            scope="write",
+            lane="slow",
+            special={
+                name: Param(type=str)
+                for name in ("user", "store", "agent", "namespace", "workspace_id")
+            },
+            retry="safe",
+        ),
     ),
 )

@@ -298,6 +298,8 @@ select workspace, user_id from subjects
 union
 select workspace, owner from consolidations where owner_kind = 'user'
 union
+select workspace, owner from consolidation_policies where owner_kind = 'user'
+union
 select workspace, json_extract(metadata, '$."holdfast.user"') from stores
 where json_extract(metadata, '$."holdfast.user"') is not null
 order by workspace, name
@@ -310,6 +312,8 @@ union
 select workspace, user_id from subjects
 union
 select workspace, owner from consolidations where owner_kind = 'user'
+union
+select workspace, owner from consolidation_policies where owner_kind = 'user'
 union
 select workspace, cast(metadata as jsonb) ->> 'holdfast.user' from stores
 where cast(metadata as jsonb) ->> 'holdfast.user' is not null

@@ -87,6 +87,7 @@ TABLES = (
     CopiedTable("consolidations", ("workspace", "id")),
     CopiedTable("consolidation_changes", ("workspace", "job", "n")),
     CopiedTable("consolidation_calls", ("workspace", "job", "n")),
+    CopiedTable("consolidation_policies", ("workspace", "owner_kind", "owner", "scope")),
     CopiedTable("samples", ("workspace", "day")),
     CopiedTable("changes", ("seq",)),
 )

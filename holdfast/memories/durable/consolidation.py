@@ -180,6 +180,11 @@ class AgentMemory(Struct, frozen=True):
         """Return the moment of a snapshot."""
         return self.context.now()
 
+    def writes_since(self, base: int) -> int:
+        """Return how many entries were written after the number *base*."""
+        rows = self.engine.all(EntryRow, self.context.sql.all_entries, run_id="", now=self.now())
+        return sum(row.seq > base for row in rows if row.agent)
+
     def event(self, what: str, data: Mapping[str, Fact]) -> Event:
         """Return the event *what* of the workspace."""
         return replace(event_of(self.context, "", data), type=what)

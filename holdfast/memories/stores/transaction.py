@@ -19,7 +19,7 @@ from holdfast.engines.base import Transaction, scalar
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import Forgotten, PathTaken, StoreArchived, StoreFull
 from holdfast.ground.events import Event
-from holdfast.ground.scope import Actor, user_hash
+from holdfast.ground.scope import Actor, WriteSubject, user_hash
 from holdfast.ground.text import sha256_hex
 from holdfast.ground.trust import Provenance, changed_provenance
 from holdfast.memories.stores.records import Memory, Operation, Store, View
@@ -177,14 +177,8 @@ class StoreTransaction:
 
         The memory *mine* is excluded.
         """
-        blocker = self.blocker(path, mine=mine)
-        if blocker is not None:
-            raise blocker
-
-    def blocker(self, path: str, *, mine: str = NOBODY) -> PathTaken | None:
-        """Return the error of the first memory, by path, at, above or below *path*, or None."""
         low, high = span_below(path)
-        return self._tx.first(
+        blocker = self._tx.first(
             PathTaken,
             self._sql.taken_path,
             store=self.store.id,
@@ -193,6 +187,8 @@ class StoreTransaction:
             high=high,
             mine=mine,
         )
+        if blocker is not None:
+            raise blocker
 
     def refuse_full(self, *, more: int = 0) -> None:
         """Raise StoreFull if the store, with *more* memories, has reached its cap."""
@@ -292,12 +288,14 @@ class StoreTransaction:
             versions.append(self._version_row("created", each))
             made = {"store": self.store.id, "created_at": each.created_at}
             memories.append(_row_of(each) | made)
-        self._refuse_forgotten()
+        if self._context.subject is not None:
+            self._refuse_forgotten(self._context.subject)
         self._put(self._sql.insert_version, versions)
         self._put(self._sql.insert_memory, memories)
         self._index_all(new)
         self._memories += len(new)
-        self._link_person(versions)
+        if self._context.subject is not None:
+            self._link_person(self._context.subject, versions)
 
     def modified(
         self, head: Head, path: str, text: Text, *, source: Provenance | None = None
@@ -331,12 +329,14 @@ class StoreTransaction:
             versions.append(self._version_row("modified", new))
         first = {head.id: head for head, _ in reversed(changes)}
         last = {new.id: new for _, new in changes}
-        self._refuse_forgotten()
+        if self._context.subject is not None:
+            self._refuse_forgotten(self._context.subject)
         self._put(self._sql.insert_version, versions)
         self.unindex(first.values())
         self._put(self._sql.move_head, [_row_of(new) for new in last.values()])
         self._index_all(last.values())
-        self._link_person(versions)
+        if self._context.subject is not None:
+            self._link_person(self._context.subject, versions)
 
     def deleted(self, head: Head) -> None:
         """Delete a live memory and write its `deleted` version."""
@@ -359,12 +359,14 @@ class StoreTransaction:
         for _, new in going:
             self.now = new.now
             versions.append(self._version_row("deleted", new))
-        self._refuse_forgotten()
+        if self._context.subject is not None:
+            self._refuse_forgotten(self._context.subject)
         self._put(self._sql.insert_version, versions)
         self.unindex([head for head, _ in going])
         self._put(self._sql.delete_memory, [{"memory": head.id} for head, _ in going])
         self._memories -= len(going)
-        self._link_person(versions)
+        if self._context.subject is not None:
+            self._link_person(self._context.subject, versions)
 
     def close(self) -> None:
         """Write the totals and the last link, if anything was written."""
@@ -456,27 +458,22 @@ class StoreTransaction:
             "held": new.source.held,
         }
 
-    def _refuse_forgotten(self) -> None:
-        """Raise Forgotten if the context's person was erased after its work began."""
-        subject, tx, sql = self._context.subject, self._tx, self._sql
-        secret = None if subject is None else tx.first(scalar, sql.workspace_secret)
-        if subject is None or secret is None:
+    def _refuse_forgotten(self, subject: WriteSubject) -> None:
+        """Raise Forgotten if the person was erased after the work on *subject* began."""
+        tx, sql = self._tx, self._sql
+        secret = tx.first(scalar, sql.workspace_secret)
+        if secret is None:
             return
         erased_at = tx.first(scalar, sql.erased_at, user_hash=user_hash(secret, subject.user))
         if erased_at is not None and subject.outlived(erased_at):
             raise Forgotten(from_microseconds(erased_at), "the erasure of its person")
 
-    def _link_person(self, versions: Sequence[Row]) -> None:
-        """Link *versions* to the person of the context, if it has one."""
-        subject = self._context.subject
-        if subject is not None:
-            self._put(
-                self._sql.link_version,
-                [
-                    {"user": subject.user, "version": row["version"], "now": row["now"]}
-                    for row in versions
-                ],
-            )
+    def _link_person(self, subject: WriteSubject, versions: Sequence[Row]) -> None:
+        """Link *versions* to the person of *subject*."""
+        rows: list[Row] = [
+            {"user": subject.user, "version": row["version"], "now": row["now"]} for row in versions
+        ]
+        self._put(self._sql.link_version, rows)
 
     def _index_all(self, new: Iterable[NewMemory]) -> None:
         rows: list[Row] = []
@@ -592,7 +589,8 @@ def forget_proposals(
 ) -> None:
     """Delete the consolidations of a store, or what they hold of the text of one memory."""
     if memory_id is None:
-        for statement in (sql.drop_calls, sql.drop_changes, sql.drop_consolidations):
+        every = sql.drop_calls, sql.drop_changes, sql.drop_consolidations, sql.drop_policies
+        for statement in every:
             tx.run(statement, store=store_id)
         return
     tx.run(sql.blank_changes, store=store_id, like=f'%"{memory_id}"%')

@@ -97,6 +97,8 @@ READS = {
     "forget": "--user ada --yes",
     "erasures list": "",
     "consolidate start": "ada",
+    "consolidate policy": "ada",
+    "consolidate policies": "",
     "consolidate list": "",
     "consolidate show": "cons_x",
     "consolidate accept": "cons_x",

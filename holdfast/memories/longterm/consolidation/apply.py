@@ -115,6 +115,11 @@ class CollectionMemory(Struct, frozen=True):
         """Return the moment of a snapshot."""
         return self.context.now()
 
+    def writes_since(self, base: int) -> int:
+        """Return how many writes came after the version *base*."""
+        found = collection_of(self.context, self.engine)
+        return 0 if found is None else max(0, found.version - base)
+
     def event(self, what: str, data: Mapping[str, Fact]) -> Event:
         """Return the event *what* of the workspace."""
         return event_of(self.context, what, None, {}, data)

@@ -51,13 +51,11 @@ class _Application(Struct, frozen=True):
     number: int
 
 
-def accept(
-    memory: JobMemory, row: JobRow, only: Sequence[str] | None, *, auto: Sequence[str] = ()
-) -> AppliedChanges:
+def accept(memory: JobMemory, row: JobRow, only: Sequence[str] | None) -> AppliedChanges:
     """Apply the open changes of the job *row*, or those of *only*, in one transaction.
 
-    With *auto* only changes of these operations. Raise `NotFound`, `Conflict` if the job runs or
-    its proposal is closed, and `InvalidInput` for ids that are no open changes.
+    Raise `NotFound`, `Conflict` if the job runs or its proposal is closed, and `InvalidInput` for
+    ids that are no open changes.
     """
     sql, id = statements(memory.engine), row.id
     known = memory.engine.all(ProposedRow, sql.list_changes, id=id)
@@ -67,11 +65,7 @@ def accept(
         unit = opens(tx)
         _check_open(job_of(tx, sql, id))
         rows = tx.all(ProposedRow, sql.list_changes, id=id)
-        wanted = [
-            each
-            for each in _wanted(id, rows, only)
-            if each.op != "conflict" and (not auto or each.op in auto)
-        ]
+        wanted = [each for each in _wanted(id, rows, only) if each.op != "conflict"]
         number = 1 + max((_applied_in(each) for each in rows), default=0)
         done = _applied(unit, sql, id, [each for each in wanted if unit.is_fresh(each)], number)
         stale = [each for each in wanted if each not in done]

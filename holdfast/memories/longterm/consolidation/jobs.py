@@ -190,6 +190,10 @@ class JobMemory(Protocol):
         """Return the moment of a snapshot that has all writes so far."""
         ...
 
+    def writes_since(self, base: int) -> int:
+        """Return how many writes came after the version *base*."""
+        ...
+
     def event(self, what: str, data: Mapping[str, Fact]) -> Event:
         """Return the event *what* of the owner's workspace."""
         ...

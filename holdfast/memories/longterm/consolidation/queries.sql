@@ -117,3 +117,42 @@ where workspace = :workspace and collection = :collection and number = :number
 -- put_marks --
 insert into ltm_access (workspace, collection, number, last_accessed_at, access_count)
 values (:workspace, :collection, :number, :last_accessed_at, :access_count)
+
+-- put_policy --
+insert into consolidation_policies (workspace, owner_kind, owner, scope, request, base, job, due_at,
+    created_at)
+values (:workspace, :owner_kind, :owner, :scope, :request, 0, null, :now, :now)
+on conflict (workspace, owner_kind, owner, scope) do update
+set request = excluded.request, due_at = excluded.due_at
+
+-- get_policy --
+select workspace, owner_kind, owner, scope, request, base, job, due_at, created_at
+from consolidation_policies
+where workspace = :workspace and owner_kind = :owner_kind and owner = :owner and scope = :scope
+
+-- list_policies --
+select workspace, owner_kind, owner, scope, request, base, job, due_at, created_at
+from consolidation_policies
+where workspace = :workspace
+order by owner_kind, owner, scope
+
+-- due_policies --
+-- Of all workspaces.
+select workspace, owner_kind, owner, scope, request, base, job, due_at, created_at
+from consolidation_policies
+where due_at <= :now
+order by due_at, workspace, owner_kind, owner, scope
+limit :most
+
+-- claim_policy --
+update consolidation_policies set due_at = :until
+where workspace = :workspace and owner_kind = :owner_kind and owner = :owner and scope = :scope
+    and due_at = :due
+
+-- set_policy_job --
+update consolidation_policies set base = :base, job = :job, due_at = :due
+where workspace = :workspace and owner_kind = :owner_kind and owner = :owner and scope = :scope
+
+-- drop_policy --
+delete from consolidation_policies
+where workspace = :workspace and owner_kind = :owner_kind and owner = :owner and scope = :scope

@@ -177,6 +177,29 @@ class Consolidation(Struct, frozen=True, kw_only=True):
     ended_at: datetime | None
 
 
+class ConsolidationPolicy(Struct, frozen=True, kw_only=True):
+    """A memory that is consolidated by itself, and the operations that are then accepted.
+
+    Of `user`, `store` and `agent` two are None. `job` is the one that runs, `due_at` when the next
+    may begin: at least `every_hours` after the last, with at least `min_new` writes since.
+    """
+
+    user: str | None = None
+    store: str | None = None
+    agent: str | None = None
+    namespace: str | None = None
+    workspace_id: str | None = None
+    auto: tuple[ChangeOp, ...]
+    every_hours: int
+    min_new: int
+    model: str | None
+    budget: Budget
+    instructions: str
+    job: str | None
+    due_at: datetime
+    created_at: datetime
+
+
 class AppliedChanges(Struct, frozen=True, kw_only=True):
     """The result of accepting or undoing: the ids of the changes by outcome.
 

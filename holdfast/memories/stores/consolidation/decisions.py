@@ -34,7 +34,6 @@ from holdfast.memories.stores.consolidation.proposals import (
     texts_of,
 )
 from holdfast.memories.stores.history import memories_at
-from holdfast.memories.stores.memories import heads_under
 from holdfast.memories.stores.rows import Head, StoresContext, missing, sought, version_of
 from holdfast.memories.stores.stores import NAME_MAX, insert_store
 from holdfast.memories.stores.transaction import StoreTransaction, Text
@@ -87,6 +86,12 @@ class StoreMemory(Struct, frozen=True):
         if last is None:
             raise missing("memstore", self.store_id)
         return max(self.context.now(), last)
+
+    def writes_since(self, base: int) -> int:
+        """Return how many versions came after the number *base*."""
+        return self.engine.one(
+            scalar, self.context.sql.versions_since, store=self.store_id, base=base
+        )
 
     def event(self, what: str, data: Mapping[str, Fact]) -> Event:
         """Return the event *what* of the workspace."""
