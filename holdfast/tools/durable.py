@@ -16,6 +16,7 @@ from msgspec.structs import asdict, replace
 from holdfast import memories
 from holdfast.ground.errors import HoldfastError, InvalidInput, shortened
 from holdfast.ground.scope import Actor
+from holdfast.ground.trust import HELD_TIERS
 from holdfast.ground.validation import check_limit, place_of
 from holdfast.library.spans import traced_as
 from holdfast.memories.durable.read import EntryQuery
@@ -252,9 +253,15 @@ def _within(entries: list[DurableEntry]) -> list[JSON]:
     return shown
 
 
+_HELD: Final = "(held: it reads as an order to a machine; a person may accept it)"
+
+
 def _entry(entry: DurableEntry) -> dict[str, JSON]:
     fields = _of(entry, "key", "category", "content", "tags", "seq", "updated_at", "expires_at")
-    return fields | {"scope": entry.scope, "by": str(entry.updated_by)}
+    fields |= {"scope": entry.scope, "by": str(entry.updated_by)}
+    if entry.held is not None:
+        fields["content"] = _HELD
+    return fields | {"tier": entry.tier} if entry.tier in HELD_TIERS else fields
 
 
 def _of(entry: DurableEntry, *names: str) -> dict[str, JSON]:

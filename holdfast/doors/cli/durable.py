@@ -214,6 +214,12 @@ def set_one(
     call.answer.one(entry_to_wire(stored))
 
 
+@command(durable_app, "accept")
+def accept(call: CommandContext, agent: Agent, key: Key) -> None:
+    """Release a held entry; its content counts as confirmed."""
+    call.answer.one(entry_to_wire(call.hf.durable(agent).accept(key)))
+
+
 @command(durable_app, "forget")
 def forget(
     call: CommandContext,

@@ -71,6 +71,7 @@ _ENTRY: Final[dict[str, Schema]] = {
     "expires_at": _MAYBE,
     "scope": _TEXT,
     "by": _TEXT,
+    "tier": _TEXT,
 }
 
 HINTS: Final[dict[str, Hints]] = {

@@ -69,13 +69,17 @@ HYDRATION: Final = _form(Hydration)
 
 
 class PutEntry(EntryFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole entry; `promoted_from` is the source of its content, `subject` its person."""
+    """A whole entry; `promoted_from` is the source of its content, `subject` its person.
+
+    `origin_ref` is where a content from outside came from.
+    """
 
     tags: list[str] = field(default_factory=list[str])
     refresh: bool = True
     expected_seq: int | UnsetType | None = UNSET
     promoted_from: str | PromotionSource | None = None
     subject: str | None = None
+    origin_ref: str | None = None
 
 
 class PostEntries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -279,6 +283,15 @@ MEMORY: Final = OperationTable(
             "Restore the content of an earlier change.",
             STORED,
             params=Restore,
+            special=_KEY,
+            status=_created,
+            lane="write",
+        ),
+        _post(
+            "durable.accept",
+            f"{_ENTRY}/accept",
+            "Release a held entry, which a person confirms by it.",
+            STORED,
             special=_KEY,
             status=_created,
             lane="write",

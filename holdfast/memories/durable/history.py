@@ -9,8 +9,9 @@ from msgspec.structs import astuple, replace
 
 from holdfast.engines.base import Reader, Transaction, scalar
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none, to_rfc3339
-from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
 from holdfast.ground.pages import NEWEST, Page, digest, read_key, write_cursor
+from holdfast.ground.trust import Provenance
 from holdfast.ground.validation import check_limit, check_one_of, checked_moment
 from holdfast.memories.durable.context import AgentContext, pass_fence
 from holdfast.memories.durable.idempotency import EntryAnswer, Replay, entry_again, kept_of
@@ -40,6 +41,7 @@ from holdfast.memories.durable.rows import (
     Logged,
     by_of,
     scope_of,
+    tags_of,
     tags_text,
     written_of,
 )
@@ -74,6 +76,7 @@ class ChangeRow(Struct, frozen=True, kw_only=True):
     cause: str
     redacted_at: int | None
     key_hash: bytes | None = None
+    entry: str | None = None
 
     def record(self) -> EntryChange:
         """Return the row as an `EntryChange`."""
@@ -240,14 +243,47 @@ def restore(context: AgentContext, key: str, seq: int) -> StoredEntry:
                 CHANGE, str(seq), next="Look at the history of the key for one that holds content."
             )
         request = checked_entry(key, EntryFields(content=row.content, category=row.category))
+        source = None if row.entry is None else written_of(row.entry).provenance
         unit = AgentTransaction(context, tx)
         unit.open([key], shared=needs_shared(request.category))
         first = replay.answer(unit, EntryAnswer)
         if first is not None:
             return entry_again(unit, request, first)
-        entry = store(unit, request, EntryWrite(op="restore", cause={"restored": str(seq)}))
+        options = EntryWrite(op="restore", cause={"restored": str(seq)}, source=source)
+        entry = store(unit, request, options)
         if replay:
             replay.keep(unit, kept_of(unit, entry))
+        unit.close()
+        return entry
+
+    return write(context, work)
+
+
+def accept(context: AgentContext, key: str) -> StoredEntry:
+    """Release the held entry under *key*: write it again, as confirmed by a person.
+
+    Raises NotFound, and InvalidInput if none under the key is held.
+    """
+    with refusals(context):
+        checked_key(key)
+        if context.run is not None:
+            raise NotPermitted(
+                "A run accepts no entry.", needed="a person", next="Accept it outside of the run."
+            )
+
+    def work(tx: Transaction) -> StoredEntry:
+        unit = AgentTransaction(context, tx)
+        unit.open([key], shared=True)
+        rows = [row for place in context.places if (row := unit.at(place, key)) is not None]
+        held = next((row for row in rows if row.held is not None), None)
+        if not rows:
+            raise NotFound("entry", key)
+        if held is None:
+            raise InvalidInput("key", "is not of a held entry", given=key)
+        fields = EntryFields(content=held.content, category=held.category, tags=tags_of(held.tags))
+        source = Provenance("confirmed", held.origin_ref)
+        options = EntryWrite(cause={"source": "accept"}, moves=False, source=source)
+        entry = store(unit, checked_entry(key, fields), options)
         unit.close()
         return entry
 
@@ -276,7 +312,6 @@ class PastEntries(Struct, frozen=True):
 class _PastRow(ChangeRow, frozen=True, kw_only=True):
     """A change that wrote an entry, and who created that."""
 
-    entry: str | None
     live_id: str | None
     live_creator: str | None
     creator: str | None
@@ -302,6 +337,9 @@ class _PastRow(ChangeRow, frozen=True, kw_only=True):
             expires_at=written.expires_at,
             created_by=creator or self.actor,
             updated_by=self.actor,
+            tier=written.tier,
+            origin_ref=written.origin_ref,
+            held=written.held,
         )
 
 

@@ -15,6 +15,7 @@ from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import shortened
 from holdfast.ground.events import Fact
 from holdfast.ground.metrics import REGISTRY, Increment, add_all
+from holdfast.ground.trust import HeldFor
 from holdfast.ground.validation import check_whole
 from holdfast.memories.durable.context import AgentContext, pass_fence
 from holdfast.memories.durable.records import (
@@ -61,6 +62,7 @@ _OMITTED_BYTES: Final = REGISTRY.counter(
 
 _REASON, _SEQ, _SIZE = attrgetter("reason"), attrgetter("seq"), attrgetter("size_bytes")
 _texts, _numbers = msgspec.json.Decoder(list[str]), msgspec.json.Decoder(list[int])
+_holds = msgspec.json.Decoder(list[HeldFor | None])
 
 
 class Hydration(Struct, frozen=True, kw_only=True, dict=True):
@@ -95,7 +97,9 @@ class Hydration(Struct, frozen=True, kw_only=True, dict=True):
         """Why each candidate is in or left out, in order; shadowed ones last."""
         planned = plan((*self.entries, *self.omitted), budget=self.budget)
         considered = [_of_candidate(each, self.budget) for each in planned.considered]
-        return (*considered, *(_of_shadowed(each, self.budget) for each in planned.shadowed))
+        shadowed = [_of_left_out(each, "shadowed", self.budget) for each in planned.shadowed]
+        held = [_of_left_out(each, "held", self.budget) for each in planned.held]
+        return (*considered, *shadowed, *held)
 
 
 class ToSee(Struct, frozen=True, kw_only=True):
@@ -228,7 +232,7 @@ def _spot(context: AgentContext, candidate: Weighable) -> tuple[str, str, str]:
 
 def _candidates(row: Row) -> Iterable[HydrationCandidate]:
     """Yield the candidates of one location, which *row* has as columns."""
-    agent, run_id, keys, categories, sizes, seqs, ids = row
+    agent, run_id, keys, categories, sizes, seqs, ids, held = row
     scope: EntryScope = scope_of(agent, run_id)
     return map(
         HydrationCandidate,
@@ -238,6 +242,7 @@ def _candidates(row: Row) -> Iterable[HydrationCandidate]:
         _numbers.decode(sizes),
         _numbers.decode(seqs),
         _texts.decode(ids),
+        _holds.decode(held),
     )
 
 
@@ -293,6 +298,9 @@ def _explain(context: AgentContext, reader: Reader, key: str, budget: int | None
     for each in planned.considered:
         if each.candidate.key == key:
             return _of_candidate(each, allowed)
+    for each in planned.held:
+        if each.key == key:
+            return _of_left_out(each, "held", allowed)
     return _of_absent(context, reader, key, allowed)
 
 
@@ -315,12 +323,18 @@ def _of_candidate(each: Considered[W], budget: int) -> Explanation:
     )
 
 
-def _of_shadowed(there: Weighable, budget: int) -> Explanation:
+_LEFT_OUT: Final[dict[Verdict, str]] = {
+    "shadowed": "from here: a nearer entry has this key",
+    "held": "until a person accepts it: it reads as an order to a machine",
+}
+
+
+def _of_left_out(there: Weighable, reason: Verdict, budget: int) -> Explanation:
     return Explanation(
         key=there.key,
         hydrated=False,
-        reason="shadowed",
-        text=f"{_named(there.key)} is not hydrated from here: a nearer entry has this key.",
+        reason=reason,
+        text=f"{_named(there.key)} is not hydrated {_LEFT_OUT[reason]}.",
         budget=budget,
         category=there.category,
         scope=there.scope,

@@ -10,7 +10,7 @@ from holdfast.ground.errors import StaleRun
 from holdfast.ground.pages import Page
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.forget import forget
-from holdfast.memories.durable.history import get_at, history, list_at, redact, restore
+from holdfast.memories.durable.history import accept, get_at, history, list_at, redact, restore
 from holdfast.memories.durable.hydration import Hydration, explain, hydrate
 from holdfast.memories.durable.markdown.transfer import How, Mode, export_markdown, import_markdown
 from holdfast.memories.durable.read import LISTED, EntryQuery, get, list_entries
@@ -54,10 +54,12 @@ class DurableEntries:
         expected_seq: int | None = None,
         idempotency_key: str | None = None,
         subject: str | None = None,
+        origin_ref: str | None = None,
     ) -> StoredEntry:
         """Write the whole entry under *key*, replacing what was there.
 
-        It is linked to the person *subject*, with whom `forget_user` erases it. With
+        It is linked to the person *subject*, with whom `forget_user` erases it. *origin_ref* says
+        where a content from outside came from: it is held if it gives orders to a machine. With
         `refresh=False` an identical entry stays unchanged. *expected_seq* is the `seq` of the entry
         to overwrite, 0 for none. A repeat within 24 hours under the same *idempotency_key* writes
         nothing and returns the first result. Raises InvalidInput, PreconditionFailed, MemoryFull,
@@ -68,6 +70,7 @@ class DurableEntries:
             expected_seq=expected_seq,
             idempotency_key=idempotency_key,
             subject=subject,
+            origin_ref=origin_ref,
         )
         entry = EntryFields(content=content, category=category, tags=tags)
         return set_one(self.context, key, entry, options=options)
@@ -250,6 +253,13 @@ class DurableMemory(DurableEntries):
         Raises NotFound when there is no such change, or its content was deleted.
         """
         return restore(self.context, key, seq)
+
+    def accept(self, key: str) -> StoredEntry:
+        """Release the held entry under *key*, which a person confirms by it.
+
+        Raises NotFound, and InvalidInput if none under the key is held.
+        """
+        return accept(self.context, key)
 
     def sweep(self) -> Swept:
         """Delete expired entries, lapsed runs and old rows of the log."""

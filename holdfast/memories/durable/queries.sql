@@ -30,7 +30,7 @@ select a.entries, a.core_entries, a.expires_at as first_expiry, a.forgot_seq, a.
     h.secret, r.lane, r.knew_seq, r.knew_shared_seq, r.seen_at, r.outcome as run_outcome,
     l.token as live_token,
     e.agent, e.run_id, e.key, e.id, e.content, e.category, e.tags, e.size_bytes, e.seq,
-    e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by
+    e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by, e.tier, e.origin_ref, e.held
 from durable_agents a
 left join durable_agents s on s.workspace = a.workspace and s.agent = ''
 left join durable_limits mine on mine.workspace = a.workspace and mine.agent = a.agent
@@ -45,14 +45,14 @@ where a.workspace = :workspace and a.agent = :agent
 
 -- entries_under (sqlite) --
 select e.agent, e.run_id, e.key, e.id, e.content, e.category, e.tags, e.size_bytes, e.seq,
-    e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by
+    e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by, e.tier, e.origin_ref, e.held
 from json_each(:keys) k cross join durable_entries e
 where e.workspace = :workspace and e.agent in (:agent, '') and e.run_id in ('', :run_id)
     and e.key = k.value
 
 -- entries_under (postgres) --
 select e.agent, e.run_id, e.key, e.id, e.content, e.category, e.tags, e.size_bytes, e.seq,
-    e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by
+    e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by, e.tier, e.origin_ref, e.held
 from durable_entries e
 where e.workspace = :workspace and e.agent in (:agent, '') and e.run_id in ('', :run_id)
     and e.key = any (array(select jsonb_array_elements_text(cast(:keys as jsonb))))
@@ -60,7 +60,7 @@ where e.workspace = :workspace and e.agent in (:agent, '') and e.run_id in ('', 
 -- due_entries --
 -- The contents are deleted unread.
 select agent, run_id, key, id, '' as content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by
+    expires_at, created_by, updated_by, tier, origin_ref, held
 from durable_entries
 where workspace = :workspace and agent = :agent and expires_at < :now
 order by seq
@@ -90,14 +90,14 @@ where workspace = :workspace and agent = :agent and key is not null and expires_
 -- entries_of_run --
 -- The contents are deleted unread.
 select agent, run_id, key, id, '' as content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by
+    expires_at, created_by, updated_by, tier, origin_ref, held
 from durable_entries
 where workspace = :workspace and agent = :agent and run_id = :run
 order by seq
 
 -- coldest --
 select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by
+    expires_at, created_by, updated_by, tier, origin_ref, held
 from durable_entries
 where workspace = :workspace and agent = :owner and run_id = :run and pinned = :pinned
     and seq > :after
@@ -119,29 +119,36 @@ where workspace = :workspace and agent = :agent and run_id = :run and pinned = 0
 
 -- put_entry (sqlite) --
 insert into durable_entries (workspace, agent, run_id, key, id, category, pinned, tags, size_bytes,
-    seq, created_at, updated_at, expires_at, created_by, updated_by, content)
+    seq, created_at, updated_at, expires_at, created_by, updated_by, tier,
+    origin_ref, held, content)
 values (:workspace, :owner, :run, :key, :id, :category, :pinned, :tags, :size_bytes,
-    :seq, :created_at, :updated_at, :expires_at, :created_by, :updated_by, :content)
+    :seq, :created_at, :updated_at, :expires_at, :created_by, :updated_by, :tier,
+    :origin_ref, :held, :content)
 on conflict (workspace, agent, run_id, key) do update
 set id = excluded.id, category = excluded.category, pinned = excluded.pinned, tags = excluded.tags,
     size_bytes = excluded.size_bytes, seq = excluded.seq, created_at = excluded.created_at,
     updated_at = excluded.updated_at, expires_at = excluded.expires_at,
-    created_by = excluded.created_by, updated_by = excluded.updated_by, content = excluded.content
+    created_by = excluded.created_by, updated_by = excluded.updated_by, tier = excluded.tier,
+    origin_ref = excluded.origin_ref, held = excluded.held, content = excluded.content
 
 -- put_entry (postgres) --
 -- All of a batch at once: as many statements, each by itself, would take as many times as long.
 insert into durable_entries (workspace, agent, run_id, key, id, category, pinned, tags, size_bytes,
-    seq, created_at, updated_at, expires_at, created_by, updated_by, content)
+    seq, created_at, updated_at, expires_at, created_by, updated_by, tier,
+    origin_ref, held, content)
 select :workspace, n.owner, n.run, n.key, n.id, n.category, n.pinned, n.tags, n.size_bytes, n.seq,
-    n.created_at, n.updated_at, n.expires_at, n.created_by, n.updated_by, n.content
+    n.created_at, n.updated_at, n.expires_at, n.created_by, n.updated_by, n.tier,
+    n.origin_ref, n.held, n.content
 from jsonb_to_recordset(cast(:rows as jsonb)) as n (owner text, run text, key text, id text,
     category text, pinned integer, tags text, size_bytes integer, seq bigint, created_at bigint,
-    updated_at bigint, expires_at bigint, created_by text, updated_by text, content text)
+    updated_at bigint, expires_at bigint, created_by text, updated_by text, tier text,
+    origin_ref text, held text, content text)
 on conflict (workspace, agent, run_id, key) do update
 set id = excluded.id, category = excluded.category, pinned = excluded.pinned, tags = excluded.tags,
     size_bytes = excluded.size_bytes, seq = excluded.seq, created_at = excluded.created_at,
     updated_at = excluded.updated_at, expires_at = excluded.expires_at,
-    created_by = excluded.created_by, updated_by = excluded.updated_by, content = excluded.content
+    created_by = excluded.created_by, updated_by = excluded.updated_by, tier = excluded.tier,
+    origin_ref = excluded.origin_ref, held = excluded.held, content = excluded.content
 
 -- remove_entry (sqlite) --
 delete from durable_entries
@@ -179,32 +186,32 @@ where workspace = :workspace and agent = :agent
 -- get_entries --
 -- The agent's own and the workspace's, one of each at most: no sort, no limit, two probes.
 select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by
+    expires_at, created_by, updated_by, tier, origin_ref, held
 from durable_entries
 where workspace = :workspace and agent = :agent and run_id = '' and key = :key
 union all
 select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by
+    expires_at, created_by, updated_by, tier, origin_ref, held
 from durable_entries
 where workspace = :workspace and agent = '' and run_id = '' and key = :key
 
 -- get_entry_of_run --
 select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by
+    expires_at, created_by, updated_by, tier, origin_ref, held
 from durable_entries
 where workspace = :workspace and agent = :agent and run_id = :run and key = :key
 
 -- list_entries --
 -- Each part is read in the order of its index, and only as far as it is needed.
 select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by
+    expires_at, created_by, updated_by, tier, origin_ref, held
 from durable_entries
 where workspace = :workspace and agent = :agent and run_id = '' and pinned = 1 and seq < :before
     and (:category = '' or category = :category) and updated_at >= :since
     and substr(key, 1, :prefix_length) = :prefix
 union all
 select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by
+    expires_at, created_by, updated_by, tier, origin_ref, held
 from durable_entries
 where workspace = :workspace and agent = :agent and run_id = '' and pinned = 0 and seq < :before
     and (:category = '' or category = :category) and updated_at >= :since
@@ -212,14 +219,14 @@ where workspace = :workspace and agent = :agent and run_id = '' and pinned = 0 a
     and (expires_at is null or expires_at >= :now)
 union all
 select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by
+    expires_at, created_by, updated_by, tier, origin_ref, held
 from durable_entries
 where workspace = :workspace and agent = '' and run_id = '' and pinned = 0 and seq < :before
     and (:category = '' or category = :category) and updated_at >= :since
     and substr(key, 1, :prefix_length) = :prefix
 union all
 select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by
+    expires_at, created_by, updated_by, tier, origin_ref, held
 from durable_entries
 where workspace = :workspace and agent = :agent and run_id = :run_id and :run_id <> ''
     and pinned = 0 and seq < :before
@@ -233,18 +240,19 @@ limit :rows
 -- array, which takes a third of the time of as many rows.
 select :agent as agent, '' as run_id, json_group_array(key) as keys,
     json_group_array(category) as categories, json_group_array(size_bytes) as sizes,
-    json_group_array(seq) as seqs, json_group_array(id) as ids
+    json_group_array(seq) as seqs, json_group_array(id) as ids, json_group_array(held) as held
 from durable_entries
 where workspace = :workspace and agent = :agent and run_id = '' and pinned in (0, 1)
     and (expires_at is null or expires_at >= :now)
 union all
 select '', '', json_group_array(key), json_group_array(category), json_group_array(size_bytes),
-    json_group_array(seq), json_group_array(id)
+    json_group_array(seq), json_group_array(id), json_group_array(held)
 from durable_entries
 where workspace = :workspace and agent = '' and run_id = '' and pinned = 0
 union all
 select :agent, :run_id, json_group_array(key), json_group_array(category),
-    json_group_array(size_bytes), json_group_array(seq), json_group_array(id)
+    json_group_array(size_bytes), json_group_array(seq), json_group_array(id),
+    json_group_array(held)
 from durable_entries
 where workspace = :workspace and agent = :agent and run_id = :run_id and :run_id <> ''
     and pinned = 0
@@ -252,7 +260,8 @@ where workspace = :workspace and agent = :agent and run_id = :run_id and :run_id
 -- candidates (postgres) --
 select agent, run_id, cast(json_agg(key) as text) as keys,
     cast(json_agg(category) as text) as categories, cast(json_agg(size_bytes) as text) as sizes,
-    cast(json_agg(seq) as text) as seqs, cast(json_agg(id) as text) as ids
+    cast(json_agg(seq) as text) as seqs, cast(json_agg(id) as text) as ids,
+    cast(json_agg(held) as text) as held
 from durable_entries
 where workspace = :workspace and agent in (:agent, '') and run_id in ('', :run_id)
     and pinned in (0, 1) and (expires_at is null or expires_at >= :now)
@@ -260,21 +269,21 @@ group by agent, run_id
 
 -- all_entries --
 select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by
+    expires_at, created_by, updated_by, tier, origin_ref, held
 from durable_entries
 where workspace = :workspace and agent in (:agent, '') and run_id in ('', :run_id)
     and pinned in (0, 1) and (expires_at is null or expires_at >= :now)
 
 -- chosen_entries (sqlite) --
 select e.agent, e.run_id, e.key, e.id, e.content, e.category, e.tags, e.size_bytes, e.seq,
-    e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by
+    e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by, e.tier, e.origin_ref, e.held
 from json_each(:chosen) c cross join durable_entries e
 where e.workspace = :workspace and e.agent = c.value ->> 0 and e.run_id = c.value ->> 1
     and e.key = c.value ->> 2
 
 -- chosen_entries (postgres) --
 select e.agent, e.run_id, e.key, e.id, e.content, e.category, e.tags, e.size_bytes, e.seq,
-    e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by
+    e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by, e.tier, e.origin_ref, e.held
 from jsonb_array_elements(cast(:chosen as jsonb)) c
 join durable_entries e on e.workspace = :workspace and e.agent = c.value ->> 0
     and e.run_id = c.value ->> 1 and e.key = c.value ->> 2
@@ -386,7 +395,7 @@ where workspace = :workspace and agent = :owner and key = :key
 
 -- entry_before --
 select agent, run_id, key, id, '' as content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by
+    expires_at, created_by, updated_by, tier, origin_ref, held
 from durable_entries
 where workspace = :workspace and agent = :owner and run_id = :run and key = :key and seq < :seq
 
@@ -575,7 +584,7 @@ limit :rows
 
 -- change_at --
 select seq, at, op, key, category, agent, run_id, size_bytes, content, content_sha256, actor,
-    evicted_for, cause, redacted_at, key_hash
+    evicted_for, cause, redacted_at, key_hash, entry
 from durable_changes
 where workspace = :workspace and agent in (:agent, '') and seq = :seq
 
@@ -606,7 +615,7 @@ order by c.seq desc
 -- unlogged_at --
 -- Entries as they are since before the oldest change that is stored.
 select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by
+    expires_at, created_by, updated_by, tier, origin_ref, held
 from durable_entries e
 where workspace = :workspace and agent in (:agent, '') and run_id = '' and updated_at <= :at
     and (:key = '' or key = :key) and (expires_at is null or expires_at >= :now)
@@ -814,7 +823,7 @@ where workspace = :workspace and owner = :agent and type not like 'longterm.%'
 -- entries_to_export --
 -- The agent's own, and with :shared = '' what the workspace shares.
 select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by
+    expires_at, created_by, updated_by, tier, origin_ref, held
 from durable_entries
 where workspace = :workspace and agent in (:agent, :shared) and run_id = ''
     and (expires_at is null or expires_at >= :now)

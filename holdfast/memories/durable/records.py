@@ -14,6 +14,7 @@ from holdfast.ground import errors
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import HoldfastError
 from holdfast.ground.scope import Actor
+from holdfast.ground.trust import HeldFor, Tier
 
 EntryScope = Literal["agent", "workspace", "run"]
 Outcome = Literal["created", "replaced", "refreshed", "unchanged"]
@@ -49,7 +50,8 @@ class DurableEntry(Struct, frozen=True, gc=False):
 
     `seq` is the number of its last write, `size_bytes` the UTF-8 bytes of key, content, category
     and tags. `agent` is None on workspace entries; `run_id` is set on conversation entries
-    alone; `expires_at` on daily ones. Times have whole milliseconds.
+    alone; `expires_at` on daily ones. Times have whole milliseconds. `tier` tells who stands behind
+    the content, `origin_ref` where a text from outside came from, `held` why it waits for a person.
     """
 
     # A hydration creates a thousand: positional arguments halve the time. No field can be part of a
@@ -70,6 +72,9 @@ class DurableEntry(Struct, frozen=True, gc=False):
     expires_at: datetime | None
     created_by: By
     updated_by: By
+    tier: Tier = "said"
+    origin_ref: str | None = None
+    held: HeldFor | None = None
 
 
 class Gone(Struct, frozen=True, kw_only=True, gc=False):
@@ -197,6 +202,7 @@ class LimitsChanged(Struct, frozen=True, kw_only=True):
 Verdict = Literal[
     "core",
     "window",
+    "held",
     "too_big",
     "over_budget",
     "shadowed",

@@ -13,6 +13,7 @@ from msgspec.structs import asdict, astuple
 from holdfast.engines.base import Row, Transaction
 from holdfast.ground.clock import EPOCH
 from holdfast.ground.scope import Actor, ActorKind
+from holdfast.ground.trust import HeldFor, Provenance, Tier
 from holdfast.memories.durable.records import CORE, By, Cause, DurableEntry, EntryScope, Gone, Op
 from holdfast.memories.durable.validation import CheckedEntry
 
@@ -56,6 +57,9 @@ class RowStamp(Struct, frozen=True, kw_only=True):
     expires_at: int | None
     created_by: str
     updated_by: str
+    tier: Tier = "said"
+    origin_ref: str | None = None
+    held: HeldFor | None = None
 
 
 class EntryRow(Struct, frozen=True):
@@ -78,6 +82,9 @@ class EntryRow(Struct, frozen=True):
     expires_at: int | None
     created_by: str
     updated_by: str
+    tier: Tier = "said"
+    origin_ref: str | None = None
+    held: HeldFor | None = None
 
     @classmethod
     def of(cls, place: EntryLocation, entry: CheckedEntry, stamp: RowStamp) -> "EntryRow":
@@ -97,12 +104,20 @@ class EntryRow(Struct, frozen=True):
             expires_at=stamp.expires_at,
             created_by=stamp.created_by,
             updated_by=stamp.updated_by,
+            tier=stamp.tier,
+            origin_ref=stamp.origin_ref,
+            held=stamp.held,
         )
 
     def holds(self, entry: CheckedEntry) -> bool:
         """Return whether the row has the same fields as *entry*."""
         given = (entry.content, entry.category, tags_text(entry.tags))
         return (self.content, self.category, self.tags) == given
+
+    @property
+    def provenance(self) -> Provenance:
+        """Where the content came from."""
+        return Provenance(self.tier, self.origin_ref, self.held)
 
     @property
     def place(self) -> EntryLocation:
@@ -150,6 +165,9 @@ def entry_of(workspace: str, row: Row) -> DurableEntry:
         expires_at,
         created_by,
         updated_by,
+        tier,
+        origin_ref,
+        held,
     ) = row
     # A read spends most of its time here, so values are shared and calls avoided.
     born, by = EPOCH + timedelta(0, 0, created_at), by_of(created_by)
@@ -170,6 +188,9 @@ def entry_of(workspace: str, row: Row) -> DurableEntry:
         None if expires_at is None else EPOCH + timedelta(0, 0, expires_at),
         by,
         by if updated_by == created_by else by_of(updated_by),
+        tier,
+        origin_ref,
+        held,
     )
 
 
@@ -198,6 +219,14 @@ class WrittenEntry(Struct, frozen=True, array_like=True):
     created_at: int
     updated_at: int
     expires_at: int | None
+    tier: Tier = "said"
+    origin_ref: str | None = None
+    held: HeldFor | None = None
+
+    @property
+    def provenance(self) -> Provenance:
+        """Where the content came from."""
+        return Provenance(self.tier, self.origin_ref, self.held)
 
 
 _written = msgspec.json.Decoder(WrittenEntry)
@@ -206,7 +235,14 @@ _written = msgspec.json.Decoder(WrittenEntry)
 def written_text(row: EntryRow) -> str:
     """Return the stored form of the `WrittenEntry` of *row*."""
     written = WrittenEntry(
-        row.id, tags_of(row.tags), row.created_at, row.updated_at, row.expires_at
+        row.id,
+        tags_of(row.tags),
+        row.created_at,
+        row.updated_at,
+        row.expires_at,
+        row.tier,
+        row.origin_ref,
+        row.held,
     )
     return msgspec.json.encode(written).decode()
 

@@ -10,6 +10,7 @@ from typing import Final, Generic, Literal, TypeVar
 from msgspec import Struct
 
 from holdfast.ground.text import CONTROLS, INVISIBLE
+from holdfast.ground.trust import HELD_TIERS, HeldFor
 from holdfast.memories.durable.records import CORE, DurableEntry, EntryScope, to_milliseconds_text
 
 MOST_SIMILAR: Final = 5
@@ -58,7 +59,7 @@ def _edits(one: str, other: str) -> int:
     return min(before[-1], NEAR + 1)
 
 
-Reason = Literal["too_big", "over_budget", "shadowed"]
+Reason = Literal["too_big", "over_budget", "shadowed", "held"]
 
 _SEQ, _KEY = attrgetter("seq"), attrgetter("key")
 _NEARER: dict[EntryScope, int] = {"run": 0, "agent": 1, "workspace": 2}
@@ -76,6 +77,7 @@ class HydrationCandidate(Struct, frozen=True, gc=False):
     size_bytes: int
     seq: int
     id: str
+    held: HeldFor | None = None
 
 
 class OmittedEntry(Struct, frozen=True, gc=False):
@@ -88,6 +90,11 @@ class OmittedEntry(Struct, frozen=True, gc=False):
     seq: int
     reason: Reason
     id: str
+
+    @property
+    def held(self) -> bool:
+        """Whether it waits for a person."""
+        return self.reason == "held"
 
 
 Weighable = DurableEntry | HydrationCandidate | OmittedEntry
@@ -107,14 +114,15 @@ class Considered(Struct, Generic[W], frozen=True, kw_only=True):
 
 
 class HydrationPlan(Struct, Generic[W], frozen=True, kw_only=True):
-    """Candidates in the order considered, and shadowed candidates.
+    """Candidates in the order considered, shadowed candidates, and held ones.
 
-    A candidate is shadowed when a nearer entry has its key.
+    A candidate is shadowed when a nearer entry has its key, held when it waits for a person.
     """
 
     ordered: tuple[W, ...]
     shadowed: tuple[W, ...]
     budget: int
+    held: tuple[W, ...] = ()
 
     @property
     def considered(self) -> tuple[Considered[W], ...]:
@@ -132,7 +140,7 @@ class HydrationPlan(Struct, Generic[W], frozen=True, kw_only=True):
     def divided(self) -> tuple[tuple[W, ...], tuple[OmittedEntry, ...]]:
         """Return the selected and the omitted candidates in the order considered.
 
-        Shadowed ones come last, newest first.
+        Shadowed ones come last, newest first, and then held ones.
         """
         ordered, left = self.ordered, self.budget
         taken: Sequence[W] = ordered
@@ -147,7 +155,8 @@ class HydrationPlan(Struct, Generic[W], frozen=True, kw_only=True):
             for size in (each.size_bytes,)
             for reason in ("over_budget" if size <= budget else "too_big",)
         ]
-        omitted += [_shadowed(each) for each in self.shadowed]
+        omitted += [_left_out(each, "shadowed") for each in self.shadowed]
+        omitted += [_left_out(each, "held") for each in self.held]
         return tuple(taken), tuple(omitted)
 
 
@@ -172,9 +181,12 @@ def plan(candidates: Iterable[W], *, budget: int) -> HydrationPlan[W]:
 
     Considers core entries newest first, then the others newest first. An entry that exceeds the
     remaining budget is skipped, never truncated. Of several entries under one key only the nearest
-    is considered: the run's, then the agent's, then the workspace's.
+    is considered: the run's, then the agent's, then the workspace's. Held ones are not.
     """
     newest = sorted(candidates, key=_SEQ, reverse=True)
+    held = tuple([each for each in newest if each.held])
+    if held:
+        newest = [each for each in newest if not each.held]
     shadowed: list[W] = []
     if len(set(map(_KEY, newest))) < len(newest):
         nearest = _nearest(newest)
@@ -182,7 +194,9 @@ def plan(candidates: Iterable[W], *, budget: int) -> HydrationPlan[W]:
         newest = [each for each in newest if nearest[each.key] is each]
     core = [each for each in newest if each.category == CORE]
     others = [each for each in newest if each.category != CORE]
-    return HydrationPlan(ordered=(*core, *others), shadowed=tuple(shadowed), budget=budget)
+    return HydrationPlan(
+        ordered=(*core, *others), shadowed=tuple(shadowed), budget=budget, held=held
+    )
 
 
 def _nearest(candidates: Iterable[W]) -> dict[str, W]:
@@ -204,9 +218,9 @@ def _reason(size_bytes: int, budget: int) -> Literal["too_big", "over_budget"]:
     return "too_big" if size_bytes > budget else "over_budget"
 
 
-def _shadowed(each: Weighable) -> OmittedEntry:
+def _left_out(each: Weighable, reason: Reason) -> OmittedEntry:
     size, seq = each.size_bytes, each.seq
-    return OmittedEntry(each.key, each.category, each.scope, size, seq, "shadowed", each.id)
+    return OmittedEntry(each.key, each.category, each.scope, size, seq, reason, each.id)
 
 
 MOST_NAMED: Final = 20
@@ -258,9 +272,11 @@ def _beginning(agent: str, entries: int, omitted: int) -> str:
 
 def _opening(entry: DurableEntry, by: str) -> str:
     tags = f' tags="{_attribute(",".join(entry.tags))}"' if entry.tags else ""
+    # Of people and agents *by* tells enough.
+    tier = f' tier="{entry.tier}"' if entry.tier in HELD_TIERS else ""
     return (
         f'<entry key="{_attribute(entry.key)}" category="{_category(entry.category)}"{tags}'
-        f' updated="{to_milliseconds_text(entry.updated_at)}" by="{by}">'
+        f' updated="{to_milliseconds_text(entry.updated_at)}" by="{by}"{tier}>'
     )
 
 

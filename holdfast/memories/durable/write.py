@@ -10,6 +10,7 @@ from msgspec.structs import fields, replace
 
 from holdfast.engines.base import BatchedWork, Transaction
 from holdfast.ground.errors import HoldfastError, InvalidInput, NotFound, shortened
+from holdfast.ground.trust import checked_origin_ref
 from holdfast.ground.validation import check_one_of, check_whole, is_list
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.idempotency import (
@@ -45,7 +46,13 @@ from holdfast.memories.durable.validation import (
     checked_promoted_from,
     checked_subject,
 )
-from holdfast.memories.durable.write_entry import PLAIN, EntryWrite, needs_shared, store
+from holdfast.memories.durable.write_entry import (
+    PLAIN,
+    PROMOTED_FROM,
+    EntryWrite,
+    needs_shared,
+    store,
+)
 
 OnError = Literal["abort", "skip"]
 
@@ -64,11 +71,13 @@ def set_one(
         request = checked_entry(key, given)
         expected = _checked_expectation(options.expected_seq)
         subject = checked_subject(options.subject)
+        checked_origin_ref(options.origin_ref)
+        origin = () if options.origin_ref is None else ("origin_ref", options.origin_ref)
         once = (
             context.idempotency_key if options.idempotency_key is None else options.idempotency_key
         )
         facts = (request, options.refresh, expected, options.cause)
-        replay = Replay(once, "set", *facts, *(() if subject is None else (subject,)))
+        replay = Replay(once, "set", *facts, *(() if subject is None else (subject,)), *origin)
     if not replay and subject is None and context.subject is None:
         kin = context.kin("set", shared=needs_shared(request.category))
         return write(context, BatchedWork(kin, (request, options), partial(_set_each, context)))
@@ -301,9 +310,6 @@ def _checked_expectation(given: object) -> int | None:
         return None
     return check_whole("expected_seq", given, "must be a whole number, 0 for no entry")
 
-
-PROMOTED_FROM: Final = "promoted_from"
-"""Name in the log for the key that an entry was promoted from."""
 
 _NAMESPACES: Final = frozenset({"step", "task", "input", "shared"})
 """Namespaces of run memory: the part of a key before its first colon."""

@@ -14,6 +14,13 @@ from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import Forgotten, MemoryFull, PreconditionFailed, RunRequired
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import user_hash
+from holdfast.ground.trust import (
+    Provenance,
+    Tier,
+    changed_provenance,
+    provenance,
+    tier_of_writer,
+)
 from holdfast.memories.durable.records import (
     CONVERSATION,
     CORE,
@@ -39,6 +46,9 @@ _STORED: Final = REGISTRY.counter(
 )
 
 
+PROMOTED_FROM: Final = "promoted_from"
+"""Name in the log for the key that an entry was promoted from."""
+
 OPS: dict[Outcome, Op] = {"created": "create", "replaced": "replace", "refreshed": "refresh"}
 
 Shadowed = Literal["workspace", "agent"]
@@ -54,7 +64,7 @@ class EntryWrite(Struct, frozen=True, kw_only=True):
     imported entry's own times, in microseconds. *op* is the operation for the log, if not that of
     the outcome. Under an *idempotency_key* a repeat returns the first result and writes nothing.
     Without *moves* an entry of the same key stays in a nearer scope. The entry is linked to the
-    person *subject*.
+    person *subject*. With an *origin_ref* it is from outside; *source* is a provenance of its own.
     """
 
     refresh: bool = True
@@ -66,6 +76,8 @@ class EntryWrite(Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     moves: bool = True
     subject: str | None = None
+    origin_ref: str | None = None
+    source: Provenance | None = None
 
 
 PLAIN = EntryWrite()
@@ -180,7 +192,28 @@ def _outcome(before: EntryRow | None, request: CheckedEntry, options: EntryWrite
         return "created"
     if not before.holds(request):
         return "replaced"
+    if options.source is not None and options.source != before.provenance:
+        return "replaced"
     return "refreshed" if options.refresh else "unchanged"
+
+
+def _source(
+    unit: AgentTransaction, request: CheckedEntry, options: EntryWrite, before: EntryRow | None
+) -> Provenance:
+    """Return the provenance of the content; an unchanged one keeps what it had."""
+    if options.source is not None:
+        return options.source
+    if before is not None and before.content == request.content:
+        return before.provenance
+    context = unit.context
+    # A promoted value was made in a run.
+    in_run = context.run is not None or PROMOTED_FROM in options.cause
+    tier: Tier | None = context.tier if options.origin_ref is None else "outside"
+    own = tier_of_writer(context.actor, tier, in_run=in_run)
+    source = provenance(request.content, own, options.origin_ref)
+    return (
+        source if before is None else changed_provenance(request.content, before.provenance, source)
+    )
 
 
 def _leaving(unit: AgentTransaction, request: CheckedEntry, place: EntryLocation) -> Leaving:
@@ -246,6 +279,7 @@ def _row(
     written = unit.now if options.written is None else options.written
     born = written if options.born is None else options.born
     lasts = unit.limits.daily_hours * HOUR
+    source = _source(unit, request, options, before)
     stamp = RowStamp(
         id=before.id if before else unit.context.ids.new("entry", unit.now),
         seq=0,
@@ -254,6 +288,9 @@ def _row(
         expires_at=written + lasts if request.category == DAILY else None,
         created_by=before.created_by if before else unit.by,
         updated_by=unit.by,
+        tier=source.tier,
+        origin_ref=source.origin_ref,
+        held=source.held,
     )
     return EntryRow.of(place, request, stamp)
 

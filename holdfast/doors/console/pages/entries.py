@@ -32,6 +32,7 @@ DIGITS: Final = 18
 DONE: Final = {
     "entry-saved": "The entry was saved.",
     "entry-restored": "The earlier content was written once more.",
+    "entry-accepted": "The entry was accepted: prompts hold it from now on.",
 }
 
 
@@ -134,6 +135,12 @@ def restore_entry(visit: Visit) -> Answer:
     return Redirect(_where(visit, done="entry-restored"))
 
 
+def accept_entry(visit: Visit) -> Answer:
+    """Release a held entry."""
+    visit.hf.durable(visit["agent"]).accept(visit["key"])
+    return Redirect(_where(visit, done="entry-accepted"))
+
+
 def _number(visit: Visit, name: str) -> int:
     given = visit.written(name)
     if not (given.isascii() and given.isdecimal()) or len(given) > DIGITS:
@@ -191,6 +198,7 @@ _ENTRY: Final = "/agents/{agent}/entries/{key}"
 ROUTES: Final[tuple[ConsoleRoute, ...]] = (
     page(_ENTRY, show_entry, bound="agent"),
     act(_ENTRY, save_entry, bound="agent", again=show_entry),
+    act(f"{_ENTRY}/accept", accept_entry, bound="agent", again=show_entry),
     act(f"{_ENTRY}/restore", restore_entry, bound="agent", again=show_entry),
     act(f"{_ENTRY}/forget", forget_entry, bound="agent", again=show_entry),
     act(f"{_ENTRY}/redact", redact_change, needs="admin", bound="agent", again=show_entry),

@@ -106,6 +106,7 @@ def put(_: Call, memory: DurableMemory, given: dict[str, Any]) -> object:
         expected_seq=given.get("expected_seq", UNSET),
         cause=_cause(given["promoted_from"]),
         subject=given["subject"],
+        origin_ref=given["origin_ref"],
     )
     entry = EntryFields(**{name: given[name] for name in EntryFields.__struct_fields__})
     return within(

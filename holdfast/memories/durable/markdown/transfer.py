@@ -8,6 +8,7 @@ from typing import Final, Literal, get_args
 import msgspec
 from msgspec import Struct
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction, scalar
 from holdfast.ground.errors import (
@@ -19,6 +20,7 @@ from holdfast.ground.errors import (
     ScopeDenied,
     shortened,
 )
+from holdfast.ground.trust import weaker
 from holdfast.ground.validation import check_one_of
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.forget import forget_rows
@@ -357,6 +359,9 @@ def import_files(
         read = _read(context, given, how, passed)
         keyed = None if how.dry_run else context.idempotency_key
         replay = Replay(keyed, "import", given, passed, how.mode, how.rebind)
+
+    tier = weaker(context.tier or "imported", "imported")
+    context = replace(context, tier=tier)
 
     def work(tx: Transaction) -> _Done:
         unit = _opened(context, tx, read)
