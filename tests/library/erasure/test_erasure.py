@@ -142,6 +142,22 @@ def dump(hf: Holdfast) -> str:
     return str([*seen, threads, runs, [*hf.subjects.list()]])
 
 
+def past(hf: Holdfast, moments: list[datetime]) -> str:
+    """Return everything that the memories of *hf* answer about each of *moments*."""
+    people = list(hf.longterm_people())
+    data = [hf.longterm_data(each.user, namespace=each.namespace) for each in people]
+    seen: list[object] = []
+    for at in moments:
+        for agent in ("agent_7", *AGENTS.values()):
+            seen += hf.durable(agent).list(at=at).all()
+        for store in hf.memory_stores.list():
+            if store.created_at <= at:
+                seen += hf.memory_stores.memories.list(store.id, at=at, view="full").all()
+        for each in data:
+            seen += [*each.list(at=at), *each.list("turns", at=at)]
+    return str(seen)
+
+
 def nothing_of_ada(hf: Holdfast) -> None:
     seen = dump(hf)
     assert MARK not in seen
@@ -174,8 +190,13 @@ def test_no_restore_brings_an_erased_person_back(
     data = tmp_path / "data"
     monkeypatch.setenv("XDG_DATA_HOME", str(data))
     backup, ledger = tmp_path / "b.db", tmp_path / "ledger.json"
+    moments: list[datetime] = []
     with holdfast.open(target) as hf:
-        fill(hf, vector_provider="chroma")
+        fill_owned(hf, vector_provider="chroma")
+        moments.append(datetime.now(UTC))
+        fill_linked(hf)
+        moments.append(datetime.now(UTC))
+        assert MARK in past(hf, moments)
         hf.backup(backup)
 
         report = hf.forget_user("ada")
@@ -195,6 +216,9 @@ def test_no_restore_brings_an_erased_person_back(
     for place in (target, empty):
         with holdfast.open(place) as hf:
             nothing_of_ada(hf)
+            seen = past(hf, moments)
+            assert MARK not in seen
+            assert STAYS in seen
             assert hf.erasures.verify(receipt, user="ada").ok
             assert hf.erasures.receipt(receipt["id"]) == receipt
     assert MARK not in ledger.read_text()
