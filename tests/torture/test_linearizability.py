@@ -89,13 +89,28 @@ def run(clients: Iterable[Client], meanwhile: Callable[[], T]) -> T:
             thread.join()
 
 
-def judged(events: Iterable[Event]) -> int:
-    """Check a round's history, key by key; return how many acts it has."""
-    by_key = spans_of(events)
-    for key, spans in by_key.items():
-        first = FIRST if " " in key else None
-        assert linearizable(spans, first), f"{key}: {sorted(spans)}"
-    return sum(map(len, by_key.values()))
+class Judge:
+    """Checks the history of each round, and counts its acts."""
+
+    def __init__(self) -> None:
+        self.acts = 0
+
+    def check(self, events: Iterable[Event]) -> int:
+        """Check a history, key by key; return how many acts it has."""
+        by_key = spans_of(events)
+        for key, spans in by_key.items():
+            first = FIRST if " " in key else None
+            assert linearizable(spans, first), f"{key}: {sorted(spans)}"
+        acts = sum(map(len, by_key.values()))
+        self.acts += acts
+        return acts
+
+
+@pytest.fixture
+def judge(record_property: Callable[[str, object], None]) -> Iterator[Judge]:
+    judge = Judge()
+    yield judge
+    record_property("acts", judge.acts)
 
 
 def rounds() -> Iterator[int]:
@@ -193,36 +208,49 @@ def test_a_right_history_is_accepted(history: list[Span]) -> None:
     assert linearizable(history)
 
 
-class ForgetfulRegister:
-    """A register that loses every seventh write, and acknowledges it."""
+class ForgetfulRegister(StateRegister):
+    """A register that acknowledges every seventh write without doing it."""
 
-    def __init__(self) -> None:
-        self.value: str | None = None
-        self.writes = 0
-
-    def read(self) -> tuple[str | None, int]:
-        return self.value, 0
+    writes = 0
 
     def write(self, value: str) -> object:
         self.writes += 1
-        if self.writes % 7:
-            self.value = value
-        return None
+        return super().write(value) if self.writes % 7 else None
 
-    def swap(self, _: tuple[str | None, int], value: str, /) -> object:
+
+class BlindRegister(StateRegister):
+    """A register that does not check the precondition of a swap."""
+
+    def swap(self, read: tuple[str | None, int], value: str, /) -> object:
+        del read
         return self.write(value)
 
 
-def test_a_client_of_a_register_that_loses_writes_is_refused() -> None:
-    history = History()
+class StaleRegister(StateRegister):
+    """A register that reads from a cache which only swaps invalidate."""
 
-    Client("one", {"key": ForgetfulRegister()}, history.emit).run(range(500))
+    cache: tuple[str | None, int] | None = None
+
+    def read(self) -> tuple[str | None, int]:
+        self.cache = self.cache or super().read()
+        return self.cache
+
+    def swap(self, read: tuple[str | None, int], value: str, /) -> object:
+        self.cache = None
+        return super().swap(read, value)
+
+
+@pytest.mark.parametrize("sabotaged", [ForgetfulRegister, BlindRegister, StaleRegister])
+def test_a_client_of_a_sabotaged_register_is_refused(sabotaged: type[StateRegister]) -> None:
+    history, register = History(), sabotaged(NetworkState(), "key")
+
+    Client("one", {"key": register}, history.emit).run(range(500))
 
     assert not linearizable(spans_of(history.events)["key"])
 
 
 @pytest.mark.timeout(120 + 2 * SECONDS)
-def test_threads_of_a_network_see_each_value_as_one_register() -> None:
+def test_threads_of_a_network_see_each_value_as_one_register(judge: Judge) -> None:
     for _ in rounds():
         state, history = NetworkState(), History()
         registers: dict[str, Register] = {
@@ -231,18 +259,20 @@ def test_threads_of_a_network_see_each_value_as_one_register() -> None:
 
         run([Client(f"c{each}", registers, history.emit) for each in range(CLIENTS)], lambda: None)
 
-        assert judged(history.events) == CLIENTS * ACTS
+        assert judge.check(history.events) == CLIENTS * ACTS
 
 
 @pytest.mark.timeout(120 + 2 * SECONDS)
-def test_threads_of_the_library_see_each_key_as_one_register(sqlite_file: Path) -> None:
+def test_threads_of_the_library_see_each_key_as_one_register(
+    sqlite_file: Path, judge: Judge
+) -> None:
     with holdfast.open(sqlite_file) as one, holdfast.open(sqlite_file) as two:
         for _ in rounds():
             history = History()
 
             run(clients_of([one, two], history), lambda: None)
 
-            assert judged(history.events) == CLIENTS * ACTS
+            assert judge.check(history.events) == CLIENTS * ACTS
 
 
 def a_client(
@@ -264,7 +294,7 @@ def stopped_after(process: "subprocess.Popen[bytes]", events: int) -> list[bytes
 @pytest.mark.timeout(120 + 2 * SECONDS)
 @pytest.mark.parametrize("target", ["sqlite_file", "fresh_postgres_url"])
 def test_killed_clients_leave_each_key_one_register(
-    request: pytest.FixtureRequest, target: str
+    request: pytest.FixtureRequest, judge: Judge, target: str
 ) -> None:
     database, workspace = str(request.getfixturevalue(target)), new_workspace()
 
@@ -280,13 +310,13 @@ def test_killed_clients_leave_each_key_one_register(
                     lines += stopped_after(process, 200)
             Client("last", registers_of(hf, keys), history.emit).run(range(ACTS))
 
-            assert judged([*events_of(lines), *history.events]) > ACTS
+            assert judge.check([*events_of(lines), *history.events]) > ACTS
 
 
 @pytest.mark.timeout(120 + 2 * SECONDS)
 @pytest.mark.parametrize("target", ["sqlite_file", "fresh_postgres_url"])
 def test_two_servers_show_each_key_as_one_register_while_one_is_killed(
-    request: pytest.FixtureRequest, target: str
+    request: pytest.FixtureRequest, judge: Judge, target: str
 ) -> None:
     database = str(request.getfixturevalue(target))
 
@@ -306,4 +336,4 @@ def test_two_servers_show_each_key_as_one_register_while_one_is_killed(
             last = registers_of(handles[1], clients[0].registers)
             Client("last", last, history.emit).run(range(ACTS))
 
-            assert judged(history.events) > ACTS
+            assert judge.check(history.events) > ACTS

@@ -226,44 +226,53 @@ def library_records(recorder: Recorder) -> list[Record]:
     return recorder.library_run()
 
 
-def spread(runs: Iterable[Callable[[], list[Record]]], check: Check, cuts: int, to: Path) -> None:
-    """Spread *cuts* over recordings; nothing may be wrong after any."""
-    each = max(1, cuts // RECORDINGS)
-    wrong = [
-        line
-        for seed, run in enumerate(runs)
-        for line in losses(run(), check, to, cuts=each, seed=seed)
-    ]
-    assert wrong == []
+Spread = Callable[[Iterable[Callable[[], list[Record]]], Check, int], None]
+
+
+@pytest.fixture
+def spread(tmp_path: Path, record_property: Callable[[str, object], None]) -> Spread:
+    """Give the function that spreads cuts over recordings; nothing may be wrong after any."""
+
+    def check_all(runs: Iterable[Callable[[], list[Record]]], check: Check, cuts: int) -> None:
+        each = max(1, cuts // RECORDINGS)
+        record_property("cuts", each * RECORDINGS)
+        wrong = [
+            line
+            for seed, run in enumerate(runs)
+            for line in losses(run(), check, tmp_path, cuts=each, seed=seed)
+        ]
+        assert wrong == []
+
+    return check_all
 
 
 @pytest.mark.timeout(120 + CUTS * 2)
 def test_no_power_loss_loses_what_the_library_acknowledged(
-    recorder: Recorder, library_records: list[Record], tmp_path: Path
+    recorder: Recorder, library_records: list[Record], spread: Spread
 ) -> None:
     runs = [lambda: library_records, *[recorder.library_run] * (RECORDINGS - 1)]
 
-    spread(runs, check_database, CUTS // 2, tmp_path)
+    spread(runs, check_database, CUTS // 2)
 
 
 @pytest.mark.timeout(120 + CUTS * 2)
-def test_no_power_loss_loses_what_a_server_acknowledged(recorder: Recorder, tmp_path: Path) -> None:
-    spread([recorder.server_run] * RECORDINGS, check_database, CUTS // 4, tmp_path)
+def test_no_power_loss_loses_what_a_server_acknowledged(recorder: Recorder, spread: Spread) -> None:
+    spread([recorder.server_run] * RECORDINGS, check_database, CUTS // 4)
 
 
 @pytest.mark.timeout(120 + CUTS * 2)
-def test_no_power_loss_loses_what_the_spool_secured(recorder: Recorder, tmp_path: Path) -> None:
-    spread([recorder.spool_run] * RECORDINGS, check_spool, CUTS // 4, tmp_path)
+def test_no_power_loss_loses_what_the_spool_secured(recorder: Recorder, spread: Spread) -> None:
+    spread([recorder.spool_run] * RECORDINGS, check_spool, CUTS // 4)
 
 
 @pytest.mark.timeout(120 + CUTS * 2)
-def test_no_power_loss_loses_what_a_run_saved(recorder: Recorder, tmp_path: Path) -> None:
-    spread([recorder.checkpoints_run] * RECORDINGS, check_checkpoints, CUTS, tmp_path)
+def test_no_power_loss_loses_what_a_run_saved(recorder: Recorder, spread: Spread) -> None:
+    spread([recorder.checkpoints_run] * RECORDINGS, check_checkpoints, CUTS)
 
 
 @pytest.mark.timeout(120 + CUTS * 2)
-def test_no_power_loss_loses_what_was_exported(recorder: Recorder, tmp_path: Path) -> None:
-    spread([recorder.exports_run] * RECORDINGS, check_exports, CUTS // 4, tmp_path)
+def test_no_power_loss_loses_what_was_exported(recorder: Recorder, spread: Spread) -> None:
+    spread([recorder.exports_run] * RECORDINGS, check_exports, CUTS // 4)
 
 
 @pytest.mark.parametrize(
