@@ -29,7 +29,6 @@ from holdfast.memories.stores.records import (
     View,
 )
 from holdfast.memories.stores.rows import (
-    Head,
     StoresContext,
     demand_store,
     existence_first,
@@ -49,30 +48,34 @@ from holdfast.memories.stores.text_index import (
     words_of,
 )
 from holdfast.memories.stores.transaction import (
-    MemoryLocation,
     SealedText,
     StoreTransaction,
     Text,
-    carry,
-    refuse_taken,
     seen,
-    step_aside,
 )
 from holdfast.memories.stores.validation import (
     FULL_VIEW_MAX,
     checked_content,
     checked_depth,
     checked_path,
-    checked_place,
     checked_precondition,
     checked_prefix,
     checked_sha256,
     checked_view,
     given_or_none,
     just_after,
-    span_below,
 )
-from holdfast.memories.stores.write import Change, Creation, Removal, create, delete, update
+from holdfast.memories.stores.write import (
+    Change,
+    Creation,
+    Removal,
+    create_all,
+    delete_all,
+    delete_under,
+    rename,
+    update,
+    write,
+)
 
 EVERY = 2**31 - 1
 
@@ -150,82 +153,6 @@ def _match(memory: Memory, score: float, words: list[str]) -> Match:
     return Match(memory=basic, score=score, snippet=snippet(unescaped(memory.content or ""), words))
 
 
-HEADS_AT_ONCE = 100
-"""Heads read at a time, with contents of 10 MiB at most."""
-
-
-def rename(context: StoresContext, store_id: str, old_path: str, new_path: str) -> list[Memory]:
-    """Move the memories at or below *old_path* to *new_path*; ids stay the same."""
-    with existence_first(context, store_id, write=True):
-        old = checked_place(old_path, field="old_path")
-        new = checked_place(new_path, field="new_path")
-        if "/" in (old, new):
-            raise InvalidInput("old_path" if old == "/" else "new_path", "must not be the root")
-    sql = context.sql
-
-    def work(tx: Transaction) -> list[Memory]:
-        unit = StoreTransaction(context, tx, store_id)
-        unit.refuse_archived()
-        low, high = span_below(old)
-        span = {"store": store_id, "path": old, "low": low, "high": high}
-        places = tx.all(MemoryLocation, sql.places_under, **span)
-        if not places:
-            raise missing("mem", old)
-        if new == old:
-            return [seen(unit.unchanged(unit.head(place.id)), "basic") for place in places]
-        if new.startswith(f"{old}/"):
-            raise InvalidInput("new_path", "must not lie below old_path", given=new)
-        targets = [checked_path(new + place.path[len(old) :], field="new_path") for place in places]
-        step_aside(tx, sql, store_id, places)
-        refuse_taken(tx, sql, store_id, [new])
-        moved = carry(unit, places, targets)
-        unit.close()
-        return moved
-
-    return context.engine.write(work)
-
-
-def delete_under(context: StoresContext, store_id: str, path: str) -> int:
-    """Delete the memories at or below *path*; return how many."""
-    with existence_first(context, store_id, write=True):
-        place = checked_place(path, field="path")
-    sql = context.sql
-
-    def work(tx: Transaction) -> int:
-        unit = StoreTransaction(context, tx, store_id)
-        count = 0
-        for head in heads_under(tx, sql.heads_under, store_id, place):
-            unit.deleted(head)
-            count += 1
-        unit.close()
-        return count
-
-    return context.engine.write(work)
-
-
-def heads_under(
-    tx: Transaction, statement: LiteralString, store_id: str, path: str
-) -> Iterator[Head]:
-    """Yield the heads at or below *path* in path order, reading in batches."""
-    low, high = span_below(path)
-    start = path
-    while True:
-        heads = tx.all(
-            Head,
-            statement,
-            store=store_id,
-            path=path,
-            low=low,
-            high=high,
-            start=start,
-            rows=HEADS_AT_ONCE,
-        )
-        yield from heads
-        if len(heads) < HEADS_AT_ONCE:
-            return
-        start = just_after(heads[-1].path)
-
-
 class Memories:
     """The memories of a workspace's stores."""
 
@@ -246,7 +173,7 @@ class Memories:
             checked_path(path)
             text = Text.of(checked_content(content))
         item = Creation(SealedText.of(path, text), shown)
-        return create(self._context, memory_store_id, item)
+        return write(self._context, memory_store_id, item, create_all)
 
     def retrieve(self, memory_id: str, *, memory_store_id: str, view: View | None = None) -> Memory:
         """Return the memory, with its content unless *view* is basic; else NotFound."""
@@ -309,7 +236,8 @@ class Memories:
             if expected is not None:
                 checked_sha256(expected, field="expected_content_sha256")
 
-        return delete(self._context, memory_store_id, Removal(memory_id, expected))
+        item = Removal(memory_id, expected)
+        return write(self._context, memory_store_id, item, delete_all)
 
     def accept(self, memory_id: str, *, memory_store_id: str) -> Memory:
         """Release a held memory: write its text as a new version that a person confirmed.

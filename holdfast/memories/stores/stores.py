@@ -14,7 +14,7 @@ from holdfast.ground.pages import Page, digest, write_cursor
 from holdfast.ground.text import first_of_category
 from holdfast.ground.validation import check_limit, check_text, check_whole
 from holdfast.memories.stores.history import restore
-from holdfast.memories.stores.memories import Memories, heads_under
+from holdfast.memories.stores.memories import Memories
 from holdfast.memories.stores.records import (
     Deleted,
     Metadata,
@@ -46,6 +46,7 @@ from holdfast.memories.stores.validation import (
     patched_metadata,
 )
 from holdfast.memories.stores.versions import Versions
+from holdfast.memories.stores.write import heads_under
 
 NAME_MAX, DESCRIPTION_MAX = 255, 1024
 CAP_MAX = 1_000_000

@@ -1,12 +1,12 @@
-"""Create, update and delete memories; writes of many callers to one store in one pass.
+"""Create, update, delete and move memories; writes of many callers in one pass.
 
 A pass decides about each write in order, as if those before it were done, and only then changes
 anything: with one statement for each table, and a version for each write, with an instant and a
 link of its own.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, LiteralString, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from holdfast.engines.base import BatchedWork, Kin, Transaction
 from holdfast.ground.errors import (
     HoldfastError,
+    InvalidInput,
     NotFound,
     PathTaken,
     PreconditionFailed,
@@ -21,15 +22,25 @@ from holdfast.ground.errors import (
     StoreFull,
 )
 from holdfast.memories.stores.records import Deleted, Memory, View
-from holdfast.memories.stores.rows import Head, StoresContext, missing
+from holdfast.memories.stores.rows import Head, StoresContext, existence_first, missing
 from holdfast.memories.stores.transaction import (
+    MemoryLocation,
     NewMemory,
     SealedText,
     StoreTransaction,
     Text,
+    carry,
+    refuse_taken,
     seen,
+    step_aside,
 )
-from holdfast.memories.stores.validation import lineage
+from holdfast.memories.stores.validation import (
+    checked_path,
+    checked_place,
+    just_after,
+    lineage,
+    span_below,
+)
 
 Item = TypeVar("Item")
 T = TypeVar("T")
@@ -62,30 +73,22 @@ class Removal(Struct, frozen=True):
     expected: str | None
 
 
-def create(context: StoresContext, store_id: str, item: Creation) -> Memory:
-    """Write a new memory at a free path."""
-    return _write(context, store_id, item, create_all)
-
-
 def update(context: StoresContext, store_id: str, item: Change) -> Memory:
     """Change a memory, unless it says that already."""
     if item.path is not None:
         # Whether a path is free depends on what the other writes do to theirs.
         return context.engine.write(lambda tx: _move(context, tx, store_id, item))
-    return _write(context, store_id, item, update_all)
+    return write(context, store_id, item, update_all)
 
 
-def delete(context: StoresContext, store_id: str, item: Removal) -> Deleted:
-    """Delete a memory."""
-    return _write(context, store_id, item, delete_all)
-
-
-def _write(
+def write(
     context: StoresContext,
     store_id: str,
     item: Item,
     do: Callable[[StoreTransaction, Sequence[Item]], list[T | HoldfastError]],
 ) -> T:
+    """Do *do* with *item*, and with those of other callers that wait for the same."""
+
     def work(tx: Transaction, items: Sequence[Item]) -> list[T | HoldfastError]:
         unit = StoreTransaction(context, tx, store_id)
         done = do(unit, items)
@@ -98,19 +101,20 @@ def _write(
 
 def create_all(unit: StoreTransaction, items: Sequence[Creation]) -> list[Memory | HoldfastError]:
     """Create the memories of *items*; return each, or the error that refuses it."""
-    places = _Places(unit, [item.what.path for item in items])
+    places = _Places(unit, [item.what.path for item in items]) if len(items) > 1 else None
     accepted: list[NewMemory] = []
     done: list[Memory | HoldfastError] = []
     for item in items:
         try:
             unit.refuse_archived()
-            places.refuse_taken(item.what.path)
+            (places or unit).refuse_taken(item.what.path)
             unit.refuse_full(more=len(accepted))
         except REFUSALS as error:
             done.append(error)
             continue
         new = unit.drawn(item.what, len(accepted))
-        places.take(new)
+        if places is not None:
+            places.take(new)
         accepted.append(new)
         done.append(seen(unit.memory_of(new), item.view))
     unit.create_all(accepted)
@@ -123,21 +127,24 @@ class _Places:
     def __init__(self, unit: StoreTransaction, paths: Sequence[str]) -> None:
         self._unit = unit
         # One look for all: mostly none of them is taken.
-        self._looks = len(paths) == 1 or unit.is_any_taken(paths)
+        self._looks = unit.is_any_taken(paths)
         self._taken: dict[str, str] = {}
         self._first_below: dict[str, str] = {}
 
     def refuse_taken(self, path: str) -> None:
         """Raise PathTaken if a memory is at, above or below *path*: for the first, by path."""
-        blocker = self._unit.blocker(path) if self._looks else None
-        near = [above for above in lineage(path) if above in self._taken] if self._taken else []
+        near = [above for above in lineage(path) if above in self._taken]
         if path in self._first_below:
             near.append(self._first_below[path])
         first = min(near, default=None)
-        if first is not None and (blocker is None or first < blocker.conflicting_path):
-            blocker = PathTaken(self._taken[first], first)
-        if blocker is not None:
-            raise blocker
+        if self._looks:
+            try:
+                self._unit.refuse_taken(path)
+            except PathTaken as blocker:
+                if first is None or blocker.conflicting_path < first:
+                    raise
+        if first is not None:
+            raise PathTaken(self._taken[first], first)
 
     def take(self, new: NewMemory) -> None:
         """Record that *new* has its path."""
@@ -160,7 +167,7 @@ def update_all(unit: StoreTransaction, items: Sequence[Change]) -> list[Memory |
             if text is None or text.sha256 == head.content_sha256:
                 done.append(seen(unit.unchanged(head), item.view))
                 continue
-            _refuse_unexpected(head, item.expected)
+            refuse_unexpected(head, item.expected)
         except REFUSALS as error:
             done.append(error)
             continue
@@ -197,7 +204,7 @@ def _move(context: StoresContext, tx: Transaction, store_id: str, item: Change) 
     text = item.text
     if path == head.path and (text is None or text.sha256 == head.content_sha256):
         return seen(unit.unchanged(head), item.view)
-    _refuse_unexpected(head, item.expected)
+    refuse_unexpected(head, item.expected)
     if path != head.path:
         unit.refuse_taken(path, mine=head.id)
     memory = unit.modified(head, path, text or Text.of(head.content))
@@ -213,7 +220,7 @@ def delete_all(unit: StoreTransaction, items: Sequence[Removal]) -> list[Deleted
     for item in items:
         try:
             head = _head(heads, item.memory_id)
-            _refuse_unexpected(head, item.expected)
+            refuse_unexpected(head, item.expected)
         except REFUSALS as error:
             done.append(error)
             continue
@@ -230,6 +237,83 @@ def _head(heads: dict[str, Head], memory_id: str) -> Head:
     return head
 
 
-def _refuse_unexpected(head: Head, expected: str | None) -> None:
+def refuse_unexpected(head: Head, expected: str | None) -> None:
+    """Raise PreconditionFailed if the hash of *head* is not the *expected* one."""
     if expected is not None and expected != head.content_sha256:
         raise PreconditionFailed(head.id, expected=expected, current=head.content_sha256)
+
+
+HEADS_AT_ONCE = 100
+"""Heads read at a time, with contents of 10 MiB at most."""
+
+
+def rename(context: StoresContext, store_id: str, old_path: str, new_path: str) -> list[Memory]:
+    """Move the memories at or below *old_path* to *new_path*; ids stay the same."""
+    with existence_first(context, store_id, write=True):
+        old = checked_place(old_path, field="old_path")
+        new = checked_place(new_path, field="new_path")
+        if "/" in (old, new):
+            raise InvalidInput("old_path" if old == "/" else "new_path", "must not be the root")
+    sql = context.sql
+
+    def work(tx: Transaction) -> list[Memory]:
+        unit = StoreTransaction(context, tx, store_id)
+        unit.refuse_archived()
+        low, high = span_below(old)
+        span = {"store": store_id, "path": old, "low": low, "high": high}
+        places = tx.all(MemoryLocation, sql.places_under, **span)
+        if not places:
+            raise missing("mem", old)
+        if new == old:
+            return [seen(unit.unchanged(unit.head(place.id)), "basic") for place in places]
+        if new.startswith(f"{old}/"):
+            raise InvalidInput("new_path", "must not lie below old_path", given=new)
+        targets = [checked_path(new + place.path[len(old) :], field="new_path") for place in places]
+        step_aside(tx, sql, store_id, places)
+        refuse_taken(tx, sql, store_id, [new])
+        moved = carry(unit, places, targets)
+        unit.close()
+        return moved
+
+    return context.engine.write(work)
+
+
+def delete_under(context: StoresContext, store_id: str, path: str) -> int:
+    """Delete the memories at or below *path*; return how many."""
+    with existence_first(context, store_id, write=True):
+        place = checked_place(path, field="path")
+    sql = context.sql
+
+    def work(tx: Transaction) -> int:
+        unit = StoreTransaction(context, tx, store_id)
+        count = 0
+        for head in heads_under(tx, sql.heads_under, store_id, place):
+            unit.deleted(head)
+            count += 1
+        unit.close()
+        return count
+
+    return context.engine.write(work)
+
+
+def heads_under(
+    tx: Transaction, statement: LiteralString, store_id: str, path: str
+) -> Iterator[Head]:
+    """Yield the heads at or below *path* in path order, reading in batches."""
+    low, high = span_below(path)
+    start = path
+    while True:
+        heads = tx.all(
+            Head,
+            statement,
+            store=store_id,
+            path=path,
+            low=low,
+            high=high,
+            start=start,
+            rows=HEADS_AT_ONCE,
+        )
+        yield from heads
+        if len(heads) < HEADS_AT_ONCE:
+            return
+        start = just_after(heads[-1].path)

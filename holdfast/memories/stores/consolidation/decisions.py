@@ -37,6 +37,7 @@ from holdfast.memories.stores.history import memories_at
 from holdfast.memories.stores.rows import Head, StoresContext, missing, sought, version_of
 from holdfast.memories.stores.stores import NAME_MAX, insert_store
 from holdfast.memories.stores.transaction import StoreTransaction, Text
+from holdfast.memories.stores.write import heads_under
 
 _CONSOLIDATED: Final = " (consolidated)"
 """What the name of a store that is made has at its end."""
