@@ -6,11 +6,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import pytest
+from doors.mount.real.mounting import Reaper, Target, mounting
 from served import SERVE, Served
 from torture.disks import (
     Chance,
@@ -21,7 +24,7 @@ from torture.disks import (
     records_of,
     without_syncs,
 )
-from torture.power_writer import OPTIONS, RUN, THREADS, Line, Values, write_all
+from torture.power_writer import OPTIONS, RUN, THREADS, Line, Values, Writer, write_all
 
 import holdfast
 from holdfast.doors.mount.storage.spool import Spool
@@ -122,6 +125,24 @@ def check_spool(disk: Path, promises: Promises) -> None:
         assert found.get(key, text) == text
 
 
+def check_mount(disk: Path, promises: Promises) -> None:
+    """Seek each file of a mount on *disk*: it is saved, or in the spool for the next mount."""
+    promise, files = promises.of[0], dict[str, set[str]]()
+    with holdfast.open(disk / DATABASE) as hf:
+        assert hf.verify().findings == ()
+        for key, text in stored(hf)[0].items():
+            assert text in promise.ever[key]
+            files[key] = {text or ""}
+        for store in hf.memory_stores.list().all():
+            for entry, spooled, content in Spool(disk / "spool", clock=SystemClock()).take(
+                store.id
+            ):
+                files.setdefault(f"m{spooled.path}", set()).add(content.decode())
+                entry.release()
+    for key, text in _present(promise.held).items():
+        assert files.get(key, set()) & {text, promise.begun.get(key)}, f"{key} is lost"
+
+
 def check_checkpoints(disk: Path, promises: Promises) -> None:
     """Load the run on *disk*: it has done the last step that was acknowledged, or the next."""
     found = FileCheckpoints(disk / "checkpoints").load(RUN.run_id)
@@ -163,6 +184,15 @@ def losses(
             shutil.rmtree(target)
 
 
+def write_file(path: Path, text: str) -> None:
+    """Write a file of a mount; a temporary one survives a power loss only when it is synced."""
+    with path.open("w") as file:
+        file.write(text)
+        if path.suffix == ".tmp":
+            file.flush()
+            os.fsync(file.fileno())
+
+
 class Recorder:
     """Records workloads, each in folders of its own."""
 
@@ -201,19 +231,47 @@ class Recorder:
                 process.kill()
         return records_of(log)
 
+    def mount_run(self, reaper: Reaper) -> list[Record]:
+        """Record a mount that is killed: files are saved, temporary ones are synced."""
+        root, log = self._places()
+        self._write(root, log, "library", DATABASE, acts=0)
+        copy = shutil.copy(root / DATABASE, root.with_suffix(".db"))
+        with holdfast.open(copy) as hf:
+            store_id = next(iter(hf.memory_stores.list().all())).id
+        target, writer = Target(str(root / DATABASE), (store_id,)), Writer(log, 0)
+        with ExitStack() as stack:
+            with pytest.MonkeyPatch.context() as patch:
+                for name, value in recorded(self.library, root, log).items():
+                    patch.setenv(name, value)
+                options = ("--grace=600",)
+                mount = stack.enter_context(
+                    mounting(reaper, target, root.with_suffix(".m"), *options, spool=root / "spool")
+                )
+            folder = mount.root() / "t0"
+            folder.mkdir()
+            for number in range(24):
+                file = folder / f"{number % 9}.{('md', 'tmp')[number % 9 % 2]}"
+                text = writer.text(number)
+                writer.act({f"m/t0/{file.name}": text}, partial(write_file, file, text))
+            mount.kill()
+        return records_of(log)
+
     def _run(self, what: str, name: str) -> list[Record]:
         root, log = self._places()
+        self._write(root, log, what, name, acts=20)
+        return records_of(log)
+
+    def _write(self, root: Path, log: Path, what: str, name: str, *, acts: int) -> None:
         environment = recorded(self.library, root, log)
         command = [sys.executable, "-m", "torture.power_writer"]
-        arguments = [what, str(root / name), str(log), "20"]
+        arguments = [what, str(root / name), str(log), str(acts)]
         subprocess.run([*command, *arguments], cwd=TESTS, env=environment, check=True, timeout=120)
-        return records_of(log)
 
     def _places(self) -> tuple[Path, Path]:
         self.recordings += 1
-        root = self.folder / f"root {self.recordings}"
+        root = self.folder / f"root_{self.recordings}"
         root.mkdir()
-        return root, self.folder / f"log {self.recordings}"
+        return root, self.folder / f"log_{self.recordings}"
 
 
 @pytest.fixture(scope="module")
@@ -268,6 +326,21 @@ def test_no_power_loss_loses_what_the_spool_secured(recorder: Recorder, spread: 
 @pytest.mark.timeout(120 + CUTS * 2)
 def test_no_power_loss_loses_what_a_run_saved(recorder: Recorder, spread: Spread) -> None:
     spread([recorder.checkpoints_run] * RECORDINGS, check_checkpoints, CUTS)
+
+
+@pytest.fixture
+def reaper() -> Iterator[Reaper]:
+    reaper = Reaper()
+    yield reaper
+    reaper.close()
+
+
+@pytest.mark.fuse
+@pytest.mark.timeout(120 + CUTS * 2)
+def test_no_power_loss_loses_a_file_of_a_mount_that_was_closed(
+    recorder: Recorder, reaper: Reaper, spread: Spread
+) -> None:
+    spread([lambda: recorder.mount_run(reaper)] * RECORDINGS, check_mount, CUTS // 4)
 
 
 @pytest.mark.timeout(120 + CUTS * 2)
