@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground.errors import NotFound
 from holdfast.ground.events import Event, Fact
+from holdfast.ground.trust import RANKS
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.history import change_at, entries_then
 from holdfast.memories.durable.records import CORE, DAILY
@@ -76,10 +77,13 @@ _application = msgspec.json.Decoder(_Application)
 
 
 class AgentInputs:
-    """The entries of an agent at one moment; see `JobInputs`. Runs' and shared ones are not."""
+    """The entries of an agent at one moment; see `JobInputs`.
+
+    Those of runs and of the workspace are left out, and held ones, and those from outside.
+    """
 
     def __init__(self, rows: Iterable[EntryRow]) -> None:
-        self.rows = {row.key: row for row in rows if row.agent and not row.run_id}
+        self.rows = {row.key: row for row in rows if _is_input(row)}
 
     def checked(self, task: JobRequest) -> JobRequest:
         """Return *task* as it is."""
@@ -114,9 +118,12 @@ class AgentInputs:
         return ()
 
     def _merges(self) -> Iterable[ChangeColumns]:
-        """Merge entries of one category that say the same: the one written last stays."""
+        """Merge entries of one category that say the same.
+
+        The one of the highest tier stays, then the one written last.
+        """
         groups: list[tuple[EntryRow, ComparedText, list[EntryRow]]] = []
-        for row in sorted(self.rows.values(), key=lambda row: row.seq, reverse=True):
+        for row in sorted(self.rows.values(), key=_preferred, reverse=True):
             text = said(row.content)
             same = (
                 others for best, known, others in groups if _says_the_same(best, known, row, text)
@@ -134,6 +141,14 @@ class AgentInputs:
                     keep=best.key, gone=tuple(row.key for row in others), tags=tuple(tags)
                 )
                 yield _columns("merge", every, after, "They say the same.")
+
+
+def _is_input(row: EntryRow) -> bool:
+    return bool(row.agent) and not row.run_id and row.held is None and row.tier != "outside"
+
+
+def _preferred(row: EntryRow) -> tuple[int, int]:
+    return RANKS[row.tier], row.seq
 
 
 def _says_the_same(best: EntryRow, known: ComparedText, row: EntryRow, text: ComparedText) -> bool:

@@ -1,7 +1,7 @@
-"""A process that consolidates: `python consolidator.py DATABASE LOG CALLS`.
+"""A process that consolidates: `python consolidator.py DATABASE LOG CALLS [STORE]`.
 
-It starts a job on ada's memory, writes a line into the log for each call to its model, and kills
-itself in the call of that number. The id of the job is the first line.
+It starts a job on ada's memory, or on a store, writes a line into the log for each call to its
+model, and kills itself in the call of that number.
 """
 
 import os
@@ -14,11 +14,12 @@ from holdfast.memories.longterm.background.extractor import ExtractionRequest
 
 
 def main() -> None:
-    database, log, calls = sys.argv[1:]
+    database, log, calls, *store = sys.argv[1:]
     lines: list[str] = []
 
     def answer(request: ExtractionRequest) -> str:
-        lines.append(request.existing[0].text)
+        first = request.conversation.split("\n", 1)[0]
+        lines.append(request.existing[0].text if request.existing else first)
         with Path(log).open("a", encoding="utf-8") as file:
             file.write(f"{lines[-1]}\n")
         if len(lines) == int(calls):
@@ -26,7 +27,11 @@ def main() -> None:
         return "{}"
 
     with holdfast.open(database) as hf:
-        job = hf.consolidations.create("ada", model=answer)
+        jobs = hf.consolidations
+        if store:
+            job = jobs.create(store=store[0], model=answer)
+        else:
+            job = jobs.create("ada", model=answer)
         hf.consolidations.wait(job.id)
 
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
+from holdfast.ground.trust import RANKS
 from holdfast.memories.longterm.background.extractor import ExtractionRequest, UnreadableAnswer
 from holdfast.memories.longterm.consolidation.jobs import (
     ChangeColumns,
@@ -163,7 +164,10 @@ class _Answer(Struct):
 
 
 class StoreInputs:
-    """The files of a store at one moment; see `JobInputs`. Held ones are left out."""
+    """The files of a store at one moment; see `JobInputs`.
+
+    Held ones are left out, and those from outside.
+    """
 
     def __init__(self, memories: Sequence[Memory]) -> None:
         self.files = {
@@ -171,9 +175,11 @@ class StoreInputs:
                 id=each.id, path=each.path, sha256=each.content_sha256, text=each.content or ""
             )
             for each in memories
-            if each.held is None
+            if each.held is None and each.tier != "outside"
         }
-        self._born = {each.id: (each.created_at, each.path) for each in memories}
+        self._order = {
+            each.id: (-RANKS[each.tier], each.created_at, each.path) for each in memories
+        }
         self._targets = LinkTargets(each.path for each in memories)
 
     def checked(self, task: JobRequest) -> JobRequest:
@@ -250,14 +256,17 @@ class StoreInputs:
                 yield _Draft(op="create", files=(), after=after, reason=reason)
 
     def _equal_files(self) -> Iterable[_Draft]:
-        """Merge files of one content: the oldest stays, and links to the others follow."""
+        """Merge files of one content; links to those that go follow.
+
+        The one of the highest tier stays, then the oldest.
+        """
         equal: defaultdict[str, list[StoredFile]] = defaultdict(list)
         for each in self.files.values():
             if each.text.strip():
                 equal[each.sha256].append(each)
         for group in equal.values():
             if len(group) >= _PAIR:
-                first, *others = sorted(group, key=lambda each: self._born[each.id])
+                first, *others = sorted(group, key=lambda each: self._order[each.id])
                 yield self._merged(first, others, "They hold the same text.")
 
     def _merged(
