@@ -42,6 +42,7 @@ from holdfast.memories.stores.transaction import (
     refuse_taken,
     seen,
     step_aside,
+    unchanged,
 )
 from holdfast.memories.stores.validation import (
     CONTENT_BYTES_MAX,
@@ -310,7 +311,7 @@ class EditActs(Struct):
             refuse_taken(self._tx, self._sql, store_id, targets)
             memories = {each.id: each for each in carry(self._unit, places, targets)}
         for id in sits.keys() - memories.keys():
-            memories[id] = seen(self._unit.unchanged(self._unit.head(id)), "basic")
+            memories[id] = seen(unchanged(self._unit.head(id)), "basic")
         return self._applied(
             *(memories[move.memory_id] for move in edit.moves), changed=bool(going)
         )
@@ -332,7 +333,7 @@ class EditActs(Struct):
 
     def _put(self, head: Head, path: str, text: Text, deleted: tuple[str, ...] = ()) -> Applied:
         if path == head.path and text.sha256 == head.content_sha256:
-            memory = self._unit.unchanged(head)
+            memory = unchanged(head)
             return self._applied(memory, changed=bool(deleted), deleted=deleted)
         memory = self._unit.modified(head, path, text)
         return self._applied(memory, changed=True, deleted=deleted)

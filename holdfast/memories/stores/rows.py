@@ -76,6 +76,10 @@ class LockedStore(Struct, frozen=True, kw_only=True):
     link: bytes
     memories_cap: int | None
 
+    def record(self) -> Store:
+        """Return the store as it was before the transaction."""
+        return store_of(**{name: getattr(self, name) for name in STORE_FIELDS})
+
 
 class Head(Struct, frozen=True, kw_only=True):
     """A live memory with its content, read by a write."""
@@ -311,7 +315,7 @@ class StoresContext(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def seq_at(context: StoresContext, reader: Reader, store: str, at: int) -> int:
-    """Return the last number of the store's versions up to the instant *at*, 0 before all."""
+    """Return the store's last number up to the instant *at*, 0 before all."""
     return reader.one(scalar, context.sql.seq_at, store=store, at=at) or 0
 
 

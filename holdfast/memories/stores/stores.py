@@ -121,7 +121,7 @@ class MemoryStores:
         def work(tx: Transaction) -> Store:
             unit = StoreTransaction(self._context, tx, memory_store_id)
             unit.refuse_archived()
-            before = unit.as_record()
+            before = unit.store.record()
             after = msgspec.structs.replace(
                 before,
                 name=before.name if new_name is None else new_name,
@@ -138,7 +138,7 @@ class MemoryStores:
 
         def work(tx: Transaction) -> Store:
             unit = StoreTransaction(self._context, tx, memory_store_id)
-            before = unit.as_record()
+            before = unit.store.record()
             if before.archived_at is not None:
                 return before
             at = from_microseconds(unit.now)

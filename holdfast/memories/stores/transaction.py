@@ -22,16 +22,14 @@ from holdfast.ground.events import Event
 from holdfast.ground.scope import Actor, WriteSubject, user_hash
 from holdfast.ground.text import sha256_hex
 from holdfast.ground.trust import Provenance, changed_provenance
-from holdfast.memories.stores.records import Memory, Operation, Store, View
+from holdfast.memories.stores.records import Memory, Operation, View
 from holdfast.memories.stores.rows import (
-    STORE_FIELDS,
     Head,
     LockedStore,
     StoresContext,
     missing,
     reach,
     sought,
-    store_of,
 )
 from holdfast.memories.stores.text_index import marked, words_of
 from holdfast.memories.stores.validation import lineage, span_below
@@ -136,6 +134,23 @@ class NewMemory(Struct, frozen=True, kw_only=True):
     what: SealedText
     source: Provenance
 
+    def record(self, store_id: str) -> Memory:
+        """Return it as a memory of the store."""
+        text = self.what.text
+        return Memory(
+            id=self.id,
+            memory_store_id=store_id,
+            memory_version_id=self.version_id,
+            path=self.what.path,
+            content=text.content.decode(),
+            content_sha256=text.sha256,
+            content_size_bytes=len(text.content),
+            created_at=from_microseconds(self.created_at),
+            updated_at=from_microseconds(self.now),
+            tier=self.source.tier,
+            held=self.source.held,
+        )
+
 
 class StoreTransaction:
     """The unit of work on one store.
@@ -146,7 +161,7 @@ class StoreTransaction:
     def __init__(
         self, context: StoresContext, tx: Transaction, store_id: str, *, write: bool = True
     ) -> None:
-        self._context, self._tx = context, tx
+        self.context, self.tx = context, tx
         self._sql = context.sql
         now = context.now()
         reach(context, tx, store_id, write=write)
@@ -157,11 +172,6 @@ class StoreTransaction:
         self.now = now if now >= store.last_at else store.last_at + 1
         self._link, self._memories, self._words = store.link, 0, 0
 
-    def as_record(self) -> Store:
-        """Return the store as it was before the transaction."""
-        row = self.store
-        return store_of(**{name: getattr(row, name) for name in STORE_FIELDS})
-
     def refuse_archived(self) -> None:
         """Raise StoreArchived if the store is archived."""
         if self.store.archived_at is not None:
@@ -170,7 +180,7 @@ class StoreTransaction:
     @property
     def seq(self) -> int:
         """The number of the store's last write, including this one after a change."""
-        return self.store.seq if self._link is self.store.link else self._tx.seq
+        return self.store.seq if self._link is self.store.link else self.tx.seq
 
     def refuse_taken(self, path: str, *, mine: str = NOBODY) -> None:
         """Raise PathTaken if another memory is at, above or below *path*.
@@ -178,7 +188,7 @@ class StoreTransaction:
         The memory *mine* is excluded.
         """
         low, high = span_below(path)
-        blocker = self._tx.first(
+        blocker = self.tx.first(
             PathTaken,
             self._sql.taken_path,
             store=self.store.id,
@@ -198,48 +208,12 @@ class StoreTransaction:
 
     def head(self, memory_id: str) -> Head:
         """Return the live memory *memory_id*; else raise NotFound."""
-        head = self._tx.first(
+        head = self.tx.first(
             Head, self._sql.get_head, memory=sought("mem", memory_id), store=self.store.id
         )
         if head is None:
             raise missing("mem", memory_id)
         return head
-
-    def heads(self, memory_ids: Sequence[str]) -> dict[str, Head]:
-        """Return the live memories among *memory_ids*, by id."""
-        ids = {sought("mem", id) for id in memory_ids}
-        if len(ids) == 1:
-            params = {"memory": ids.pop(), "store": self.store.id}
-            found = self._tx.all(Head, self._sql.get_head, **params)
-        else:
-            found = self._tx.all(
-                Head, self._sql.get_heads, memories=_json(ids), store=self.store.id
-            )
-        return {head.id: head for head in found}
-
-    def is_any_taken(self, paths: Sequence[str]) -> bool:
-        """Return whether a memory is at, above or below one of *paths*."""
-        try:
-            refuse_taken(self._tx, self._sql, self.store.id, paths)
-        except PathTaken:
-            return True
-        return False
-
-    def unchanged(self, head: Head) -> Memory:
-        """Return a live memory as a record, without a change."""
-        return Memory(
-            id=head.id,
-            memory_store_id=self.store.id,
-            memory_version_id=head.version_id,
-            path=head.path,
-            content=head.content.decode(),
-            content_sha256=head.content_sha256,
-            content_size_bytes=len(head.content),
-            created_at=from_microseconds(head.created_at),
-            updated_at=from_microseconds(head.updated_at),
-            tier=head.tier,
-            held=head.held,
-        )
 
     def created(
         self,
@@ -255,27 +229,15 @@ class StoreTransaction:
         *memory_id*, *born* and *source* are those of one that is restored.
         """
         new = NewMemory(
-            id=memory_id or self._context.ids.new("mem", self.now),
-            version_id=self._context.ids.new("memver", self.now),
+            id=memory_id or self.context.ids.new("mem", self.now),
+            version_id=self.context.ids.new("memver", self.now),
             now=self.now,
             created_at=self.now if born is None else born,
             what=SealedText.of(path, text),
-            source=source or self._context.provenance(text.content),
+            source=source or self.context.provenance(text.content),
         )
         self.create_all([new])
-        return self.memory_of(new)
-
-    def drawn(self, what: SealedText, place: int) -> NewMemory:
-        """Return *what* with ids and an instant, the *place*th microsecond of this write."""
-        ids, now = self._context.ids, self.now + place
-        return NewMemory(
-            id=ids.new("mem", now),
-            version_id=ids.new("memver", now),
-            now=now,
-            created_at=now,
-            what=what,
-            source=self._context.provenance(what.text.content),
-        )
+        return new.record(self.store.id)
 
     def create_all(self, new: Sequence[NewMemory]) -> None:
         """Write *new* in their order, with one statement for each table."""
@@ -288,14 +250,14 @@ class StoreTransaction:
             versions.append(self._version_row("created", each))
             made = {"store": self.store.id, "created_at": each.created_at}
             memories.append(_row_of(each) | made)
-        if self._context.subject is not None:
-            self._refuse_forgotten(self._context.subject)
+        if self.context.subject is not None:
+            self._refuse_forgotten(self.context.subject)
         self._put(self._sql.insert_version, versions)
         self._put(self._sql.insert_memory, memories)
         self._index_all(new)
         self._memories += len(new)
-        if self._context.subject is not None:
-            self._link_person(self._context.subject, versions)
+        if self.context.subject is not None:
+            self._link_person(self.context.subject, versions)
 
     def modified(
         self, head: Head, path: str, text: Text, *, source: Provenance | None = None
@@ -306,18 +268,14 @@ class StoreTransaction:
         """
         if source is None:
             same = text.sha256 == head.content_sha256
-            source = head.provenance if same else self._changed(head, text)
-        new = self._head_of(head, SealedText.of(path, text), source)
+            source = head.provenance if same else changed_source(self.context, head, text)
+        what = SealedText.of(path, text)
+        new = next_version(self.context, head, what, source, now=self.now)
         self.modify_all([(head, new)])
-        return self.memory_of(new)
-
-    def change_of(self, head: Head, text: Text, place: int) -> NewMemory:
-        """Return *text* as the next version of *head*, the *place*th microsecond of this write."""
-        what, source = SealedText.of(head.path, text), self._changed(head, text)
-        return self._head_of(head, what, source, now=self.now + place)
+        return new.record(self.store.id)
 
     def modify_all(self, changes: Sequence[tuple[Head, NewMemory]]) -> None:
-        """Write each change as the new head of its memory, with one statement for each table.
+        """Write each change as the new head of its memory, one statement a table.
 
         Of changes of one memory each is of the head that the one before it made.
         """
@@ -329,91 +287,60 @@ class StoreTransaction:
             versions.append(self._version_row("modified", new))
         first = {head.id: head for head, _ in reversed(changes)}
         last = {new.id: new for _, new in changes}
-        if self._context.subject is not None:
-            self._refuse_forgotten(self._context.subject)
+        if self.context.subject is not None:
+            self._refuse_forgotten(self.context.subject)
         self._put(self._sql.insert_version, versions)
         self.unindex(first.values())
         self._put(self._sql.move_head, [_row_of(new) for new in last.values()])
         self._index_all(last.values())
-        if self._context.subject is not None:
-            self._link_person(self._context.subject, versions)
+        if self.context.subject is not None:
+            self._link_person(self.context.subject, versions)
 
-    def deleted(self, head: Head) -> None:
-        """Delete a live memory and write its `deleted` version."""
-        what = SealedText.of(head.path, _NO_TEXT)
-        self._delete_all([(head, self._head_of(head, what, self._context.provenance(b"")))])
-
-    def delete_all(self, heads: Sequence[Head]) -> None:
-        """Delete live memories, with one statement for each table."""
-        source, start = self._context.provenance(b""), self.now
-        going: list[tuple[Head, NewMemory]] = []
+    def deleted(self, *heads: Head) -> None:
+        """Delete live memories and write a `deleted` version of each."""
+        if not heads:
+            return
+        source, start = self.context.provenance(b""), self.now
+        versions: list[Row] = []
         for place, head in enumerate(heads):
             what = SealedText.of(head.path, _NO_TEXT)
-            going.append((head, self._head_of(head, what, source, now=start + place)))
-        self._delete_all(going)
-
-    def _delete_all(self, going: Sequence[tuple[Head, NewMemory]]) -> None:
-        if not going:
-            return
-        versions: list[Row] = []
-        for _, new in going:
+            new = next_version(self.context, head, what, source, now=start + place)
             self.now = new.now
             versions.append(self._version_row("deleted", new))
-        if self._context.subject is not None:
-            self._refuse_forgotten(self._context.subject)
+        if self.context.subject is not None:
+            self._refuse_forgotten(self.context.subject)
         self._put(self._sql.insert_version, versions)
-        self.unindex([head for head, _ in going])
-        self._put(self._sql.delete_memory, [{"memory": head.id} for head, _ in going])
-        self._memories -= len(going)
-        if self._context.subject is not None:
-            self._link_person(self._context.subject, versions)
+        self.unindex(heads)
+        self._put(self._sql.delete_memory, [{"memory": head.id} for head in heads])
+        self._memories -= len(heads)
+        if self.context.subject is not None:
+            self._link_person(self.context.subject, versions)
 
     def close(self) -> None:
         """Write the totals and the last link, if anything was written."""
         if self._link is self.store.link:
             return
-        self._tx.send(
+        self.tx.send(
             self._sql.touch_store,
             store=self.store.id,
             memories=self._memories,
             words=self._words,
-            seq=self._tx.seq,
+            seq=self.tx.seq,
             now=self.now,
             link=self._link,
         )
 
     def _put(self, statement: LiteralString, rows: Sequence[Row]) -> None:
         if len(rows) == 1:
-            self._tx.send(statement, **rows[0])
+            self.tx.send(statement, **rows[0])
         elif rows:
-            self._tx.run_many(statement, rows)
-
-    def _head_of(
-        self, head: Head, what: SealedText, source: Provenance, *, now: int | None = None
-    ) -> NewMemory:
-        """Return the next version of *head*, with an id of its own."""
-        now = self.now if now is None else now
-        return NewMemory(
-            id=head.id,
-            version_id=self._context.ids.new("memver", now),
-            now=now,
-            created_at=head.created_at,
-            what=what,
-            source=source,
-        )
-
-    def _changed(self, head: Head, text: Text) -> Provenance:
-        """Return the provenance of *text*, which replaces that of *head*."""
-        source = self._context.provenance(text.content)
-        if head.held is None:
-            return source
-        return changed_provenance(text.content.decode(), head.provenance, source)
+            self.tx.run_many(statement, rows)
 
     def _version_row(self, operation: Operation, new: NewMemory) -> Row:
         """Return the row of a version that is next on the chain, and note its event."""
-        actor, what = self._context.actor, new.what
+        actor, what = self.context.actor, new.what
         text = None if operation == "deleted" else what.text
-        seq = self._tx.seq
+        seq = self.tx.seq
         self._link = next_link(
             self._link,
             version_id=new.version_id,
@@ -423,12 +350,12 @@ class StoreTransaction:
             actor=actor,
             seal=what.seal,
         )
-        self._tx.note(
+        self.tx.note(
             Event(
                 type=f"memory.{operation}",
                 at=from_microseconds(self.now),
-                workspace=self._context.workspace,
-                actor=self._context.actor,
+                workspace=self.context.workspace,
+                actor=self.context.actor,
                 ids={
                     "memory_store_id": self.store.id,
                     "memory_id": new.id,
@@ -460,7 +387,7 @@ class StoreTransaction:
 
     def _refuse_forgotten(self, subject: WriteSubject) -> None:
         """Raise Forgotten if the person was erased after the work on *subject* began."""
-        tx, sql = self._tx, self._sql
+        tx, sql = self.tx, self._sql
         secret = tx.first(scalar, sql.workspace_secret)
         if secret is None:
             return
@@ -494,22 +421,44 @@ class StoreTransaction:
                 rows.append({"memory": head.id, "words": marked(self.store.number, words)})
         self._put(self._sql.delete_words, rows)
 
-    def memory_of(self, new: NewMemory) -> Memory:
-        """Return *new* as a record."""
-        text = new.what.text
-        return Memory(
-            id=new.id,
-            memory_store_id=self.store.id,
-            memory_version_id=new.version_id,
-            path=new.what.path,
-            content=text.content.decode(),
-            content_sha256=text.sha256,
-            content_size_bytes=len(text.content),
-            created_at=from_microseconds(new.created_at),
-            updated_at=from_microseconds(new.now),
-            tier=new.source.tier,
-            held=new.source.held,
-        )
+
+def next_version(
+    context: StoresContext, head: Head, what: SealedText, source: Provenance, *, now: int
+) -> NewMemory:
+    """Return the next version of *head*, with an id of its own."""
+    return NewMemory(
+        id=head.id,
+        version_id=context.ids.new("memver", now),
+        now=now,
+        created_at=head.created_at,
+        what=what,
+        source=source,
+    )
+
+
+def changed_source(context: StoresContext, head: Head, text: Text) -> Provenance:
+    """Return the provenance of *text*, which replaces that of *head*."""
+    source = context.provenance(text.content)
+    if head.held is None:
+        return source
+    return changed_provenance(text.content.decode(), head.provenance, source)
+
+
+def unchanged(head: Head) -> Memory:
+    """Return a live memory as a record, without a change."""
+    return Memory(
+        id=head.id,
+        memory_store_id=head.store_id,
+        memory_version_id=head.version_id,
+        path=head.path,
+        content=head.content.decode(),
+        content_sha256=head.content_sha256,
+        content_size_bytes=len(head.content),
+        created_at=from_microseconds(head.created_at),
+        updated_at=from_microseconds(head.updated_at),
+        tier=head.tier,
+        held=head.held,
+    )
 
 
 def _row_of(new: NewMemory) -> Row:
@@ -587,7 +536,7 @@ def _json(texts: Iterable[str]) -> str:
 def forget_proposals(
     tx: Transaction, sql: SimpleNamespace, store_id: str, memory_id: str | None = None
 ) -> None:
-    """Delete the consolidations of a store, or what they hold of the text of one memory."""
+    """Delete a store's consolidations, or what they hold of one memory."""
     if memory_id is None:
         every = sql.drop_calls, sql.drop_changes, sql.drop_consolidations, sql.drop_policies
         for statement in every:

@@ -32,6 +32,7 @@ from holdfast.memories.stores.transaction import (
     Text,
     forget_proposals,
     seen,
+    unchanged,
 )
 from holdfast.memories.stores.validation import (
     BEGINNING,
@@ -228,7 +229,7 @@ class Versions:
             if head is None:
                 memory = self._back(tx, unit, version, text)
             elif head.content_sha256 == text.sha256:
-                return seen(unit.unchanged(head), "basic")
+                return seen(unchanged(head), "basic")
             else:
                 memory = unit.modified(head, head.path, text, source=version.provenance)
             unit.close()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, LiteralString, TypeVar
 
 from msgspec import Struct
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from holdfast.engines.base import BatchedWork, Kin, Transaction
@@ -22,7 +23,7 @@ from holdfast.ground.errors import (
     StoreFull,
 )
 from holdfast.memories.stores.records import Deleted, Memory, View
-from holdfast.memories.stores.rows import Head, StoresContext, existence_first, missing
+from holdfast.memories.stores.rows import Head, StoresContext, existence_first, missing, sought
 from holdfast.memories.stores.transaction import (
     MemoryLocation,
     NewMemory,
@@ -30,9 +31,12 @@ from holdfast.memories.stores.transaction import (
     StoreTransaction,
     Text,
     carry,
+    changed_source,
+    next_version,
     refuse_taken,
     seen,
     step_aside,
+    unchanged,
 )
 from holdfast.memories.stores.validation import (
     checked_path,
@@ -57,7 +61,7 @@ class Creation(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """A change of a memory: to a path, a text or both, if its hash is the expected one."""
+    """A change of path, text or both, if the hash is the expected one."""
 
     memory_id: str
     path: str | None
@@ -112,13 +116,26 @@ def create_all(unit: StoreTransaction, items: Sequence[Creation]) -> list[Memory
         except REFUSALS as error:
             done.append(error)
             continue
-        new = unit.drawn(item.what, len(accepted))
+        new = _drawn(unit, item.what, len(accepted))
         if places is not None:
             places.take(new)
         accepted.append(new)
-        done.append(seen(unit.memory_of(new), item.view))
+        done.append(seen(new.record(unit.store.id), item.view))
     unit.create_all(accepted)
     return done
+
+
+def _drawn(unit: StoreTransaction, what: SealedText, place: int) -> NewMemory:
+    """Return *what* with ids and an instant, the *place*th microsecond of its pass."""
+    ids, now = unit.context.ids, unit.now + place
+    return NewMemory(
+        id=ids.new("mem", now),
+        version_id=ids.new("memver", now),
+        now=now,
+        created_at=now,
+        what=what,
+        source=unit.context.provenance(what.text.content),
+    )
 
 
 class _Places:
@@ -127,7 +144,12 @@ class _Places:
     def __init__(self, unit: StoreTransaction, paths: Sequence[str]) -> None:
         self._unit = unit
         # One look for all: mostly none of them is taken.
-        self._looks = unit.is_any_taken(paths)
+        try:
+            refuse_taken(unit.tx, unit.context.sql, unit.store.id, paths)
+        except PathTaken:
+            self._looks = True
+        else:
+            self._looks = False
         self._taken: dict[str, str] = {}
         self._first_below: dict[str, str] = {}
 
@@ -155,8 +177,8 @@ class _Places:
 
 
 def update_all(unit: StoreTransaction, items: Sequence[Change]) -> list[Memory | HoldfastError]:
-    """Change the texts of memories as *items* say; return each, or the error that refuses it."""
-    heads = unit.heads([item.memory_id for item in items])
+    """Change the texts of *items*; return each memory, or the error that refuses it."""
+    heads = _heads(unit, [item.memory_id for item in items])
     changes: list[tuple[Head, NewMemory]] = []
     done: list[Memory | HoldfastError] = []
     for item in items:
@@ -165,16 +187,17 @@ def update_all(unit: StoreTransaction, items: Sequence[Change]) -> list[Memory |
             unit.refuse_archived()
             text = item.text
             if text is None or text.sha256 == head.content_sha256:
-                done.append(seen(unit.unchanged(head), item.view))
+                done.append(seen(unchanged(head), item.view))
                 continue
             refuse_unexpected(head, item.expected)
         except REFUSALS as error:
             done.append(error)
             continue
-        new = unit.change_of(head, text, len(changes))
+        what, source = SealedText.of(head.path, text), changed_source(unit.context, head, text)
+        new = next_version(unit.context, head, what, source, now=unit.now + len(changes))
         changes.append((head, new))
         heads[head.id] = _follower(head, new)
-        done.append(seen(unit.memory_of(new), item.view))
+        done.append(seen(new.record(unit.store.id), item.view))
     unit.modify_all(changes)
     return done
 
@@ -203,7 +226,7 @@ def _move(context: StoresContext, tx: Transaction, store_id: str, item: Change) 
     path = head.path if item.path is None else item.path
     text = item.text
     if path == head.path and (text is None or text.sha256 == head.content_sha256):
-        return seen(unit.unchanged(head), item.view)
+        return seen(unchanged(head), item.view)
     refuse_unexpected(head, item.expected)
     if path != head.path:
         unit.refuse_taken(path, mine=head.id)
@@ -214,7 +237,7 @@ def _move(context: StoresContext, tx: Transaction, store_id: str, item: Change) 
 
 def delete_all(unit: StoreTransaction, items: Sequence[Removal]) -> list[Deleted | HoldfastError]:
     """Delete the memories of *items*; return each, or the error that refuses it."""
-    heads = unit.heads([item.memory_id for item in items])
+    heads = _heads(unit, [item.memory_id for item in items])
     going: list[Head] = []
     done: list[Deleted | HoldfastError] = []
     for item in items:
@@ -226,8 +249,19 @@ def delete_all(unit: StoreTransaction, items: Sequence[Removal]) -> list[Deleted
             continue
         going.append(heads.pop(head.id))
         done.append(Deleted(id=head.id, type="memory_deleted"))
-    unit.delete_all(going)
+    unit.deleted(*going)
     return done
+
+
+def _heads(unit: StoreTransaction, memory_ids: Sequence[str]) -> dict[str, Head]:
+    """Return the live memories among *memory_ids*, by id."""
+    ids, sql, store = {sought("mem", id) for id in memory_ids}, unit.context.sql, unit.store.id
+    if len(ids) == 1:
+        found = unit.tx.all(Head, sql.get_head, memory=ids.pop(), store=store)
+    else:
+        wanted = encode(sorted(ids)).decode()
+        found = unit.tx.all(Head, sql.get_heads, memories=wanted, store=store)
+    return {head.id: head for head in found}
 
 
 def _head(heads: dict[str, Head], memory_id: str) -> Head:
@@ -265,7 +299,7 @@ def rename(context: StoresContext, store_id: str, old_path: str, new_path: str) 
         if not places:
             raise missing("mem", old)
         if new == old:
-            return [seen(unit.unchanged(unit.head(place.id)), "basic") for place in places]
+            return [seen(unchanged(unit.head(place.id)), "basic") for place in places]
         if new.startswith(f"{old}/"):
             raise InvalidInput("new_path", "must not lie below old_path", given=new)
         targets = [checked_path(new + place.path[len(old) :], field="new_path") for place in places]

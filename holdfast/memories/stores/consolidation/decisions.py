@@ -218,7 +218,7 @@ class StoreDecisions:
 
     def _copy(self) -> None:
         """Copy the store, with its current files."""
-        context, source = self._context, self._source.as_record()
+        context, source = self._context, self._source.store.record()
         copy = insert_store(
             context,
             self.tx,
