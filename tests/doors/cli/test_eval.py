@@ -79,10 +79,3 @@ def test_switched_off_is_said_in_one_line(
 
 def test_a_depth_beyond_what_recall_gives_is_wrong_usage(line: Run, file: str) -> None:
     assert line("eval", "locomo", file, "--k", "101").code == 2
-
-
-def test_attacks_are_measured_as_a_table(line: Run) -> None:
-    ran = line("eval", "poisoning")
-
-    assert (ran.code, ran.err) == (0, "")
-    assert "assistant_claim" in ran.out.decode()
