@@ -42,37 +42,37 @@ Beside = tuple[tuple[int, ...], tuple[int, ...]]
 """The numbers of the turns before a turn and after it in its session, nearest first."""
 
 
-class Speaking(Struct, frozen=True):
+class Speaker(Struct, frozen=True):
     """A speaker in the collection, and the role."""
 
     speaker: str
     role: str
 
 
-def participants_of(speaking: Iterable[Speaking]) -> tuple[str, ...]:
+def participants_of(speaking: Iterable[Speaker]) -> tuple[str, ...]:
     """Return the names of *speaking*, without those of roles."""
     names = dict.fromkeys(each.speaker for each in speaking if each.speaker)
     return tuple(name for name in names if name.casefold() not in ROLE_WORDS)
 
 
-class Gathered:
+class RowCache:
     """Turns, their neighbours and document frequencies of one collection version."""
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.df: dict[str, int] = {}
         """Document frequency by term."""
-        self.speakers: list[Speaking] | None = None
+        self.speakers: list[Speaker] | None = None
         """The speakers; None until they are loaded."""
         self._rows: dict[int, Row] = {}
         self._settled: dict[int, Beside] = {}
         self._open: dict[int, Beside] = {}
 
-    def grown_to(self, version: int) -> "Gathered":
+    def grown_to(self, version: int) -> "RowCache":
         """Return the part that is valid if rows were only added since."""
         if version == self.version and len(self.df) < MOST_TERMS:
             return self
-        found = Gathered(version)
+        found = RowCache(version)
         if len(self._rows) < MOST_ROWS:
             found._rows, found._settled = self._rows, self._settled
         return found
@@ -128,35 +128,35 @@ class CachedPostings:
         """The number of the last row that is in the postings."""
         self.past: PastPostings | None = None
         self._before: dict[int, int] | None = None
-        self._gathered: Gathered | None = None
+        self._row_cache: RowCache | None = None
 
     def grown(self) -> None:
         """Drop values computed from the earlier rows."""
-        self._before = self._gathered = None
+        self._before = self._row_cache = None
 
     @property
     def size_bytes(self) -> int:
         """About how much memory it takes."""
         past = self.past.entry.postings if self.past else None
-        found = (self.postings, self._gathered, past)
+        found = (self.postings, self._row_cache, past)
         return sum(each.size_bytes for each in found if each is not None)
 
-    def gathered(self, collection: Collection) -> Gathered:
+    def row_cache(self, collection: Collection) -> RowCache:
         """Return the cached rows of *collection*, which is too large for full postings."""
         self.postings = self._before = None
-        found = self._gathered
+        found = self._row_cache
         if found is None or found.version < collection.redone:
-            found = Gathered(collection.version)
+            found = RowCache(collection.version)
         elif found.version > collection.version:
-            return Gathered(collection.version)
-        self._gathered = found.grown_to(collection.version)
-        return self._gathered
+            return RowCache(collection.version)
+        self._row_cache = found.grown_to(collection.version)
+        return self._row_cache
 
     def participants(self, version: int) -> tuple[str, ...] | None:
         """Return the cached participants as of *version*; None if there are none."""
         if self.postings is not None:
             return self.postings.participants if self.version == version else None
-        known = self._gathered
+        known = self._row_cache
         if known is None or known.version != version or known.speakers is None:
             return None
         return participants_of(known.speakers)
@@ -265,7 +265,7 @@ class ItemSource(Struct):
     session: str | None = None
 
 
-class Accessed(Struct, frozen=True):
+class AccessTime(Struct, frozen=True):
     """When a row was last recalled."""
 
     number: int
@@ -290,7 +290,7 @@ def bring_up(entry: CachedPostings, engine: Engine, reader: Reader, collection: 
     if entry.marks < collection.marks:
         sql = engine.queries("holdfast.memories.longterm")
         numbers = {row.seq: row.id for row in postings.rows}
-        for each in reader.all(Accessed, sql.access_rows, collection=collection.number):
+        for each in reader.all(AccessTime, sql.access_rows, collection=collection.number):
             if (id := numbers.get(each.number)) is not None:
                 postings.touch(id, each.last_accessed_at)
     if entry.version < collection.version or entry.marks < collection.marks:

@@ -21,9 +21,9 @@ from holdfast.memories.longterm.recall.analyze import QueryDate, closeness
 from holdfast.memories.longterm.recall.cache import (
     WINDOW,
     Beside,
-    Gathered,
     ItemSource,
-    Speaking,
+    RowCache,
+    Speaker,
     item_row,
     participants_of,
     sources_of,
@@ -91,17 +91,17 @@ class CandidateRows:
     """The reads of one recall in a large collection."""
 
     def __init__(
-        self, context: CollectionContext, reader: Reader, collection: Collection, known: Gathered
+        self, context: CollectionContext, reader: Reader, collection: Collection, known: RowCache
     ) -> None:
         self._reader, self._collection, self._known = reader, collection, known
         self._sql = context.sql
         self._place = {"collection": collection.number}
 
-    def speakers(self) -> list[Speaking]:
+    def speakers(self) -> list[Speaker]:
         """Return the speakers with their roles."""
         known = self._known
         if known.speakers is None:
-            known.speakers = self._reader.all(Speaking, self._sql.speakers, **self._place)
+            known.speakers = self._reader.all(Speaker, self._sql.speakers, **self._place)
         return known.speakers
 
     def learn(self, terms: Iterable[str]) -> None:
@@ -293,7 +293,7 @@ def rank_large(
     """Rank the rows of a large collection, best first."""
     entry = context.shared.kept.entry(collection.number, context.place)
     with entry.lock:
-        known = entry.gathered(collection)
+        known = entry.row_cache(collection)
     look = CandidateRows(context, reader, collection, known)
     said = look.speakers()
     participants = participants_of(said)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from holdfast.memories.longterm.background.worker import bounded
 from holdfast.memories.longterm.context import CollectionContext, publish
-from holdfast.memories.longterm.recall.cache import Speaking, participants_of
+from holdfast.memories.longterm.recall.cache import Speaker, participants_of
 from holdfast.memories.longterm.recall.query import without_names
 from holdfast.memories.longterm.vectors.base import TellsAll, VectorProvider, provider_call
 from holdfast.memories.longterm.vectors.embedder import (
@@ -108,7 +108,7 @@ def _participants(context: CollectionContext, standing: EmbeddingState) -> tuple
             known = entry.participants(standing.version)
         if known is not None:
             return known
-    speakers = context.engine.all(Speaking, context.sql.speakers, collection=standing.number)
+    speakers = context.engine.all(Speaker, context.sql.speakers, collection=standing.number)
     return participants_of(speakers)
 
 
