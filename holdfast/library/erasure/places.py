@@ -204,7 +204,7 @@ def erase_linked(context: StoresContext, user: str) -> StoresErasure:
 
 
 def _erase_entries(context: StoresContext, user: str, ids: set[str], done: StoresErasure) -> None:
-    """Forget the entries *ids* with their history, and contents of those that are gone.
+    """Forget the entries *ids* with their history, and what is left of others.
 
     Where a key has another entry since, only the contents from before it are redacted.
     """

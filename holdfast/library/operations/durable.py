@@ -69,9 +69,10 @@ HYDRATION: Final = _form(Hydration)
 
 
 class PutEntry(EntryFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole entry; `promoted_from` is the source of its content, `subject` its person.
+    """A whole entry.
 
-    `origin_ref` is where a content from outside came from.
+    `promoted_from` is the source of its content, `origin_ref` where one from outside came from,
+    `subject` the person that it is about.
     """
 
     tags: list[str] = field(default_factory=list[str])
