@@ -70,12 +70,13 @@ def rows_of_file(path: str) -> dict[str, list[Any]]:
 def rows_of_postgres(url: str, workspace: str) -> dict[str, list[str]]:
     """Return the rows of *workspace* in the PostgreSQL database at *url*, by table."""
     with psycopg.connect(url) as database:
-        named = "select tablename from pg_tables where schemaname = 'public' order by tablename"
+        named = "select tablename from pg_tables where schemaname = 'holdfast' order by tablename"
         tables = [str(name) for (name,) in database.execute(named)]
+        assert tables
         found: dict[str, list[str]] = {}
         for each in tables:
             every = sql.SQL("select cast(t as text) from {} as t order by 1").format(
-                sql.Identifier(each)
+                sql.Identifier("holdfast", each)
             )
             found[each] = [row for (row,) in database.execute(every) if workspace in row]
         return found
