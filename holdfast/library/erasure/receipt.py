@@ -200,7 +200,7 @@ def check_new_file(path: str | Path) -> None:
 
 
 def write_private(field: str, path: str | Path, body: bytes) -> None:
-    """Write *body* to a new file, mode 0600, on disk; InvalidInput if *path* exists."""
+    """Write *body* to a new file on disk, mode 0600; InvalidInput if it exists."""
     try:
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     except OSError as error:

@@ -161,9 +161,6 @@ def changed(checkpoint: Checkpoint, changes: Iterable[CheckpointChange]) -> Chec
 
 FORMAT: Final = "holdfast.checkpoint"
 VERSION: Final = 2
-_CHANGE: Final = b'\n{"format":'
-"""What a change in a file begins with, after the record before it."""
-
 READ: Final = (1, VERSION)
 """The versions of the format that are read; the first one has no rows and no messages."""
 
@@ -383,8 +380,7 @@ class FileCheckpoints:
         return to_microseconds(self._clock.now())
 
     def _leases(self, run_id: str) -> "LeaseFile":
-        if not self._directory.exists():
-            create_folders(self._directory)
+        create_folders(self._directory)
         path = self.path(run_id)
         return LeaseFile(path.with_name(f"{path.name}{LEASES}"))
 
@@ -426,8 +422,7 @@ class FileCheckpoints:
 
     def _begun(self, checkpoint: Checkpoint) -> "FileLog":
         path = self.path(checkpoint.run_id)
-        if not self._directory.exists():
-            create_folders(self._directory)
+        create_folders(self._directory)
         handle, beside = mkstemp(BESIDE, f"{path.name}.", self._directory)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -456,11 +451,10 @@ class FileCheckpoints:
 def _records(content: bytes) -> Iterator[bytes]:
     """Yield the records in the *content* of a file, without an incomplete last change.
 
-    The process ended, or the machine lost power, while it appended that one: its save has never
-    returned.
+    The process or the power ended while it was appended: its save has never returned.
     """
     start = 0
-    while True:
+    while start <= len(content):
         line = content.find(b"\n", start)
         if start and (line < 0 or _is_torn(content, start - 1, line)):
             return
@@ -468,18 +462,13 @@ def _records(content: bytes) -> Iterator[bytes]:
         if start and (end > len(content) or _is_torn(content, line, end)):
             return
         yield content[start:end]
-        if end >= len(content):
-            return
         start = end + 1
 
 
 def _is_torn(content: bytes, start: int, end: int) -> bool:
-    """Check whether *start* to *end* is of a change that was only partly on the disk.
-
-    The file had its new size, and zeros where pieces were not written; JSON has no such byte. A
-    change that others follow was synced: it is damaged.
-    """
-    return content.find(b"\0", start, end) >= 0 and content.find(_CHANGE, start + 1) < 0
+    """Check whether *start* to *end* of the last change was not wholly on the disk."""
+    # Zeros stand for what was not, and JSON has none. A change before another one was synced.
+    return b"\0" in content[start:end] and b'\n{"format":' not in content[start + 1 :]
 
 
 class FileLog:
