@@ -1,5 +1,6 @@
 """Readers and transactions of the SQLite engine, passed to `work`."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from time import perf_counter
@@ -17,7 +18,6 @@ from holdfast.ground.events import Event
 from holdfast.ground.scope import Actor
 
 T = TypeVar("T")
-R = TypeVar("R")
 Owner = dict[str, object]
 
 INSERT_CHANGE = """
@@ -137,32 +137,53 @@ class SQLiteTransaction:
 
     def one(self, make: Make[T], sql: LiteralString, /, **params: object) -> T:
         """Return the only row; another number of rows is EngineFault."""
-        return self._timed(self._connection.one, sql, self._owner | params, make)
+        try:
+            return self._connection.one(make, sql, self._owner | params)
+        finally:
+            self._ran(sql)
 
     def first(self, make: Make[T], sql: LiteralString, /, **params: object) -> T | None:
         """Return the first row, or None."""
-        return self._timed(self._connection.first, sql, self._owner | params, make)
+        try:
+            return self._connection.first(make, sql, self._owner | params)
+        finally:
+            self._ran(sql)
 
     def all(self, make: Make[T], sql: LiteralString, /, **params: object) -> list[T]:
         """Return every row."""
-        return self._timed(self._connection.all, sql, self._owner | params, make)
+        try:
+            return self._connection.all(make, sql, self._owner | params)
+        finally:
+            self._ran(sql)
 
     def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
         """Return every row as a tuple, in column order."""
-        return self._timed(self._connection.rows, sql, self._owner | params)
+        try:
+            return self._connection.rows(sql, self._owner | params)
+        finally:
+            self._ran(sql)
 
     def run(self, sql: LiteralString, /, **params: object) -> int:
         """Run a statement; return how many rows changed."""
-        return self._timed(self._connection.run, sql, self._weighed(self._owner, params))
+        try:
+            return self._connection.run(sql, self._weighed(self._owner, params))
+        finally:
+            self._ran(sql)
 
     def send(self, sql: LiteralString, /, **params: object) -> None:
         """Run a statement and discard its row count."""
-        self._timed(self._connection.run, sql, self._weighed(self._owner, params))
+        try:
+            self._connection.run(sql, self._weighed(self._owner, params))
+        finally:
+            self._ran(sql)
 
     def run_many(self, sql: LiteralString, rows: Iterable[Mapping[str, object]], /) -> int:
         """Run one statement for each of *rows*; return the total of changed rows."""
         each = map(partial(self._weighed, self._owner), rows)
-        return self._timed(self._connection.run_each, sql, each)
+        try:
+            return self._connection.run_each(sql, each)
+        finally:
+            self._ran(sql)
 
     def each(self, sql: LiteralString, rows: Sequence[Row], /) -> None:
         """Run one statement for each of *rows*, values in the order of its parameters."""
@@ -170,7 +191,10 @@ class SQLiteTransaction:
             for value in row:
                 if type(value) is str or type(value) is bytes:
                     self.bound += len(value)
-        self._timed(self._connection.run_tuples, sql, rows)
+        try:
+            self._connection.run_tuples(sql, rows)
+        finally:
+            self._ran(sql)
 
     def note(self, event: Event) -> None:
         """Write *event* to the change feed with this transaction.
@@ -216,25 +240,21 @@ class SQLiteTransaction:
                 self.bound += len(value)
         return {**given[0], **given[-1]}
 
-    def _timed(
-        self,
-        call: Callable[..., R],
-        sql: str,
-        given: Params | Iterable[Params] | Sequence[Row],
-        *make: Make[object],
-    ) -> R:
-        try:
-            return call(*make, sql, given)
-        except HoldfastError as error:
-            if not isinstance(self._connection, _Ended) and not self._connection.raw.in_transaction:
-                self._connection = cast("Connection", _Ended(error))
-            raise
-        finally:
-            # One reading for a statement: the end of the last one is the beginning of this one.
-            now = perf_counter()
-            if now - self._last > self._longest:
-                self._longest, self._slowest = now - self._last, sql
-            self._last = now
+    def _ran(self, sql: str) -> None:
+        """Note how long *sql* took; end the work if SQLite ended the transaction."""
+        # One reading for a statement: the end of the last one is the beginning of this one.
+        now = perf_counter()
+        if now - self._last > self._longest:
+            self._longest, self._slowest = now - self._last, sql
+        self._last = now
+        error = sys.exception()
+        if (
+            isinstance(error, HoldfastError)
+            and not isinstance(self._connection, _Ended)
+            # It may be one that a handler around this statement has caught.
+            and not self._connection.raw.in_transaction
+        ):
+            self._connection = cast("Connection", _Ended(error))
 
 
 def _row_of(event: Event, facts: EventFacts, seq: int) -> Row:

@@ -164,15 +164,16 @@ class WriteQueue:
 
     def claim(self, slot: Slot) -> bool:
         """Mark *slot* as running; return False if it was withdrawn before."""
-        with self._mutex:
-            if slot.state == WAITING:
-                free = slot.claimed is None or slot.claimed()
-                slot.state = RUNNING if free else WITHDRAWN
-        return slot.state == RUNNING
+        return bool(self.claim_all([slot]))
 
     def claim_all(self, slots: list[Slot]) -> list[Slot]:
         """Mark *slots* as running; return those that were not withdrawn before."""
-        return [slot for slot in slots if self.claim(slot)]
+        with self._mutex:
+            for slot in slots:
+                if slot.state == WAITING:
+                    free = slot.claimed is None or slot.claimed()
+                    slot.state = RUNNING if free else WITHDRAWN
+        return [slot for slot in slots if slot.state == RUNNING]
 
     def withdraw(self, slot: Slot) -> bool:
         """Prevent *slot* from running; return False if it runs, or ran."""

@@ -248,7 +248,10 @@ class GroupCommit:
         try:
             if among == "savepoints":
                 connection.do("savepoint one")
-            _run_work(batch, tx)
+            if len(batch) == 1:
+                batch[0].value, batch[0].tx = batch[0].work(tx), tx
+            else:
+                _run_batch(batch, tx)
             tx.finish()
             if among == "savepoints":
                 connection.do("release one")
@@ -365,12 +368,8 @@ class GroupCommit:
         self._database.note("reconnected")
 
 
-def _run_work(batch: list[Slot], tx: SQLiteTransaction) -> None:
+def _run_batch(batch: list[Slot], tx: SQLiteTransaction) -> None:
     """Set the value or the error of each slot of *batch*."""
-    first = batch[0]
-    if len(batch) == 1:
-        first.value, first.tx = first.work(tx), tx
-        return
     works = [cast("BatchedWork[object, object]", slot.work) for slot in batch]
     results = works[0].work(tx, [work.item for work in works])
     if len(results) != len(batch):

@@ -224,8 +224,8 @@ class AgentTransaction:
         self._cold: dict[tuple[EntryLocation, bool], _Cold] = {}
         self._numbers: deque[int] = deque()
         self._mutations, self._drew = 1, False
-        self._heads: dict[tuple[str, str], Event] = {}
-        self._noted: list[tuple[Event, EventFacts]] = []
+        self._heads: dict[str, Event] = {}
+        self.noted: list[tuple[Event, EventFacts]] = []
         self._counted: list[Increment] = []
         self._due: list[EntryRow] | None = None
         self._gone: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -359,15 +359,10 @@ class AgentTransaction:
 
     def note(self, what: str, **data: Fact) -> None:
         """Add the event `durable.<what>` to the feed; never content or a key."""
-        self.note_of_run("", what, data)
-
-    def note_of_run(self, run_id: str, what: str, data: dict[str, Fact]) -> None:
-        """Add an event of the run *run_id*, or of the context's if that is ""."""
-        head = self._heads.get((what, run_id))
+        head = self._heads.get(what)
         if head is None:
-            head = event_of(self.context, what, {}, at=self.now, run_id=run_id)
-            self._heads[what, run_id] = head
-        self._noted.append((head, (head.ids, data)))
+            self._heads[what] = head = event_of(self.context, what, {}, at=self.now)
+        self.noted.append((head, (head.ids, data)))
 
     def count(self, counter: Counter, *values: str, by: int = 1) -> None:
         """Add *by* to *counter* once the transaction is durable."""
@@ -388,7 +383,7 @@ class AgentTransaction:
         for (what, label), number in self._gone.items():
             self.note(what, category=label, entries=number)
             self.count(_DELETED[what], label, by=number)
-        for _, several in groupby(self._noted, key=lambda noted: id(noted[0])):
+        for _, several in groupby(self.noted, key=lambda noted: id(noted[0])):
             noted = list(several)
             self.tx.tell(noted[0][0], [facts for _, facts in noted])
         if self._counted:
@@ -548,7 +543,8 @@ def put_to_end(
     unit.tx.send(unit.sql.end_run, token=token, now=unit.now, outcome=outcome)
     what = "run_superseded" if outcome == "superseded" else "run_ended"
     data: dict[str, Fact] = {"token": token, "outcome": outcome, "removed": len(rows)}
-    unit.note_of_run(run_id, what, data)
+    event = event_of(unit.context, what, data, at=unit.now, run_id=run_id)
+    unit.noted.append((event, (event.ids, data)))
     unit.count(RUNS, _COUNTED[outcome])
     return len(rows)
 
