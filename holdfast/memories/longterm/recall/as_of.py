@@ -125,8 +125,8 @@ def _as_of(turn: Turn, at: int) -> Turn:
     return replace(turn, items=tuple(id for id in turn.items if was_there(id, at)))
 
 
-class Changes(Struct, frozen=True):
-    """When a collection last changed by some instant, and when it next did; None for never."""
+class AdjacentChanges(Struct, frozen=True):
+    """The last change of a collection by an instant, and the next; None for none."""
 
     last: int | None
     next: int | None
@@ -174,7 +174,7 @@ def past_of(
         entry = CachedPostings(collection.number, context.place)
         entry.postings = Postings(_rows(context, reader, entry, moment, found))
         place = {"collection": collection.number, "at": at}
-        around = reader.one(Changes, context.sql.changes_around, **place)
+        around = reader.one(AdjacentChanges, context.sql.changes_around, **place)
         past = PastPostings(
             version=collection.version,
             valid_at=moment.valid_at,

@@ -1,4 +1,4 @@
-"""Recall items and turns by meaning and by words, from cached postings or from SQL.
+"""Recall items and turns by meaning and words, from cached postings or SQL.
 
 The path of a recall: the query is checked; the postings of the collection are ranked, cached or
 read; the records of the best rows are fetched; those that say the same are one result.
@@ -315,7 +315,7 @@ def _records(context: CollectionContext, reader: Reader, ranked: Ranking) -> Ran
 
 
 def _results(search: RecallSearch, ranked: Ranking, records: RankedRecords) -> RecallOutcome:
-    """Return the results of *ranked* with their records; those that say the same are one.
+    """Return the records of *ranked*, those that say the same as one result.
 
     Rows that were forgotten since the postings were read are left out.
     """
