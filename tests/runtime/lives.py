@@ -20,6 +20,8 @@ from runtime.plans.workers import plan, step, task
 from teams import create, leading, opening, work
 
 import holdfast
+from holdfast.engines.postgres import PostgresEngine
+from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.errors import RunFailed, StaleRun
 from holdfast.ground.clock import Clock, SystemClock
 from holdfast.ground.json_values import JSON
@@ -379,7 +381,8 @@ def watch(life: Life) -> None:
 
     passing(InEngine, "keep")
     passing(InEngine, "take", "end")
-    passing(InEngine, "renew", None)
+    for engine in (SQLiteEngine, PostgresEngine):
+        passing(engine, "write", None)
     passing(FileCheckpoints, "begin")
     passing(FileLog, "append")
 
