@@ -154,7 +154,7 @@ class _Places:
         self._first_below: dict[str, str] = {}
 
     def refuse_taken(self, path: str) -> None:
-        """Raise PathTaken if a memory is at, above or below *path*: for the first, by path."""
+        """Raise PathTaken for the first memory, by path, at, above or below *path*."""
         near = [above for above in lineage(path) if above in self._taken]
         if path in self._first_below:
             near.append(self._first_below[path])
