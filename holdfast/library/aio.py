@@ -1919,7 +1919,7 @@ class AsyncSubjects:
 
 
 class AsyncConsolidations:
-    """Jobs that propose changes to memories of users, stores and agents, and decisions."""
+    """Jobs that propose changes to memories, decisions on them, and policies."""
 
     def __init__(self, of: Consolidations, cross: Crossing) -> None:
         self._of, self._cross = of, cross
@@ -2315,11 +2315,11 @@ class AsyncHoldfast:
         return AsyncHoldfast(answer, self._cross)
 
     async def for_tier(self, tier: WriterTier) -> "AsyncHoldfast":
-        """Return this handle for the writes of *tier*: `assistant` for those of an agent's tools.
+        """Return this handle for writes of *tier*, such as `assistant`.
 
-        What it writes to stores and durable memory has this tier, or the actor's own if that is
-        lower. Texts that are `outside` or `imported` are held if they give orders to a machine.
-        Raises InvalidInput for another tier.
+        Tools of agents write so. What it writes to stores and durable memory has this tier, or the
+        actor's own if that is lower. Texts that are `outside` or `imported` are held if they give
+        orders to a machine. Raises InvalidInput for another tier.
         """
         answer = await self._cross(self._of.for_tier, tier)
         return AsyncHoldfast(answer, self._cross)

@@ -26,7 +26,22 @@ from holdfast.library.longterm import LongTermSpec, collection_context, equip, m
 from holdfast.memories.durable.consolidation import AgentMemory
 from holdfast.memories.durable.forget import checked_agent
 from holdfast.memories.longterm.consolidation.apply import CollectionMemory
-from holdfast.memories.longterm.consolidation.decisions import accept, reject, undo
+from holdfast.memories.longterm.consolidation.decisions import (
+    HOUR,
+    RETRY,
+    PolicyRequest,
+    PolicyRow,
+    accept,
+    checked_policy,
+    claim_policy,
+    drop_policy,
+    due_policies,
+    list_policies,
+    put_policy,
+    reject,
+    set_policy_job,
+    undo,
+)
 from holdfast.memories.longterm.consolidation.jobs import (
     ConsolidationWork,
     JobMemory,
@@ -37,19 +52,6 @@ from holdfast.memories.longterm.consolidation.jobs import (
     job_of,
     replayed,
     statements,
-)
-from holdfast.memories.longterm.consolidation.policies import (
-    HOUR,
-    RETRY,
-    PolicyRequest,
-    PolicyRow,
-    checked_policy,
-    claim_policy,
-    drop_policy,
-    due_policies,
-    list_policies,
-    put_policy,
-    set_policy_job,
 )
 from holdfast.memories.longterm.consolidation.records import (
     ENDED,
@@ -116,7 +118,7 @@ class _Owner(Struct, frozen=True):
 
 
 class Consolidations:
-    """Jobs that propose changes to memories of users, stores and agents, and decisions."""
+    """Jobs that propose changes to memories, decisions on them, and policies."""
 
     def __init__(self, context: StoresContext, shared: Shared) -> None:
         self._context, self._shared = context, shared
@@ -533,22 +535,23 @@ def _policy(row: PolicyRow) -> ConsolidationPolicy:
 def serve_policies(
     engine: Engine, shared: Shared, clock: Clock, *, wait: float = 0.0
 ) -> "list[str]":
-    """Start the jobs of due policies of all workspaces, and accept what they let accept.
+    """Start the jobs of due policies of all workspaces; accept what they name.
 
     Wait *wait* seconds for each job. Return the ids of the jobs that were started.
     """
     started: list[str] = []
     for row in due_policies(engine, to_microseconds(clock.now())):
         context = upkeep_context(engine, row.workspace, clock)
+        jobs = Consolidations(context, shared)
         try:
-            id = _serve(Consolidations(context, shared), context, shared, row)
-            if id is not None:
-                started.append(id)
-                if wait:
-                    jobs = Consolidations(context, shared)
-                    jobs.wait(id, wait)
-                    found = next(each for each in list_policies(context.engine) if each.job == id)
-                    _serve(jobs, context, shared, found)
+            id = _serve(jobs, context, shared, row)
+            if id is None:
+                continue
+            started.append(id)
+            if wait:
+                jobs.wait(id, wait)
+                found = next(each for each in list_policies(context.engine) if each.job == id)
+                _serve(jobs, context, shared, found)
         except (Refused, NotFound, Conflict, InvalidInput) as error:
             _log.warning("a policy was not served: %s", type(error).__name__)
             _put_off(context, row, row.base)
@@ -561,11 +564,7 @@ def _serve(
     """Take one policy a step on; return the id of a job that was started."""
     task, owner, now = row.task, _Owner.of(row), context.now()
     if row.job is not None:
-        try:
-            job = jobs.retrieve(row.job)
-        except NotFound:
-            _put_off(context, row, row.base)
-            return None
+        job = jobs.retrieve(row.job)
         if job.status in ENDED:
             _accept_of(jobs, job, task)
             _put_off(context, row, job.proposal.base)
@@ -588,10 +587,11 @@ def _serve(
 
 def _accept_of(jobs: Consolidations, job: Consolidation, task: PolicyRequest) -> None:
     """Accept the open changes of *job* that its policy lets accept."""
-    fit = [each.id for each in job.proposal.changes if each.op in task.auto]
-    wanted = {each.id for each in job.proposal.changes if each.state == "open"}
-    if job.proposal.status == "open" and wanted.intersection(fit):
-        jobs.accept(job.id, [id for id in fit if id in wanted])
+    wanted = [
+        each.id for each in job.proposal.changes if each.op in task.auto and each.state == "open"
+    ]
+    if job.proposal.status == "open" and wanted:
+        jobs.accept(job.id, wanted)
 
 
 def _put_off(context: StoresContext, row: PolicyRow, base: int) -> None:

@@ -104,7 +104,7 @@ def wishes_of(
 
 
 def model_wish(shared: Shared, model: object) -> MiningWish:
-    """Return *model*, a name, one of pydantic-ai's models or a function, as it can be used."""
+    """Return the extractor of *model*, a name, a model or a function."""
     return _wishes(os.environ.get, shared.models, model)(None)
 
 

@@ -103,15 +103,6 @@ def resume_erasures(hf: Holdfast, clock: Clock, *, grace: int = 0) -> int:
     return library.finish_erasures(hf.engine, hf.longterm_shared, clock, grace=grace)
 
 
-def serve_policies(hf: Holdfast, clock: Clock, *, wait: float = 0.0) -> list[str]:
-    """Consolidate memories of all workspaces whose policies are due, as these say.
-
-    Wait *wait* seconds for each job. Return the ids of the jobs that were started. Raises
-    Unavailable.
-    """
-    return library.serve_policies(hf.engine, hf.longterm_shared, clock, wait=wait)
-
-
 def sweep_runs(hf: Holdfast, clock: Clock) -> None:
     """Store which runs of all workspaces lost their owner. Raises Unavailable."""
     memories.sweep_lost(hf.engine, clock)

@@ -4,8 +4,8 @@ import pytest
 
 from contracts.longterm_items import GivenAUser, bad, kept
 from holdfast.ground.errors import NotFound
+from holdfast.library.consolidations import serve_policies
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.open import serve_policies
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.testing.fakes import FrozenClock
 
@@ -64,7 +64,7 @@ class ConsolidationPolicyContract(GivenAUser):
         clock.tick(HOUR)
         hf.consolidations.policy("ada", min_new=2)
 
-        serve_policies(embedded, clock, wait=WAIT)
+        serve_policies(embedded.engine, embedded.longterm_shared, clock, wait=WAIT)
 
         (job,) = hf.consolidations.list("ada").data
         changes = {
@@ -79,21 +79,21 @@ class ConsolidationPolicyContract(GivenAUser):
     ) -> None:
         same_entries(hf)
         hf.consolidations.policy(agent="agent_7", min_new=3, every_hours=24)
-        serve_policies(embedded, clock, wait=WAIT)
+        serve_policies(embedded.engine, embedded.longterm_shared, clock, wait=WAIT)
         assert hf.consolidations.list(agent="agent_7").data == []
         hf.durable("agent_7").set("third", "The tests run at night", category="core")
         clock.tick(2 * HOUR)
-        serve_policies(embedded, clock, wait=WAIT)
+        serve_policies(embedded.engine, embedded.longterm_shared, clock, wait=WAIT)
         (job,) = hf.consolidations.list(agent="agent_7").data
         assert job.proposal.status == "accepted"
 
         for number in range(5):
             hf.durable("agent_7").set(f"more {number}", f"Row {number}", category="core")
         clock.tick(23 * HOUR)
-        serve_policies(embedded, clock, wait=WAIT)
+        serve_policies(embedded.engine, embedded.longterm_shared, clock, wait=WAIT)
         assert len(hf.consolidations.list(agent="agent_7").data) == 1
         clock.tick(2 * HOUR)
-        serve_policies(embedded, clock, wait=WAIT)
+        serve_policies(embedded.engine, embedded.longterm_shared, clock, wait=WAIT)
         assert len(hf.consolidations.list(agent="agent_7").data) == 2
 
     def test_a_job_that_a_process_left_is_accepted_by_the_next(
@@ -101,17 +101,17 @@ class ConsolidationPolicyContract(GivenAUser):
     ) -> None:
         same_entries(hf)
         hf.consolidations.policy(agent="agent_7", min_new=1)
-        serve_policies(embedded, clock)
+        serve_policies(embedded.engine, embedded.longterm_shared, clock)
         (job,) = hf.consolidations.list(agent="agent_7").data
         hf.consolidations.wait(job.id)
         assert hf.consolidations.policies()[0].job == job.id
         clock.tick(120)
 
-        serve_policies(embedded, clock)
+        serve_policies(embedded.engine, embedded.longterm_shared, clock)
 
         assert [each.key for each in hf.durable("agent_7").list().data] == ["office_2"]
         assert hf.consolidations.policies()[0].job is None
-        assert serve_policies(embedded, clock) == []
+        assert serve_policies(embedded.engine, embedded.longterm_shared, clock) == []
 
     def test_a_policy_goes_with_its_user(self, hf: Holdfast) -> None:
         hf.consolidations.policy("ada", min_new=1_000)

@@ -55,7 +55,7 @@ def start(
         str, typer.Option("--into", metavar="OUTPUT", help="Of a store: proposal or new_store.")
     ] = "proposal",
 ) -> None:
-    """Propose changes of a memory, wait for the job, and show them. Nothing is changed."""
+    """Propose changes of a memory, and show them once made; nothing is changed."""
     budget = Budget() if tokens is None else Budget(tokens=tokens)
     jobs = call.hf.consolidations
     job = jobs.create(
@@ -94,7 +94,10 @@ def policy(
     ] = None,
     drop: Annotated[bool, typer.Option("--drop", help="Delete the policy instead.")] = False,
 ) -> None:
-    """Consolidate a memory by itself, in a server or with scrub, and accept what --auto names."""
+    """Consolidate a memory by itself, in a server or with scrub.
+
+    Changes of the operations that --auto names are accepted without a person.
+    """
     jobs = call.hf.consolidations
     if drop:
         call.answer.one({"deleted": jobs.drop_policy(user, store=store, agent=agent)})

@@ -18,10 +18,11 @@ from holdfast.doors.mount import process
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import MissingExtra
 from holdfast.library import upkeep
+from holdfast.library.consolidations import serve_policies
 from holdfast.library.erasure import receipt as receipts
 from holdfast.library.erasure.proof import purge_copies
 from holdfast.library.erasure.records import ForgetReport, MentionChoice
-from holdfast.library.open import resume_erasures, serve_policies
+from holdfast.library.open import resume_erasures
 from holdfast.library.operations.erasures import erasure_to_wire
 from holdfast.library.upkeep.reapply import write_ledger
 from holdfast.memories.durable.wire import entry_to_wire
@@ -88,7 +89,7 @@ def scrub(
     with bar("Scrubbing"):
         scrubbed = engine.scrub_full() if full else engine.scrub()
         resume_erasures(hf, SystemClock())
-        serve_policies(hf, SystemClock(), wait=POLICY_SECONDS)
+        serve_policies(engine, hf.longterm_shared, SystemClock(), wait=POLICY_SECONDS)
     call.answer.one(msgspec.to_builtins(scrubbed))
     if not scrubbed.done:
         raise typer.Exit(1)

@@ -24,15 +24,10 @@ from holdfast.ground.events import Event, Listener
 from holdfast.ground.ids import ALPHABET, COUNT, RANDOM, TIME, Ids, base62
 from holdfast.ground.scope import EVERYBODY, LOCAL
 from holdfast.library.activity import take_samples
+from holdfast.library.consolidations import serve_policies
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import mining_gauges
-from holdfast.library.open import (
-    resume_erasures,
-    resume_work,
-    serve_policies,
-    sweep_questions,
-    sweep_runs,
-)
+from holdfast.library.open import resume_erasures, resume_work, sweep_questions, sweep_runs
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.retention import sweep_all
 from holdfast.memories.stores.credentials import Credentials, SignIns
@@ -536,7 +531,7 @@ class ServerState:
         """Resume unfinished jobs, start due ones; log Unavailable and retry next time."""
         try:
             resume_work(self.hf, self.clock.now())
-            serve_policies(self.hf, self.clock)
+            serve_policies(self.hf.engine, self.hf.longterm_shared, self.clock)
         except Unavailable as error:
             _log.warning("work that was left over could not be taken up: %s", error.reason)
 

@@ -146,7 +146,7 @@ def _drop_run(tx: Transaction, sql: SimpleNamespace, run: str, workspace: str) -
 def _consolidations(
     tx: Transaction, sql: SimpleNamespace, workspace: str, subject: ErasureSubject
 ) -> dict[str, int]:
-    """Delete the policies and the proposals about *subject* with their changes and calls."""
+    """Delete policies and proposals about *subject*, with changes and calls."""
     scope = {"workspace": workspace}
     found: list[str] = tx.all(
         scalar, sql.consolidations_of, kind=subject.kind, owner=subject.name, **scope

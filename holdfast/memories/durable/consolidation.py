@@ -45,8 +45,8 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _SOURCE: Final = "consolidation"
 
 
-class EntryChanges(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a change makes of entries: which keys go, and the tags of the one that stays."""
+class AgentChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a change makes of entries: keys that go, tags of the one that stays."""
 
     keep: str | None = None
     gone: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class _SeenEntry(Struct, frozen=True, array_like=True):
 
 
 class _TouchedEntry(Struct, frozen=True, kw_only=True):
-    """An entry before an application, without its content, and the number of what was written."""
+    """An entry before an application, without content, and the number since."""
 
     before: EntryRow
     seq: int
@@ -72,7 +72,7 @@ class _Application(Struct, frozen=True, kw_only=True):
 
 
 _seen = msgspec.json.Decoder(tuple[_SeenEntry, ...])
-_changes = msgspec.json.Decoder(EntryChanges)
+_changes = msgspec.json.Decoder(AgentChange)
 _application = msgspec.json.Decoder(_Application)
 
 
@@ -103,7 +103,7 @@ class AgentInputs:
             and row.updated_at < oldest
         ]
         expired = [
-            _columns("expire", [row], EntryChanges(gone=(row.key,)), "Not written for a year.")
+            _columns("expire", [row], AgentChange(gone=(row.key,)), "Not written for a year.")
             for row in old
         ]
         return JobPlan(changes=(*merges, *expired), clusters=())
@@ -137,7 +137,7 @@ class AgentInputs:
             if others:
                 every = [best, *others]
                 tags = sorted({tag for row in every for tag in tags_of(row.tags)})[:MOST_TAGS]
-                after = EntryChanges(
+                after = AgentChange(
                     keep=best.key, gone=tuple(row.key for row in others), tags=tuple(tags)
                 )
                 yield _columns("merge", every, after, "They say the same.")
@@ -166,7 +166,7 @@ def _says_the_same(best: EntryRow, known: ComparedText, row: EntryRow, text: Com
 
 
 def _columns(
-    op: ChangeOp, rows: Sequence[EntryRow], after: EntryChanges, reason: str
+    op: ChangeOp, rows: Sequence[EntryRow], after: AgentChange, reason: str
 ) -> ChangeColumns:
     return {
         "op": op,
@@ -292,7 +292,7 @@ class AgentDecisions:
         return {"entries": touched}
 
     def undo(self, row: ProposedRow) -> list[str]:
-        """Restore the entries of an applied change; return the keys of those changed since."""
+        """Restore the entries of a change; return the keys of those changed since."""
         found = _application.decode(row.applied or "{}")
         return [each.before.key for each in reversed(found.entries) if not self._restored(each)]
 
@@ -312,7 +312,7 @@ class AgentDecisions:
         return _TouchedEntry(before=replace(entry, content=""), seq=made.seq)
 
     def _restored(self, touched: _TouchedEntry) -> bool:
-        """Restore one entry; return False if its key has another since, or its content is gone."""
+        """Restore one entry; return False if it changed since, or lost its content."""
         before, unit = touched.before, self._unit
         entry = self._entry(before.key)
         cause = {"restored": str(touched.seq)}

@@ -433,7 +433,7 @@ def _passes(wanted: EntryFilters, row: EntryRow) -> bool:
 
 
 def entries_then(context: AgentContext, reader: Reader, at: int) -> list[EntryRow]:
-    """Return the agent's and the workspace's entries of *at* that are stored, newest first."""
+    """Return the agent's and the workspace's entries of *at*, newest first."""
     return _rows(context, reader, at, EVERY_KEY).rows
 
 

@@ -1,4 +1,4 @@
-"""Pages of consolidation: what jobs propose for a person, a store or an agent, as diffs."""
+"""Pages of consolidation: what jobs propose to a person, store or agent."""
 
 from collections.abc import Callable
 from functools import partial

@@ -178,7 +178,7 @@ class Consolidation(Struct, frozen=True, kw_only=True):
 
 
 class ConsolidationPolicy(Struct, frozen=True, kw_only=True):
-    """A memory that is consolidated by itself, and the operations that are then accepted.
+    """A memory that is consolidated by itself, and what is accepted then.
 
     Of `user`, `store` and `agent` two are None. `job` is the one that runs, `due_at` when the next
     may begin: at least `every_hours` after the last, with at least `min_new` writes since.

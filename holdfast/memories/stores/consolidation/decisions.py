@@ -44,7 +44,7 @@ _CONSOLIDATED: Final = " (consolidated)"
 
 
 class _Touched(Struct, frozen=True, kw_only=True):
-    """A file before and after an application: its version, and its path and hash since.
+    """A file before an application, by version, and its path and hash since.
 
     `version` is None for a new file, `path` and `sha256` for one that was deleted.
     """

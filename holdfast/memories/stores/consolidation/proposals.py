@@ -1,4 +1,4 @@
-"""Consolidate a store: equal files, dead links, and what a model proposes about files.
+"""Proposals about a store: equal files, dead links, and those of a model.
 
 A change names the files it saw with their hash and path. It holds no text that the store has: its
 diff is made of the versions that the job saw.
