@@ -63,7 +63,7 @@ def provenance(text: str, tier: Tier, origin_ref: str | None = None) -> Provenan
 
 
 def changed_provenance(text: str, before: Provenance, after: Provenance) -> Provenance:
-    """Return the provenance of *text*, which replaces one of *before* with one of *after*.
+    """Return the provenance of *text*, of *after*, in place of one of *before*.
 
     A held text stays held when an agent changes it and it still gives orders.
     """

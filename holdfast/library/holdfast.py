@@ -385,11 +385,11 @@ class Holdfast:
         return Holdfast(self.engine, context, root=self._root or self, opened=self.opened)
 
     def for_tier(self, tier: WriterTier) -> "Holdfast":
-        """Return this handle for the writes of *tier*: `assistant` for those of an agent's tools.
+        """Return this handle for writes of *tier*, such as `assistant`.
 
-        What it writes to stores and durable memory has this tier, or the actor's own if that is
-        lower. Texts that are `outside` or `imported` are held if they give orders to a machine.
-        Raises InvalidInput for another tier.
+        Tools of agents write so. What it writes to stores and durable memory has this tier, or the
+        actor's own if that is lower. Texts that are `outside` or `imported` are held if they give
+        orders to a machine. Raises InvalidInput for another tier.
         """
         context = replace(self._context, tier=checked_tier(tier))
         return Holdfast(self.engine, context, root=self._root or self, opened=self.opened)

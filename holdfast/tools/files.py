@@ -331,7 +331,7 @@ class StoreFiles:
         return self._is_directory(place) or self._file(place) is not None
 
     def _sizes_below(self, place: ToolPath, held: set[str]) -> Iterator[tuple[str, int]]:
-        """Yield the path and size of each file below *place*; add those of held ones to *held*."""
+        """Yield path and size of the files below *place*; add held paths to *held*."""
         cursor: str | None = None
         while True:
             page = self._memories.list(

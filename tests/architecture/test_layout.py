@@ -146,6 +146,8 @@ MANY_METHODS = {
     "holdfast/runtime/team/bus.py:MessageBus": FACADE,
     "holdfast/runtime/team/turn.py:Member": "the state of one member",
     "holdfast/runtime/runs/part_log.py:PartLog": "the state of one part",
+    "holdfast/memories/stores/memories.py:Memories": FACADE,
+    "holdfast/library/aio.py:AsyncMemories": FACADE,
     "holdfast/memories/run/records/runs.py:Runs": FACADE,
     "holdfast/library/aio.py:AsyncRuns": FACADE,
     "holdfast/library/consolidations.py:Consolidations": FACADE,

@@ -212,7 +212,7 @@ class _Statements(TypedDict):
 
 
 def _statements_of(headers: Mapping[bytes, bytes]) -> _Statements:
-    """Return the person and the tier that the headers name; InvalidInput for invalid ones."""
+    """Return the person and tier in *headers*; InvalidInput for invalid ones."""
     subject, tier = headers.get(SUBJECT), headers.get(TIER)
     return {
         "subject": checked_name(SUBJECT.decode(), subject.decode("latin-1")) if subject else None,

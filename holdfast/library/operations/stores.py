@@ -145,7 +145,7 @@ class DeleteUnder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Apply(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Edits to apply together, the id under which they are applied once, and their origin."""
+    """Edits to apply together, once for each id, and where they came from."""
 
     edit_id: str
     edits: list[Edit]

@@ -351,10 +351,10 @@ class RemoteHoldfast:
         )
 
     def for_tier(self, tier: WriterTier) -> "RemoteHoldfast":
-        """Return this handle for the writes of *tier*: `assistant` for those of an agent's tools.
+        """Return this handle for writes of *tier*, such as `assistant`.
 
-        What it writes to stores and durable memory has this tier, or the credential's own if that
-        is lower. Raises InvalidInput for another tier.
+        Tools of agents write so. What it writes to stores and durable memory has this tier, or the
+        credential's own if that is lower. Raises InvalidInput for another tier.
         """
         client = self._client.acting(tier=tier)
         return RemoteHoldfast(
