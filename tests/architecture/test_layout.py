@@ -164,6 +164,7 @@ MANY_METHODS = {
     "holdfast/memories/state/state.py:NetworkState": FACADE,
     "holdfast/memories/state/cells.py:CellTable": "the state of one network",
     "holdfast/engines/sqlite/transaction.py:SQLiteTransaction": PORT,
+    "holdfast/engines/postgres/transaction.py:PostgresTransaction": PORT,
     "holdfast/memories/durable/context.py:OnBehalf": PORT,
 }
 REGISTRIES = (

@@ -90,10 +90,10 @@ class AgentContext(Struct, frozen=True, kw_only=True):
         return EntryLocation(SHARED if category == WORKSPACE else self.agent)
 
     def kin(self, act: str, *, shared: bool = False) -> Kin:
-        """Return the kin of *act* on this agent's entries, with *shared* on the workspace's too.
+        """Return the kin of *act* on this agent's entries.
 
-        All of the context but its engine is part of it: writes of equal kin differ in their items
-        alone.
+        With *shared* on the workspace's too. All of the context but its engine is part of it:
+        writes of equal kin differ in their items alone.
         """
         _, *rest = astuple(self)
         return Kin(("durable", self.workspace), None if shared else self.agent, (act, rest))
@@ -218,7 +218,7 @@ class OnBehalf:
         self._tx.each(sql, rows)
 
     def tell(self, event: Event, each: Iterable[EventFacts], /) -> None:
-        """Add an event like *event* to the change feed for each of *each*, its ids and data."""
+        """Add an event like *event* for each of *each*, its ids and data."""
         self._tx.tell(event, each)
 
     def note(self, event: Event) -> None:

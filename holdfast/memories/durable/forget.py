@@ -91,7 +91,7 @@ def _forget_each(
 
 
 class _NotAlone(Exception):
-    """The agent has no row, or an entry of the workspace goes: each locks what it needs."""
+    """The agent has no row, or an entry of the workspace is to go."""
 
 
 def _forget(

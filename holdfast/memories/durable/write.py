@@ -100,7 +100,7 @@ def set_one(
 def _set_each(
     context: AgentContext, tx: Transaction, items: Sequence[tuple[CheckedEntry, EntryWrite]]
 ) -> list[StoredEntry | Exception]:
-    """Write each of *items*, without an idempotency key; return an entry or an error for each."""
+    """Write *items*, without an idempotency key; return an entry or error for each."""
     unit = _opened(context, tx, [request for request, _ in items])
     results: list[StoredEntry | Exception] = []
     for request, options in items:
