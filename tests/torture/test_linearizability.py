@@ -107,10 +107,10 @@ class Judge:
 
 
 @pytest.fixture
-def judge(record_property: Callable[[str, object], None]) -> Iterator[Judge]:
+def judge(request: pytest.FixtureRequest) -> Iterator[Judge]:
     judge = Judge()
     yield judge
-    record_property("acts", judge.acts)
+    request.node.user_properties.append(("acts", judge.acts))
 
 
 def rounds() -> Iterator[int]:

@@ -288,12 +288,12 @@ Spread = Callable[[Iterable[Callable[[], list[Record]]], Check, int], None]
 
 
 @pytest.fixture
-def spread(tmp_path: Path, record_property: Callable[[str, object], None]) -> Spread:
+def spread(tmp_path: Path, request: pytest.FixtureRequest) -> Spread:
     """Give the function that spreads cuts over recordings; nothing may be wrong after any."""
 
     def check_all(runs: Iterable[Callable[[], list[Record]]], check: Check, cuts: int) -> None:
         each = max(1, cuts // RECORDINGS)
-        record_property("cuts", each * RECORDINGS)
+        request.node.user_properties.append(("cuts", each * RECORDINGS))
         wrong = [
             line
             for seed, run in enumerate(runs)
