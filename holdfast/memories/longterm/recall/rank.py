@@ -134,6 +134,9 @@ class _Judge:
             if self._filters and search.topic.kind == "general"
             else None
         )
+        self._least_covered = self._options.row_relevance * self._whole if self._filters else 0.0
+        if self._gate is not None:
+            self._least_covered = self._gate.least - _ROUNDING
         rows, noise = fits.rows, postings.noise
         self._order = sorted(range(len(rows)), key=fits.fit.__getitem__, reverse=True)
         self._noise: list[int] = []
@@ -275,10 +278,10 @@ class _Judge:
         """
         similar, recent, important = self._shares
         most = recent + important * self._postings.importance
-        least = self._options.row_relevance * self._whole if self._filters else 0.0
         gate, cosine, covered = self._gate, self._fits.cosine, self._fits.covered
         top, fits, rows, held = self._top, self._fits.fit, self._fits.rows, self._postings.rows
         now, rate, said = self._now, self._rate, self._postings.fresh
+        least = self._least_covered
         kept: list[_Scored] = []
         scores: list[float] = []
         for place in order:
@@ -289,7 +292,7 @@ class _Judge:
             number = rows[place]
             if gate is not None:
                 # No row covers more of some terms than of all.
-                if covered[number] < gate.least - _ROUNDING and number not in cosine:
+                if covered[number] < least and cosine.get(number, 0.0) < gate.cosine:
                     continue
                 if not gate.admits(number, cosine.get(number, 0.0)):
                     continue
@@ -390,7 +393,8 @@ class GeneralGate:
 
     def __init__(self, postings: Postings, topic: Topic, options: LongTermOptions) -> None:
         self._evidence = options.min_evidence
-        self._cosine = options.min_cosine + NEARER
+        self.cosine = options.min_cosine + NEARER
+        """Cosine from which on a row is admitted whatever it holds."""
         whole = _weight(postings.count, 1)
         self._terms = [
             (
@@ -406,7 +410,7 @@ class GeneralGate:
 
     def admits(self, row: int, cosine: float) -> bool:
         """Check whether *row*, this near to the query in meaning, answers it."""
-        if cosine >= self._cosine:
+        if cosine >= self.cosine:
             return True
         # Coverage is the share of the query's words that the row holds, rare ones counting most;
         # evidence is how rare they are, 1 for a word of no other row.
