@@ -16,7 +16,7 @@ CEILINGS = {
     # saves rose when writes of a kin became batches, and versions got the tier of their writer.
     "library create": (21, 95, 12),  # 16, 80, 10
     "HTTP create": (30, 144, 12),  # 25, 115, 11
-    "recall": (21, 85, 10),  # 20, 90, 9
+    "recall": (21, 85, 9),  # 20, 90, 9
     "save on the mount": (33, 162, 14),  # 30, 150, 14
     "plan of one step": (37, 259, 13),  # 26, 180, 12
 }
