@@ -30,17 +30,6 @@ TEMPLATE = "holdfast_template"
 _SECONDS = 60
 _OPTIONS = "-c listen_addresses='' -c fsync=off -c full_page_writes=off -c max_connections=200"
 
-_WITHOUT_KEYS = (
-    (
-        "create function refuse_key() returns trigger language plpgsql as"
-        " $$begin raise exception 'create keys in a database of fresh_postgres_url'; end$$"
-    ),
-    (
-        "create trigger without_keys before insert on holdfast.api_keys"
-        " for each row execute function refuse_key()"
-    ),
-)
-
 
 def binaries() -> Path:
     """Return the folder of the server's programs; MissingExtra without the package."""
@@ -174,11 +163,20 @@ def postgres_server() -> Iterator[PostgresServer]:
 def postgres_url(postgres_server: PostgresServer) -> str:
     """Return the URL of a database shared by tests with separate workspaces.
 
-    It refuses API keys: the first one would close the open servers of all other tests.
+    A test that leaves an API key in it fails: the key would close open servers of other tests.
     """
-    database = postgres_server.new_database(TEMPLATE)
-    postgres_server.execute(*_WITHOUT_KEYS, database=database)
-    return postgres_server.url(database)
+    return postgres_server.url(postgres_server.new_database(TEMPLATE))
+
+
+@pytest.fixture(autouse=True)
+def no_shared_keys(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves an API key in `postgres_url`: the first one closes open servers."""
+    yield
+    if "postgres_url" in request.fixturenames:
+        url = str(request.getfixturevalue("postgres_url"))
+        with psycopg.connect(url, autocommit=True) as connection:
+            keys = connection.execute("delete from holdfast.api_keys returning id").fetchall()
+        assert keys == [], "create keys in a database of fresh_postgres_url"
 
 
 @pytest.fixture
