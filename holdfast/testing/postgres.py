@@ -170,7 +170,10 @@ def postgres_url(postgres_server: PostgresServer) -> str:
 
 @pytest.fixture(autouse=True)
 def no_shared_keys(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test that leaves an API key in `postgres_url`: the first one closes open servers."""
+    """Fail a test that leaves an API key in `postgres_url`.
+
+    The first one closes the open servers of other tests.
+    """
     yield
     if "postgres_url" in request.fixturenames:
         url = str(request.getfixturevalue("postgres_url"))

@@ -163,7 +163,7 @@ class AsyncHoldfastMemoryTool(BetaAsyncAbstractMemoryTool):
     ) -> None:
         super().__init__(cache_control=cache_control)
         awaits = iscoroutinefunction(hf.memory_stores.memories.at)
-        plain = cast("Holdfast", AwaitedHandle(hf) if awaits else hf)
+        plain = cast("Holdfast", AwaitedHandle(cast("AsyncHandle", hf)) if awaits else hf)
         [self._tool] = files(plain, store_id, prefix=prefix, read_only=read_only)
         self._clear = partial(clear, plain, store_id, prefix, read_only=read_only)
 

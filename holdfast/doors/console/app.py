@@ -18,7 +18,6 @@ from holdfast.doors.console.pages import (
     chat,
     entries,
     forget,
-    hydration,
     items,
     memories,
     overview,
@@ -114,7 +113,7 @@ MENU: Final = (
 )
 _MODULES: Final = (
     overview, stores, memories, agents, people, runs, progress, threads, chat, sessions, activity,
-    search, entries, hydration, items, recall, forget, proposals,
+    search, entries, items, recall, forget, proposals,
 )  # fmt: skip
 
 DONE: Final = {code: each for module in _MODULES for code, each in module.DONE.items()}

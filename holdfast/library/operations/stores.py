@@ -21,8 +21,8 @@ from holdfast.library.operations.base import (
     field_form,
     time_text,
 )
-from holdfast.memories.stores.changes import WAIT_MAX
 from holdfast.memories.stores.edits import Edit
+from holdfast.memories.stores.history import WAIT_MAX
 from holdfast.memories.stores.memories import Memories
 from holdfast.memories.stores.records import (
     Applied,

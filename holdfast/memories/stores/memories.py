@@ -14,9 +14,15 @@ from holdfast.ground.pages import Page, digest, read_key, write_cursor
 from holdfast.ground.text import encoded
 from holdfast.ground.trust import Provenance
 from holdfast.ground.validation import check_limit
-from holdfast.memories.stores.changes import changes, snapshot
 from holdfast.memories.stores.edits import Edit, apply
-from holdfast.memories.stores.history import PastSpan, list_at, memory_at, moment_of
+from holdfast.memories.stores.history import (
+    PastSpan,
+    changes,
+    list_at,
+    memory_at,
+    moment_of,
+    snapshot,
+)
 from holdfast.memories.stores.records import (
     Applied,
     ChangesPage,

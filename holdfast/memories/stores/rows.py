@@ -295,8 +295,9 @@ class StoresContext(Struct, frozen=True, kw_only=True, dict=True):
         """Return the provenance of *content*, as the actor writes it."""
         tier = tier_of_writer(self.actor, self.tier)
         # Other tiers are never held, so their contents are not searched.
-        text = content.decode() if tier in HELD_TIERS else ""
-        return provenance(text, tier, self.origin_ref)
+        if tier not in HELD_TIERS:
+            return Provenance(tier, self.origin_ref)
+        return provenance(content.decode(), tier, self.origin_ref)
 
     @cached_property
     def authorship(self) -> tuple[Hashable, ...]:

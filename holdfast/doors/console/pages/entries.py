@@ -1,12 +1,20 @@
-"""Pages of one durable entry: content, explanation, history, edit, forget, redact."""
+"""Pages of one durable entry, and of a hydration.
 
+An entry: content, explanation, history, edit, forget, redact. A hydration: what an agent sees
+within a budget, what it does not, and why.
+"""
+
+from collections.abc import Iterable
 from typing import Any, Final
+
+from msgspec import Struct
 
 from holdfast.doors.console.diffs import diff_rows
 from holdfast.doors.console.pages.agents import (
     CHOSEN,
     SECTION,
     crumbs,
+    tabs,
     written_category,
     written_tags,
 )
@@ -14,6 +22,7 @@ from holdfast.doors.console.pages.forget import ErasureReceipt, pending_erasure,
 from holdfast.doors.console.views import (
     Answer,
     ConsoleRoute,
+    Download,
     PageView,
     Redirect,
     Undo,
@@ -25,7 +34,14 @@ from holdfast.doors.console.views import (
     pager,
 )
 from holdfast.ground.errors import InvalidInput, NotFound, PreconditionFailed
-from holdfast.memories.durable.records import WORKSPACE, DurableEntry, EntryChange
+from holdfast.memories.durable.records import (
+    CORE,
+    RANGES,
+    WORKSPACE,
+    DurableEntry,
+    EntryChange,
+    Explanation,
+)
 
 DIGITS: Final = 18
 
@@ -193,6 +209,119 @@ def change_token(seq: int) -> str:
     return confirmation(f"change {seq}", "")
 
 
+SHOWN_BYTES: Final = 262_144
+"""Bytes up to which the page shows what the model sees; more is a download."""
+_LEAST, _MOST = RANGES["budget"]
+
+Spot = tuple[str, str]
+"""The scope of an entry, and its key."""
+
+
+class HydrationRow(Struct, frozen=True):
+    """One candidate of a hydration: why it is in or out.
+
+    `differs` says whether another budget decides otherwise.
+    """
+
+    explanation: Explanation
+    entry: DurableEntry | None
+    differs: bool
+
+
+def show_hydration(visit: Visit) -> Answer:
+    """Show the hydration within a budget, maybe beside that within another one."""
+    agent = visit["agent"]
+    durable = visit.hf.durable(agent)
+    usual = durable.limits().budget
+    budget, other, why = usual, None, None
+    try:
+        budget = visit.number("budget", usual, least=_LEAST, most=_MOST)
+        if visit.text("other"):
+            other = visit.number("other", usual, least=_LEAST, most=_MOST)
+        if key := visit.text("why"):
+            why = durable.explain(key, budget)
+    except InvalidInput as error:
+        visit.error = error
+    hydration = durable.hydrate(budget)
+    theirs: set[Spot] | None = None
+    if other is not None:
+        theirs = {(each.scope, each.key) for each in durable.hydrate(other).entries}
+    rows = _rows(hydration.entries, hydration.explanations, theirs)
+    left = [each for each in rows if each.entry is None]
+    rendered = hydration.render()
+    size = len(rendered.encode("utf-8", "replace"))
+    values: dict[str, Any] = {
+        "agent": agent,
+        "tabs": tabs(agent, "Hydration"),
+        "hydration": hydration,
+        "usual": usual,
+        "other": other,
+        "why": why,
+        "pinned": sum(each.size_bytes for each in hydration.entries if each.category == CORE),
+        "largest": max((each.size_bytes for each in hydration.omitted), default=None),
+        "taken": _part(visit, [each for each in rows if each.entry is not None], "in"),
+        "left": _part(visit, left, "out"),
+        "rendered": rendered if size <= SHOWN_BYTES else None,
+        "rendered_bytes": size,
+    }
+    return PageView(
+        template="hydration.html",
+        title="Hydration",
+        section=SECTION,
+        values=values,
+        up=crumbs(visit, agent),
+    )
+
+
+def _rows(
+    chosen: Iterable[DurableEntry], explanations: Iterable[Explanation], theirs: set[Spot] | None
+) -> list[HydrationRow]:
+    """Return the candidates in the order considered.
+
+    Marked are those on which the other budget decides differently; *theirs* are in within that one.
+    """
+    entries = {(each.scope, each.key): each for each in chosen}
+    rows: list[HydrationRow] = []
+    for each in explanations:
+        spot = (each.scope or "agent", each.key)
+        differs = theirs is not None and (spot in theirs) != each.hydrated
+        rows.append(HydrationRow(each, entries.get(spot), differs))
+    return rows
+
+
+class _Part(Struct, frozen=True):
+    """The rows of a table that one page shows; `total` counts those of all."""
+
+    rows: list[HydrationRow]
+    total: int
+    first: str | None
+    next: str | None
+
+
+def _part(visit: Visit, rows: list[HydrationRow], name: str) -> _Part:
+    """Return the page of *rows* that the address names, by the number before it."""
+    limit = visit.limit
+    after = visit.number(name, 0, least=0, most=10**6)
+    query = {key: value for key, value in visit.query.items() if key != name}
+    path = ("agents", visit["agent"], "hydration")
+    following = after + limit
+    return _Part(
+        rows[after:following],
+        len(rows),
+        address(*path, **query) if after else None,
+        address(*path, **query, **{name: following}) if following < len(rows) else None,
+    )
+
+
+def download_block(visit: Visit) -> Answer:
+    """Give what the model sees as a file."""
+    agent = visit["agent"]
+    durable = visit.hf.durable(agent)
+    budget = visit.number("budget", durable.limits().budget, least=_LEAST, most=_MOST)
+    body = durable.hydrate(budget).render().encode("utf-8", "replace")
+    return Download(name=f"{agent}-hydration.txt", type="text/plain", body=body)
+
+
 _ENTRY: Final = "/agents/{agent}/entries/{key}"
 
 ROUTES: Final[tuple[ConsoleRoute, ...]] = (
@@ -202,4 +331,6 @@ ROUTES: Final[tuple[ConsoleRoute, ...]] = (
     act(f"{_ENTRY}/restore", restore_entry, bound="agent", again=show_entry),
     act(f"{_ENTRY}/forget", forget_entry, bound="agent", again=show_entry),
     act(f"{_ENTRY}/redact", redact_change, needs="admin", bound="agent", again=show_entry),
+    page("/agents/{agent}/hydration", show_hydration, bound="agent"),
+    page("/agents/{agent}/hydration/text", download_block, bound="agent"),
 )

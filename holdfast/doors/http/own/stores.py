@@ -16,7 +16,7 @@ from holdfast.ground.validation import check_limit
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.operations.sessions import RESOURCES
 from holdfast.library.operations.stores import CHANGES
-from holdfast.memories.stores.changes import Awaited
+from holdfast.memories.stores.history import Awaited
 from holdfast.memories.stores.records import (
     ApiKey,
     ChangesPage,

@@ -464,19 +464,15 @@ class _Copy:
             now=start,
         )
         if not made:
-            raise Conflict(
-                f"There is a run {self._new_id} already.",
-                reason="taken",
-                next="Choose another run_id, or let one be made.",
-            )
+            there = f"There is a run {self._new_id} already."
+            raise Conflict(there, reason="taken", next="Choose another run_id, or let one be made.")
         self._link(thread, now)
 
     def _link(self, thread: str | None, now: int) -> None:
         """Link the fork and its thread to the people of the original."""
-        row, kind = self._original.row, link_kind(self._original.row.kind)
-        self._tx.send(self._sql.link_run_as, run=self._new_id, kind=kind, other=row.id, now=now)
-        if thread is not None:
-            self._tx.send(self._sql.link_thread_as, thread=thread, old=row.thread_id, now=now)
+        row, new, send = self._original.row, self._new_id, self._tx.send
+        send(self._sql.link_run_as, run=new, kind=link_kind(row.kind), other=row.id, now=now)
+        send(self._sql.link_thread_as, thread=thread, old=row.thread_id, now=now)
 
     def _input(self, options: ForkOptions) -> str | None:
         """Return the input of the fork's definition as JSON, with the changed inputs."""

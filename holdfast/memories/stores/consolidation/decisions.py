@@ -24,7 +24,6 @@ from holdfast.memories.longterm.consolidation.records import (
     TextChange,
 )
 from holdfast.memories.longterm.consolidation.rules import ChangeOp
-from holdfast.memories.stores.changes import store_state
 from holdfast.memories.stores.consolidation.links import LinkTargets
 from holdfast.memories.stores.consolidation.proposals import (
     SeenFile,
@@ -33,7 +32,7 @@ from holdfast.memories.stores.consolidation.proposals import (
     StoreInputs,
     texts_of,
 )
-from holdfast.memories.stores.history import memories_at
+from holdfast.memories.stores.history import memories_at, store_state
 from holdfast.memories.stores.rows import Head, StoresContext, missing, sought, version_of
 from holdfast.memories.stores.stores import NAME_MAX, insert_store
 from holdfast.memories.stores.transaction import StoreTransaction, Text
