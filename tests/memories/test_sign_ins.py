@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -48,6 +49,14 @@ class Settled(Unwritable):
 @pytest.fixture
 def clock() -> FrozenClock:
     return FrozenClock()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def target(request: pytest.FixtureRequest, sqlite_file: Path) -> str:
+    """Give a database of the test's own: its keys would close the open servers of others."""
+    if request.param == "sqlite":
+        return str(sqlite_file)
+    return request.getfixturevalue("fresh_postgres_url")
 
 
 @pytest.fixture
