@@ -115,6 +115,7 @@ def ids(raw: Connection) -> dict[str, object]:
         "at": 2**62,
         "until": 2**62,
         "before": 2**62,
+        "base": 0,
         "rows": 9,
         "words": "1_tabs",
         "idle": 1,
@@ -190,7 +191,8 @@ def test_a_statement_finds_nothing_of_anothers(name: str, raw: Connection) -> No
     finally:
         raw.do("rollback")
 
-    assert [row for row in rows if row != (None,)] == []
+    nothing = (0,) if statement.startswith("select count(*)") else (None,)
+    assert [row for row in rows if row != nothing] == []
     assert changed == 0
 
 
