@@ -51,6 +51,9 @@ def test_an_entry_has_the_fields_of_the_library_and_times_of_milliseconds(
         "expires_at": entry["expires_at"],
         "created_by": by,
         "updated_by": by,
+        "tier": "said",
+        "origin_ref": None,
+        "held": None,
     }
     assert len(entry["expires_at"]) == len("2026-11-21T04:00:00.000Z")
 

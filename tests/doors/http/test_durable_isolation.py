@@ -31,6 +31,7 @@ BODIES: dict[str, object] = {
     f"GET {AGENTS}/entries/{{key}}": None,
     f"DELETE {AGENTS}/entries/{{key}}": None,
     f"GET {AGENTS}/entries/{{key}}/explanation": None,
+    f"POST {AGENTS}/entries/{{key}}/accept": None,
     f"POST {AGENTS}/entries/{{key}}/restore": {"seq": "{seq}"},
     f"GET {AGENTS}/hydration": None,
     f"POST {AGENTS}/runs": {"run_id": "{run_id}"},

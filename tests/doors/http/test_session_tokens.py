@@ -11,6 +11,7 @@ REACHED = {
     ("GET", "/v1/sessions/{id}"),
     ("GET", "/v1/sessions/{id}/resources"),
     ("GET", "/v1/sessions/{id}/resources/{rid}"),
+    ("GET", "/api/sessions/{id}/note"),
     ("GET", "/v1/memory_stores/{s}"),
     ("GET", "/v1/memory_stores/{s}/memories"),
     ("POST", "/v1/memory_stores/{s}/memories"),
