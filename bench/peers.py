@@ -136,7 +136,7 @@ class Toy:
 
 
 class Peer(Protocol):
-    """What each product is asked to do with item *number* of the same texts."""
+    """What each product does with item *number* of the same texts."""
 
     def put(self, number: int, text: str) -> object:
         """Write an item under its number."""
@@ -263,10 +263,10 @@ class Ours:
             self.set(number)
             path = f"/{number % GROUPS:02}/{number:05}.md"
             self.ids.append(self.memories.create(self.store, path=path, content=text).id)
-        self.lexical = self._remembered("lexical", False)
-        self.hybrid = self._remembered("hybrid", toy)
+        self.lexical = self._memory_of("lexical", False)
+        self.hybrid = self._memory_of("hybrid", toy)
 
-    def _remembered(self, user: str, embedder: Any) -> Any:
+    def _memory_of(self, user: str, embedder: Any) -> Any:
         options = LongTermOptions(max_items=0)
         ltm: Any = self.hf.longterm(user, enabled=True, embedder=embedder, options=options)
         for text in self._texts:
@@ -377,7 +377,7 @@ def _compare(bench: Bench, name: str, sides: Sides, sized: Sized) -> None:
             sized.writes, lambda number: peer.put(next(made), texts[number % len(texts)])
         )
 
-    def asked(search: Callable[[str], object]) -> Callable[[], Timing]:
+    def searches(search: Callable[[str], object]) -> Callable[[], Timing]:
         return lambda: one_by_one(
             sized.searches, lambda number: search(queries[number % len(queries)])
         )
@@ -385,10 +385,10 @@ def _compare(bench: Bench, name: str, sides: Sides, sized: Sized) -> None:
     def read(get: Callable[[int], object]) -> Callable[[], Timing]:
         return lambda: one_by_one(sized.reads, lambda number: get(number * 13 % len(texts)))
 
-    def listed(list_: Callable[[int], object]) -> Callable[[], Timing]:
+    def lists(list_: Callable[[int], object]) -> Callable[[], Timing]:
         return lambda: one_by_one(sized.searches, lambda number: list_(number % GROUPS))
 
-    seek = asked(peer.search)
+    seek = searches(peer.search)
     many = sized.writes * 4 // 64 * 64
     rows: dict[str, tuple[Callable[[], Timing], Callable[[], Timing]]] = {
         "durable.set, 1 caller": (lambda: one_by_one(sized.writes, ours.overwrite), theirs_put),
@@ -399,10 +399,10 @@ def _compare(bench: Bench, name: str, sides: Sides, sized: Sized) -> None:
         ),
         "durable.get": (read(ours.get), read(peer.get)),
         "memories.retrieve": (read(ours.retrieve), read(peer.get)),
-        "list of 50 in a category": (listed(ours.list), listed(peer.list)),
-        "memories.search, 10 of 5,000": (asked(ours.search), seek),
-        "ltm.recall, lexical": (asked(ours.lexical.recall), seek),
-        "ltm.recall, hybrid": (asked(ours.hybrid.recall), seek),
+        "list of 50 in a category": (lists(ours.list), lists(peer.list)),
+        "memories.search, 10 of 5,000": (searches(ours.search), seek),
+        "ltm.recall, lexical": (searches(ours.lexical.recall), seek),
+        "ltm.recall, hybrid": (searches(ours.hybrid.recall), seek),
     }
     for what, (mine, other) in rows.items():
         goal = GOALS[what].get(name)

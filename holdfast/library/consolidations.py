@@ -162,11 +162,9 @@ class Consolidations:
         request = JobRequest(model=name, instructions=instructions, into=into)
 
         def work(tx: Transaction) -> None:
-            made = (
-                CollectionTransaction(memory.context, tx)
-                if isinstance(memory, CollectionMemory)
-                else None
-            )
+            made = None
+            if isinstance(memory, CollectionMemory):
+                made = CollectionTransaction(memory.context, tx)
             tx.run(
                 statements(memory.engine).put_job,
                 id=id,
@@ -237,7 +235,9 @@ class Consolidations:
         return Page(
             [_record(row, ()) for row in found[:rows]],
             last and write_cursor(_LIST, stamp, [last.id]),
-            more=lambda page: self.list(user, store=store, status=status, limit=limit, page=page),
+            more=lambda page: self.list(
+                user, store=store, agent=agent, status=status, limit=limit, page=page
+            ),
         )
 
     def cancel(self, id: str) -> Consolidation:

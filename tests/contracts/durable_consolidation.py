@@ -127,6 +127,14 @@ class AgentConsolidationContract:
         assert hf.consolidations.undo(job.id).kept == ("a",)
         assert contents(durable)["a"][1] == "Another office"
 
+    def test_the_jobs_of_an_agent_are_listed_in_pages(self, hf: Holdfast) -> None:
+        made = [proposed(hf).id for _ in range(3)]
+        hf.consolidations.create(agent="agent_8")
+
+        listed = hf.consolidations.list(agent="agent_7", limit=1).all()
+
+        assert [job.id for job in listed] == made[::-1]
+
     def test_a_forgotten_key_is_in_no_proposal_and_does_not_return(
         self, hf: Holdfast, durable: DurableMemory, clock: FrozenClock
     ) -> None:

@@ -66,7 +66,7 @@ def gathered(hf: Holdfast, calls: Sequence[Call]) -> Gathering:
 def in_one_pass(
     hf: Holdfast, calls: Sequence[Call], tx_of: Callable[[Transaction], Transaction] | None = None
 ) -> list[Any]:
-    """Make the writes of *calls* in one pass; return what became of each."""
+    """Make the writes of *calls* in one pass; return the result or error of each."""
     there = gathered(hf, calls)
     work, items = there.works[0].work, [each.item for each in there.works]
     return list(there.engine.write(lambda tx: work(tx_of(tx) if tx_of else tx, items)))
