@@ -263,3 +263,17 @@ def test_a_proposal_is_shown_by_file_accepted_and_undone(
     assert "What was accepted is undone" in shown.text
     assert hf.memory_stores.memories.at(store, "/copy.md") is not None
     assert signed_in("read").post(f"{here}/accept", {"change": change.id}).status == 403
+
+
+def test_a_conflict_alone_is_rejected_but_not_accepted(
+    hf: Holdfast, visitor: ConsoleClient, store: str
+) -> None:
+    write(hf, store, "/index.md", "See [nothing](gone.md).")
+    here = visitor.post(f"/console/stores/{store}/proposals").location
+    (change,) = hf.consolidations.wait(here.rpartition("/")[2]).proposal.changes
+
+    text = visitor.get(here).text
+
+    assert change.op == "conflict"
+    assert "Reject all that is open" in text
+    assert "Accept ticked" not in text

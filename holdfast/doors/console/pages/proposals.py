@@ -155,6 +155,7 @@ def show_proposal(place_of: PlaceOf, visit: Visit) -> Answer:
         "job": job,
         "changes": [ShownChange(each, _texts(each)) for each in changes],
         "open": any(each.state == "open" for each in changes),
+        "acceptable": any(each.state == "open" and each.op != "conflict" for each in changes),
         "applied": any(each.state == "applied" for each in changes),
         "ended": job.ended_at is not None,
     }
