@@ -1,6 +1,7 @@
 """Format, select and window the history of a network."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from html import escape
 from typing import Any, Final, Literal, cast, get_args, overload
 
@@ -23,7 +24,7 @@ from holdfast.memories.state.message import (
     messages_of,
     wire_of,
 )
-from holdfast.memories.state.result import InferenceResult, memo, text_of
+from holdfast.memories.state.result import InferenceResult, memo, remembered, text_of
 
 Turns = Literal["all", "own", "inputs"]
 Others = Literal["note", "verbatim"]
@@ -293,10 +294,16 @@ def _pinned(said: Sequence[WindowMessage]) -> Iterator[int]:
     They are the system messages and the newest user message.
     """
     yield from (index for index, each in enumerate(said) if each.message.role == "system")
-    users = [index for index, each in enumerate(said) if each.message.role == "user"]
-    # A note about another agent has the role of a user, and is no request of the user.
-    own = (index for index in reversed(users) if said[index].message.agent is None)
-    yield from (next(own, users[-1]),) if users else ()
+    newest: int | None = None
+    for place in range(len(said) - 1, -1, -1):
+        message = said[place].message
+        if message.role == "user":
+            newest = place if newest is None else newest
+            # A note about another agent has the role of a user, and is no request of the user.
+            if message.agent is None:
+                newest = place
+                break
+    yield from () if newest is None else (newest,)
 
 
 def _units(said: Sequence[WindowMessage], pinned: Collection[int], start: int) -> list[list[int]]:
@@ -474,7 +481,9 @@ def formatted(
     if agent is None and view.turns == "own":
         raise InvalidInput("agent", "must be given where turns are its own")
     said = list(_alone(selected(list(opening), view)))
-    shape = (view.turns, view.others, view.tools, view.include, view.exclude)
+    options = (view.turns, view.others, view.tools, view.include, view.exclude)
+    shape = " ".join(str(sorted(each) if isinstance(each, frozenset) else each) for each in options)
+    names = [[f"shown {asks} {other} {shape}" for other in (0, 1)] for asks in (0, 1)]
     previous: InferenceResult | None = None
     for result in results:
         other = agent is not None and result.agent != agent
@@ -483,13 +492,14 @@ def formatted(
         if formatter is not None:
             said += _viewed(result, _formatted(result, formatter), view, other=other)
             continue
-        key = (_asks(result, previous), other, shape)
-        previous = result
+        asks = _asks(result, previous)
+        previous, name = result, names[asks][other]
         # Each turn of a conversation formats all before it; a result never changes.
-        known = memo(result, "shown", dict[object, list[WindowMessage]])
-        if key not in known:
-            known[key] = _viewed(result, _messages_of(result, asks=key[0]), view, other=other)
-        said += known[key]
+        known: list[WindowMessage] | None = remembered(result).get(name)
+        if known is None:
+            known = _viewed(result, _messages_of(result, asks=asks), view, other=other)
+            known = memo(result, name, partial(list, known))
+        said += known
     return said
 
 
@@ -533,9 +543,9 @@ def _formed(result: InferenceResult, *, asks: bool) -> list[Message]:
 
 def _asks(result: InferenceResult, previous: InferenceResult | None) -> bool:
     """Return whether the input of *result* is not that of *previous* in one run."""
-    if previous is None or result.run_id is None or previous.run_id != result.run_id:
-        return bool(result.input)
-    return bool(result.input) and previous.input != result.input
+    if previous is None or previous.run_id != result.run_id or result.run_id is None:
+        return result.input != ""
+    return result.input not in ("", previous.input)
 
 
 def _by_step(

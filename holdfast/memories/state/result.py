@@ -268,18 +268,19 @@ def memo(result: InferenceResult, name: str, make: Callable[[], T]) -> T:
 
     It is derived from the fields, which never change.
     """
-    known: dict[str, Any] = result.__dict__.get("memo") or _memo(result)
+    known = remembered(result)
     return known[name] if name in known else known.setdefault(name, make())
 
 
-def _memo(result: InferenceResult) -> dict[str, Any]:
+def remembered(result: InferenceResult) -> dict[str, Any]:
+    """Return what `memo` remembers of *result*, by name."""
     return cast("dict[str, Any]", result.__dict__).setdefault("memo", {})
 
 
 def copied(result: InferenceResult) -> InferenceResult:
     """Return a copy of *result*, which shares what is remembered of it."""
     made = copy(result)
-    cast("dict[str, Any]", made.__dict__)["memo"] = _memo(result)
+    cast("dict[str, Any]", made.__dict__)["memo"] = remembered(result)
     return made
 
 

@@ -84,8 +84,10 @@ class Before(Struct, frozen=True, kw_only=True):
         *system* is what went before the opening, but for the *tail* of the system text; *input* is
         what followed the opening.
         """
-        opening = [each.message for each in self.said if each.result_id is None]
-        shown = [each.message for each in self.said if each.result_id is not None]
+        said = self.said
+        first = next((n for n, each in enumerate(said) if each.result_id is not None), len(said))
+        opening = [each.message for each in said[:first]]
+        shown = [each.message for each in said[first:]]
         names = {"system": system, "tail": tail, "opening": opening}
         hashes = {name: digest_of(each) for name, each in names.items() if each}
         others = [each.id for each in self.results if each.run_id != self.run_id]
