@@ -1,7 +1,6 @@
 """Format, select and window the history of a network."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
 from html import escape
 from typing import Any, Final, Literal, cast, get_args, overload
 
@@ -498,7 +497,7 @@ def formatted(
         known: list[WindowMessage] | None = remembered(result).get(name)
         if known is None:
             known = _viewed(result, _messages_of(result, asks=asks), view, other=other)
-            known = memo(result, name, partial(list, known))
+            remembered(result)[name] = known
         said += known
     return said
 
