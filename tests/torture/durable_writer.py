@@ -1,6 +1,6 @@
 """Writes durable memory until it is killed, and says of every write what it will do and did.
 
-    python durable_writer.py DATABASE WORKSPACE
+    python -m torture.durable_writer DATABASE WORKSPACE
 
 Each of four threads is an agent of its own, in a run, so what must be there follows from its lines
 alone. A line is written with one system call, before the call (`will`) and after (`did`).
@@ -54,9 +54,7 @@ def main() -> None:
     target, workspace = sys.argv[1:]
     hf = holdfast.open(target, workspace=workspace)
     for thread in range(THREADS):
-        Thread(target=write, args=(hf, thread), daemon=True).start()
-    while True:
-        os.read(0, 1)
+        Thread(target=write, args=(hf, thread), daemon=False).start()
 
 
 if __name__ == "__main__":

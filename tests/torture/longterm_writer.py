@@ -1,6 +1,6 @@
 """Remembers, records and forgets until it is killed, and says of every act what it will do and did.
 
-    python longterm_writer.py DATABASE USER
+    python -m torture.longterm_writer DATABASE USER
 
 Eight threads share one collection; each keeps to texts of its own, so what must be there follows
 from its lines alone. A line is written with one system call, before the act (`will`) and after
@@ -76,4 +76,5 @@ def main() -> None:
         Thread(target=write, args=(ltm, user, thread), daemon=False).start()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,16 +1,14 @@
 """Durable memory after `kill -9`: what was acknowledged is there, nothing went without cause."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from memories.durable.beneath import everything, misfits
+from torture.counts import counted
 from torture.durable_writer import CAP, THREADS
+from torture.zygote import Life, Zygote
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
@@ -20,7 +18,7 @@ from holdfast.testing.serving import new_workspace
 LIVES = int(os.environ.get("HOLDFAST_TORTURE_LIVES", "3"))
 LINES = (60, 1, 400, 8)
 """How much a writer does before it is killed, life by life."""
-WRITER = Path(__file__).with_name("durable_writer.py")
+WRITER = "torture.durable_writer"
 
 Held = dict[str, tuple[str, str]]
 """What an agent keeps by key, coldest first: category and content."""
@@ -58,33 +56,23 @@ def possible(said: list[Said]) -> list[list[Held]]:
     return [list(pair) for pair in zip(held, begun, strict=True)]
 
 
-def live(target: str, workspace: str, lines: int, kill: Callable[[int], None]) -> list[Said]:
-    """Run a writer until it has said *lines* lines and *kill* was called with its number."""
-    command = [sys.executable, str(WRITER), target, workspace]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as writer:
-        assert writer.stdout is not None
-        said = [writer.stdout.readline() for _ in range(lines)]
-        kill(writer.pid)
-        os.kill(writer.pid, signal.SIGKILL)
-        said += writer.stdout.readlines()
-    return [tuple(json.loads(line)) for line in said if line.endswith(b"\n")]
-
-
 def kept(hf: Holdfast, agent: str) -> Held:
     """Return what *agent* keeps, coldest first."""
     entries = hf.durable(agent).list(limit=1000).data
     return {each.key: (each.category, each.content) for each in reversed(entries)}
 
 
-def check_a_life(target: str, life: int, kill: Callable[[int], None]) -> int:
-    """Let a writer live and die; return how many writes it was told are kept."""
+Run = Callable[[str, int], Life]
+"""Runs a writer in a workspace until it has said so many lines."""
+
+
+def check_a_life(target: str, life: int, run: Run) -> int:
+    """Let a writer live and die; return how many writes were acknowledged."""
     workspace = new_workspace()
     with holdfast.open(target, workspace=workspace) as hf:
         hf.set_durable_limits(cap=CAP)
 
-    said = live(target, workspace, LINES[life % len(LINES)], kill)
+    said: list[Said] = [tuple(line) for line in run(workspace, LINES[life % len(LINES)]).said]
 
     with holdfast.open(target, workspace=workspace) as hf:
         assert misfits(hf) == []
@@ -111,23 +99,38 @@ def server() -> Iterator[PostgresServer]:
 @pytest.mark.timeout(60 + 15 * LIVES)
 @pytest.mark.parametrize("target", ["sqlite_file", "fresh_postgres_url"])
 def test_no_acknowledged_write_is_lost_with_its_writer(
-    request: pytest.FixtureRequest, target: str
+    request: pytest.FixtureRequest, target: str, zygote: Zygote
 ) -> None:
     database = str(request.getfixturevalue(target))
 
-    told = [check_a_life(database, life, lambda _: None) for life in range(LIVES)]
+    def run(workspace: str, lines: int) -> Life:
+        life = zygote.life(WRITER, database, workspace, lines=lines)
+        assert life.status == -signal.SIGKILL
+        return life
 
-    assert sum(told) > 0
+    acknowledged = sum(check_a_life(database, life, run) for life in range(LIVES))
+
+    assert acknowledged > 0
+    counted("kills", LIVES)
+    counted("acknowledged writes compared after a kill", acknowledged)
 
 
 @pytest.mark.timeout(60 + 15 * LIVES)
-def test_no_acknowledged_write_is_lost_with_the_server(server: PostgresServer) -> None:
+def test_no_acknowledged_write_is_lost_with_the_server(
+    server: PostgresServer, zygote: Zygote
+) -> None:
     url = server.url(server.new_database("holdfast_template"))
+    lives = max(3, LIVES // 10)
 
-    def crash(_: int) -> None:
+    def crash() -> None:
         server.stop("immediate")
         server.start()
 
-    told = [check_a_life(url, life, crash) for life in range(max(3, LIVES // 10))]
+    def run(workspace: str, lines: int) -> Life:
+        return zygote.life(WRITER, url, workspace, lines=lines, meanwhile=crash)
 
-    assert sum(told) > 0
+    acknowledged = sum(check_a_life(url, life, run) for life in range(lives))
+
+    assert acknowledged > 0
+    counted("kills", lives)
+    counted("acknowledged writes compared after a kill", acknowledged)

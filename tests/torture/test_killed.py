@@ -1,23 +1,26 @@
 """What was acknowledged is there after `kill -9`, whole, and everything fits together."""
 
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Iterable
-from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import pytest
+from torture.counts import counted
+from torture.zygote import Zygote
 
 import holdfast
 
 LIVES = int(os.environ.get("HOLDFAST_TORTURE_LIVES", "3"))
 LINES = (40, 0, 400, 1, 1_500)
 """How much a writer does before it is killed, life by life."""
-WRITER = Path(__file__).with_name("writer.py")
+SHORTLY = 0.05
+"""Seconds within which a writer is killed that may still open its database."""
+WRITER = "torture.writer"
+A_FILE = 50
+"""Lives in one database: verifying it takes longer with all that was ever written."""
 
 Held = dict[str, str]
 Said = tuple[str, int, str, str, str]
@@ -52,19 +55,14 @@ def possible(said: Iterable[Said]) -> dict[int, list[Held]]:
     }
 
 
-def live_and_be_killed(target: str, store_id: str, lines: int, chance: random.Random) -> list[Said]:
+def live_and_be_killed(
+    zygote: Zygote, arguments: list[str], lines: int, chance: random.Random
+) -> list[Said]:
     """Run a writer until it has said *lines* lines; with 0, so shortly that it may still open."""
-    with subprocess.Popen(
-        [sys.executable, str(WRITER), target, store_id], stdout=subprocess.PIPE
-    ) as writer:
-        assert writer.stdout is not None
-        if lines == 0:
-            with suppress(subprocess.TimeoutExpired):
-                writer.wait(chance.uniform(0.05, 0.4))
-        said = [writer.stdout.readline() for _ in range(lines)]
-        os.kill(writer.pid, signal.SIGKILL)
-        said += writer.stdout.readlines()
-    return [tuple(json.loads(line)) for line in said if line.endswith(b"\n")]
+    seconds = chance.uniform(0, SHORTLY) if lines == 0 else 0
+    life = zygote.life(WRITER, *arguments, lines=lines, seconds=seconds)
+    assert life.status == -signal.SIGKILL
+    return [tuple(line) for line in life.said]
 
 
 def found(hf: holdfast.Holdfast, store_id: str) -> dict[int, Held]:
@@ -77,11 +75,11 @@ def found(hf: holdfast.Holdfast, store_id: str) -> dict[int, Held]:
     return by_thread
 
 
-def check_one_life(target: str, lines: int, chance: random.Random) -> int:
+def check_one_life(zygote: Zygote, target: Path, lines: int, chance: random.Random) -> int:
     with holdfast.open(target) as hf:
         store_id = hf.memory_stores.create(name="one life").id
 
-    said = live_and_be_killed(target, store_id, lines, chance)
+    said = live_and_be_killed(zygote, [str(target), store_id], lines, chance)
 
     with holdfast.open(target) as hf:
         there = found(hf, store_id)
@@ -93,12 +91,42 @@ def check_one_life(target: str, lines: int, chance: random.Random) -> int:
     return sum(word == "did" for word, *_ in said)
 
 
-@pytest.mark.timeout(60 + 10 * LIVES)
-def test_no_acknowledged_write_is_lost_on_sqlite(sqlite_file: Path) -> None:
-    chance = random.Random(LIVES)
+def removed(database: Path) -> None:
+    """Remove a database that is done with."""
+    for file in database.parent.glob(f"{database.name}*"):
+        file.unlink()
 
-    acknowledged = sum(
-        check_one_life(str(sqlite_file), LINES[life % len(LINES)], chance) for life in range(LIVES)
-    )
+
+@pytest.mark.timeout(60 + 10 * LIVES)
+def test_no_acknowledged_write_is_lost_on_sqlite(tmp_path: Path, zygote: Zygote) -> None:
+    chance, acknowledged, lives = random.Random(LIVES), 0, iter(range(LIVES))
+
+    while some := list(islice(lives, A_FILE)):
+        database = tmp_path / "h.db"
+        acknowledged += sum(
+            check_one_life(zygote, database, LINES[life % len(LINES)], chance) for life in some
+        )
+        removed(database)
 
     assert acknowledged > LIVES
+    counted("kills", LIVES)
+    counted("acknowledged writes compared after a kill", acknowledged)
+
+
+@pytest.mark.timeout(60 + 10 * LIVES)
+def test_a_database_opens_whose_creation_was_killed(tmp_path: Path, zygote: Zygote) -> None:
+    chance, database = random.Random(LIVES), tmp_path / "h.db"
+
+    for _ in range(LIVES):
+        said = live_and_be_killed(zygote, [str(database)], 0, chance)
+
+        with holdfast.open(database) as hf:
+            stores = list(hf.memory_stores.list().all())
+            # What was written first is in the only store, once there is one.
+            there = found(hf, stores[0].id) if stores else {}
+            for thread, states in possible(said).items():
+                assert there.get(thread, {}) in states
+            hf.memory_stores.create(name="after the kill")
+            assert hf.verify().findings == ()
+        removed(database)
+    counted("kills", LIVES)

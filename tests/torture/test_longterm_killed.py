@@ -1,16 +1,14 @@
 """Long-term memory after `kill -9`: nothing acknowledged is lost, counts fit, forgotten is gone."""
 
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from torture.counts import counted
+from torture.zygote import Zygote
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
@@ -18,7 +16,9 @@ from holdfast.library.holdfast import Holdfast
 LIVES = int(os.environ.get("HOLDFAST_TORTURE_LIVES", "3"))
 LINES = (40, 0, 400, 1, 1_500)
 """How much a writer does before it is killed, life by life."""
-WRITER = Path(__file__).with_name("longterm_writer.py")
+SHORTLY = 0.05
+"""Seconds within which a writer is killed that may still open its database."""
+WRITER = "torture.longterm_writer"
 
 Held = frozenset[str]
 Said = tuple[str, int, str, str, str]
@@ -50,21 +50,6 @@ def forgotten(said: Iterable[Said]) -> set[bytes]:
     return {text.split()[0].encode() for text in texts if text}
 
 
-def live_and_be_killed(target: str, user: str, lines: int, chance: random.Random) -> list[Said]:
-    """Run a writer until it has said *lines* lines; with 0, so shortly that it may still open."""
-    with subprocess.Popen(
-        [sys.executable, str(WRITER), target, user], stdout=subprocess.PIPE
-    ) as writer:
-        assert writer.stdout is not None
-        if lines == 0:
-            with suppress(subprocess.TimeoutExpired):
-                writer.wait(chance.uniform(0.05, 0.4))
-        said = [writer.stdout.readline() for _ in range(lines)]
-        os.kill(writer.pid, signal.SIGKILL)
-        said += writer.stdout.readlines()
-    return [tuple(json.loads(line)) for line in said if line.endswith(b"\n")]
-
-
 def found(hf: Holdfast, user: str) -> dict[int, Held]:
     """Return what is stored, by thread."""
     data = hf.longterm_data(user)
@@ -76,9 +61,13 @@ def found(hf: Holdfast, user: str) -> dict[int, Held]:
     return by_thread
 
 
-def check_one_life(target: str, life: int, chance: random.Random) -> list[Said]:
-    user = f"life{life}"
-    said = live_and_be_killed(target, user, LINES[life % len(LINES)], chance)
+def check_one_life(zygote: Zygote, target: str, life: int, chance: random.Random) -> list[Said]:
+    """Run a writer until it has said enough lines; with 0, so shortly that it may still open."""
+    user, lines = f"life{life}", LINES[life % len(LINES)]
+    seconds = chance.uniform(0, SHORTLY) if lines == 0 else 0
+    ended = zygote.life(WRITER, target, user, lines=lines, seconds=seconds)
+    assert ended.status == -signal.SIGKILL
+    said: list[Said] = [tuple(line) for line in ended.said]
 
     with holdfast.open(target) as hf:
         there = found(hf, user)
@@ -94,27 +83,33 @@ def acknowledged(said: Iterable[Said]) -> int:
 
 @pytest.mark.timeout(60 + 10 * LIVES)
 def test_nothing_acknowledged_is_lost_and_nothing_forgotten_is_left_on_sqlite(
-    sqlite_file: Path,
+    sqlite_file: Path, zygote: Zygote
 ) -> None:
-    chance = random.Random(LIVES)
-    done = 0
+    chance, done, erased = random.Random(LIVES), 0, 0
     for life in range(LIVES):
-        said = check_one_life(str(sqlite_file), life, chance)
+        said = check_one_life(zygote, str(sqlite_file), life, chance)
 
         done += acknowledged(said)
+        marks = forgotten(said)
+        erased += len(marks)
         files = b"".join(each.read_bytes() for each in sqlite_file.parent.iterdir())
-        assert {mark for mark in forgotten(said) if mark in files} == set()
+        assert {mark for mark in marks if mark in files} == set()
         with holdfast.open(sqlite_file) as hf:
             hf.forget_user(f"life{life}")
     assert done > LIVES
+    counted("kills", LIVES)
+    counted("acknowledged writes compared after a kill", done)
+    counted("erased texts looked for in every file", erased)
 
 
 @pytest.mark.timeout(60 + 10 * LIVES)
-def test_nothing_acknowledged_is_lost_on_postgres(fresh_postgres_url: str) -> None:
-    chance = random.Random(LIVES)
-
-    done = sum(
-        acknowledged(check_one_life(fresh_postgres_url, life, chance)) for life in range(LIVES)
-    )
+def test_nothing_acknowledged_is_lost_on_postgres(fresh_postgres_url: str, zygote: Zygote) -> None:
+    chance, done = random.Random(LIVES), 0
+    for life in range(LIVES):
+        done += acknowledged(check_one_life(zygote, fresh_postgres_url, life, chance))
+        with holdfast.open(fresh_postgres_url) as hf:
+            hf.forget_user(f"life{life}")
 
     assert done > LIVES
+    counted("kills", LIVES)
+    counted("acknowledged writes compared after a kill", done)

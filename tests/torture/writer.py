@@ -1,6 +1,6 @@
 """Writes to a database until it is killed, and says of every write what it will do and did.
 
-    python writer.py DATABASE STORE_ID
+    python -m torture.writer DATABASE [STORE_ID]
 
 Each of eight threads keeps to a directory of its own, so what must be there follows from its
 lines alone. A line is written with one system call, before the call (`will`) and after (`did`).
@@ -47,10 +47,12 @@ def write(hf: holdfast.Holdfast, store_id: str, thread: int) -> None:
 
 
 def main() -> None:
-    target, store_id = sys.argv[1:]
+    target, *store = sys.argv[1:]
     hf = holdfast.open(target)
+    store_id = store[0] if store else hf.memory_stores.create(name="made before a kill").id
     for thread in range(THREADS):
         Thread(target=write, args=(hf, store_id, thread), daemon=False).start()
 
 
-main()
+if __name__ == "__main__":
+    main()
