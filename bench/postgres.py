@@ -10,11 +10,12 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
+from typing import Any, TypeVar, cast
 
 import psycopg
 from measure import Bench, Timing, main, one_by_one, paired, together
@@ -23,8 +24,11 @@ from raw import ENTRIES
 from texts import Texts
 
 import holdfast
+from holdfast.engines.base import Engine, Transaction
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.testing.postgres import PostgresServer, programs_for
+
+T = TypeVar("T")
 
 TEXT_BYTES = 170
 CALLERS = 32
@@ -91,7 +95,7 @@ class Server(PostgresServer):
 
 
 @contextmanager
-def server() -> Iterator[Server]:
+def server() -> Generator[Server]:
     """Give one, running in a short folder of its own, with a table as the raw one is."""
     folder = Path(tempfile.mkdtemp(prefix="hfpg", dir="/tmp"))
     try:
@@ -206,6 +210,22 @@ class Ours:
             raise SystemExit(f"a process of callers said {said!r}, not {word!r}")
 
 
+class Apart:
+    """*engine*, but each write has a transaction of its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def scoped(self, *scope: Any) -> "Apart":
+        return Apart(self._engine.scoped(*scope))
+
+    def write(self, work: Callable[[Transaction], T], *, timeout: float | None = None) -> T:
+        return self._engine.write(lambda tx: work(tx), timeout=timeout)  # noqa: PLW0108 - no kin
+
+
 def run(bench: Bench) -> None:
     """Measure everything that section of the page shows."""
     text = Texts().of_bytes(TEXT_BYTES)
@@ -234,6 +254,16 @@ def _reads(bench: Bench, ours: Ours, theirs: Baseline, count: int) -> None:
 def _writes(bench: Bench, ours: Ours, theirs: Baseline, count: int) -> None:
     rounds = paired(ours.among(8, count, ours.set), theirs.side("put", 8), bench.rounds)
     bench.rate("durable.set, 8 callers", "pgbench upsert, 8 clients", 1 / 3, rounds)
+    apart = ours.hf.acting(through=lambda engine: cast("Engine", Apart(engine)))
+
+    def of_one(agent: DurableMemory) -> Timing:
+        return together(CALLERS, count, lambda number: ours.set(agent, number))
+
+    rounds = paired(
+        lambda: of_one(ours.agents[0]), lambda: of_one(apart.durable("agent_0")), bench.rounds
+    )
+    what = f"durable.set, {CALLERS} callers of one agent"
+    bench.rate(what, "itself, each in a transaction of its own", 4, rounds)
     crowd = theirs.side("put", CALLERS)
     rounds = paired(lambda: ours.over_processes(count * 2), crowd, bench.rounds)
     what = f"durable.set, {CALLERS} callers over {PROCESSES} processes"

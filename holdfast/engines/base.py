@@ -27,7 +27,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground.clock import from_microseconds, to_microseconds
-from holdfast.ground.errors import CursorExpired, EngineFault, InvalidInput
+from holdfast.ground.errors import CursorExpired, EngineFault, HoldfastError, InvalidInput
 from holdfast.ground.events import Event, EventBus, Fact
 from holdfast.ground.metrics import MetricRegistry
 from holdfast.ground.scope import EVERYBODY, Actor, Scope
@@ -202,6 +202,17 @@ class BatchedWork(Generic[Item, T]):
         if isinstance(result, Exception):
             raise result
         return result
+
+
+def copy_of(error: HoldfastError) -> HoldfastError:
+    """Return a copy of *error*, for one thread to raise.
+
+    Threads that raise one error object mix up its traceback.
+    """
+    twin = type(error).__new__(type(error), *error.args)
+    twin.__dict__.update(error.__dict__)
+    twin.__cause__ = error.__cause__
+    return twin
 
 
 class Feed(Protocol):

@@ -15,6 +15,7 @@ from psycopg import errors
 from holdfast.engines import queries
 from holdfast.engines.base import (
     WRITES,
+    BatchedWork,
     ChangeFeed,
     Dialect,
     EngineStatus,
@@ -26,6 +27,7 @@ from holdfast.engines.base import (
     check_outside,
 )
 from holdfast.engines.migrate import AppliedMigration, Migration, known, migrate
+from holdfast.engines.postgres.batches import PendingWrite
 from holdfast.engines.postgres.faults import chained, fault_of, refused_at_connect
 from holdfast.engines.postgres.feed import CHANNEL
 from holdfast.engines.postgres.protocol import Lost
@@ -43,7 +45,7 @@ from holdfast.engines.postgres.session import APP_ROLE, become_app, grant, pream
 from holdfast.engines.postgres.transaction import Owner
 from holdfast.engines.queries import only
 from holdfast.ground.clock import Clock, to_microseconds
-from holdfast.ground.errors import InvalidInput, NotFound, Unavailable
+from holdfast.ground.errors import EngineFault, InvalidInput, NotFound, Unavailable
 from holdfast.ground.events import Event, EventBus
 from holdfast.ground.scope import EVERYBODY, Scope
 
@@ -69,7 +71,7 @@ def status_of(server: PostgresServer) -> EngineStatus:
         },
         metrics={
             **server.metrics.flat(),
-            "queue": len(server.lane) + pool.waiting,
+            "queue": len(server.lane) + pool.waiting + len(server.batches),
             "readers": len(pool),
             "wal_bytes": 0,
             "pool_in_use": pool.in_use,
@@ -346,7 +348,11 @@ class PostgresEngine:
         """
         if (wrap := WRITES.get()) is not None:
             work = wrap(work, self)
-        return self._attempts.write(work, _deadline(timeout))
+        deadline = _deadline(timeout)
+        if not _is_batched(work):
+            return self._attempts.write(work, deadline)
+        check_outside(self._server.inside, write=True)
+        return self._finish(self._join(work, deadline))
 
     def submit(
         self, work: Callable[[Transaction], T], *, timeout: float | None = None
@@ -355,8 +361,51 @@ class PostgresEngine:
         check_outside(self._server.inside, write=True)
         future: Future[T] = Future()
         deadline = _deadline(timeout)
-        self._server.lane.put(lambda: self._attempts.write(work, deadline), deadline, future)
+        if not _is_batched(work):
+            self._server.lane.put(lambda: self._attempts.write(work, deadline), deadline, future)
+            return future
+        batches, turn = self._server.batches, Future[object]()
+        pending = self._join(work, deadline, future)
+
+        def refused(turn: "Future[object]") -> None:
+            if (error := turn.exception()) is not None:
+                batches.withdraw(pending, error)
+
+        turn.add_done_callback(refused)
+        try:
+            self._server.lane.put(lambda: self._finish(pending), deadline, turn)
+        except Unavailable as error:
+            batches.withdraw(pending, error)
+            raise
         return future
+    def _join(
+        self, work: object, deadline: float, future: "Future[Any] | None" = None
+    ) -> PendingWrite:
+        """Queue *work* with the others of its kin."""
+        batched = cast("BatchedWork[Any, Any]", work)
+        key = (self._scope, batched.kin)
+        return self._server.batches.join(key, batched, deadline, future)
+
+    def _finish(self, pending: PendingWrite) -> Any:
+        """Return the value of *pending*, which this thread may do with others of its kin."""
+        attempts = self._attempts
+
+        def write_all(batch: list[PendingWrite]) -> list[Any]:
+            works = [each.work for each in batch]
+
+            def work(tx: Transaction) -> list[Any]:
+                values = list(works[0].work(tx, [each.item for each in works]))
+                if len(values) != len(works):
+                    raise EngineFault(f"A batch of {len(works)} writes gave {len(values)} results.")
+                return values
+
+            longest = max(each.deadline for each in batch)
+            return attempts.write(work, longest, writes=len(batch))
+
+        return self._server.batches.finish(
+            pending, lambda each: attempts.write(each.work, each.deadline), write_all
+        )
+
 
     def feed(self, after: str | None = None) -> ChangeFeed:
         """Return the feed of changes after the cursor *after*; None: from now on.
@@ -434,6 +483,10 @@ class _Upkeep:
         """Record how long the newest change was under way, as the feed's lag."""
         late = (self._server.clock.now() - newest.at).total_seconds()
         self._server.metrics.feed_lag.set(max(0.0, late))
+
+def _is_batched(work: object) -> bool:
+    return isinstance(work, BatchedWork)
+
 
 
 def _deadline(timeout: float | None) -> float:

@@ -190,27 +190,27 @@ class Attempts:
             self._retry_or_raise(fault, attempt, deadline)
         raise AssertionError
 
-    def write(self, work: Callable[[Transaction], T], deadline: float) -> T:
+    def write(self, work: Callable[[Transaction], T], deadline: float, *, writes: int = 1) -> T:
         """Run *work* in a transaction; return its result once the commit is durable.
 
-        Roll back and raise if *work* raises.
+        Roll back and raise if *work* raises. *writes* is how many it does together.
         """
         server = self._server
         check_outside(server.inside, write=True)
         try:
-            value, tx = self._until_written(work, deadline)
+            value, tx = self._until_written(work, deadline, writes)
         except BaseException as error:
             unknown = isinstance(error, Unavailable) and error.written is None
             server.metrics.writes.add("unknown" if unknown else "error")
             if isinstance(error, Unavailable) and error.reason in _PUBLISHED_REASONS:
                 server.publish(error.reason)
             raise
-        server.metrics.writes.add("ok")
+        server.metrics.writes.add("ok", by=writes)
         self._complete(tx)
         return value
 
     def _until_written(
-        self, work: Callable[[Transaction], T], deadline: float
+        self, work: Callable[[Transaction], T], deadline: float, writes: int
     ) -> tuple[T, PostgresTransaction]:
         server, came = self._server, monotonic()
         for attempt in range(1, MOST_TRIES + 1):
@@ -220,7 +220,7 @@ class Attempts:
             server.metrics.waits.observe(monotonic() - came)
             tx = PostgresTransaction(wire, self._opening.writing, self._owner, server.target.shown)
             try:
-                return self._write_once(tx, work, wire), tx
+                return self._write_once(tx, work, wire, writes), tx
             except Trouble as trouble:
                 fault = trouble.fault
             except InDoubt as doubt:
@@ -248,7 +248,7 @@ class Attempts:
         return [] if result is None else take(wire, statement, result)
 
     def _write_once(
-        self, tx: PostgresTransaction, work: Callable[[Transaction], T], wire: Wire
+        self, tx: PostgresTransaction, work: Callable[[Transaction], T], wire: Wire, writes: int
     ) -> T:
         """Run *work* and commit.
 
@@ -264,7 +264,7 @@ class Attempts:
                 seconds = round(ended - begun, 3)
                 server.publish("slow_work", statement=tx.slowest, seconds=seconds)
             tx.commit()
-            server.metrics.committed(perf_counter() - ended, writes=1)
+            server.metrics.committed(perf_counter() - ended, writes=writes)
         except HoldfastError:
             if tx.fault is None or tx.fault.again is None:
                 raise

@@ -22,6 +22,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast.engines.base import EngineMetrics, Inside, Scrubbed
 from holdfast.engines.postgres.faults import Again, fault_of
+from holdfast.engines.postgres.batches import Batches
 from holdfast.engines.postgres.feed import Listener, Notifier
 from holdfast.engines.postgres.pool import Lane, Pool
 from holdfast.engines.postgres.protocol import Wire
@@ -164,6 +165,7 @@ class PostgresServer:
         self.erasure.begin_anew()
         self._end = weakref.finalize(
             self, _close, self.lane, self.notifier, self.listener, self.pool
+        self.batches = Batches()
         )
 
     def notifies_by(self, send: Callable[[list[str]], None]) -> None:

@@ -15,7 +15,7 @@ from typing import Literal, cast
 
 import apsw
 
-from holdfast.engines.base import BatchedWork, EngineMetrics
+from holdfast.engines.base import BatchedWork, EngineMetrics, copy_of
 from holdfast.engines.sqlite.connection import Connection
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.feed import CommitWatcher
@@ -195,7 +195,7 @@ class GroupCommit:
 
     def _refuse(self, slots: list[Slot], error: HoldfastError) -> list[Slot]:
         """Yield each of *slots* a copy of *error*; return those not withdrawn."""
-        return [slot for slot in slots if self._fail(slot, _copy_of(error))]
+        return [slot for slot in slots if self._fail(slot, copy_of(error))]
 
     def _fail(self, slot: Slot, error: HoldfastError) -> bool:
         """Give *slot* an error; return False if it was withdrawn."""
@@ -354,11 +354,17 @@ class GroupCommit:
         return ran
 
     def _holds(self, seq: int) -> bool:
+        """Return whether the file has *seq*, on disk.
+
+        After a sync that failed the log may have it in memory alone, even if a later sync
+        succeeds, so a checkpoint writes it once more.
+        """
         try:
-            rows = self.connection().execute(_OURS, (seq, self._token)).fetchall()
+            connection = self.connection()
+            rows = connection.execute(_OURS, (seq, self._token)).fetchall()
+            return rows[0][0] == 1 and empty(connection)
         except (HoldfastError, apsw.Error):
             return False
-        return rows[0][0] == 1
 
     def _reopen(self) -> None:
         connection = self.drop()
@@ -390,17 +396,6 @@ def _fail_all(batch: list[Slot], error: BaseException) -> None:
         slot.value = slot.tx = None
         slot.error = error if len(batch) == 1 else None
         slot.kin = None
-
-
-def _copy_of(error: HoldfastError) -> HoldfastError:
-    """Return a copy of *error*, for one thread to raise.
-
-    Threads that raise one error object mix up its traceback.
-    """
-    twin = type(error).__new__(type(error), *error.args)
-    twin.__dict__.update(error.__dict__)
-    twin.__cause__ = error.__cause__
-    return twin
 
 
 _PUBLISHED_REASONS = ("busy", "full", "read_only")
