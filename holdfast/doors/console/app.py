@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from time import perf_counter
@@ -189,10 +190,10 @@ class Console:
             answer = await self._answer(request, receive)
             response = answer if isinstance(answer, Live) else self._response(request, answer)
         except HoldfastError as error:
-            response = self._response(request, self._failed(request, error))
+            response = await self._failure(request, error)
         except Exception:  # noqa: BLE001 - each request is answered, without internals
             _log.exception("a page of the console failed")
-            response = self._response(request, self._failed(request, None))
+            response = await self._failure(request, None)
         status = 200
         if isinstance(response, Live):
             signed_out = self._signed_out(request)
@@ -255,9 +256,17 @@ class Console:
                 raise
             visit.error = error
             answer = route.again(visit)
-        if isinstance(answer, PageView) and not visitor.bound:
-            request.open_questions = _open_questions(visit)
+        if isinstance(answer, PageView):
+            self._count_questions(request)
         return answer
+
+    def _count_questions(self, request: ConsoleRequest) -> None:
+        """Count the open questions for the menu of a visitor who may see all of them."""
+        visitor = request.visitor
+        if visitor is not None and not visitor.bound:
+            request.open_questions = _open_questions(
+                request.visit or self._visit(request, visitor, {}, [])
+            )
 
     def _visitor(self, request: ConsoleRequest) -> ConsoleVisitor | None:
         """Return the visitor; None if they have to sign in."""
@@ -300,6 +309,14 @@ class Console:
             return Redirect(address("sign-in", next=None if here == "/console" else here))
         kept = json.dumps({"path": request.here, "form": form})
         return _sign_in_view("/console", status=401, kept=kept)
+
+    async def _failure(
+        self, request: ConsoleRequest, error: HoldfastError | None
+    ) -> ConsoleResponse:
+        # Where the database fails, the page that says so has no count.
+        with suppress(HoldfastError):
+            await self._server.run(partial(self._count_questions, request))
+        return self._response(request, self._failed(request, error))
 
     def _failed(self, request: ConsoleRequest, error: HoldfastError | None) -> PageView:
         status = 500 if error is None else status_of(error)

@@ -192,7 +192,11 @@ def test_the_menu_says_how_many_questions_are_open(hf: Holdfast, signed_in: Sign
     asking(hf, question_tool("Two?"), calls=[call("ask")], id="run_two")
 
     assert counted(reader)
+    for path in ("/console/runs/none", "/console/none"):
+        missing = reader.get(path)
+        assert (missing.status, "Questions 2" in missing.text) == (404, True), path
     assert "/console/questions" not in anna.get("/console/people/anna").page.links
+    assert "/console/questions" not in anna.get("/console/none").page.links
     hf.runs.answer("run_one", "Seven")
     hf.runs.answer("run_two", "Eight")
     assert not counted(reader)
