@@ -10,6 +10,7 @@ import sys
 
 # What lies beside comes last: the `http.py` here must not stand before Python's own.
 sys.path.append(sys.path.pop(0))
+sys.path.append(f"{sys.path[-1]}/../tests")
 
 import argparse
 import asyncio
@@ -28,6 +29,7 @@ from urllib.parse import quote
 from machine import here, load
 from served import HOLDFAST, Served, serving
 from texts import Texts
+from torture.counts import counted
 
 import holdfast
 
@@ -167,7 +169,9 @@ async def soak(subject: Subject, served: Served, seconds: float) -> list[Sample]
             await asyncio.sleep(EVERY)
 
     counts = await asyncio.gather(*(send() for _ in range(CONNECTIONS)), look())
-    print(f"{sum(each or 0 for each in counts):,} requests in {seconds:,.0f} s")
+    requested = sum(each or 0 for each in counts)
+    print(f"{requested:,} requests in {seconds:,.0f} s")
+    counted("requests in the soak", requested, minutes=round(seconds / 60))
     return samples
 
 

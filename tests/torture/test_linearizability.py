@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import pytest
 from served import Served, served
+from torture.counts import counted
 from torture.histories import (
     Act,
     Client,
@@ -107,10 +108,10 @@ class Judge:
 
 
 @pytest.fixture
-def judge(request: pytest.FixtureRequest) -> Iterator[Judge]:
+def judge() -> Iterator[Judge]:
     judge = Judge()
     yield judge
-    request.node.user_properties.append(("acts", judge.acts))
+    counted("operations judged linearizable", judge.acts)
 
 
 def rounds() -> Iterator[int]:

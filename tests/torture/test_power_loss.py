@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from doors.mount.real.mounting import Reaper, Target, mounting
 from served import SERVE, Served
+from torture.counts import counted
 from torture.disks import (
     Chance,
     Disk,
@@ -288,18 +289,18 @@ Spread = Callable[[Iterable[Callable[[], list[Record]]], Check, int], None]
 
 
 @pytest.fixture
-def spread(tmp_path: Path, request: pytest.FixtureRequest) -> Spread:
+def spread(tmp_path: Path) -> Spread:
     """Give the function that spreads cuts over recordings; nothing may be wrong after any."""
 
     def check_all(runs: Iterable[Callable[[], list[Record]]], check: Check, cuts: int) -> None:
         each = max(1, cuts // RECORDINGS)
-        request.node.user_properties.append(("cuts", each * RECORDINGS))
         wrong = [
             line
             for seed, run in enumerate(runs)
             for line in losses(run(), check, tmp_path, cuts=each, seed=seed)
         ]
         assert wrong == []
+        counted("power cuts", each * RECORDINGS, recordings=RECORDINGS)
 
     return check_all
 

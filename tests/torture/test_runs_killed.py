@@ -15,6 +15,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 from runtime.lives import KINDS, Death, Life, Point, begun, killed, lived
+from torture.counts import counted
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.anyio
 EVERY = "HOLDFAST_TORTURE_LIVES" in os.environ
 LIFE = 120
 """Seconds after which a process that does not end has failed."""
+RUN_KILLS = "kills in the middle of a run"
 
 
 class Trail(Struct, frozen=True):
@@ -100,6 +102,7 @@ async def gone_on_with(place: Place, deaths: Sequence[Death]) -> None:
         killed(place.kind, place.target, place.life(death))
     assert await lived(place.kind, place.target, place.life()) == KINDS[place.kind][1]
     await check(place, fence=len(deaths) + 1)
+    counted(RUN_KILLS, len(deaths))
 
 
 async def check(place: Place, fence: int) -> None:
@@ -196,6 +199,7 @@ async def each_moment(place: Place, point: Point, folder: Path) -> AsyncIterator
             return
         assert process.exitcode == -signal.SIGKILL
         yield made
+        counted(RUN_KILLS, 1)
 
 
 KINDS_IN = {

@@ -12,7 +12,17 @@ from pathlib import Path
 import pytest
 from runtime.lives import KINDS, Death, Point
 from runtime.plans.test_dbos_killed import begun, killed, lived, opened
-from torture.test_runs_killed import EVERY, LIFE, POINTS, SOME, UNTOOLED, Place, check
+from torture.counts import counted
+from torture.test_runs_killed import (
+    EVERY,
+    LIFE,
+    POINTS,
+    RUN_KILLS,
+    SOME,
+    UNTOOLED,
+    Place,
+    check,
+)
 
 from holdfast.testing.serving import new_workspace
 
@@ -47,6 +57,7 @@ def test_killed_twice_under_dbos_another_worker_ends_the_run(
     lived(kind, place.target, len(deaths), place.life())
 
     asyncio.run(check(place, fence=len(deaths) + 1))
+    counted(RUN_KILLS, len(deaths))
 
 
 def each_moment(kind: str, database: str, point: Point, folder: Path) -> Iterator[Place]:
@@ -61,6 +72,7 @@ def each_moment(kind: str, database: str, point: Point, folder: Path) -> Iterato
             return
         assert process.exitcode == -signal.SIGKILL
         yield place
+        counted(RUN_KILLS, 1)
 
 
 MOMENTS = [

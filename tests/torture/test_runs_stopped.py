@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from runtime.lives import KINDS, Ahead, Death, Life, begun, lived
+from torture.counts import counted
 
 from holdfast.errors import RunTaken
 from holdfast.testing.serving import new_workspace
@@ -103,6 +104,7 @@ async def taken_over(kind: str, target: str, folder: Path, death: Death) -> None
     # A request that began before it found out is not taken back.
     assert after[len(said) :].count("reply") <= 1
     assert stored(target) == before
+    counted("owners of runs stopped past their lease", 1)
 
 
 @pytest.mark.parametrize("kind", AT)
