@@ -96,7 +96,7 @@ class AgentContext(Struct, frozen=True, kw_only=True):
         writes of equal kin differ in their items alone.
         """
         _, *rest = astuple(self)
-        return Kin(("durable", self.workspace), None if shared else self.agent, (act, rest))
+        return Kin(("durable", self.workspace), None if shared else self.agent, (act, *rest))
 
     def now(self) -> int:
         """Return the current time, cut to a whole millisecond.
