@@ -5,6 +5,7 @@ the log would grow without bound, and later writes would fail.
 """
 
 import errno
+import os
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,7 +42,7 @@ _NEXT: dict[Reason, str] = {
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errnos of a full disk and of a full quota."""
 
-_GROWTH = (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE)
+_GROWTH = (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_CANTOPEN)
 
 
 def fault_of(error: Exception, *, path: str, sql: str = "", number: int = 0) -> HoldfastError:
@@ -242,6 +243,15 @@ class Connection:
         except SPOKEN as error:
             raise self.fault(error, sql) from error
 
+    def copy_into(self, target: str) -> None:
+        """Copy the database, without free pages, to the empty file *target*."""
+        try:
+            self.run("vacuum into :target", {"target": target})
+        except Unavailable as error:
+            if error.reason == "read_only":
+                raise _sealed(target) from error
+            raise
+
     def number(self, sql: str) -> int:
         """Return the number that *sql*, internal upkeep, selects; 0 without a row."""
         try:
@@ -295,6 +305,8 @@ def connect(path: str, role: Role, *, read_only: bool = False) -> Connection:
     connection.reading = role == "reader"
     try:
         _set_up(connection, role, read_only=read_only)
+        if role == "writer" and not read_only:
+            _check_writable(connection)
     except BaseException:
         raw.close(force=True)
         raise
@@ -323,6 +335,34 @@ def _set_up(connection: Connection, role: Role, *, read_only: bool) -> None:
     for name in ("synchronous", "foreign_keys"):
         if connection.number(f"pragma {name}") != settings[name]:
             raise EngineFault(f"SQLite did not take the setting {name}.")
+
+
+def _check_writable(connection: Connection) -> None:
+    """Raise Unavailable if SQLite has opened the files for reading only.
+
+    It does so, for as long as they are open, when it cannot open them for writing for any reason.
+    """
+    sealed, cause = connection.raw.readonly("main"), None
+    try:
+        if not sealed:
+            connection.execute("begin immediate").fetchall()
+            connection.execute("rollback").fetchall()
+    except apsw.BusyError:
+        # Another process writes, so this one may.
+        return
+    except apsw.ReadOnlyError as error:
+        sealed, cause = True, error
+    except apsw.Error as error:
+        raise connection.fault(error) from error
+    if sealed:
+        raise _sealed(connection.path) from cause
+
+
+def _sealed(path: str) -> Unavailable:
+    """Return the error of a file that SQLite has opened for reading only."""
+    reason: Reason = "io" if os.access(path, os.W_OK) else "read_only"
+    message = f"{path} could not be opened for writing."
+    return Unavailable(message, reason=reason, next=_NEXT[reason])
 
 
 def use_log(connection: Connection) -> None:

@@ -1,5 +1,6 @@
 """Open and check one SQLite database file."""
 
+import errno
 import logging
 import os
 import re
@@ -114,14 +115,23 @@ def make_file(target: SQLiteTarget) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        raise Unavailable(
-            f"{path} cannot be made: {error.strerror}.",
-            reason="full" if error.errno in FULL else "read_only",
-            next="Free some space, then open it again."
-            if error.errno in FULL
-            else "Choose a folder that you may write to.",
-        ) from error
+        raise _unmade(path, error) from error
     return True
+
+
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def _unmade(path: Path, error: OSError) -> Unavailable:
+    """Return our error for *error*, raised where the file *path* is created."""
+    message = f"{path} cannot be made: {error.strerror}."
+    if error.errno in FULL:
+        return Unavailable(message, reason="full", next="Free some space, then open it again.")
+    if error.errno in _FORBIDDEN:
+        return Unavailable(
+            message, reason="read_only", next="Choose a folder that you may write to."
+        )
+    return Unavailable(message, reason="io", next="Check the disk, then open it again.")
 
 
 Found = Literal["new", "ours"]
@@ -558,7 +568,7 @@ class SQLiteGround:
         """Record, within `locked`, that *migration* was applied."""
         now = to_microseconds(self._clock.now())
         row = (migration.number, migration.name, migration.sha256, now, release())
-        self._connection.execute(_RECORD, row).fetchall()
+        self._connection.run_tuples(_RECORD, [row])
         self._connection.do(f"pragma user_version = {migration.number}")
 
     def keep_copy(self, number: int) -> None:
@@ -574,9 +584,11 @@ class SQLiteGround:
         if size >= _COPY_UNDER or shutil.disk_usage(copy.parent).free < 2 * size:
             _log.warning("%s is migrated without a copy: %d bytes are too many", path, size)
             return
-        os.close(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600))
         try:
-            self._connection.execute("vacuum into ?", (str(part),)).fetchall()
+            os.close(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600))
+            self._connection.copy_into(str(part))
             part.replace(copy)
+        except OSError as error:
+            raise _unmade(copy, error) from error
         finally:
             part.unlink(missing_ok=True)

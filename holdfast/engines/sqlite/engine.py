@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -37,7 +37,7 @@ from holdfast.engines.sqlite.transaction import Owner, SQLiteReader
 from holdfast.engines.sqlite.write_queue import Chore, EventLoop, Slot, refusal
 from holdfast.engines.sqlite.writer import Writer
 from holdfast.ground.clock import Clock
-from holdfast.ground.errors import EngineFault, HoldfastError
+from holdfast.ground.errors import EngineFault, HoldfastError, Unavailable
 from holdfast.ground.events import Event, EventBus
 from holdfast.ground.scope import Scope
 
@@ -474,19 +474,29 @@ class SQLiteEngine:
 
         Rows are zeroed when they are deleted; only the log remains, which is truncated here.
         While a reader holds it, that is retried up to *timeout* seconds, and after that by the
-        writer, until the reader has ended.
+        writer, until the reader has ended. A disk that fails leaves it to the writer too: the
+        caller has committed, so an error would deny that.
         """
         if self.core.database.in_memory:
             return Scrubbed(done=True)
         until = monotonic() + timeout
         pause = threading.Event()
-        while not self._do(empty, timeout=max(_SCRUB_EVERY, until - monotonic())):
-            if monotonic() >= until:
-                self.scrub_later()
-                return Scrubbed(done=False, pending=("log",))
+        while (emptied := self._empty(until)) is False and monotonic() < until:
             pause.wait(_SCRUB_EVERY)
+        if not emptied:
+            self.scrub_later()
+            return Scrubbed(done=False, pending=("log",))
         self.core.database.publish("scrubbed")
         return Scrubbed(done=True)
+
+    def _empty(self, until: float) -> bool | None:
+        """Truncate the log; False if a reader holds it, None if it failed or was too late."""
+        try:
+            return self._do(empty, timeout=max(_SCRUB_EVERY, until - monotonic()))
+        except Unavailable as error:
+            if error.reason == "closed" or self.core.database.read_only:
+                raise
+            return None
 
     def scrub_later(self) -> None:
         """Make the writer truncate the log after its group, or once no reader holds it."""
@@ -494,7 +504,9 @@ class SQLiteEngine:
             return
         self.core.writer.log.erasing = True
         if not self.core.writer.on_its_thread:
-            self.core.put(Chore(lambda _: None, {}, None, lambda: None))
+            # The writer does it after its next group, too, and at the end.
+            with suppress(Unavailable):
+                self.core.put(Chore(lambda _: None, {}, None, lambda: None))
 
     def scrub_full(self) -> Scrubbed:
         """Scrub and rewrite the file: slow, and needs disk space for a copy."""

@@ -146,7 +146,7 @@ def copy_whole(source: str, target: Path) -> None:
     try:
         connection = Connection(raw, source)
         connection.patience.span = PATIENCE
-        connection.run("vacuum into :target", {"target": str(target)})
+        connection.copy_into(str(target))
     finally:
         raw.close()
 
