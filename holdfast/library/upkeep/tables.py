@@ -17,6 +17,8 @@ from msgspec import Struct
 
 from holdfast.engines import queries
 from holdfast.engines.base import Engine, Reader, Transaction, scalar
+from holdfast.engines.sqlite.connection import connect
+from holdfast.engines.sqlite.maintenance import empty as empty_log
 from holdfast.ground.errors import Corrupt, Unavailable
 from holdfast.memories.longterm.vectors.table import from_stored, to_stored
 
@@ -242,8 +244,13 @@ def aside(place: Path) -> Generator[Path]:
     """
     part = place.with_name(f".{place.name}.{secrets.token_hex(6)}")
     try:
-        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        yield part
+        try:
+            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            yield part
+        finally:
+            for left in (part, *beside(part)):
+                if left.exists():
+                    left.unlink()
     except OSError as error:
         raise Unavailable(
             f"{place} could not be written: {error.strerror}.",
@@ -252,9 +259,6 @@ def aside(place: Path) -> Generator[Path]:
             if error.errno in _NO_ROOM
             else "Check the folder and its permissions, then try again.",
         ) from error
-    finally:
-        for name in (part.name, *(part.name + ending for ending in BESIDE)):
-            part.with_name(name).unlink(missing_ok=True)
 
 
 def beside(place: Path) -> list[Path]:
@@ -263,13 +267,19 @@ def beside(place: Path) -> list[Path]:
 
 
 def settle(part: Path) -> None:
-    """Sync the database *part* before its rename; OSError if its log is not empty.
+    """Sync the database *part* before its rename; its log must be empty.
 
-    No process may have it open.
+    No process may have it open. Raises Unavailable: full, io; OSError.
     """
     if beside(part):
-        # Closing it could not checkpoint its log.
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        # Closing it could not checkpoint its log: another try succeeds, or says why not.
+        connection = connect(str(part), "writer")
+        try:
+            empty_log(connection)
+        finally:
+            connection.raw.close(force=True)
+    if beside(part):
+        raise OSError(errno.EIO, "its log could not be written into it")
     sync(part)
 
 

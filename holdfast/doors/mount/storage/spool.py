@@ -8,6 +8,7 @@ holds an entry has its bytes locked: no other process takes it, and the lock end
 """
 
 import fcntl
+import logging
 import os
 import re
 import threading
@@ -26,6 +27,8 @@ from platformdirs import user_state_dir
 
 from holdfast.ground.clock import EPOCH, Clock
 from holdfast.ground.text import sha256_hex
+
+_log = logging.getLogger(__name__)
 
 _FILE_MODE = 0o600
 _PAUSES = (0.0, 0.001, 0.004)
@@ -165,7 +168,11 @@ class Spool:
         finally:
             os.close(description)
         if instead_of is not None:
-            self.remove(instead_of)
+            try:
+                self.remove(instead_of)
+            except OSError as error:
+                # As after a loss of power, its edit id shows that it was replaced.
+                _log.warning("%s stays: %s", instead_of.path, error)
         return entry
 
     def secure(self, entry: SpoolEntry) -> None:

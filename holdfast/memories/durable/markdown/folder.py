@@ -52,6 +52,8 @@ _STORAGE: Final[dict[int, Reason]] = {
     errno.EDQUOT: "full",
     errno.EROFS: "read_only",
     errno.EIO: "io",
+    errno.EMFILE: "io",
+    errno.ENFILE: "io",
 }
 
 
