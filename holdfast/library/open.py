@@ -64,8 +64,14 @@ def open(
     )
     opened = HandleTarget(target=reached, trace_content=trace_content, cache_bytes=cache_bytes)
     hf = Holdfast(engine, context, opened=opened)
-    if migrate and engine.scoped(EVERYBODY).all(scalar, engine.queries(_QUERIES).has_unfinished):
-        library.finish_at_open(engine, hf.longterm_shared, clock)
+    try:
+        if migrate and engine.scoped(EVERYBODY).all(
+            scalar, engine.queries(_QUERIES).has_unfinished
+        ):
+            library.finish_at_open(engine, hf.longterm_shared, clock)
+    except BaseException:
+        hf.close()
+        raise
     return hf
 
 

@@ -338,12 +338,13 @@ def _opened(path: Path, part: Path) -> tuple[SQLiteEngine, tuple[str, ...]]:
         raise Corrupt(str(path), error.findings) from error
     except InvalidInput as error:
         raise InvalidInput("file", "is no backup of ours", given=str(path)) from error
-    findings = [each for each in verify(engine, quick=True).findings if each.check != SCHEMA]
-    if findings:
+    try:
+        findings = [each for each in verify(engine, quick=True).findings if each.check != SCHEMA]
+        if findings:
+            first = findings[0]
+            where = f"the first of {first.check} in {first.table or 'the file'}"
+            raise Corrupt(os.fspath(path), f"{len(findings)} findings, {where}")
+    except BaseException:
         engine.close()
-        first = findings[0]
-        raise Corrupt(
-            os.fspath(path),
-            f"{len(findings)} findings, the first of {first.check} in {first.table or 'the file'}",
-        )
+        raise
     return engine, left_out
