@@ -57,16 +57,6 @@ def filled(route: HttpRoute, **names: str) -> str:
     return path
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda each: f"{each.method} {each.path}")
-def test_a_token_reaches_what_the_table_says(
-    worker: Asker, session: str, store: str, route: HttpRoute
-) -> None:
-    said = worker(route.method, filled(route, id=session, s=store), {})
-
-    assert (said.status != 403) is ((route.method, route.path) in REACHED)
-    assert said.status < 500
-
-
 @pytest.mark.parametrize("route", SCOPED, ids=lambda each: f"{each.method} {each.path}")
 def test_a_token_reaches_no_other_store_and_no_other_session(
     worker: Asker, hf: Holdfast, route: HttpRoute

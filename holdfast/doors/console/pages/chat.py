@@ -304,6 +304,7 @@ async def answer_whole(visit: Visit) -> Answer:
 
 async def answer_live(visit: Visit) -> Live | Answer:
     """Take a turn, and stream its answer into the page that sent it."""
+    _owners(visit.visitor)
     try:
         request = await visit.server.run(partial(_request, visit))
     except HoldfastError as error:

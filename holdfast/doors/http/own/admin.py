@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from io import BytesIO
 from typing import Any, Final
@@ -10,6 +11,7 @@ import msgspec
 
 from holdfast.doors.http.auth import demand_scope
 from holdfast.doors.http.call import Act, Call, table_routes
+from holdfast.doors.http.own.longterm import NO_MODEL, demand_model
 from holdfast.doors.http.params import flag, integer, several, text
 from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.response import TEXT, Response, of_json
@@ -21,6 +23,7 @@ from holdfast.library.operations.consolidations import CONSOLIDATIONS
 from holdfast.library.operations.durable import FORGET
 from holdfast.library.operations.erasures import ERASURES, SUBJECTS
 from holdfast.library.operations.workspace import WORKSPACE
+from holdfast.memories.longterm.vectors.embedder import checked_model
 from holdfast.memories.stores.records import JSONObject
 
 _REF = "#/components/schemas/{name}"
@@ -240,11 +243,22 @@ async def import_file(call: Call) -> Response:
     return await call.slow(act)
 
 
+def consolidate(call: Call, hf: Holdfast, given: dict[str, Any], *, act: str) -> object:
+    """Call *act* of consolidations, with a model that requests may name."""
+    model = given.get("model")
+    if isinstance(model, str) and model != NO_MODEL:
+        demand_model(call, "model", checked_model("model", model))
+    return getattr(hf.consolidations, act)(**given)
+
+
 ACTS: Final[Mapping[str, Act]] = {FORGET.name: forget}
+_MODELLED: Final[Mapping[str, Act]] = {
+    f"consolidations.{act}": partial(consolidate, act=act) for act in ("create", "resume", "policy")
+}
 
 ROUTES = (
     *table_routes(WORKSPACE),
-    *table_routes(CONSOLIDATIONS),
+    *table_routes(CONSOLIDATIONS, acts=_MODELLED),
     *table_routes(ERASURES),
     *table_routes(SUBJECTS),
     HttpRoute(

@@ -135,14 +135,14 @@ def memory_if_on(call: Call, hf: Holdfast) -> LongTermMemory | None:
     elif embedder not in (None, configured_embedder()):
         _demand_allowed(call, "embedder", embedder)
     if extractor is not None:
-        _demand_extractor(call, extractor)
+        demand_model(call, "extractor", extractor)
     return hf.longterm(call["user"], **given)
 
 
-def _demand_extractor(call: Call, model: str) -> None:
-    """Raise NotPermitted unless requests may name the extractor *model*."""
+def demand_model(call: Call, field: str, model: str) -> None:
+    """Raise NotPermitted unless requests may name *model* as a model that reads memories."""
     if model not in (NO_MODEL, extractor_variable()):
-        _demand_allowed(call, "extractor", model)
+        _demand_allowed(call, field, model)
 
 
 def _demand_allowed(call: Call, field: str, model: str) -> None:
@@ -210,7 +210,7 @@ def configure(call: Call, data: LongTermData, given: dict[str, Any]) -> LongTerm
     """Set the collection's own extractor, which the operator pays for."""
     extractor = given.get("extractor")
     if isinstance(extractor, str) and extractor != NO_MODEL:
-        _demand_extractor(call, checked_model("extractor", extractor))
+        demand_model(call, "extractor", checked_model("extractor", extractor))
     return data.configure(**given)
 
 
