@@ -10,6 +10,7 @@ from weakref import WeakSet
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple
 from opentelemetry import trace
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.usage import RequestUsage
@@ -232,6 +233,7 @@ class Context:
         self.run_id = self.memory.run_id
         self.model, self.agent, self.hf, self.user = model, agent, hf, user
         self.auto_persist = False
+        self.items: object = None
         self.profile: Profile = profile
         self.stream, self.sleep = stream, sleep
         self.record: Recorded = record
@@ -320,16 +322,16 @@ class Context:
 
     def spend(self, usage: RequestUsage) -> None:
         """Add the usage of one answered request."""
+        tokens = usage.input_tokens, usage.output_tokens
+        self.add_usage(Spending(1, *tokens, sum(tokens)))
+        TOKENS.add("input", by=tokens[0])
+        TOKENS.add("output", by=tokens[1])
+
+    def add_usage(self, usage: Spending) -> None:
+        """Add the *usage* of requests that were counted where they were made."""
         with self._usage.lock:
-            before = self._usage.spending
-            self._usage.spending = Spending(
-                requests=before.requests + 1,
-                input_tokens=before.input_tokens + usage.input_tokens,
-                output_tokens=before.output_tokens + usage.output_tokens,
-                total_tokens=before.total_tokens + usage.input_tokens + usage.output_tokens,
-            )
-        TOKENS.add("input", by=usage.input_tokens)
-        TOKENS.add("output", by=usage.output_tokens)
+            counts = zip(astuple(self._usage.spending), astuple(usage), strict=True)
+            self._usage.spending = Spending(*map(sum, counts))
 
     def go_on(self) -> None:
         """Go on with what an earlier stay in a process has counted; keep it from now on."""

@@ -34,7 +34,7 @@ class StepError(Struct, frozen=True):
         return f"{self.reason}: {self.message}"
 
 
-class Spending(Struct, frozen=True, kw_only=True):
+class Spending(Struct, frozen=True):
     """The model requests and tokens of a run so far."""
 
     requests: int = 0

@@ -797,6 +797,7 @@ create index runs_of_parent on holdfast.runs (workspace, parent_id, started_at, 
   where parent_id is not null;
 create index runs_in_queue on holdfast.runs (workspace, queue, priority, not_before)
   where status = 'queued';
+create index runs_waiting on holdfast.runs (workspace, id) where status = 'waiting';
 create index runs_to_lapse on holdfast.runs (lease_until) where status = 'running';
 
 create table holdfast.run_entries (

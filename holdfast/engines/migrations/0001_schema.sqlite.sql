@@ -731,6 +731,7 @@ create index runs_of_parent on runs (workspace, parent_id, started_at, id)
   where parent_id is not null;
 create index runs_in_queue on runs (workspace, queue, priority, not_before)
   where status = 'queued';
+create index runs_waiting on runs (workspace, id) where status = 'waiting';
 create index runs_to_lapse on runs (lease_until) where status = 'running';
 
 create table run_entries (

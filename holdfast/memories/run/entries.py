@@ -4,7 +4,7 @@ Events are queued while the lock is held, so that they stay in order, and delive
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from threading import Condition, Lock
 from typing import Final, cast
@@ -43,11 +43,15 @@ _count: Final = {kind: _WRITES.ticker(kind) for kind in KINDS.values()}
 
 
 class EntryChanges:
-    """The changes of a table since they were last taken, from its present entries on."""
+    """The changes of a table since they were last taken, from its present entries on.
 
-    def __init__(self, table: "EntryTable") -> None:
+    Those of the keys *known* are no changes.
+    """
+
+    def __init__(self, table: "EntryTable", known: Collection[str] = ()) -> None:
         self._table = table
-        self.written: dict[str, None] = dict.fromkeys(table.entries)
+        written = (each for each in table.entries if each not in known)
+        self.written: dict[str, None] = dict.fromkeys(written)
         self.removed: dict[str, None] = {}
 
     def take(self) -> tuple[list[RunEntry], list[str]]:
@@ -84,10 +88,10 @@ class EntryTable:
         self._waiting = 0
         self._followed: tuple[EntryChanges, ...] = ()
 
-    def follow(self) -> EntryChanges:
-        """Record the changes from now on; all present entries count as written."""
+    def follow(self, known: Collection[str] = ()) -> EntryChanges:
+        """Record the changes from now on; present entries but *known* ones count as written."""
         with self._lock:
-            changes = EntryChanges(self)
+            changes = EntryChanges(self, known)
             self._followed = (*self._followed, changes)
         return changes
 

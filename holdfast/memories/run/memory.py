@@ -1,6 +1,6 @@
 """RunMemory: entries that the steps, tasks and agents of one run share."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from operator import attrgetter
 from typing import Final, TypeAlias, cast
 
@@ -285,9 +285,9 @@ class RunMemory:
         """Return all entries in order of last write, and the write number of each key."""
         return self._kept.by_last_write()
 
-    def changes(self) -> EntryChanges:
-        """Record the changes from now on; all present entries count as written."""
-        return self._kept.follow()
+    def changes(self, known: Collection[str] = ()) -> EntryChanges:
+        """Record the changes from now on; present entries but *known* ones count as written."""
+        return self._kept.follow(known)
 
     def restore(self, entries: Iterable[object], *, replace: bool = False) -> int:
         """Restore *entries* with their times and versions; return how many.

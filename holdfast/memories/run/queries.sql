@@ -341,11 +341,11 @@ where workspace = :workspace
 -- submit_run --
 insert into runs (
   workspace, id, kind, name, definition, status, metadata, input, queue, priority, not_before,
-  fence, batch, seq, entries, bytes, started_at, seen_at
+  parent_id, fence, batch, seq, entries, bytes, started_at, seen_at
 )
 values (
   :workspace, :run, :kind, :name, :definition, 'queued', :metadata, :input, :queue, :priority,
-  :not_before, 0, 0, 1, 0, 0, :now, :now
+  :not_before, :parent, 0, 0, 1, 0, 0, :now, :now
 )
 on conflict (workspace, id) do nothing
 
@@ -403,8 +403,8 @@ where workspace = :workspace and id = (
       not in (select value from json_each(:full))
   order by coalesce(r.priority, 5), r.started_at, r.id
   limit 1)
-returning id, kind, name, definition, definition_version, input, metadata, thread_id, queue, fence,
-  not_before, seen_at, losses
+returning id, kind, name, definition, definition_version, input, metadata, thread_id, parent_id,
+  queue, priority, fence, not_before, seen_at, losses
 
 -- claim_run (postgres) --
 -- The first run by priority, then age. With the queue '' it is in that of its definition; without a
@@ -432,8 +432,42 @@ set holder = :holder, place = :place, lease_until = :until,
 from found
 where runs.workspace = :workspace and runs.id = found.id
 returning runs.id, runs.kind, runs.name, runs.definition, runs.definition_version, runs.input,
-  runs.metadata, runs.thread_id, runs.queue, runs.fence, runs.not_before, runs.seen_at,
-  runs.losses
+  runs.metadata, runs.thread_id, runs.parent_id, runs.queue, runs.priority, runs.fence,
+  runs.not_before, runs.seen_at, runs.losses
+
+-- runs_to_go_on --
+-- Runs that wait for nothing but the runs of their items, which are all over.
+select distinct p.workspace, p.id
+from runs as p
+join runs as c on c.workspace = p.workspace and c.parent_id = p.id and c.queue is not null
+where :workspace in (p.workspace, '*') and p.status = 'waiting'
+  and not exists (
+    select 1 from run_questions as q
+    where q.workspace = p.workspace and q.run_id = p.id and q.status = 'open')
+  and not exists (
+    select 1 from runs as o
+    where o.workspace = p.workspace and o.parent_id = p.id and o.queue is not null
+      and o.status not in ('completed', 'failed', 'cancelled'))
+
+-- open_item --
+-- The run of an item that the run waits for.
+select id
+from runs
+where workspace = :workspace and parent_id = :run and queue is not null
+  and status not in ('completed', 'failed', 'cancelled')
+limit 1
+
+-- input_of_run --
+select input from runs where workspace = :workspace and id = :run
+
+-- items_of_over --
+-- Runs of items that go on though the run that they are for is over.
+select c.workspace, c.id
+from runs as c
+join runs as p on p.workspace = c.workspace and p.id = c.parent_id
+where :workspace in (c.workspace, '*') and c.parent_id is not null and c.queue is not null
+  and c.status not in ('completed', 'failed', 'cancelled') and c.cancel_wanted is null
+  and p.status in ('completed', 'failed', 'cancelled')
 
 -- due_runs (sqlite) --
 -- What a claim may take, the first of each queue by priority, then age.
@@ -566,11 +600,15 @@ returning seq, seen_at, place, losses, definition, queue
 delete from runs where workspace = :workspace and id = :run
 
 -- surplus_runs --
--- The oldest of the runs that are over, past so many of them.
+-- The oldest of the runs that are over, past so many of them, but for items of one that is not.
 select id
 from runs
 where workspace = :workspace and thread_id is null and status not in ('queued', 'waiting')
   and (status <> 'running' or lease_until < :now)
+  and not exists (
+    select 1 from runs as p
+    where p.workspace = runs.workspace and p.id = runs.parent_id and runs.queue is not null
+      and p.status not in ('completed', 'failed', 'cancelled'))
 order by coalesce(ended_at, seen_at) desc, id desc
 limit 100 offset :cap
 
@@ -1072,6 +1110,11 @@ where workspace = :workspace and id = :run and status = 'waiting'
   and not exists (
     select 1 from run_questions q
     where q.workspace = :workspace and q.run_id = :run and q.status = 'open'
+  )
+  and not exists (
+    select 1 from runs o
+    where o.workspace = :workspace and o.parent_id = :run and o.queue is not null
+      and o.status not in ('completed', 'failed', 'cancelled')
   )
 
 -- questions_of_user (sqlite) --

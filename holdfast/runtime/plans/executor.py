@@ -23,10 +23,11 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, LogUpdate, StepError, parts_ready
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent, indexed
+from holdfast.runtime.plans.item_runs import runs_of_items
 from holdfast.runtime.plans.plan import Resources, State, Task, TaskPlan, problems_of_task
 from holdfast.runtime.plans.schedule import Blocked, supply, taken, walk
 from holdfast.runtime.plans.wire import model_name, plain
-from holdfast.runtime.plans.work import TaskWork
+from holdfast.runtime.plans.work import ItemWork, TaskWork
 from holdfast.runtime.runs.checkpoints import Checkpoints
 from holdfast.runtime.runs.run_events import OnEvent, observer_of
 from holdfast.runtime.runs.version_writer import OnMismatch, checked_mismatch
@@ -86,6 +87,7 @@ class TaskExecutor:
             token_budget=step_token_budget,
         )
         self._first = first
+        self._item: ItemWork | None = None
         self._work = TaskWork(
             task,
             first,
@@ -135,11 +137,13 @@ class TaskExecutor:
     async def perform(self) -> None:
         """Do the work and emit its events."""
         self._work.reset()
+        self._item = _item_of(self.context, [self._work])
+        if self._item is not None:
+            return await self._item.perform()
         supply(self.context, self._inputs)
         if self.task.id in self.context.versions.restored.tasks:
-            await self._work.restore()
-        else:
-            await self._work.perform()
+            return await self._work.restore()
+        return await self._work.perform()
 
     def begun_with(self) -> dict[str, str]:
         """Return the hash of each part of the run by its name."""
@@ -147,6 +151,8 @@ class TaskExecutor:
 
     def ending(self) -> ExecutionOutcome:
         """Return the outcome."""
+        if self._item is not None:
+            return self._item.ending()
         error, completed = self.error, self._work.ids("completed")
         if self.task.waiting:
             return ExecutionOutcome(state="waiting", completed=completed)
@@ -186,6 +192,12 @@ def _resources(
         agents=indexed([*agents, *([agent] if agent else [])]),
         agent=agent,
     )
+
+
+def _item_of(context: Context, works: Iterable[TaskWork]) -> ItemWork | None:
+    """Return the work of the run of *context* if it is that of an item; None for a whole run."""
+    runs = runs_of_items(context)
+    return None if runs is None or runs.item is None else ItemWork(works, runs.item)
 
 
 def parts_of(tasks: Sequence[Task]) -> list[str]:
@@ -359,6 +371,7 @@ class ParallelTaskExecutor:
         self._first = first
         self.checkpoints, self.on_mismatch = checkpoint, checked_mismatch(on_mismatch)
         self._works: dict[str, TaskWork] = {}
+        self._item: ItemWork | None = None
         for task in plan.tasks:
             self._works[task.id] = TaskWork(
                 task,
@@ -409,6 +422,8 @@ class ParallelTaskExecutor:
 
     def ending(self) -> ExecutionOutcome:
         """Return the outcome."""
+        if self._item is not None:
+            return self._item.ending()
         completed = tuple([task.id for task in self.plan.tasks if task.completed])
         failed = {task.id: task.error for task in self.plan.tasks if task.failed}
         if any(task.waiting for task in self.plan.tasks):
@@ -476,11 +491,14 @@ class ParallelTaskExecutor:
         )
 
     async def _perform(self) -> None:
+        self._item = _item_of(self.context, self._works.values())
+        if self._item is not None:
+            return await self._item.perform()
         supply(self.context, self._inputs)
         await self._warn()
         needs = {task.id: task.depends_on for task in self.plan.tasks}
         await self.context.emit(parts_ready("task", needs))
-        await walk(needs, perform=self._one, blocked=self._blocked)
+        return await walk(needs, perform=self._one, blocked=self._blocked)
 
     def begun_with(self) -> dict[str, str]:
         """Return the hash of each part of the run by its name."""

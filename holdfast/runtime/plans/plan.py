@@ -109,7 +109,8 @@ class Step(Progress):
     *output_schema* is a JSON Schema, or a type that pydantic has a schema for. *agent* and *model*
     go before those of the task, which go before those of the executor. In JSON they are names.
     With mode `ask` no model is requested: *who* may answer, within *timeout* seconds; then
-    *default* is the result, and without one the step fails.
+    *default* is the result, and without one the step fails. With *distribute* each item of a step
+    with mode `process` is a run of its own, which any worker of its run's definition may take.
 
     >>> Step(id="find", instructions="List the sources.").state
     'pending'
@@ -125,6 +126,7 @@ class Step(Progress):
     per_item_schema: OutputSchema | None = None
     max_items: int = 200
     on_item_error: Literal["fail", "skip"] = "fail"
+    distribute: bool = False
     max_iterations: int | None = None
     token_budget: int | None = None
     timeout: float | None = None
@@ -319,8 +321,8 @@ def _modes(step: Step, where: str) -> Iterator[PlanProblem]:
     except InvalidInput as error:
         yield PlanProblem(f"{where}.who", "who", error.reason)
     if step.mode != "process":
-        for name in ("per_item_instructions", "per_item_schema"):
-            if getattr(step, name) is not None:
+        for name in ("per_item_instructions", "per_item_schema", "distribute"):
+            if getattr(step, name) not in (None, False):
                 message = "is only for a step with mode process"
                 yield PlanProblem(f"{where}.{name}", "mode", message)
     if step.on_item_error not in ("fail", "skip"):

@@ -3,18 +3,26 @@
 import asyncio
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
 
-from holdfast.ground.errors import InvalidInput, LimitExceeded
+from holdfast.ground.errors import (
+    Conflict,
+    HoldfastError,
+    InvalidInput,
+    LimitExceeded,
+    TaskFailed,
+)
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.memories.run.records.event import Reason
 from holdfast.runtime.concurrency import cause_of
 from holdfast.runtime.events import StepError, TaskMoment, TaskUpdate
+from holdfast.runtime.executor import ExecutionOutcome
+from holdfast.runtime.plans.item_runs import ItemResult, ItemRuns, runs_of_items
 from holdfast.runtime.plans.plan import State, Step, Task
 from holdfast.runtime.plans.schedule import Blocked, Crew, Spent, walk
 from holdfast.runtime.plans.schema import ResultSchema
@@ -81,6 +89,7 @@ def item_step(step: Step, item: JSON, index: int) -> Step:
         mode=None,
         per_item_instructions=None,
         per_item_schema=None,
+        distribute=False,
     )
 
 
@@ -156,15 +165,8 @@ class FanOut:
         if len(items) > step.max_items:
             message = f"there are {len(items)} items, over max_items, which is {step.max_items}"
             return await self._fail("too_many_items", message)
-        # As many at once as there are slots, and as many more as may wait for their save.
-        most = self._context.slots.most * (2 if self._context.versions.is_open else 1)
-        async with Crew[int, None]() as crew:
-            for index, item in enumerate(items):
-                crew.start(index, self._one(index, item))
-                if len(crew) >= most:
-                    await crew.next()
-            while crew:
-                await crew.next()
+        runs = runs_of_items(self._context) if step.distribute else None
+        await (self._here(items) if runs is None else self._distributed(items, runs))
         if self._waiting:
             # What failed is tried again with those that wait.
             step.state = "waiting"
@@ -175,6 +177,64 @@ class FanOut:
             return await self._record.complete(self._results(items), finish=self._finish)
         except (InvalidInput, LimitExceeded) as error:
             return await self._fail("memory", str(error))
+
+    async def _here(self, items: Sequence[JSON]) -> None:
+        """Work on *items* in this process."""
+        # As many at once as there are slots, and as many more as may wait for their save.
+        most = self._context.slots.most * (2 if self._context.versions.is_open else 1)
+        async with Crew[int, None]() as crew:
+            for index, item in enumerate(items):
+                crew.start(index, self._one(index, item))
+                if len(crew) >= most:
+                    await crew.next()
+            while crew:
+                await crew.next()
+
+    async def _distributed(self, items: Sequence[JSON], runs: ItemRuns) -> None:
+        """Have a run of its own do each of *items*; take the results of those that are over."""
+        steps = [item_step(self._step, item, index) for index, item in enumerate(items)]
+        restored = self._context.versions.restored.steps
+        left = [step.id for step in steps if step.id not in restored]
+        try:
+            if left:
+                # A run of an item may begin at once, and reads what this one has stored.
+                await self._context.versions.keep("step", part=self._step.id)
+            over = await asyncio.to_thread(runs.outcomes, left)
+        except (InvalidInput, LimitExceeded, Conflict) as error:
+            # Of all items alike: an id that is too long, or of a run of something else.
+            return self._failed.update(dict.fromkeys(range(len(items)), _refused(error)))
+        for index, step in enumerate(steps):
+            record = StepRecord(self._context, self._task, step, index)
+            if step.id in restored:
+                await self._context.tell(record.update("step_restored"))
+            elif step.id in over:
+                await self._take(index, record, over[step.id])
+            else:
+                self._waiting = True
+        if self._waiting:
+            await self._record.wait(())
+        return None
+
+    async def _take(self, index: int, record: StepRecord, found: ItemResult | StepError) -> None:
+        """Make the outcome of an item, which a run of its own did, one of this run."""
+        await record.begin()
+        if isinstance(found, ItemResult):
+            self._context.add_usage(found.usage)
+            try:
+                return await record.complete(found.value, finish=False)
+            except (InvalidInput, LimitExceeded) as error:
+                found = StepError("memory", str(error))
+        self._failed[index] = found
+        return await record.fail(found)
+
+    async def only(self, index: int) -> StepExecutor | None:
+        """Work on the item *index* alone; return its executor, None if it was done before."""
+        step = item_step(self._step, items_of(self._source())[index], index)
+        if step.id in self._context.versions.restored.steps:
+            return None
+        executor = self._work.executor(step, item_index=index)
+        await executor.perform()
+        return executor
 
     async def _fail(self, reason: Reason, message: str) -> None:
         await self._record.fail(StepError(reason, message))
@@ -206,6 +266,10 @@ class FanOut:
             )
             for index, item in enumerate(items)
         ]
+
+
+def _refused(error: HoldfastError) -> StepError:
+    return StepError("items", str(error))
 
 
 def _named(failed: Mapping[int, StepError], count: int) -> str:
@@ -446,3 +510,35 @@ class TaskWork:
             step_id=step.id if step else None,
             **fields,
         )
+
+
+class ItemWork:
+    """The work of a run that does one *item* of a process step: its step and its index.
+
+    Raise InvalidInput if none of *works* has that step.
+    """
+
+    def __init__(self, works: Iterable[TaskWork], item: tuple[str, int]) -> None:
+        id, self._index = item
+        found = [(work, step) for work in works for step in work.task.steps if step.id == id]
+        if not found or found[0][1].mode != "process":
+            raise InvalidInput("definition", "builds a plan without the process step", given=id)
+        self._work, self._step = found[0]
+        self._done: StepExecutor | None = None
+
+    async def perform(self) -> None:
+        """Do the item and emit its events."""
+        self._done = await FanOut(self._work, self._step, finish=False).only(self._index)
+
+    def ending(self) -> ExecutionOutcome:
+        """Return the outcome."""
+        id, done = f"{self._step.id}.{self._index}", self._done
+        if done is not None and done.step.waiting:
+            return ExecutionOutcome(state="waiting")
+        if done is not None and (error := done.error) is not None:
+            failure = TaskFailed(self._work.task.id, error.message, failed=(id,), blocked=())
+            return ExecutionOutcome(
+                state="failed", reason=error.reason, detail=error.message, failure=failure
+            )
+        result = self._work.context.memory.get_value(keys.step(id))
+        return ExecutionOutcome(state="completed", result=result, completed=(id,))

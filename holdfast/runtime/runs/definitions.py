@@ -6,6 +6,7 @@ Networks and agents are definitions by themselves.
 
 import importlib
 import sys
+from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from traceback import extract_tb
@@ -26,6 +27,8 @@ from holdfast.runtime.history import EngineHistory
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.modes import MultiModeAgent
 from holdfast.runtime.networks.network import Network
+from holdfast.runtime.plans.executor import ParallelTaskExecutor, TaskExecutor
+from holdfast.runtime.plans.item_runs import runs_of_items
 from holdfast.runtime.workflow import WorkflowRunner
 
 VERSION: Final = "1"
@@ -233,6 +236,14 @@ async def execute(made: Definition, start: RunStart) -> None:
     ended with.
     """
     built = await awaited(made.build(start))
+    items = runs_of_items(start.context)
+    if not isinstance(built, TaskExecutor | ParallelTaskExecutor):
+        # Only the steps of a plan or of a task can be done apart from the rest.
+        start.context.items = None
+    if items is not None and items.item is not None:
+        if start.context.items is None:
+            raise InvalidInput("definition", "builds no plan any more", given=made.name)
+        await to_thread(items.seed, start.context)
     if isinstance(built, Network):
         await _network(built, start)
     elif isinstance(built, Agent):

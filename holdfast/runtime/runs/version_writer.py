@@ -143,12 +143,13 @@ class VersionWriter:
     version held when this stay began, `before` the keys of the entries that were there before.
     `failed` is the reason of the last save that failed; a run goes on without it. `last` are the
     last messages of parts, which are stored with the versions that complete them; None where the
-    newest version alone is kept.
+    newest version alone is kept. `known` are the keys of entries that another run has stored.
     """
 
     def __init__(self, scope: VersionScope) -> None:
         self._scope, self._stays = scope, 0
         self.last: dict[str, Sequence[KeptTurn]] | None = None
+        self.known: frozenset[str] = frozenset()
         self._place: Checkpoints | None = None
         self._met: set[str] = set()
         self._begin()
@@ -219,7 +220,7 @@ class VersionWriter:
             # The record takes changes alone: the first one has this.
             self._add([begun_row(parts)])
         if self._memory is not None:
-            self._changes = self._memory.changes()
+            self._changes = self._memory.changes(self.known)
 
     def _restore(self, found: Checkpoint) -> None:
         if self._memory is not None and found.entries:

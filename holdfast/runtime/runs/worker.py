@@ -22,16 +22,19 @@ from holdfast.ground.validation import check_whole, listed
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.answer import settle_seen, sweep_questions
 from holdfast.memories.run.records.lease import (
+    PRIORITY,
     ClaimedRun,
     ClaimTerms,
     claim,
     claimable,
     free_lost,
+    tend_items,
 )
 from holdfast.memories.run.records.run import Run
 from holdfast.memories.run.records.writer import QueueLimits, RunOpening
 from holdfast.runtime.concurrency import GATE, RequestGate, contained
 from holdfast.runtime.context import Context
+from holdfast.runtime.plans.item_runs import ItemRuns
 from holdfast.runtime.runs.definitions import Definitions, RunStart, definitions_of, execute
 from holdfast.runtime.runs.run_events import unforeseen
 from holdfast.runtime.runs.run_record import CLAIM, RunClaim
@@ -303,6 +306,7 @@ class Worker:
             sweep_questions(self.hf.engine, context.clock)
         else:
             settle_seen(context)
+        tend_items(self.hf.engine, context.clock, None if self.everywhere else context.workspace)
 
     def _due(self) -> list[str]:
         scoped = self.hf.runs.context
@@ -421,6 +425,16 @@ def _unknown(run: Run) -> Conflict:
 def _start_of(handle: "library.Holdfast", found: ClaimedRun) -> RunStart:
     context = Context(run_id=found.id, hf=handle)
     context.ownership.holder = found.holder
+    context.items = ItemRuns(
+        hf=handle,
+        run_id=found.id,
+        definition=found.definition,
+        queue=found.queue,
+        priority=PRIORITY if found.priority is None else found.priority,
+        metadata=found.metadata,
+        item=found.item,
+        parent=found.parent_id or "",
+    )
     return RunStart(
         run_id=found.id,
         input=found.input,

@@ -27,7 +27,7 @@ from holdfast.memories.run.history.turns import (
 )
 from holdfast.memories.run.keys import Kind
 from holdfast.memories.run.records.event import RunEvent, facts_alone
-from holdfast.memories.run.records.question import Question, ask, open_ids, questions_of
+from holdfast.memories.run.records.question import Question, ask, open_ids, questions_of, waits
 from holdfast.memories.run.records.record import EVENT_BYTES, MILLISECOND, RunsContext
 from holdfast.memories.run.records.run import (
     RunState,
@@ -163,8 +163,8 @@ def saved(context: RunsContext, tx: Transaction, save: VersionSave) -> SavedVers
     stored = sum(map(_size, save.rows)) + set_turns(tx, sql, save.run_id, save.turns)
     new = ask(tx, sql, save.run_id, save.questions)
     emitted += tuple(map(facts_alone, new)) if save.facts else new
-    if save.status == "waiting" and not open_ids(tx, sql, save.run_id):
-        # The last answer came while other parts went on.
+    if save.status == "waiting" and not waits(tx, sql, save.run_id):
+        # The last answer came while other parts went on, or the last item ended.
         save = replace(save, status="queued")
     if save.status is not None:
         emitted += (_left(tx, sql, save, held),)

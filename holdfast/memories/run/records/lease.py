@@ -7,6 +7,7 @@ owner is written any more. A claimed run is still queued: it is its claimant's t
 import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from holdfast.engines.base import Engine, Transaction, scalar
 from holdfast.ground.clock import Clock, from_microseconds, to_microseconds, to_rfc3339
@@ -31,7 +32,7 @@ from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import EVERYBODY, Scope, checked_name
 from holdfast.ground.validation import check_whole
 from holdfast.memories.run.records.event import Ending, Reason, RunEvent
-from holdfast.memories.run.records.question import withdraw
+from holdfast.memories.run.records.question import waits, withdraw
 from holdfast.memories.run.records.record import (
     LEASE,
     MILLISECOND,
@@ -281,7 +282,8 @@ PRIORITY_MOST: Final = 1_000
 class RunSubmission(Struct, frozen=True, kw_only=True):
     """A run to queue: its definition by name, and its input, a value of JSON.
 
-    Without a *queue* it is in that of its definition. It is not taken up before *not_before*.
+    Without a *queue* it is in that of its definition. It is not taken up before *not_before*. It
+    may do an item of a step of the run *parent*.
     """
 
     run_id: str
@@ -292,6 +294,7 @@ class RunSubmission(Struct, frozen=True, kw_only=True):
     priority: int = PRIORITY
     not_before: datetime | None = None
     metadata: Mapping[str, str] = NO_METADATA
+    parent: str | None = None
 
 
 def submit(context: RunsContext, given: RunSubmission) -> None:
@@ -348,6 +351,7 @@ def _submitted(given: RunSubmission) -> dict[str, object]:
         "queue": given.queue or "",
         "priority": given.priority,
         "not_before": None if not_before is None else to_microseconds(not_before),
+        "parent": given.parent,
     }
 
 
@@ -403,7 +407,9 @@ class _Claimed(Struct, frozen=True, kw_only=True):
     input: str | None
     metadata: str
     thread_id: str | None
+    parent_id: str | None
     queue: str
+    priority: int | None
     fence: int
     not_before: int | None
     seen_at: int
@@ -411,7 +417,10 @@ class _Claimed(Struct, frozen=True, kw_only=True):
 
 
 class ClaimedRun(Struct, frozen=True, kw_only=True):
-    """A queued run that *holder* may acquire until its claim runs out, 60 s later."""
+    """A queued run that *holder* may acquire until its claim runs out, 60 s later.
+
+    With *parent_id* it does an item of a step of that run, which its own id ends with.
+    """
 
     id: str
     holder: str
@@ -421,7 +430,18 @@ class ClaimedRun(Struct, frozen=True, kw_only=True):
     input: JSON
     metadata: dict[str, str]
     thread_id: str | None
+    parent_id: str | None
     queue: str
+    priority: int | None
+
+    @property
+    def item(self) -> tuple[str, int] | None:
+        """The step and the index of the item that it does; None for a whole run."""
+        prefix = f"{self.parent_id}."
+        step, _, index = self.id.removeprefix(prefix).rpartition(".")
+        if self.parent_id is None or not (self.id.startswith(prefix) and index.isdecimal()):
+            return None
+        return step, int(index)
 
 
 def claimable(engine: Engine, terms: ClaimTerms, now: int) -> list[str]:
@@ -445,6 +465,10 @@ def claim(context: RunsContext, terms: ClaimTerms) -> ClaimedRun | None:
             run = tx.one(RunRow, sql.lock_run, run=found.id)
             _end(context, tx, run, _stalled(found.losses, now))
             found = tx.first(_Claimed, sql.claim_run, **params, **owner)
+        if found is not None and found.parent_id is not None:
+            # The run of an item is built from the input of its run.
+            input = tx.first(scalar, sql.input_of_run, run=found.parent_id)
+            found = replace(found, input=found.input if input is None else input)
         return found
 
     found = context.engine.write(work)
@@ -524,6 +548,34 @@ def free_lost(context: RunsContext, terms: ClaimTerms) -> int:
     while context.engine.write(work):
         count += 1
     return count
+
+
+def tend_items(engine: Engine, clock: Clock, workspace: str | None) -> None:
+    """Queue the runs of *workspace* whose items, which they waited for, are all over.
+
+    Cancel the items of runs that are over. Without *workspace* it is done in all of them.
+    """
+    scope = EVERYBODY if workspace is None else Scope(workspace=workspace)
+    scoped = engine.scoped(scope)
+    sql = scoped.queries(PACKAGE)
+    for each in scoped.all(_Lapsed, sql.runs_to_go_on):
+        _go_on(upkeep_context(engine, each.workspace, clock), each.id)
+    for each in scoped.all(_Lapsed, sql.items_of_over):
+        with suppress(Conflict):
+            want_cancel(upkeep_context(engine, each.workspace, clock), each.id, "its run is over")
+
+
+def _go_on(context: RunsContext, run_id: str) -> None:
+    """Queue the run *run_id*, which waits, unless there is still something to wait for."""
+
+    def work(tx: Transaction) -> None:
+        sql = statements(context)
+        run = tx.first(RunRow, sql.lock_run, run=run_id)
+        if run is not None and run.status == "waiting" and not waits(tx, sql, run_id):
+            tx.run(sql.set_status, run=run_id, status="queued", seq=run.seq + 1)
+            _queued(context, tx, sql, run_id, seq=run.seq + 1, queue=run.queue)
+
+    context.engine.write(work)
 
 
 def give_back(context: RunsContext, run_id: str, holder: str) -> RunEvent | None:

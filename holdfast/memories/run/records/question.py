@@ -407,6 +407,12 @@ def open_ids(reader: Reader, sql: SimpleNamespace, run_id: str) -> tuple[str, ..
     return tuple(reader.all(scalar, sql.open_questions, run=run_id))
 
 
+def waits(reader: Reader, sql: SimpleNamespace, run_id: str) -> bool:
+    """Return whether the run has an open question, or a run of an item that is not over."""
+    found = open_ids(reader, sql, run_id) or reader.first(scalar, sql.open_item, run=run_id)
+    return bool(found)
+
+
 def questions_of(reader: Reader, sql: SimpleNamespace, run_id: str) -> list[Question]:
     """Return every question of the run with its answer, the oldest first."""
     return [each.record() for each in reader.all(QuestionRow, sql.questions_of_run, run=run_id)]
