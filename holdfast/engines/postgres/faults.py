@@ -17,7 +17,7 @@ from holdfast.ground.errors import (
     Unavailable,
 )
 
-Again = Literal["serialization", "deadlock", "locked", "lost", "read_only", "plan"]
+Again = Literal["serialization", "deadlock", "locked", "lost", "read_only", "plan", "unprepared"]
 """Reasons why the whole of a `work` may be run again."""
 
 _AGAIN: dict[str, Again] = {
@@ -25,10 +25,11 @@ _AGAIN: dict[str, Again] = {
     "40P01": "deadlock",
     "55P03": "locked",
     "25006": "read_only",
-    "26000": "plan",  # an unknown prepared statement: another connection's, or discarded
-    "42P05": "plan",
+    "26000": "unprepared",  # an unknown prepared statement: another connection's, or discarded
+    "42P05": "unprepared",
 }
 _STARTS = re.compile("the database system (is [a-z ]+)")
+_NO_DATABASE = re.compile('database ".*" does not exist')
 _LOST = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05"})
 _REASONS: tuple[tuple[str, Reason, str], ...] = (
     ("53100", "full", "The server's disk is full."),
@@ -39,8 +40,9 @@ _REASONS: tuple[tuple[str, Reason, str], ...] = (
     ("55006", "locked", "The object is in use."),
     ("40P01", "locked", "Writes waited for each other."),
     ("40001", "locked", "Writes kept getting in each other's way."),
-    ("57014", "timeout", "The statement took too long."),
+    ("57014", "timeout", "The statement took too long, or an operator cancelled it."),
     ("25P03", "timeout", "The transaction stood idle too long."),
+    ("25P04", "timeout", "The transaction took longer than the server's transaction_timeout."),
     ("25006", "read_only", "The server accepts no writes."),
     ("58", "io", "The server cannot reach its files."),
     ("08", "lost", "The connection to the server was lost."),
@@ -50,6 +52,37 @@ _NEXT: dict[Reason, str] = {
     "read_only": "Use the primary server, or a login that may write.",
     "io": "Check the server's log.",
 }
+_LATER = "Try again in a moment."
+_SSLROOTCERT = "Set sslrootcert in the URL to the certificate of the authority that signed theirs."
+_REFUSALS: tuple[tuple[str, Reason, str, str], ...] = (
+    ("too many clients", "busy", "The server has no free connections.", _LATER),
+    ("connection slots", "busy", "The server has no free connections.", _LATER),
+    (
+        "session is read-only",
+        "read_only",
+        "No server of {target} accepts writes.",
+        "Promote a standby, or put the primary server into the URL.",
+    ),
+    (
+        "certificate verify failed",
+        "io",
+        "The certificate of {target} is expired, or signed by no authority in sslrootcert.",
+        _SSLROOTCERT,
+    ),
+    (
+        "does not match host name",
+        "io",
+        "The certificate of {target} is for another host name.",
+        "Put the host name of the certificate into the URL; sslmode=verify-ca does not compare it.",
+    ),
+    (
+        "root certificate file",
+        "io",
+        "The certificate of {target} cannot be verified: the file sslrootcert is missing.",
+        _SSLROOTCERT,
+    ),
+)
+"""What a refused connection says, and the reason, message and advice of our error."""
 _SOON: frozenset[Reason] = frozenset({"busy", "locked", "lost", "overloaded"})
 
 
@@ -97,12 +130,10 @@ def refused_at_connect(error: psycopg.Error, target: str) -> HoldfastError:
             needed="login",
             next="Check user and password in the URL.",
         )
-    if "does not exist" in said and "database" in said:
+    if _NO_DATABASE.search(said):
         return InvalidInput(
             "target", "names a database that does not exist", given=target, next="Create it first."
         )
-    if "too many clients" in said or "connection slots" in said:
-        return Unavailable("The server has no free connections.", reason="busy", retry_after=1)
     if starts := _STARTS.search(said):
         # 57P03: while connecting, the driver gives the text without a code.
         return Unavailable(
@@ -111,6 +142,14 @@ def refused_at_connect(error: psycopg.Error, target: str) -> HoldfastError:
             retry_after=1.0,
             next="Try again once the server accepts connections.",
         )
+    for words, reason, message, then in _REFUSALS:
+        if words in said:
+            return Unavailable(
+                message.format(target=target),
+                reason=reason,
+                retry_after=None if reason == "io" else 1.0,
+                next=then,
+            )
     if "does not support SSL" in said:
         return Unavailable(
             f"{target} offers no TLS, and the setting sslmode={_sslmode(error)} requires it.",
@@ -155,7 +194,7 @@ def _meaning(
                 message,
                 reason=reason,
                 retry_after=1.0 if reason in _SOON else None,
-                next=_NEXT.get(reason, "Try again in a moment."),
+                next=_NEXT.get(reason, _LATER),
             )
     what = f"no value for :{error.args[0]}" if isinstance(error, KeyError) else str(error)
     said = what.splitlines()[0] if what else type(error).__name__

@@ -6,11 +6,12 @@ have happened.
 """
 
 import re
+import secrets
 import select
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,7 +20,7 @@ from psycopg import postgres
 from psycopg.abc import AdaptContext, Buffer
 from psycopg.abc import Transformer as TransformerProtocol
 from psycopg.adapt import AdaptersMap, Loader, PyFormat, Transformer
-from psycopg.errors import error_from_result
+from psycopg.errors import Diagnostic, error_from_result
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format
 from psycopg.pq.abc import PGresult
 from psycopg.types.numeric import NumericBinaryLoader
@@ -233,20 +234,32 @@ class _Expected:
             self.answers.results[self.place] = result
 
 
+def _add_warning(states: list[str], notice: Diagnostic) -> None:
+    if notice.severity_nonlocalized == "WARNING":
+        states.append(notice.sqlstate or "")
+
+
 class Wire:
     """A connection for one thread at a time.
 
     `exchange` is a round trip; `leave` sends a last statement without waiting: its result is read
     with the next one's, so a read does not wait for its rollback.
+
+    `warned` has the states of the server's warnings since it was cleared.
     """
 
     def __init__(self, connection: "psycopg.Connection[Any]", *, prepare: bool) -> None:
         self.raw = connection
+        self.warned: list[str] = []
+        connection.add_notice_handler(partial(_add_warning, self.warned))
         self._pg = connection.pgconn
         self._pg.enter_pipeline_mode()
         self._prepare = prepare
         self._prepared: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
         self._next_name = 0
+        # Behind a pooler a statement may reach a connection to the server that has another client's
+        # statements: under one name it would be another statement.
+        self._prefix = b"hf" + secrets.token_hex(4).encode()
         self._names: dict[bytes, tuple[str, ...]] = {}
         self._expected: deque[_Expected] = deque()
         self._rows = reading()
@@ -346,7 +359,7 @@ class Wire:
         key = (statement.text, statement.types)
         name = self._prepared.get(key)
         if name is None and self._prepare and len(self._prepared) < _MOST_PREPARED:
-            name = b"hf%d" % self._next_name
+            name = b"%s_%d" % (self._prefix, self._next_name)
             self._next_name += 1
             self._pg.send_prepare(name, statement.text, statement.types)
             self._expected.append(_Expected(key=key))

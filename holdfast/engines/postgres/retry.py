@@ -17,6 +17,7 @@ from holdfast.engines.postgres.protocol import BoundStatement, Lost, Wire, bind
 from holdfast.engines.postgres.server import PostgresServer
 from holdfast.engines.postgres.session import BEGIN_MOMENT, Preamble
 from holdfast.engines.postgres.transaction import (
+    CANCELLED_WAIT,
     Asking,
     InDoubt,
     Owner,
@@ -27,22 +28,21 @@ from holdfast.engines.queries import name_of
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import HoldfastError, Unavailable
 
-STARTED = """
-select cast(extract(epoch from pg_postmaster_start_time()) * 1000000 as bigint) as started
+# A crashed server may lose which transaction ids it assigned, and assign them again at once; its
+# start time may stay the same. So "committed" may be another transaction's status: only a noted
+# change, with its own ids, proves that it is this one's. "aborted" is right of either.
+_CHANGES = """
+select seq from changes
+where xid = cast(%(xid)s as xid8) and exists (
+    select 1 from changes
+    where xid = cast(%(xid)s as xid8) and type = %(type)s and at = %(at)s
+        and ids = cast(%(ids)s as jsonb))
+order by seq
 """
-
-# A crashed server may lose which transaction ids it assigned, and assign them again: only the
-# transaction's own change, with its own ids, proves that the status is this transaction's. Without
-# a noted change, the status is trusted as long as the server did not restart.
-_CHANGE = """
-select 1 as there from changes
-where seq = %(seq)s and xid = cast(%(xid)s as xid8) and type = %(type)s and at = %(at)s
-    and ids = cast(%(ids)s as jsonb)
-"""
-_STATUS = """
-select pg_xact_status(cast(%(xid)s as xid8)) as status,
-    cast(extract(epoch from pg_postmaster_start_time()) * 1000000 as bigint) as started
-"""
+_STATUS = "select pg_xact_status(cast(%(xid)s as xid8)) as status"
+# Its own commit waits until the synchronous standbys have all that was committed before it: a
+# commit whose wait for them was cut short is visible, and yet could be lost with the primary.
+_CONFIRM = bind("select pg_logical_emit_message(true, 'holdfast', '')", {})
 _FUTURE = "22023"
 _STEP = 0.05
 
@@ -56,20 +56,22 @@ def settled(
     """
     if tx.xid is None:
         raise lost(written=None)
-    queries = (looking, bind(_STATUS, {"xid": str(tx.xid)}), *_proof(tx))
+    queries = (looking, bind(_STATUS, {"xid": str(tx.xid)}), *_proof(tx), _CONFIRM)
     while True:
         try:
             wire = server.pool.take(deadline)
-        except Unavailable as error:
-            if error.reason != "closed" and monotonic() < deadline:
+        except HoldfastError as error:
+            heals = isinstance(error, Unavailable) and error.reason != "closed"
+            if heals and monotonic() < deadline:
                 continue
             raise lost(written=None) from error
         try:
-            committed = _query(server, wire, queries)
+            numbers = _query(wire, queries)
         finally:
             server.pool.give(wire)
-        if committed is not None:
-            return committed
+        if numbers is not None:
+            tx.number(numbers)
+            return bool(numbers)
         if monotonic() + _STEP >= deadline:
             raise lost(written=None)
         sleep(_STEP)
@@ -80,37 +82,39 @@ def _proof(tx: PostgresTransaction) -> tuple[BoundStatement, ...]:
         return ()
     event = tx.noted[0]
     row = {
-        "seq": event.seq,
         "xid": str(tx.xid),
         "type": event.type,
         "at": to_microseconds(event.at),
         "ids": msgspec.json.encode(event.ids).decode(),
     }
-    return (bind(_CHANGE, row),)
+    return (bind(_CHANGES, row),)
 
 
-def _query(server: PostgresServer, wire: Wire, queries: tuple[BoundStatement, ...]) -> bool | None:
-    """Return whether it was committed, or None while it runs."""
+def _query(wire: Wire, queries: tuple[BoundStatement, ...]) -> list[int] | None:
+    """Return the numbers of the committed changes: none if it was rolled back.
+
+    None while that cannot be known; Unavailable if it never can.
+    """
+    wire.warned.clear()
     try:
         answers = wire.exchange(queries)
     except Lost:
         return None
     if (failure := answers.failure()) is not None:
         _, error = failure
-        if error.sqlstate == _FUTURE:
-            return False
-        raise lost(written=None) from error
-    _, status_row, *proof = answers.results
-    found = [] if status_row is None else wire.rows(queries[1], status_row, dict[str, object])
-    status = found[0]["status"] if found else None
-    if status == "in progress":
+        return [] if error.sqlstate == _FUTURE else None
+    if CANCELLED_WAIT in wire.warned:
         return None
-    if proof and proof[0] is not None:
-        return proof[0].ntuples > 0
-    trusted = found and found[0]["started"] == server.found.started
-    if status == "aborted" or (status == "committed" and trusted):
-        return status == "committed"
-    raise lost(written=None)
+    _, status, *changes, _ = [wire.tuples(each) for each in answers.results if each is not None]
+    match status, changes:
+        case [("in progress",)], _:
+            return None
+        case _, [rows]:
+            return [row[0] for row in rows]
+        case [("aborted",)], _:
+            return []
+        case _:
+            raise lost(written=None)
 
 
 T = TypeVar("T")
@@ -120,7 +124,7 @@ READ_TIMEOUT = 30.0
 _SHORTEST, _LONGEST = 0.005, 0.2
 _SLOW = 0.100
 _PUBLISHED_REASONS = frozenset({"busy", "full", "read_only"})
-_UNUSABLE_AFTER: frozenset[Again] = frozenset({"read_only", "plan"})
+_UNUSABLE_AFTER: frozenset[Again] = frozenset({"read_only", "plan", "unprepared"})
 """Faults after which a connection is useless, though it still responds."""
 
 _log = logging.getLogger(__name__)
@@ -241,8 +245,7 @@ class Attempts:
         if (failure := answers.failure()) is not None:
             failed, error = failure
             fault = fault_of(error, target=shown, name=failed.name, writing=False)
-            if fault.again in _UNUSABLE_AFTER:
-                wire.close()
+            self._discard(wire, fault)
             return fault
         result = answers.results[1]
         return [] if result is None else take(wire, statement, result)
@@ -280,9 +283,16 @@ class Attempts:
         asking.end()
         server.statements.add(by=asking.statements)
         server.round_trips.add(by=asking.round_trips)
-        if asking.fault is not None and asking.fault.again in _UNUSABLE_AFTER:
-            wire.close()
+        if asking.fault is not None:
+            self._discard(wire, asking.fault)
         server.pool.give(wire)
+
+    def _discard(self, wire: Wire, fault: Fault) -> None:
+        """Close *wire* if *fault* makes it useless."""
+        if fault.again in _UNUSABLE_AFTER:
+            wire.close()
+        if fault.again == "unprepared":
+            self._server.stop_preparing()
 
     def _retry_or_raise(self, fault: Fault, attempt: int, deadline: float) -> None:
         pause = random.uniform(_SHORTEST, min(_LONGEST, _SHORTEST * 4**attempt))  # noqa: S311 - jitter

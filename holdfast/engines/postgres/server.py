@@ -4,6 +4,7 @@ After a fork the child starts with new connections and never touches the inherit
 one there would end the parent's.
 """
 
+import logging
 import os
 import threading
 import weakref
@@ -21,8 +22,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast.engines.base import EngineMetrics, Inside, Scrubbed
-from holdfast.engines.postgres.faults import Again, fault_of
 from holdfast.engines.postgres.batches import Batches
+from holdfast.engines.postgres.faults import Again, fault_of
 from holdfast.engines.postgres.feed import Listener, Notifier
 from holdfast.engines.postgres.pool import Lane, Pool
 from holdfast.engines.postgres.protocol import Wire
@@ -56,6 +57,8 @@ class PostgresTarget(Struct, frozen=True, kw_only=True):
     most: int = MOST_CONNECTIONS
     prepare: bool = True
     durability_off: bool = False
+    fails_over: bool = False
+    """Whether several servers are named, of which the one that accepts writes is used."""
 
 
 def resolve(url: str) -> PostgresTarget:
@@ -74,7 +77,7 @@ def resolve(url: str) -> PostgresTarget:
         raise InvalidInput("target", "is not a PostgreSQL URL") from None
     settings = {name: str(value) for name, value in known.items() if value is not None}
     hosts = settings.get("host", "")
-    if "," in hosts:
+    if several := "," in hosts:
         settings.setdefault("target_session_attrs", "read-write")
     user = f"{settings['user']}@" if settings.get("user") else ""
     port = f":{settings['port']}" if settings.get("port") else ""
@@ -85,6 +88,7 @@ def resolve(url: str) -> PostgresTarget:
         most=_number(ours.get("pool")),
         prepare=_choice(ours, "prepare", {"1": True, "0": False}, default=True),
         durability_off=_choice(ours, "durability", {"on": False, "off": True}, default=False),
+        fails_over=several and settings["target_session_attrs"] in ("read-write", "primary"),
     )
 
 
@@ -108,6 +112,7 @@ def _choice(
     return choices[given[name]]
 
 
+_log = logging.getLogger(__name__)
 _living: "weakref.WeakSet[PostgresServer]" = weakref.WeakSet()
 _inherited: list[object] = []
 
@@ -119,7 +124,6 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     schema: int
     as_app: bool
     durability: str
-    started: int
 
 
 class Erasure:
@@ -149,6 +153,8 @@ class PostgresServer:
         self.statements = Counter("statements", "Statements run for memories.", {})
         self.round_trips = Counter("round_trips", "Round trips of memories.", {})
         self.closed = False
+        self.prepare = target.prepare
+        self._address = ""
         self.erasure = Erasure()
         self._send: Callable[[list[str]], None] = lambda _: None
         self._begin()
@@ -159,13 +165,13 @@ class PostgresServer:
         self.pool = Pool(self._wire, most=self.target.most, target=self.target.shown)
         self.pool.reconnected = self._reconnected
         self.lane = Lane(self.target.most)
+        self.batches = Batches()
         self.listener = Listener(self.connect)
         self.notifier = Notifier(self._notify)
         self.upkeep = threading.Lock()
         self.erasure.begin_anew()
         self._end = weakref.finalize(
             self, _close, self.lane, self.notifier, self.listener, self.pool
-        self.batches = Batches()
         )
 
     def notifies_by(self, send: Callable[[list[str]], None]) -> None:
@@ -197,8 +203,22 @@ class PostgresServer:
         if ended:
             self.close(0.0)
 
+    def stop_preparing(self) -> None:
+        """Prepare no more statements: a pooler in transaction mode drops them."""
+        if self.prepare:
+            self.prepare = False
+            _log.warning(
+                "A pooler before %s drops prepared statements, so they are no longer used;"
+                " put prepare=0 into the URL.",
+                self.target.shown,
+            )
+
     def _wire(self) -> Wire:
-        return Wire(self.connect(), prepare=self.target.prepare)
+        connection = self.connect()
+        former, self._address = self._address, f"{connection.info.host}:{connection.info.port}"
+        if self.target.fails_over and former not in ("", self._address):
+            self.publish("failed_over", server=self._address, former=former)
+        return Wire(connection, prepare=self.prepare)
 
     def _notify(self, workspaces: list[str]) -> None:
         self._send(workspaces)

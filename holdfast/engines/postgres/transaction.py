@@ -26,6 +26,8 @@ Owner = dict[str, object]
 _FATAL = ExecStatus.FATAL_ERROR
 _MANY = 1000
 """Rows of `run_many` in one round trip."""
+CANCELLED_WAIT = "01000"
+"""A commit warns with it that its wait for a synchronous standby was cancelled."""
 _PARAMETER = re.compile(r"%\(([a-z_][a-z0-9_]*)\)s", re.IGNORECASE)
 
 # Both are requested with each round trip until they are known. The number is drawn only once this
@@ -203,6 +205,14 @@ class PostgresTransaction(Asking):
         """The noted events, with their numbers once committed."""
         return self._noted
 
+    def number(self, numbers: Sequence[int]) -> None:
+        """Give the noted events the *numbers* of their committed changes; none leaves them."""
+        if numbers:
+            self._noted = [
+                replace(event, seq=seq, cursor=cursor_at(self._xid or 0, seq))
+                for event, seq in zip(self._noted, numbers, strict=True)
+            ]
+
     @property
     def calls(self) -> list[Callable[[], None]]:
         """The callbacks to run after the commit."""
@@ -274,6 +284,7 @@ class PostgresTransaction(Asking):
         whole = (*self._begin, *self._take_queue(), *final, COMMIT)
         self._begin = ()
         self.round_trips += 1
+        self._wire.warned.clear()
         try:
             answers = self._wire.exchange(whole, before_last=bool(final))
         except Lost as broken:
@@ -286,6 +297,8 @@ class PostgresTransaction(Asking):
         if ended is None or ended.command_status != b"COMMIT":
             self._trouble(Fault(EngineFault("The server undid the transaction at its commit.")))
         self._over = True
+        if CANCELLED_WAIT in self._wire.warned:
+            raise InDoubt(lost(written=None))
 
     def _check_commit(self, answers: Answers) -> None:
         """Read the results before the commit; raise a fault that prevented it."""
@@ -329,10 +342,7 @@ class PostgresTransaction(Asking):
         rows = self._wire.rows(statement, result, dict[str, int | None])
         self._xid = rows[0]["xid"] or self._xid
         if self._ended and self._noted:
-            self._noted = [
-                replace(event, seq=row["seq"], cursor=cursor_at(row["xid"] or 0, row["seq"] or 0))
-                for event, row in zip(self._noted, rows, strict=True)
-            ]
+            self.number([row["seq"] or 0 for row in rows])
         elif self._seq is None:
             self._drawn = rows[0].get("seq")
 

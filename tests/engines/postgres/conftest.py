@@ -2,29 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace as Row
-from typing import LiteralString
 
 import psycopg
 import pytest
+from torture.postgres_load import MAKE_SCRATCH, make_own
 
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.ground.scope import EVERYBODY
 from holdfast.testing.contracts.engine import SCRATCH
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import PostgresServer, running_postgres
-
-MAKE_SCRATCH: tuple[LiteralString, ...] = (
-    """
-    create table holdfast.scratch (
-        key text collate "C" primary key,
-        number bigint,
-        real double precision,
-        text text collate "C",
-        bytes bytea
-    )
-    """,
-    "grant select, insert, update, delete on holdfast.scratch to holdfast_app",
-)
 
 Opened = Callable[[str], PostgresEngine]
 
@@ -72,7 +59,5 @@ def sql(engine: PostgresEngine) -> Row:
 def own_server() -> Iterator[PostgresServer]:
     """Give this module a server that it may stop and start."""
     with running_postgres() as server:
-        server.execute("create database own template template0")
-        PostgresEngine.open(server.url("own"), clock=FrozenClock()).close()
-        server.execute(*MAKE_SCRATCH, database="own")
+        make_own(server)
         yield server

@@ -13,6 +13,7 @@ from holdfast.engines.postgres.engine import open_server
 from holdfast.engines.postgres.pool import Pool
 from holdfast.engines.postgres.protocol import PATIENCE, Answers, BoundStatement, Lost, Wire
 from holdfast.engines.postgres.server import resolve
+from holdfast.engines.postgres.session import COMMIT
 from holdfast.ground.errors import EngineFault, Unavailable
 from holdfast.ground.events import EventBus
 from holdfast.ground.scope import EVERYBODY
@@ -35,9 +36,9 @@ class Hanging(Wire):
         before_last: bool = False,
         patience: float = PATIENCE,
     ) -> Answers:
-        if not before_last:
-            return super().exchange(batch, patience=patience)
-        answers = super().exchange(batch if self.after else batch[:-1], before_last=self.after)
+        if not batch or batch[-1] is not COMMIT:
+            return super().exchange(batch, before_last=before_last, patience=patience)
+        answers = super().exchange(batch if self.after else batch[:-1])
         known = answers.results[: len(batch) - 1] if self.heard else []
         cut = Answers(batch)
         cut.results = [*known, *[None] * (len(batch) - len(known))]
@@ -81,28 +82,60 @@ def counting(sql: Row, *, noted: bool = True) -> tuple[Callable[[Transaction], i
     return work, runs
 
 
-@pytest.mark.parametrize("noted", [True, False])
 def test_a_commit_whose_answer_was_lost_is_looked_up_and_its_value_returned(
-    breaking: Callable[[type[Wire]], PostgresEngine], sql: Row, *, noted: bool
+    breaking: Callable[[type[Wire]], PostgresEngine], sql: Row
 ) -> None:
     engine = breaking(Hanging)
-    work, runs = counting(sql, noted=noted)
+    work, runs = counting(sql)
 
     assert engine.write(work) == 1
     assert len(runs) == 1
     assert engine.one(Row, sql.get_number, key="a").number == 1
 
 
-def test_what_was_noted_in_a_commit_that_was_looked_up_is_sent_with_its_number(
+def test_a_commit_without_a_change_to_look_up_is_unknown(
     breaking: Callable[[type[Wire]], PostgresEngine], sql: Row
 ) -> None:
+    """Its transaction id proves nothing: after a crash it may be another transaction's."""
     engine = breaking(Hanging)
+
+    with pytest.raises(Unavailable) as caught:
+        engine.write(counting(sql, noted=False)[0])
+
+    assert (caught.value.reason, caught.value.written) == ("lost", None)
+
+
+def test_a_commit_that_was_rolled_back_is_run_again_though_it_noted_nothing(
+    breaking: Callable[[type[Wire]], PostgresEngine], sql: Row
+) -> None:
+    class Breaking(Hanging):
+        after = False
+
+    work, runs = counting(sql, noted=False)
+
+    assert (breaking(Breaking).write(work), len(runs)) == (1, 2)
+
+
+class Silent(Hanging):
+    heard = False
+
+
+@pytest.mark.parametrize("kind", [Hanging, Silent])
+def test_what_was_noted_in_a_commit_that_was_looked_up_is_sent_with_its_number(
+    breaking: Callable[[type[Wire]], PostgresEngine], sql: Row, kind: type[Wire]
+) -> None:
+    engine = breaking(kind)
     feed = engine.feed()
     heard: list[object] = []
     engine.events.subscribe(heard.append)
+    work, runs = counting(sql)
 
-    engine.write(counting(sql)[0])
+    def noting_twice(tx: Transaction) -> int:
+        tx.note(happened("test.first"))
+        return work(tx)
 
+    assert engine.write(noting_twice) == 1
+    assert len(runs) == 1
     assert heard == feed.poll(5)
 
 
@@ -123,9 +156,6 @@ def test_a_commit_that_never_happened_is_run_again(
 def test_an_outcome_that_nobody_can_tell_is_unknown(
     breaking: Callable[[type[Wire]], PostgresEngine], sql: Row
 ) -> None:
-    class Silent(Hanging):
-        heard = False
-
     engine = breaking(Silent)
 
     with pytest.raises(Unavailable) as caught:

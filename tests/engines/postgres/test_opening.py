@@ -1,17 +1,22 @@
 """Opening: which databases are fit, which are refused, and that those refused are not touched."""
 
-import socket
-import socketserver
+import ssl
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from textwrap import dedent
 
 import psycopg
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+from proxied import Proxy, proxied
 
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.postgres.server import resolve
@@ -161,40 +166,13 @@ def test_a_database_that_is_not_there_is_the_callers_mistake(
         open(postgres_server.url("nowhere"))
 
 
-@contextmanager
-def over_tcp(server: PostgresServer) -> Generator[int]:
-    """Give a port of this machine on which *server*, which has no TLS, answers."""
-
-    def forward(source: socket.socket, to: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                to.sendall(data)
-            to.shutdown(socket.SHUT_WR)
-
-    class Bridge(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            with socket.socket(socket.AF_UNIX) as behind:
-                behind.connect(str(server.folder / ".s.PGSQL.5432"))
-                back = threading.Thread(target=forward, args=(behind, self.request))
-                back.start()
-                forward(self.request, behind)
-                back.join()
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Bridge) as listener:
-        accepts = threading.Thread(target=listener.serve_forever, args=(0.01,))
-        accepts.start()
-        yield listener.server_address[1]
-        listener.shutdown()
-        accepts.join()
-
-
 @pytest.mark.parametrize("mode", ["require", "verify-full"])
 def test_a_server_without_tls_is_refused_with_the_setting_that_requires_it(
     postgres_server: PostgresServer, empty_url: str, mode: str
 ) -> None:
     database = empty_url.partition("@/")[2].partition("?")[0]
-    with over_tcp(postgres_server) as port:
-        url = f"postgresql://postgres@127.0.0.1:{port}/{database}"
+    with proxied(postgres_server) as proxy:
+        url = f"postgresql://postgres@127.0.0.1:{proxy.port}/{database}"
         with pytest.raises(Unavailable) as caught:
             open(f"{url}?sslmode={mode}")
         open(f"{url}?sslmode=prefer").close()
@@ -203,6 +181,89 @@ def test_a_server_without_tls_is_refused_with_the_setting_that_requires_it(
     assert "ssl = on" in caught.value.next
     assert "sslmode=prefer" in caught.value.next
     assert caught.value.reason == "io"
+
+
+class Certificate:
+    """A certificate for *name* that signs itself, and its key, as files in *folder*."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.file, self.key_file = folder / f"{name}.crt", folder / f"{name}.key"
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        now = datetime.now(UTC)
+        made = (
+            x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        self.file.write_bytes(made.public_bytes(Encoding.PEM))
+        self.key_file.write_bytes(
+            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        )
+
+    @property
+    def served(self) -> ssl.SSLContext:
+        """The settings of a server that shows it."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.file, self.key_file)
+        return context
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Certificate, Certificate]:
+    """Give the certificate of this machine, and another one."""
+    folder = tmp_path_factory.mktemp("certificates")
+    return Certificate(folder, "localhost"), Certificate(folder, "db.example")
+
+
+def over_tls(url: str, proxy: Proxy, authority: Path) -> str:
+    """Return the URL of *url*'s database through *proxy*, verified by *authority*."""
+    database = url.partition("@/")[2].partition("?")[0]
+    options = f"hostaddr=127.0.0.1&sslmode=verify-full&sslrootcert={authority}"
+    return f"postgresql://postgres@localhost:{proxy.port}/{database}?{options}"
+
+
+def test_a_server_with_a_certificate_that_is_verified_is_opened(
+    postgres_server: PostgresServer, empty_url: str, certificates: tuple[Certificate, Certificate]
+) -> None:
+    ours, _ = certificates
+    with proxied(postgres_server, ours.served) as proxy:
+        engine = open(over_tls(empty_url, proxy, ours.file))
+        assert engine.status().ready
+        engine.close()
+
+
+@pytest.mark.parametrize(
+    ("shown", "trusted", "meaning", "then"),
+    [
+        (0, 1, "signed by no authority in sslrootcert", "Set sslrootcert"),
+        (1, 1, "is for another host name", "Put the host name"),
+        (0, None, "the file sslrootcert is missing", "Set sslrootcert"),
+    ],
+    ids=["another authority", "another host", "no authority"],
+)
+def test_a_server_with_a_certificate_that_cannot_be_verified_is_refused(
+    postgres_server: PostgresServer,
+    empty_url: str,
+    certificates: tuple[Certificate, Certificate],
+    *,
+    shown: int,
+    trusted: int | None,
+    meaning: str,
+    then: str,
+) -> None:
+    authority = Path("/nowhere.crt") if trusted is None else certificates[trusted].file
+    with (
+        proxied(postgres_server, certificates[shown].served) as proxy,
+        pytest.raises(Unavailable, match=meaning) as caught,
+    ):
+        open(over_tls(empty_url, proxy, authority))
+
+    assert caught.value.reason == "io"
+    assert caught.value.message.count(".") == 1
+    assert caught.value.next.startswith(then)
 
 
 def test_our_options_are_taken_out_of_the_url() -> None:

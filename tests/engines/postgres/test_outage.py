@@ -1,20 +1,17 @@
-"""A server that goes away and comes back, while it is written to."""
+"""A server that goes away and comes back."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace as Row
 
 import pytest
 
-from holdfast.engines.base import Transaction
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.ground.errors import Unavailable
 from holdfast.ground.scope import EVERYBODY
 from holdfast.testing.contracts.engine import SCRATCH, happened
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import PostgresServer
-
-ROUNDS, THREADS = 4, 6
 
 
 @pytest.fixture
@@ -27,66 +24,6 @@ def engine(own_server: PostgresServer) -> Iterator[PostgresEngine]:
 @pytest.fixture
 def sql(engine: PostgresEngine) -> Row:
     return engine.queries(SCRATCH)
-
-
-class Writer(threading.Thread):
-    """Writes one key after the other until told to stop, and remembers what became of each."""
-
-    def __init__(self, engine: PostgresEngine, sql: Row, name: str, stop: threading.Event) -> None:
-        super().__init__(name=name)
-        self.engine, self.sql, self.stop = engine, sql, stop
-        self.acknowledged: list[str] = []
-        self.refused: list[str] = []
-        self.unknown: list[str] = []
-        self.strange: list[BaseException] = []
-
-    def run(self) -> None:
-        number = 0
-        while not self.stop.is_set():
-            number += 1
-            self.write(f"{self.name}_{number:06}", number)
-
-    def write(self, key: str, number: int) -> None:
-        def work(tx: Transaction) -> None:
-            tx.run(self.sql.put_new, key=key, number=number)
-            tx.note(happened())
-
-        try:
-            self.engine.write(work)
-        except Unavailable as error:
-            (self.unknown if error.written is None else self.refused).append(key)
-        except BaseException as error:
-            self.strange.append(error)
-            raise
-        else:
-            self.acknowledged.append(key)
-
-
-def test_a_server_that_crashes_under_load_loses_nothing_acknowledged(
-    own_server: PostgresServer, engine: PostgresEngine, sql: Row
-) -> None:
-    stop = threading.Event()
-    writers = [Writer(engine, sql, f"w{number}", stop) for number in range(THREADS)]
-    for writer in writers:
-        writer.start()
-    counted = Row(before=0)
-    for _ in range(ROUNDS):
-        wait_for(lambda: sum(len(w.acknowledged) for w in writers) > counted.before + 200)
-        counted.before = sum(len(w.acknowledged) for w in writers)
-        own_server.stop("immediate")
-        own_server.start()
-    wait_for(lambda: sum(len(w.acknowledged) for w in writers) > counted.before + 200)
-    stop.set()
-    for writer in writers:
-        writer.join()
-
-    there = {row.key for row in engine.all(Row, sql.list)}
-    assert [error for writer in writers for error in writer.strange] == []
-    for writer in writers:
-        assert set(writer.acknowledged) <= there
-        assert not set(writer.refused) & there
-        assert writer.unknown == []
-    assert engine.status().metrics["reconnects_total"] >= 1
 
 
 def test_reads_and_writes_wait_for_a_server_that_is_restarting(
@@ -134,9 +71,3 @@ def test_a_feed_goes_on_after_a_restart(own_server: PostgresServer, engine: Post
     assert [event.type for event in feed.poll(30)] == ["test.after"]
     feed.close()
     other.close()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    while not condition():
-        pause.wait(0.01)
