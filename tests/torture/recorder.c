@@ -25,12 +25,11 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "root.h"
+
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static char root[PATH_MAX];
-static size_t root_length;
 static int log_fd = -1;
 static pid_t log_pid;
-static __thread int inside;
 
 static void *next(const char *name) {
     void *found = dlsym(RTLD_NEXT, name);
@@ -38,13 +37,7 @@ static void *next(const char *name) {
     return found;
 }
 
-__attribute__((constructor)) static void start(void) {
-    const char *named = getenv("RECORD_ROOT");
-    if (named && strlen(named) < sizeof root) {
-        strcpy(root, named);
-        root_length = strlen(root);
-    }
-}
+__attribute__((constructor)) static void start(void) { watch(getenv("RECORD_ROOT")); }
 
 /* A process of its own opens the log itself: a lock by flock belongs to the open file. */
 static void lock(void) {
@@ -65,50 +58,6 @@ static void unlock(void) {
     pthread_mutex_unlock(&mutex);
     inside--;
     errno = kept;
-}
-
-/* The part of a path below the root, or NULL; "" is the root itself. */
-static const char *below(const char *path) {
-    if (!root_length || strncmp(path, root, root_length)) return NULL;
-    if (path[root_length] == '/') return path + root_length + 1;
-    return path[root_length] ? NULL : path + root_length;
-}
-
-static const char *below_fd(int fd, char *buffer) {
-    char link[64];
-    int kept = errno;
-    if (!root_length || inside) return NULL;
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(link, buffer, PATH_MAX - 1);
-    errno = kept;
-    if (length < 0) return NULL;
-    buffer[length] = 0;
-    return below(buffer);
-}
-
-/* Resolve a name, whose folder must exist, to the path below the root; NULL if it is elsewhere. */
-static const char *below_at(int folder, const char *name, char *buffer) {
-    char whole[PATH_MAX], parent[PATH_MAX];
-    int kept = errno;
-    if (!root_length || inside || !name) return NULL;
-    if (name[0] == '/' || folder == AT_FDCWD) {
-        snprintf(whole, sizeof whole, "%s", name);
-    } else {
-        if (!below_fd(folder, parent)) return NULL;
-        if (snprintf(whole, sizeof whole, "%s/%s", parent, name) >= PATH_MAX) return NULL;
-    }
-    char *slash = strrchr(whole, '/');
-    const char *last = slash ? slash + 1 : whole;
-    inside++;
-    const char *folder_path = ".";
-    if (slash == whole) folder_path = "/";
-    else if (slash) { *slash = 0; folder_path = whole; }
-    char *real = realpath(folder_path, parent);
-    inside--;
-    errno = kept;
-    if (!real) return NULL;
-    if (snprintf(buffer, PATH_MAX, "%s/%s", parent, last) >= PATH_MAX) return NULL;
-    return below(buffer);
 }
 
 static uint64_t inode_of(int fd) {
@@ -159,12 +108,6 @@ static int opened(int folder, const char *name, int flags, mode_t mode) {
     unlock();
     return fd;
 }
-
-#define MODE(flags) \
-    mode_t mode = 0; \
-    if ((flags) & O_CREAT || ((flags) & O_TMPFILE) == O_TMPFILE) { \
-        va_list more; va_start(more, flags); mode = va_arg(more, mode_t); va_end(more); \
-    }
 
 int open(const char *name, int flags, ...) { MODE(flags) return opened(AT_FDCWD, name, flags, mode); }
 int open64(const char *name, int flags, ...) { MODE(flags) return opened(AT_FDCWD, name, flags, mode); }
