@@ -277,8 +277,8 @@ def poisoning(call: CommandContext) -> None:
     if call.answer.as_json:
         put_json(found)
     else:
-        rows = library.attacks.rows(found)
-        print_table(rows[0], rows[1:])
+        for rows in (library.attacks.rows(found), library.attacks.channel_rows(found)):
+            print_table(rows[0], rows[1:])
     missed = library.attacks.failures(found)
     if missed:
         typer.echo("\n".join(missed), err=True)

@@ -14,6 +14,9 @@ from holdfast.memories.longterm.trust.rules import (
     is_grounded,
     may_supersede,
     names_in,
+    names_written,
+    own_words,
+    quotations,
     term_weight,
     tier_of_turn,
 )
@@ -171,6 +174,45 @@ def test_names_and_roles_are_no_evidence() -> None:
 def test_a_question_states_nothing() -> None:
     assert grounds(["Is the oak old?"]) == frozenset()
     assert "oak" in grounds(["I planted an oak. Is the yew old?"])
+
+
+@pytest.mark.parametrize(
+    "quoted",
+    [
+        "> the oak fell",
+        '"the oak fell in the storm."',
+        "\u201cthe oak fell in the storm\u201d",
+        "\u201ethe oak fell in the storm\u201c",
+        "\u00abthe oak fell in the storm\u00bb",
+        "```\nthe oak fell\n```",
+        "user: the oak fell",
+        "[t3] assistant (Ana): the oak fell",
+    ],
+)
+def test_what_a_user_quotes_is_no_evidence(quoted: str) -> None:
+    text = f"I planted a yew.\n{quoted}\nI water it."
+
+    assert {"yew", "water"} <= grounds([text])
+    assert "oak" not in grounds([text])
+    assert "oak" in quotations(text)
+
+
+@pytest.mark.parametrize(
+    "text", ['My dog is called "Rex the Oak"', "It's 5 > 3, an oak's \"age\"", "Note: the oak fell"]
+)
+def test_names_in_quotation_marks_are_the_users_own_words(text: str) -> None:
+    assert own_words(text) == text
+
+
+@given(st.text(alphabet='"> `\u201c\u201d\nuser:ab', max_size=200))
+def test_quotations_are_found_in_any_text(text: str) -> None:
+    assert len(own_words(text)) <= len(text) + 1
+
+
+def test_names_are_words_with_a_capital_within_a_sentence() -> None:
+    written = names_written(["Since you use Brindle Trust, ask them. Perhaps Harbour too"])
+
+    assert written == {"brindl", "trust"} | names_written(["x Harbour"])
 
 
 def test_an_item_without_terms_is_not_grounded() -> None:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground.metrics import REGISTRY, WORK_SECONDS
 from holdfast.ground.scope import EVERYBODY
+from holdfast.ground.trust import USERS
 from holdfast.memories.longterm.background import embed_jobs
 from holdfast.memories.longterm.background.extractor import (
     MOST_EXISTING,
@@ -77,7 +78,7 @@ from holdfast.memories.longterm.remember import (
 from holdfast.memories.longterm.rows import Collection, NumberedRow, TurnRow, numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange
 from holdfast.memories.longterm.trust.evidence import mined_trust
-from holdfast.memories.longterm.trust.rules import may_supersede
+from holdfast.memories.longterm.trust.rules import may_supersede, names_written, quotations
 from holdfast.memories.longterm.vectors.compare import Meant, meant
 from holdfast.memories.longterm.write import ItemRequest, ItemTrust, Ready, ready, screen
 
@@ -114,7 +115,14 @@ def propose(
     given: Sequence[ExtractedItem],
 ) -> Proposed:
     """Screen, analyse and embed *given* before their transaction."""
-    return Proposed(part=part, ripe=tuple(_ripe(context, part, known, each) for each in given))
+    others = names_written(
+        (
+            *(quotations(turn.text) if turn.tier == "said" else turn.text for turn in part.turns),
+            *(item.text for item in known if item.tier not in USERS),
+        )
+    )
+    ripe = (_ripe(context, part, known, each, others) for each in given)
+    return Proposed(part=part, ripe=tuple(ripe))
 
 
 def keep(unit: CollectionTransaction, proposed: Proposed) -> tuple[Remembered, ...]:
@@ -137,7 +145,11 @@ def keep(unit: CollectionTransaction, proposed: Proposed) -> tuple[Remembered, .
 
 
 def _ripe(
-    context: CollectionContext, part: ConversationChunk, known: Sequence[Item], given: ExtractedItem
+    context: CollectionContext,
+    part: ConversationChunk,
+    known: Sequence[Item],
+    given: ExtractedItem,
+    others: frozenset[str],
 ) -> Ripe | Remembered:
     if given.outcome is not None:
         return _not_kept(given.outcome)
@@ -150,7 +162,7 @@ def _ripe(
         return _not_kept("secret", found.refused)
     text = ready(found.texts[0])
     ids = tuple(turn.id for turn in turns)
-    trust = mined_trust(context, text, turns)
+    trust = mined_trust(context, text, turns, others)
     return Ripe(
         request=ItemRequest(
             text=found.texts[0],

@@ -61,16 +61,22 @@ def remembered_trust(context: CollectionContext, request: ItemRequest, text: Rea
     return ItemTrust(tier=tier, hold=hold or hold_by_text(tier, text.flags))
 
 
-def mined_trust(context: CollectionContext, text: Ready, turns: Sequence[Turn]) -> ItemTrust:
+def mined_trust(
+    context: CollectionContext, text: Ready, turns: Sequence[Turn], others: frozenset[str]
+) -> ItemTrust:
     """Return the trust of an item that a model mined and that cites *turns*.
 
-    Without evidence in the user's own turns it is held, unless imported turns state it.
+    Without evidence in the user's own turns it is held, unless imported turns state it. *others*
+    are names that others wrote in the conversation: with one that the user did not, an item is not
+    the user's.
     """
     if not context.guarded:
         return ItemTrust(tier="confirmed")
     speakers = [turn.speaker for turn in turns]
     own = [turn.text for turn in turns if turn.tier == "said" and turn.held is None]
-    if is_stated(context, text, own, speakers):
+    named = others.intersection(text.said.terms) - names_in(context.user, speakers)
+    foreign = bool(named) and not named <= grounds(own)
+    if not foreign and is_stated(context, text, own, speakers):
         return ItemTrust(tier="confirmed")
     theirs = [turn.text for turn in turns if turn.tier == "imported" and turn.role == "user"]
     if theirs and is_stated(context, text, (*own, *theirs), speakers):

@@ -61,9 +61,45 @@ def names_in(user: str, speakers: Iterable[str | None]) -> frozenset[str]:
     return frozenset(analyze(" ".join((*words, *(each for each in speakers if each)))))
 
 
+_QUOTED: Final = re.compile(
+    r"```.{0,20000}?```"  # code, and what is pasted as code
+    r"|^[ ]{0,3}>[^\n]*"  # a quoted line
+    r"|^[ ]{0,3}(?:\[t?\d{1,4}\][ ]?)?(?:user|assistant|system|human|ai|tool|model)\b"
+    r"[^:\n]{0,40}:[^\n]*"  # a line of a transcript
+    r'|"(?:[^"\s]{1,100}\s{1,3}){4,200}?[^"\s]{0,100}"'
+    r"|\u201c(?:[^\u201c\u201d\s]{1,100}\s{1,3}){4,200}?[^\u201c\u201d\s]{0,100}\u201d"
+    r"|\u201e(?:[^\u201c\u201e\s]{1,100}\s{1,3}){4,200}?[^\u201c\u201e\s]{0,100}\u201c"
+    r"|\u00ab(?:[^\u00ab\u00bb\s]{1,100}\s{1,3}){4,200}?[^\u00ab\u00bb\s]{0,100}\u00bb",
+    re.DOTALL | re.IGNORECASE | re.MULTILINE,
+)
+"""What is quoted in a message: lines, code, transcripts, and five words or more in quotation marks.
+
+Shorter ones are names and titles.
+"""
+
+
+def own_words(text: str) -> str:
+    """Return *text* of a user without what it quotes."""
+    return _QUOTED.sub(" ", text)
+
+
+def quotations(text: str) -> str:
+    """Return what *text* of a user quotes, a line each."""
+    return "\n".join(_QUOTED.findall(text))
+
+
+_NAMES: Final = re.compile(r"(?<=[\w,;)\]*:\"'\u201c] )[^\W\d_][\w'\u2019-]{0,63}")
+
+
+def names_written(texts: Iterable[str]) -> frozenset[str]:
+    """Return the terms of words that *texts* capitalise within a sentence."""
+    found = (word for text in texts for word in _NAMES.findall(text) if word[0].isupper())
+    return frozenset(analyze(" ".join(found)))
+
+
 def grounds(texts: Iterable[str]) -> frozenset[str]:
-    """Return the terms that statements among *texts* of the user hold."""
-    stated = (text for text in texts if form_of(text) == "statement")
+    """Return the terms that statements among *texts* of the user hold, outside of quotations."""
+    stated = (own for text in texts if form_of(own := own_words(text)) == "statement")
     return frozenset(term for text in stated for term in analyze(text))
 
 
