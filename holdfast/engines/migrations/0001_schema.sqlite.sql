@@ -119,6 +119,36 @@ insert into memory_words (memory_words, rank) values ('secure-delete', 1);
 create virtual table memory_terms using fts5vocab (memory_words, instance);
 
 -- Sessions with the stores they attach, agents, environments and credentials.
+-- A memory's row and its words in the index, written by one statement: `indexed` are its words,
+-- `removed` those that it had.
+create view memory_writes as
+select number, id, workspace, store_id, path, version_id, content_sha256, content_size_bytes,
+  words, created_at, updated_at, tier, held, null as indexed, null as removed
+from memories;
+
+create trigger memory_created instead of insert on memory_writes
+begin
+  insert into memories (id, workspace, store_id, path, version_id, content_sha256,
+    content_size_bytes, words, created_at, updated_at, tier, held)
+  values (new.id, new.workspace, new.store_id, new.path, new.version_id, new.content_sha256,
+    new.content_size_bytes, new.words, new.created_at, new.updated_at, new.tier, new.held);
+  insert into memory_words (rowid, words)
+  select last_insert_rowid(), new.indexed where new.indexed <> '';
+end;
+
+create trigger memory_moved instead of update on memory_writes
+begin
+  insert into memory_words (memory_words, rowid, words)
+  select 'delete', old.number, new.removed where new.removed <> '';
+  update memories
+  set path = new.path, version_id = new.version_id, content_sha256 = new.content_sha256,
+    content_size_bytes = new.content_size_bytes, words = new.words, updated_at = new.updated_at,
+    tier = new.tier, held = new.held
+  where number = old.number;
+  insert into memory_words (rowid, words)
+  select old.number, new.indexed where new.indexed <> '';
+end;
+
 
 create table sessions (
   id text not null primary key,

@@ -1,6 +1,5 @@
-"""Apply atomic lists of edits to a store."""
+"""Edits of a store: their checks, and what each does within a transaction."""
 
-import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -9,12 +8,10 @@ from typing import cast
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from holdfast.engines.base import Engine, Transaction
-from holdfast.ground.clock import from_microseconds, to_microseconds
+from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import (
-    IdempotencyMismatch,
     InvalidInput,
     NotFound,
     PathTaken,
@@ -22,14 +19,10 @@ from holdfast.ground.errors import (
     TooLarge,
 )
 from holdfast.ground.scope import EVERYBODY
-from holdfast.ground.trust import HeldFor, Tier, checked_origin_ref
 from holdfast.ground.validation import nested
 from holdfast.memories.stores.records import Applied, Memory
 from holdfast.memories.stores.rows import (
     Head,
-    StoresContext,
-    existence_first,
-    memory_of,
     missing,
     sought,
 )
@@ -113,7 +106,6 @@ Edit = Save | Replace | Move | Remove
 EDITS_MAX = 1_000
 """Edits of one `apply`."""
 
-_EDIT_ID = re.compile(r"edit_[0-9A-Za-z]{1,64}")
 Stated = tuple[object, ...]
 
 
@@ -254,7 +246,7 @@ class EditActs(Struct):
         if taken is not None and taken.conflicting_path == edit.path and not edit.new:
             head = self._unit.head(taken.conflicting_memory_id)
         if head is not None:
-            return self._put(head, head.path, _new_content(head, request))
+            return self._put(head, head.path, new_content(head, request))
         if edit.base_sha256 is not None and request.appended is None:
             key = edit.memory_id or edit.path
             raise PreconditionFailed(key, expected=edit.base_sha256, current=None)
@@ -355,7 +347,7 @@ class EditActs(Struct):
         )
 
 
-def _new_content(head: Head, request: CheckedSave) -> Text:
+def new_content(head: Head, request: CheckedSave) -> Text:
     """Return the new content of *head*.
 
     Raises PreconditionFailed, or TooLarge for an append beyond the limit.
@@ -377,159 +369,9 @@ def _new_content(head: Head, request: CheckedSave) -> Text:
     return Text.of(content)
 
 
-# Results are stored for a day under the client's edit id, as ids of versions only: so no path or
-# content is stored twice, and redacting a version redacts it here too.
-
 _MICROSECOND = timedelta(microseconds=1)
 KEPT = timedelta(hours=24) // _MICROSECOND
 """Microseconds for which the id of an edit is stored."""
-
-TIDIED = timedelta(hours=25) // _MICROSECOND
-"""Age of a store's oldest edit at which all expired ones are deleted together."""
-
-
-def apply(
-    context: StoresContext,
-    store_id: str,
-    edits: Sequence[Edit],
-    edit_id: str,
-    origin_ref: str | None = None,
-) -> list[Applied]:
-    """Apply *edits* in one transaction; see `Memories.apply`."""
-    with existence_first(context, store_id, write=True):
-        if not isinstance(cast("object", edit_id), str) or not _EDIT_ID.fullmatch(edit_id):
-            reason = "must be edit_ and 1 to 64 ASCII letters and digits"
-            raise InvalidInput("edit_id", reason, limit=64, given=edit_id)
-        checked = checked_edits(edits)
-        origin = checked_origin_ref(origin_ref)
-    digest = checked.digest
-    if origin is not None:
-        context = replace(context, tier="outside", origin_ref=origin)
-        digest = sha256(digest + origin.encode()).digest()
-    sql = context.sql
-
-    def work(tx: Transaction) -> list[Applied]:
-        unit = StoreTransaction(context, tx, store_id)
-        stale = unit.now - TIDIED
-        known = tx.all(_StoredEdit, sql.get_edit, store=store_id, edit=edit_id, stale=stale)
-        for edit in known:
-            if edit.id == edit_id:
-                return _rebuild(tx, sql, store_id, edit, digest)
-        unit.refuse_archived()
-        acts = EditActs(unit, tx, sql)
-        applied = [acts.do(edit) for edit in checked.edits]
-        unit.close()
-        if known:
-            tx.send(sql.drop_edits_before, store=store_id, before=unit.now - KEPT)
-        stored = [
-            _Answer(
-                each.seq,
-                each.changed,
-                [
-                    _Head(memory.id, memory.memory_version_id, to_microseconds(memory.created_at))
-                    for memory in each.memories
-                ],
-                each.deleted,
-            )
-            for each in applied
-        ]
-        tx.send(
-            sql.insert_edit,
-            store=store_id,
-            edit=edit_id,
-            digest=digest,
-            answer=msgspec.json.encode(stored).decode(),
-            now=unit.now,
-        )
-        return applied
-
-    return context.engine.write(work)
-
-
-class _StoredEdit(Struct, frozen=True, kw_only=True):
-    """A stored edit: the requested one, or an expired one."""
-
-    id: str
-    digest: bytes | None
-    answer: str | None
-
-
-class _Head(Struct, frozen=True, array_like=True):
-    memory_id: str
-    version_id: str
-    born: int
-
-
-class _Answer(Struct, frozen=True, array_like=True):
-    seq: int
-    changed: bool
-    heads: list[_Head]
-    deleted: tuple[str, ...]
-
-
-class _Version(Struct, frozen=True, kw_only=True):
-    id: str
-    memory_id: str
-    path: str | None
-    content_sha256: str | None
-    content_size_bytes: int | None
-    created_at: int
-    tier: Tier
-    held: HeldFor | None
-
-
-_answers = msgspec.json.Decoder(list[_Answer])
-
-
-def _rebuild(
-    tx: Transaction, sql: SimpleNamespace, store_id: str, known: _StoredEdit, digest: bytes
-) -> list[Applied]:
-    """Rebuild the results of *known* from its stored form.
-
-    Raises IdempotencyMismatch when the edits differ.
-    """
-    if known.digest is not None and known.digest != digest:
-        raise IdempotencyMismatch(known.id)
-    answers = _answers.decode(known.answer or "[]")
-    wanted = [head.version_id for answer in answers for head in answer.heads]
-    found = tx.all(
-        _Version,
-        sql.versions_of_edit,
-        store=store_id,
-        versions=msgspec.json.encode(wanted).decode(),
-    )
-    versions = {version.id: version for version in found}
-
-    def memory(head: _Head) -> Memory | None:
-        version = versions.get(head.version_id)
-        if version is None or version.path is None:
-            # It was redacted, so it is no longer a head.
-            basic = sql.get_memory_basic
-            return tx.first(memory_of, basic, memory=head.memory_id, store=store_id)
-        return Memory(
-            id=head.memory_id,
-            memory_store_id=store_id,
-            memory_version_id=head.version_id,
-            path=version.path,
-            content=None,
-            content_sha256=version.content_sha256 or "",
-            content_size_bytes=version.content_size_bytes or 0,
-            created_at=from_microseconds(head.born),
-            updated_at=from_microseconds(version.created_at),
-            tier=version.tier,
-            held=version.held,
-        )
-
-    return [
-        Applied(
-            seq=answer.seq,
-            changed=answer.changed,
-            memories=tuple(each for head in answer.heads if (each := memory(head)) is not None),
-            deleted=answer.deleted,
-        )
-        for answer in answers
-    ]
-
 
 BATCH = 1_000
 

@@ -26,6 +26,25 @@ from stores s left join store_settings t on t.workspace = s.workspace
 where s.id = :store and s.workspace = :workspace
 for update of s
 
+-- lock_store_of_edit (sqlite) --
+-- With the edit, if it is stored, and whether the store has edits past their retention.
+select s.id, s.number, s.name, s.description, s.metadata, s.created_at, s.updated_at, s.archived_at,
+    s.memories, s.words, s.seq, s.last_at, s.link, t.memories_cap, e.digest, e.answer,
+    exists (select 1 from store_edits o
+        where o.store_id = s.id and o.workspace = :workspace and o.created_at < :stale) as stale
+from stores s left join store_settings t on t.workspace = s.workspace
+    left join store_edits e on e.store_id = s.id and e.id = :edit and e.workspace = :workspace
+where s.id = :store and s.workspace = :workspace
+
+-- lock_store_of_edit (postgres) --
+-- Without the edit: one that is stored while this waits for the lock would not be seen.
+select s.id, s.number, s.name, s.description, s.metadata, s.created_at, s.updated_at, s.archived_at,
+    s.memories, s.words, s.seq, s.last_at, s.link, t.memories_cap, cast(null as bytea) as digest,
+    cast(null as text) as answer, 0 as stale
+from stores s left join store_settings t on t.workspace = s.workspace
+where s.id = :store and s.workspace = :workspace
+for update of s
+
 -- list_stores --
 select id, name, description, metadata, created_at, updated_at, archived_at
 from stores
@@ -231,17 +250,53 @@ from memories
 where store_id = :store and workspace = :workspace
     and id = any (array(select jsonb_array_elements_text(cast(:memories as jsonb))))
 
--- insert_memory --
-insert into memories (id, workspace, store_id, path, version_id, content_sha256,
-    content_size_bytes, words, created_at, updated_at, tier, held)
+-- insert_memory (sqlite) --
+-- With its words in the index, by a trigger of the view.
+insert into memory_writes (id, workspace, store_id, path, version_id, content_sha256,
+    content_size_bytes, words, created_at, updated_at, tier, held, indexed)
 values (:memory, :workspace, :store, :path, :version, :sha256, :size_bytes, :words, :created_at,
-    :now, :tier, :held)
+    :now, :tier, :held, :indexed)
 
--- move_head --
-update memories
+-- insert_memory (postgres) --
+with made as (
+    insert into memories (id, workspace, store_id, path, version_id, content_sha256,
+        content_size_bytes, words, created_at, updated_at, tier, held)
+    values (:memory, :workspace, :store, :path, :version, :sha256, :size_bytes, :words, :created_at,
+        :now, :tier, :held)
+)
+insert into memory_words (workspace, word, memory_id, hits)
+select :workspace, word, :memory, count(*)
+from regexp_split_to_table(:indexed, ' ') word
+where word <> ''
+group by word
+
+-- move_head (sqlite) --
+-- With its words in the index, by a trigger of the view: the old ones, then the new ones.
+update memory_writes
 set path = :path, version_id = :version, content_sha256 = :sha256,
-    content_size_bytes = :size_bytes, words = :words, updated_at = :now, tier = :tier, held = :held
+    content_size_bytes = :size_bytes, words = :words, updated_at = :now, tier = :tier, held = :held,
+    removed = :removed, indexed = :indexed
 where id = :memory and workspace = :workspace
+
+-- move_head (postgres) --
+-- The old words are counted, and so deleted, before the first new one is inserted.
+with gone as (
+    delete from memory_words
+    where memory_id = :memory and workspace = :workspace and cast(:removed as text) is not null
+    returning 1
+),
+moved as (
+    update memories
+    set path = :path, version_id = :version, content_sha256 = :sha256,
+        content_size_bytes = :size_bytes, words = :words, updated_at = :now, tier = :tier,
+        held = :held
+    where id = :memory and workspace = :workspace
+)
+insert into memory_words (workspace, word, memory_id, hits)
+select :workspace, word, :memory, count(*)
+from regexp_split_to_table(:indexed, ' ') word
+where word <> '' and (select count(*) from gone) >= 0
+group by word
 
 -- step_aside (sqlite) --
 -- A memory may move to the path of another that moves too, so all free their paths first.
@@ -284,16 +339,6 @@ select at from user_tombstones where workspace = :workspace and user_hash = :use
 update stores
 set memories = memories + :memories, words = words + :words, seq = :seq, last_at = :now, link = :link
 where id = :store and workspace = :workspace
-
--- insert_words (sqlite) --
-insert into memory_words (rowid, words)
-select number, :words from memories where id = :memory and workspace = :workspace
-
--- insert_words (postgres) --
-insert into memory_words (workspace, word, memory_id, hits)
-select :workspace, word, :memory, count(*)
-from regexp_split_to_table(:words, ' ') word
-group by word
 
 -- delete_words (sqlite) --
 -- The index keeps no text of its own: it is handed the words to take out.
@@ -372,22 +417,30 @@ order by m.path
 -- More of the distinct words first, then BM25 (k1 1.2, b 0.75) within this store alone, then path.
 -- The index counts who holds a word in a fraction of the time that counting its hits takes.
 -- A cross join keeps its order: SQLite cannot know how many terms there are, and would read all.
-with asked as materialized (
+-- What is the same for all hits, or for all of a word, is read and weighed before them.
+with store as materialized (
+    select memories, words from stores where id = :store and workspace = :workspace
+),
+counted as materialized (
     select w.key as word, w.value as term,
         (select count(*) from memory_words where memory_words match '"' || w.value || '"') as held
     from json_each(:terms) w
 ),
+asked as materialized (
+    select c.word, c.term, ln(1 + (s.memories - c.held + 0.5) / (c.held + 0.5)) as weight
+    from counted c cross join store s
+),
 hit as (
-    select t.doc, a.word, a.held, count(*) as hits
+    select t.doc, a.word, a.weight, count(*) as hits
     from asked a cross join memory_terms t on t.term = a.term
     group by t.doc, a.word
 )
 select m.id, m.path, count(*) as words,
-    round(sum(ln(1 + (s.memories - hit.held + 0.5) / (hit.held + 0.5)) * hit.hits * 2.2
+    round(sum(hit.weight * hit.hits * 2.2
         / (hit.hits + 1.2 * (0.25 + 0.75 * m.words * s.memories / s.words))), 6) as score
-from hit
+from store s
+    cross join hit
     cross join memories m on m.number = hit.doc
-    cross join stores s on s.id = m.store_id
 where m.store_id = :store and m.workspace = :workspace and m.path >= :low and m.path < :high
 group by m.number
 order by words desc, score desc, m.path
@@ -572,14 +625,27 @@ where v.store_id = :store and v.workspace = :workspace and v.seq > :after and v.
 order by v.seq, v.number
 limit :rows
 
--- get_edit --
--- A row with another id means that the store has edits past their retention.
-select id, digest, answer from store_edits
-where store_id = :store and workspace = :workspace and id = :edit
+-- get_edits (sqlite) --
+-- A stale row means that the store has edits past their retention.
+select id, digest, answer, 0 as stale from store_edits
+where store_id = :store and workspace = :workspace and id in (select value from json_each(:edits))
 union all
 select * from (
-    select id, digest, null as answer from store_edits
-    where store_id = :store and workspace = :workspace and id <> :edit and created_at < :stale
+    select id, digest, answer, 1 as stale from store_edits
+    where store_id = :store and workspace = :workspace and created_at < :stale
+    order by created_at
+    limit 1
+) old
+
+-- get_edits (postgres) --
+-- A stale row means that the store has edits past their retention.
+select id, digest, answer, 0 as stale from store_edits
+where store_id = :store and workspace = :workspace
+    and id in (select jsonb_array_elements_text(cast(:edits as jsonb)))
+union all
+select * from (
+    select id, digest, answer, 1 as stale from store_edits
+    where store_id = :store and workspace = :workspace and created_at < :stale
     order by created_at
     limit 1
 ) old

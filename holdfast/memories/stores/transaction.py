@@ -155,17 +155,24 @@ class NewMemory(Struct, frozen=True, kw_only=True):
 class StoreTransaction:
     """The unit of work on one store.
 
-    Opening it locks the store; `close` writes the totals.
+    Opening it locks the store, unless it is the locked *store*; `close` writes the totals.
     """
 
     def __init__(
-        self, context: StoresContext, tx: Transaction, store_id: str, *, write: bool = True
+        self,
+        context: StoresContext,
+        tx: Transaction,
+        store_id: str,
+        *,
+        write: bool = True,
+        store: LockedStore | None = None,
     ) -> None:
         self.context, self.tx = context, tx
         self._sql = context.sql
         now = context.now()
         reach(context, tx, store_id, write=write)
-        store = tx.first(LockedStore, self._sql.lock_store, store=sought("memstore", store_id))
+        if store is None:
+            store = tx.first(LockedStore, self._sql.lock_store, store=sought("memstore", store_id))
         if store is None:
             raise missing("memstore", store_id)
         self.store = store
@@ -249,12 +256,11 @@ class StoreTransaction:
             self.now = each.now
             versions.append(self._version_row("created", each))
             made = {"store": self.store.id, "created_at": each.created_at}
-            memories.append(_row_of(each) | made)
+            memories.append(_row_of(each) | made | {"indexed": self._counted_in(each)})
         if self.context.subject is not None:
             self._refuse_forgotten(self.context.subject)
         self._put(self._sql.insert_version, versions)
         self._put(self._sql.insert_memory, memories)
-        self._index_all(new)
         self._memories += len(new)
         if self.context.subject is not None:
             self._link_person(self.context.subject, versions)
@@ -286,13 +292,15 @@ class StoreTransaction:
             self.now = new.now
             versions.append(self._version_row("modified", new))
         first = {head.id: head for head, _ in reversed(changes)}
-        last = {new.id: new for _, new in changes}
+        moved = [
+            _row_of(new)
+            | {"removed": self._counted_out(first[id]), "indexed": self._counted_in(new)}
+            for id, new in {new.id: new for _, new in changes}.items()
+        ]
         if self.context.subject is not None:
             self._refuse_forgotten(self.context.subject)
         self._put(self._sql.insert_version, versions)
-        self.unindex(first.values())
-        self._put(self._sql.move_head, [_row_of(new) for new in last.values()])
-        self._index_all(last.values())
+        self._put(self._sql.move_head, moved)
         if self.context.subject is not None:
             self._link_person(self.context.subject, versions)
 
@@ -402,24 +410,26 @@ class StoreTransaction:
         ]
         self._put(self._sql.link_version, rows)
 
-    def _index_all(self, new: Iterable[NewMemory]) -> None:
-        rows: list[Row] = []
-        for each in new:
-            words = each.what.words
-            self._words += len(words)
-            if words:
-                rows.append({"memory": each.id, "words": marked(self.store.number, words)})
-        self._put(self._sql.insert_words, rows)
-
     def unindex(self, heads: Iterable[Head]) -> None:
         """Delete the words of live memories from the index."""
-        rows: list[Row] = []
-        for head in heads:
-            self._words -= head.words
-            if head.words:
-                words = words_of(head.path) + words_of(head.content.decode())
-                rows.append({"memory": head.id, "words": marked(self.store.number, words)})
+        rows: list[Row] = [
+            {"memory": head.id, "words": words}
+            for head in heads
+            if (words := self._counted_out(head))
+        ]
         self._put(self._sql.delete_words, rows)
+
+    def _counted_in(self, new: NewMemory) -> str:
+        """Return the words of *new* for the index, counted in the totals."""
+        self._words += len(new.what.words)
+        return marked(self.store.number, new.what.words)
+
+    def _counted_out(self, head: Head) -> str:
+        """Return the words that *head* has in the index, and count them out of the totals."""
+        self._words -= head.words
+        if not head.words:
+            return ""
+        return marked(self.store.number, words_of(head.path) + words_of(head.content.decode()))
 
 
 def next_version(

@@ -21,6 +21,7 @@ from holdfast.ground.errors import (
     PreconditionFailed,
     StoreArchived,
     StoreFull,
+    TooLarge,
 )
 from holdfast.memories.stores.records import Deleted, Memory, View
 from holdfast.memories.stores.rows import Head, StoresContext, existence_first, missing, sought
@@ -75,6 +76,22 @@ class Removal(Struct, frozen=True):
 
     memory_id: str
     expected: str | None
+
+
+class Saving(Struct, frozen=True):
+    """A text for the memory *memory_id*, or for a new one without an id.
+
+    `content` returns the text for the memory's current head; it may raise PreconditionFailed or
+    TooLarge.
+    """
+
+    what: SealedText
+    memory_id: str | None
+    content: Callable[[Head], Text]
+
+
+class OneByOne(Exception):
+    """Writes of a pass depend on one another, or on more than a pass reads: do each alone."""
 
 
 def update(context: StoresContext, store_id: str, item: Change) -> Memory:
@@ -251,6 +268,80 @@ def delete_all(unit: StoreTransaction, items: Sequence[Removal]) -> list[Deleted
         done.append(Deleted(id=head.id, type="memory_deleted"))
     unit.deleted(*going)
     return done
+
+
+def save_all(
+    unit: StoreTransaction, items: Sequence[Saving]
+) -> list[tuple[Memory, bool] | HoldfastError]:
+    """Save the texts of *items*; return each memory and whether it changed, or an error.
+
+    Raises OneByOne before any change if a path is taken, or a memory is gone or named twice.
+    """
+    heads = _distinct_heads(unit, [each.memory_id for each in items if each.memory_id is not None])
+    _refuse_near(unit, [each.what.path for each in items if each.memory_id is None])
+    unit.refuse_archived()
+    new: list[NewMemory] = []
+    texts: list[tuple[Head, Text]] = []
+    done: list[tuple[Memory, bool] | HoldfastError] = []
+    for item in items:
+        try:
+            if item.memory_id is None:
+                unit.refuse_full(more=len(new))
+                new.append(_drawn(unit, item.what, len(new)))
+                done.append((seen(new[-1].record(unit.store.id), "basic"), True))
+                continue
+            head = heads[item.memory_id]
+            text = item.content(head)
+        except (*REFUSALS, TooLarge) as error:
+            done.append(error)
+            continue
+        if text.sha256 != head.content_sha256:
+            texts.append((head, text))
+        done.append((unchanged(head), False))
+    unit.create_all(new)
+    start = unit.now + bool(new)
+    changes = [
+        (
+            head,
+            next_version(
+                unit.context,
+                head,
+                SealedText.of(head.path, text),
+                changed_source(unit.context, head, text),
+                now=start + place,
+            ),
+        )
+        for place, (head, text) in enumerate(texts)
+    ]
+    unit.modify_all(changes)
+    changed = {each.id: each for _, each in changes}
+    return [
+        (changed[each[0].id].record(unit.store.id), True)
+        if isinstance(each, tuple) and each[0].id in changed
+        else each
+        for each in done
+    ]
+
+
+def _distinct_heads(unit: StoreTransaction, memory_ids: Sequence[str]) -> dict[str, Head]:
+    heads = _heads(unit, memory_ids) if memory_ids else {}
+    if len(heads) < len(memory_ids):
+        raise OneByOne
+    return heads
+
+
+def _refuse_near(unit: StoreTransaction, paths: Sequence[str]) -> None:
+    """Raise OneByOne if a memory, or another of *paths*, is at, above or below one of *paths*."""
+    taken = set(paths)
+    if len(taken) < len(paths) or any(
+        above in taken for path in paths for above in lineage(path)[:-1]
+    ):
+        raise OneByOne
+    if paths:
+        try:
+            refuse_taken(unit.tx, unit.context.sql, unit.store.id, paths)
+        except PathTaken:
+            raise OneByOne from None
 
 
 def _heads(unit: StoreTransaction, memory_ids: Sequence[str]) -> dict[str, Head]:

@@ -1,11 +1,9 @@
 """Writes of one agent that wait together are one batch, with the answers of single ones."""
 
-import asyncio
 import subprocess
 import sys
-import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -22,14 +20,14 @@ from contracts.durable_writes import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memories import groups
 from memories.durable.faults import FailingSQLite
 
 import holdfast
-from holdfast.engines.async_writes import awaited_writes
 from holdfast.engines.base import Engine, Transaction
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.engines.sqlite.transaction import INSERT_CHANGE
-from holdfast.ground.errors import HoldfastError, MemoryFull, Unavailable
+from holdfast.ground.errors import HoldfastError, MemoryFull, PreconditionFailed, Unavailable
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import StoredEntry, StoredMany
@@ -100,25 +98,7 @@ Act = Callable[[DurableMemory], object]
 
 def together(hf: Holdfast, acts: Sequence[Act]) -> list[object]:
     """Do *acts* as one caller that waits for none of them; return results and errors."""
-    durable = hf.acting(through=awaited_writes).durable("agent_7")
-    inside, go = threading.Event(), threading.Event()
-
-    def busy(_: Transaction) -> None:
-        inside.set()
-        go.wait()
-
-    async def all_at_once() -> list[object]:
-        first = hf.engine.submit(busy)
-        first.add_done_callback(lambda _: inside.set())
-        inside.wait()
-        tasks = [asyncio.ensure_future(cast("Awaitable[object]", act(durable))) for act in acts]
-        # Each task has submitted its write once the loop comes round.
-        await asyncio.sleep(0)
-        go.set()
-        first.exception()
-        return await asyncio.gather(*tasks, return_exceptions=True)
-
-    return asyncio.run(all_at_once())
+    return groups.together(hf, [lambda hf, act=act: act(hf.durable("agent_7")) for act in acts])
 
 
 def engine_of(hf: Holdfast) -> SQLiteEngine:
@@ -212,6 +192,40 @@ def test_many_callers_set_and_forget_at_once(opened: Holdfast) -> None:
 
     assert sum(forgotten) == 40
     assert {each.key for each in durable.list(limit=100).data} == {f"new{n}" for n in range(64)}
+    assert opened.verify().findings == ()
+
+
+class Wanted(Exception):
+    """Raised by a write after its first change."""
+
+
+def test_each_of_64_callers_gets_its_own_outcome(opened: Holdfast) -> None:
+    durable = opened.durable("agent_7")
+    durable.set_limits(cap=1_000)
+
+    def late(tx: Transaction) -> None:
+        tx.run("update engine_state set seq = seq")
+        raise Wanted
+
+    def caller(me: int) -> dict[str, str]:
+        kept: dict[str, str] = {}
+        for turn in range(10):
+            key, text, mark = f"{me} {turn}", f"text {me} {turn}", me * 10 + turn
+            if mark % 50 == 7:
+                with pytest.raises(Wanted):
+                    opened.engine.write(late)
+            elif mark % 10 == 0:
+                with pytest.raises(PreconditionFailed):
+                    durable.set(key, text, category="core", expected_seq=7)
+            else:
+                assert durable.set(key, text, category="core").content == text
+                kept[key] = text
+        return kept
+
+    with ThreadPoolExecutor(64) as pool:
+        kept = {key: text for each in pool.map(caller, range(64)) for key, text in each.items()}
+
+    assert {each.key: each.content for each in durable.list(limit=1_000).data} == kept
     assert opened.verify().findings == ()
 
 
