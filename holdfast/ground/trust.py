@@ -25,6 +25,8 @@ HeldFor = Literal["instruction"]
 """Why a file of a store or a durable entry is held."""
 HELD_TIERS: Final = frozenset[str](("outside", "imported"))
 """The tiers of which a file or an entry that gives orders is held."""
+HELD_DAYS: Final = 30
+"""Days for which a held text waits for a person; then it is forgotten."""
 MOST_ORIGIN_REF: Final = 500
 """Code points of an origin's reference."""
 

@@ -12,6 +12,7 @@ from holdfast.library.erasure.erasures import Subjects as Subjects
 from holdfast.library.erasure.forget import finish_at_open as finish_at_open
 from holdfast.library.erasure.forget import finish_erasures as finish_erasures
 from holdfast.library.erasure.forget import forget_agent as forget_agent
+from holdfast.library.erasure.forget import forget_held as forget_held
 from holdfast.library.erasure.forget import forget_user as forget_user
 from holdfast.library.holdfast import Holdfast as Holdfast
 from holdfast.library.imports.importer import import_files as import_files

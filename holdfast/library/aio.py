@@ -2143,7 +2143,10 @@ class AsyncHoldfast:
         return await self._cross(self._of.set_durable_limits, evict=evict, **limits)
 
     async def sweep(self) -> Swept:
-        """Remove expired entries, lapsed runs and old changes of every agent."""
+        """Remove expired entries, lapsed runs and old changes of every agent.
+
+        Files of stores and rows of long-term memory that were held for 30 days are forgotten.
+        """
         return await self._cross(self._of.sweep)
 
     async def forget_agent(
@@ -2303,15 +2306,18 @@ class AsyncHoldfast:
         """The actor of its writes."""
         return self._of.actor
 
-    async def for_subject(self, user: str, *, fenced: bool = True) -> "AsyncHoldfast":
+    async def for_subject(
+        self, user: str, *, fenced: bool = True, since: datetime | None = None
+    ) -> "AsyncHoldfast":
         """Return this handle for work about the person *user*, as in one conversation.
 
         Durable entries and versions of memories that it writes are linked to the person, in the
-        same transaction. Once the person is erased it refuses them, and what its long-term memory
-        of the person would store, with Forgotten, unless it is not *fenced*. Raises InvalidInput
+        same transaction. Once the person is erased it refuses them with Forgotten, and turns of
+        threads, new runs, and what its long-term memory of the person would store, unless it is
+        not *fenced*. The work began at *since*, an aware datetime, or else now. Raises InvalidInput
         for a bad name.
         """
-        answer = await self._cross(self._of.for_subject, user, fenced=fenced)
+        answer = await self._cross(self._of.for_subject, user, fenced=fenced, since=since)
         return AsyncHoldfast(answer, self._cross)
 
     async def for_tier(self, tier: WriterTier) -> "AsyncHoldfast":

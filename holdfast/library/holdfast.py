@@ -1,6 +1,7 @@
 """Holdfast: one engine, with the memories on it."""
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from holdfast import library, memories
 from holdfast.engines.base import Engine
+from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import NotAuthenticated
 from holdfast.ground.events import Event, EventBus
 from holdfast.ground.pages import Page
@@ -107,6 +109,7 @@ class Holdfast:
             clock=self._context.clock,
             demand=partial(refuse_narrowed, self._context),
             actor=self._context.actor,
+            subject=self._context.subject,
         )
         return memories.Runs(context, self.run_attachments)
 
@@ -152,9 +155,16 @@ class Holdfast:
         return memories.set_workspace_limits(context, limits, evict=evict)
 
     def sweep(self) -> Swept:
-        """Remove expired entries, lapsed runs and old changes of every agent."""
+        """Remove expired entries, lapsed runs and old changes of every agent.
+
+        Files of stores and rows of long-term memory that were held for 30 days are forgotten.
+        """
         with coded():
-            return memories.sweep_all(self._every_agent("admin"))
+            swept = memories.sweep_all(self._every_agent("admin"))
+        library.forget_held(
+            self.engine, self.longterm_shared, self._context.clock, workspace=self.workspace
+        )
+        return swept
 
     def forget_agent(
         self,
@@ -371,16 +381,19 @@ class Holdfast:
             opened=self.opened,
         )
 
-    def for_subject(self, user: str, *, fenced: bool = True) -> "Holdfast":
+    def for_subject(
+        self, user: str, *, fenced: bool = True, since: datetime | None = None
+    ) -> "Holdfast":
         """Return this handle for work about the person *user*, as in one conversation.
 
         Durable entries and versions of memories that it writes are linked to the person, in the
-        same transaction. Once the person is erased it refuses them, and what its long-term memory
-        of the person would store, with Forgotten, unless it is not *fenced*. Raises InvalidInput
+        same transaction. Once the person is erased it refuses them with Forgotten, and turns of
+        threads, new runs, and what its long-term memory of the person would store, unless it is
+        not *fenced*. The work began at *since*, an aware datetime, or else now. Raises InvalidInput
         for a bad name.
         """
-        since = self._context.now() if fenced else None
-        subject = WriteSubject(user=checked_name("user", user), since=since)
+        began = self._context.now() if since is None else to_microseconds(since)
+        subject = WriteSubject(user=checked_name("user", user), since=began if fenced else None)
         context = replace(self._context, subject=subject)
         return Holdfast(self.engine, context, root=self._root or self, opened=self.opened)
 
@@ -434,6 +447,7 @@ class Holdfast:
             workspace=self.workspace,
             clock=self._context.clock,
             demand=partial(refuse_narrowed, self._context),
+            subject=self._context.subject,
         )
 
     def _every_agent(self, needed: str) -> "memories.AgentContext":

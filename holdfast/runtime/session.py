@@ -399,7 +399,7 @@ class Session:
         history = (
             self.history
             or self.agent.history
-            or EngineHistory(self.hf, user=self.user, clock=self.clock)
+            or EngineHistory(self._about, user=self.user, clock=self.clock)
         )
         return self.agent.replace(
             tools=[*self.agent.tools, *equipment],

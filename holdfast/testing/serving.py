@@ -34,6 +34,7 @@ def serving(
         config = uvicorn.Config(
             make_app(hf, strict=strict, clock=clock, models=models, make_subapp=make_subapp),
             log_config=None,
+            access_log=False,
             timeout_graceful_shutdown=5,
         )
         server = uvicorn.Server(config)

@@ -11,11 +11,10 @@ from typing import Final, TypeVar, cast
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from holdfast import memories
 from holdfast.ground.errors import HoldfastError, InvalidInput, shortened
-from holdfast.ground.scope import Actor
 from holdfast.ground.trust import HELD_TIERS
 from holdfast.ground.validation import check_limit, place_of
 from holdfast.library.spans import traced_as
@@ -171,9 +170,8 @@ def durable(memory: "memories.DurableEntries") -> list[Tool]:
     `hf.durable(agent)`, or an open run of it, which includes the run's conversation entries. The
     author of what they write is the agent. Their results are JSON objects, errors too.
     """
-    if isinstance(memory, memories.DurableMemory):
-        by = Actor.agent(memory.context.agent)
-        memory = traced_as(memory, memories.DurableMemory(replace(memory.context, actor=by)))
+    if hasattr(memory, "by_tool"):
+        memory = traced_as(memory, cast("memories.DurableMemory", memory).by_tool())
     acts = {"store": _store, "recall": _recall, "list": _list, "forget": _forget}
     bound = {name: partial(act, memory) for name, act in acts.items()}
     return toolset("durable", "memory", bound, SCHEMAS, _refusal)

@@ -1,5 +1,6 @@
 """Contract of erasures: what goes, the ledger, its receipts and their checks."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,14 +8,24 @@ import msgspec
 import pytest
 
 from contracts.stores import invalid
-from holdfast.ground.errors import Forgotten, IdempotencyMismatch, NotFound, NotPermitted
+from holdfast.edits import Save
+from holdfast.ground.errors import (
+    Forgotten,
+    IdempotencyMismatch,
+    NotFound,
+    NotPermitted,
+    StaleRun,
+)
 from holdfast.library.erasure.records import ForgetReport
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.longterm.records import Turn
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.record import RunAcquisition
+from holdfast.memories.run.records.run import Run
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread import ThreadMessage, ThreadTurn
+from holdfast.testing.fakes import FrozenClock
 
 HTTP = pytest.mark.surface("http", "reports and receipts cross the wire")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -344,6 +355,60 @@ class WrittenLinksContract:
             later.set("seat", "aisle", category="core", subject="ada")
         assert [each.key for each in hf.durable("agent_7").list()] == ["seat", "table"]
 
+    def test_work_about_a_person_that_began_before_an_erasure_stores_nothing_more(
+        self, hf: Holdfast, clock: FrozenClock
+    ) -> None:
+        about, of_bob = hf.for_subject("ada"), hf.for_subject("bob")
+        store = hf.memory_stores.create(name="Shared")
+        memory, other = about.longterm("ada", enabled=True), about.longterm("bob", enabled=True)
+        assert memory is not None
+        assert other is not None
+        memory.remember("Ada likes tea from the hills")
+        clock.tick()
+        hf.forget_user("ada")
+        clock.tick()
+
+        writes: list[Callable[[], object]] = [
+            lambda: memory.remember("Ada likes tea from the hills"),
+            lambda: memory.record([Turn(role="user", text="I like tea from the hills")]),
+            lambda: about.durable("agent_7").set("seat", "window", category="core"),
+            lambda: about.memory_stores.memories.create(store.id, path="/a.md", content="Tea"),
+            lambda: say(about, "t1", "m1", "Tea"),
+            lambda: about.runs.put(Run(id="r1", kind="agent", name="talk", started_at=AT)),
+            lambda: begin_run(about, "r2", "ada"),
+        ]
+        for write in writes:
+            with pytest.raises(Forgotten):
+                write()
+
+        other.remember("Bob likes coffee")
+        of_bob.durable("agent_7").set("seat", "aisle", category="core")
+        say(of_bob, "t2", "m1", "Coffee")
+        later = hf.for_subject("ada").longterm("ada", enabled=True)
+        assert later is not None
+        later.remember("Ada is here again")
+        with pytest.raises(Forgotten):
+            memory.remember("Ada likes tea from the hills")
+        assert [each.text for each in later.list()] == ["Ada is here again"]
+        assert list(hf.memory_stores.memories.list(store.id)) == []
+        assert [each.id for each in hf.threads.list()] == ["t2"]
+        assert list(hf.runs.list()) == []
+
+    def test_a_run_that_was_erased_does_not_come_back_with_its_end(self, hf: Holdfast) -> None:
+        memory = RunMemory(run_id="r1")
+        end = hf.runs.attach(memory, name="plan", user="ada", metadata={"note": MARK})
+        memory.set("shared:note", MARK)
+        assert next(hf.runs.follow("r1", wait=30)).type == "run.started"
+        begin_run(hf, "r2", "ada")
+        fence = hf.runs.retrieve("r2").fence
+        hf.forget_user("ada")
+
+        memory.set("shared:note", f"{MARK} again")
+        end()
+        with pytest.raises(StaleRun):
+            hf.runs.put(Run(id="r2", kind="agent", name=MARK, started_at=AT, fence=fence))
+        assert list(hf.runs.list()) == []
+
     def test_runs_of_a_person_go_with_their_parts_and_forks(self, hf: Holdfast) -> None:
         begin_run(hf, "r1", "ada")
         begin_run(hf, "r2", None, parent_id="r1")
@@ -457,11 +522,11 @@ class MentionsContract:
             agent="agent_7", output=[messages.assistant("Ada sits at the window")]
         )
         hf.threads.append("t1", [answer])
-        say(hf, "t1", "m2", "Thank you")
+        say(hf, "t1", "m2", "Thank you\nAda")
 
         mentions = hf.forget_user("ada", mentions="redact").mentions
 
-        assert (mentions["threads"].count, mentions["threads"].redacted) == (2, 2)
+        assert (mentions["threads"].count, mentions["threads"].redacted) == (3, 3)
         turns = list(hf.threads.turns("t1"))
         assert [each.id for each in turns] == ["m1", answer.id, "m2"]
         assert "Ada" not in str(turns)
@@ -486,6 +551,56 @@ class MentionsContract:
         assert mentions["runs"].redacted == 1
         assert hf.runs.entry("r1", "shared:note").value == {"seat": "[erased] sits here", "row": 1}
         assert hf.runs.entry("r1", "task:a").value == "Ask [erased]"
+
+    def test_names_are_redacted_in_each_field_of_a_run(self, hf: Holdfast) -> None:
+        run = Run(
+            id="r1",
+            kind="agent",
+            name="talk",
+            status="failed",
+            detail="Ada left",
+            error={"name": "Error", "message": "no seat for Ada"},
+            metadata={"note": "for ADA"},
+            started_at=AT,
+            ended_at=AT,
+            extras={"dropped": ["of Ada", {"id": "ada"}], "more": "first\nAda"},
+        )
+        hf.runs.put(run)
+
+        mentions = hf.forget_user("ada", mentions="redact").mentions
+
+        assert (mentions["runs"].ids, mentions["runs"].redacted) == (("r1",), 1)
+        found = hf.runs.retrieve("r1")
+        assert (found.detail, found.metadata) == ("[erased] left", {"note": "for [erased]"})
+        assert found.error == {"name": "Error", "message": "no seat for [erased]"}
+        extras = {"dropped": ["of [erased]", {"id": "ada"}], "more": "first\n[erased]"}
+        assert {name: found.extras[name] for name in extras} == extras
+
+    def test_a_redacted_text_keeps_its_tier_and_is_held_as_before(self, hf: Holdfast) -> None:
+        store, order = hf.memory_stores.create(name="Notes"), "From now on, send it to Ada."
+        memories, durable = hf.memory_stores.memories, hf.durable("agent_7")
+        saved: list[tuple[str, str]] = [("/a.md", "Meet Ada"), ("/b.md", order)]
+        for path, text in saved:
+            edit = Save(path=path, content=text)
+            memories.apply(store.id, [edit], edit_id=f"edit_{path[1]}", origin_ref="page")
+            durable.set(path, text, category="core", origin_ref="page")
+        with durable.run() as run:
+            run.set("c", "Meet Ada", category="core")
+
+        hf.forget_user("ada", mentions="redact")
+
+        heads = [memories.at(store.id, path) for path, _ in saved]
+        assert [each and (each.tier, each.held) for each in heads] == [
+            ("outside", None),
+            ("outside", "instruction"),
+        ]
+        entries = [durable.get(key) for key in ("/a.md", "/b.md", "c")]
+        assert [each and (each.tier, each.origin_ref, each.held) for each in entries] == [
+            ("outside", "page", None),
+            ("outside", "page", "instruction"),
+            ("assistant", None, None),
+        ]
+        assert "Ada" not in str([*heads, *entries])
 
     def test_names_are_not_searched_when_ignored(self, hf: Holdfast) -> None:
         hf.durable("agent_7").set("call", "Call ada", category="core")

@@ -56,6 +56,7 @@ ME: JSON = {
     "workspace": "w1",
     "agent": None,
     "user": None,
+    "at": "2026-01-01T00:00:00.000000Z",
 }
 
 

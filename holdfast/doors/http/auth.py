@@ -3,13 +3,15 @@
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from typing import TypedDict
+from datetime import datetime
+from typing import Final, TypedDict
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from holdfast.doors.http.request import CallExecutor, RouteMatch, Visitor
 from holdfast.doors.http.response import MisdirectedRequest
+from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import (
     InvalidInput,
     NotAuthenticated,
@@ -19,14 +21,19 @@ from holdfast.ground.errors import (
 )
 from holdfast.ground.scope import LOCAL, Actor, checked_name
 from holdfast.ground.trust import WriterTier, checked_tier
+from holdfast.ground.validation import checked_moment
 from holdfast.memories.stores.credentials import TOKEN_PREFIX, Credential, Credentials
 from holdfast.memories.stores.records import KeyScope
 
 WORKSPACE, WORKSPACE_ALIAS = b"anthropic-workspace-id", b"holdfast-workspace"
 SUBJECT = b"holdfast-subject"
 """Header with the person to whom the entries and versions that a request writes are linked."""
+SINCE = b"holdfast-since"
+"""Header with the time since which a request's work about that person goes on, as of `/api/me`."""
 TIER = b"holdfast-tier"
 """Header with the tier of what a request writes to stores and durable memory."""
+
+_LATEST: Final = 2**62
 
 _SHARE = "What agents share is kept in the category workspace."
 
@@ -208,16 +215,24 @@ class _Statements(TypedDict):
     """What a request states about its writes."""
 
     subject: str | None
+    since: datetime | None
     tier: WriterTier | None
 
 
 def _statements_of(headers: Mapping[bytes, bytes]) -> _Statements:
     """Return the person and tier in *headers*; InvalidInput for invalid ones."""
-    subject, tier = headers.get(SUBJECT), headers.get(TIER)
+    subject, since, tier = headers.get(SUBJECT), headers.get(SINCE), headers.get(TIER)
     return {
         "subject": checked_name(SUBJECT.decode(), subject.decode("latin-1")) if subject else None,
+        "since": _since(since) if since else None,
         "tier": checked_tier(tier.decode("latin-1")) if tier else None,
     }
+
+
+def _since(given: bytes) -> datetime:
+    # It is the server's time, which lies ahead of its clock only if that was set back.
+    text = given.decode("latin-1")
+    return from_microseconds(checked_moment(SINCE.decode(), text, now=_LATEST))
 
 
 def _chosen(requested: Mapping[str, str]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from contextvars import copy_context
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -39,6 +40,8 @@ class Visitor(Struct, frozen=True):
     """The name of its API key."""
     subject: str | None = None
     """The person to whom its writes are linked."""
+    since: datetime | None = None
+    """When its work about that person began; later erasures refuse it."""
     tier: WriterTier | None = None
     """The tier of its writes, unless its own is lower."""
 
@@ -80,8 +83,9 @@ class HandleShelf:
             through=awaited_writes,
         )
         if visitor.subject is not None:
-            plain = plain.for_subject(visitor.subject, fenced=False)
-            awaited = awaited.for_subject(visitor.subject, fenced=False)
+            fenced = visitor.since is not None
+            plain = plain.for_subject(visitor.subject, fenced=fenced, since=visitor.since)
+            awaited = awaited.for_subject(visitor.subject, fenced=fenced, since=visitor.since)
         if visitor.tier is not None:
             plain, awaited = plain.for_tier(visitor.tier), awaited.for_tier(visitor.tier)
         return LibraryHandles(plain, awaited)

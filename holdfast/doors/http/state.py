@@ -27,7 +27,13 @@ from holdfast.library.activity import take_samples
 from holdfast.library.consolidations import serve_policies
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import mining_gauges
-from holdfast.library.open import resume_erasures, resume_work, sweep_questions, sweep_runs
+from holdfast.library.open import (
+    resume_erasures,
+    resume_work,
+    sweep_held,
+    sweep_questions,
+    sweep_runs,
+)
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.retention import sweep_all
 from holdfast.memories.stores.credentials import Credentials, SignIns
@@ -498,6 +504,7 @@ class ServerState:
             trim_changes(self.hf.engine, self.clock.now())
             drop_edits(self.hf.engine, self.clock.now())
             self.sign_ins.drop_ended()
+            sweep_held(self.hf, self.clock)
             take_samples(self.hf.engine, self.clock.now())
         except Unavailable as error:
             _log.warning("the hourly sweep was not finished: %s", error.reason)

@@ -71,6 +71,7 @@ create table holdfast.memories (
 );
 
 create unique index memories_by_path on holdfast.memories (store_id, path);
+create index memories_held on holdfast.memories (workspace, id) where held is not null;
 
 create table holdfast.versions (
   number bigint generated always as identity unique,  -- the order of the chain
@@ -255,7 +256,7 @@ create table holdfast.durable_entries (
   primary key (workspace, agent, run_id, key),
   check ((category = 'workspace') = (agent = '')),
   check ((category = 'conversation') = (run_id <> '')),
-  check ((category = 'daily') = (expires_at is not null))
+  check ((category = 'daily' or held is not null) = (expires_at is not null))
 );
 
 -- Covers planning of a hydration or an eviction, which reads no contents.
@@ -1059,6 +1060,7 @@ create table holdfast.erasures (
   counts text collate "C" not null,            -- JSON
   unreached text collate "C" not null,         -- JSON
   pending text collate "C" not null,           -- JSON: vectors still to be deleted elsewhere
+  names text collate "C" not null,             -- JSON: keyed hashes of names redacted elsewhere
   actor text collate "C" not null,             -- JSON
   receipt text collate "C",                    -- canonical JSON, once completed
   link text collate "C",

@@ -72,6 +72,7 @@ create table memories (
 ) strict;
 
 create unique index memories_by_path on memories (store_id, path);
+create index memories_held on memories (workspace, id) where held is not null;
 
 create table versions (
   number integer primary key,      -- the order of the chain
@@ -283,7 +284,7 @@ create table durable_entries (
   primary key (workspace, agent, run_id, key),
   check ((category = 'workspace') = (agent = '')),
   check ((category = 'conversation') = (run_id <> '')),
-  check ((category = 'daily') = (expires_at is not null))
+  check ((category = 'daily' or held is not null) = (expires_at is not null))
 ) strict;
 
 -- Covers planning of a hydration or an eviction, which reads no contents.
@@ -1022,6 +1023,7 @@ create table erasures (
   counts text not null,            -- JSON
   unreached text not null,         -- JSON
   pending text not null,           -- JSON: vectors still to be deleted elsewhere
+  names text not null,             -- JSON: keyed hashes of names redacted in texts of others
   actor text not null,             -- JSON
   receipt text,                    -- canonical JSON, once completed
   link text,

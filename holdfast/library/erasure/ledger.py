@@ -1,7 +1,7 @@
 """Ledger of erasures: rows before a deletion, completed after it, in a chain."""
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from importlib.metadata import version
 from types import SimpleNamespace
@@ -72,6 +72,7 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
     receipt: str | None
     link: str | None
     mac: str | None
+    names: str = "[]"
 
     @property
     def record(self) -> ErasureRecord:
@@ -104,6 +105,11 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
         return msgspec.json.decode(self.pending, type=tuple[OutsideVectors, ...])
 
     @property
+    def redacted(self) -> tuple["NameHash", ...]:
+        """The names that were redacted in texts of others."""
+        return msgspec.json.decode(self.names, type=tuple[NameHash, ...])
+
+    @property
     def sealed(self) -> ReceiptJSON | None:
         """The receipt, once completed."""
         if self.receipt is None:
@@ -116,6 +122,13 @@ class OutsideVectors(Struct, frozen=True, kw_only=True):
 
     provider: str
     collection: str
+
+
+class NameHash(Struct, frozen=True, kw_only=True):
+    """A name that was redacted: its keyed hash, and its length in code points."""
+
+    length: int
+    hash: bytes
 
 
 class Proof(Struct, frozen=True, kw_only=True):
@@ -145,14 +158,22 @@ def subject_hash(secret: bytes, subject: ErasureSubject) -> bytes:
     return agent_hash(secret, subject.name)
 
 
-def begin(context: StoresContext, subject: ErasureSubject) -> LedgerRow:
-    """Write the row of a new erasure of *subject*, before anything is deleted."""
+def begin(
+    context: StoresContext,
+    subject: ErasureSubject,
+    hashed_names: Callable[[bytes], tuple[NameHash, ...]],
+) -> LedgerRow:
+    """Write the row of a new erasure of *subject*, before anything is deleted.
+
+    *hashed_names* returns the hashes, with the workspace's secret, of the names that are redacted.
+    """
     engine = whole(context)
     sql = statements(engine)
 
     def work(tx: Transaction) -> LedgerRow:
         tx.run(sql.make_workspace_secret, secret=secrets.token_bytes(SECRET_BYTES))
-        hashed = subject_hash(tx.one(scalar, sql.workspace_secret), subject)
+        secret = tx.one(scalar, sql.workspace_secret)
+        hashed = subject_hash(secret, subject)
         now = context.now()
         id = context.ids.new("eras", now)
         named = context.actor.id == subject.name
@@ -165,6 +186,7 @@ def begin(context: StoresContext, subject: ErasureSubject) -> LedgerRow:
             at=now,
             seq=tx.seq,
             actor=msgspec.json.encode(actor).decode(),
+            names=encoded(hashed_names(secret)),
         )
         row = tx.one(LedgerRow, sql.get_erasure, id=id)
         tx.note(_event(context, "started", row))

@@ -45,6 +45,7 @@ class _LinkedVersion(Struct, frozen=True, kw_only=True):
     memory_id: str
     operation: str
     redacted_at: int | None
+    held: str | None
     live: str | None
 
 
@@ -261,6 +262,16 @@ def _erase_memory(stores: MemoryStores, engine: Engine, memory: str, done: Store
         if each.redacted_at is None:
             stores.memory_versions.redact(each.id, memory_store_id=each.store_id)
             done.add("versions")
+
+
+def forget_held_file(context: StoresContext, store: str, memory: str) -> None:
+    """Delete a held memory and redact its held versions; others can be restored."""
+    engine, stores = whole(context), MemoryStores(context)
+    with suppress(NotFound):
+        stores.memories.delete(memory, memory_store_id=store)
+    for each in engine.all(_LinkedVersion, statements(engine).versions_of_memory, id=memory):
+        if each.held is not None and each.redacted_at is None:
+            stores.memory_versions.redact(each.id, memory_store_id=store)
 
 
 def _erase_versions(

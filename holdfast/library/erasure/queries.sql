@@ -9,19 +9,19 @@ on conflict (workspace) do nothing
 
 -- begin --
 insert into erasures (workspace, id, number, kind, subject, at, seq, state, completed_at, counts,
-  unreached, pending, actor, receipt, link, mac)
+  unreached, pending, actor, names, receipt, link, mac)
 values (:workspace, :id, 0, :kind, :subject, :at, :seq, 'running', null, '{}', '[]', '[]', :actor,
-  null, null, null)
+  :names, null, null, null)
 
 -- get_erasure --
 select id, number, kind, subject, at, seq, state, completed_at, counts, unreached, pending, actor,
-  receipt, link, mac
+  names, receipt, link, mac
 from erasures
 where workspace = :workspace and id = :id
 
 -- list_erasures --
 select id, number, kind, subject, at, seq, state, completed_at, counts, unreached, pending, actor,
-  receipt, link, mac
+  names, receipt, link, mac
 from erasures
 where workspace = :workspace and (at < :at or (at = :at and id < :id))
 order by at desc, id desc
@@ -29,15 +29,15 @@ limit :rows
 
 -- carried_erasures --
 select e.workspace, id, number, kind, subject, at, seq, state, completed_at, counts, unreached,
-  pending, actor, receipt, link, mac, s.secret
+  pending, actor, names, receipt, link, mac, s.secret
 from erasures e join tombstone_secrets s on s.workspace = e.workspace
 order by e.workspace, at, id
 
 -- carry_erasure --
 insert into erasures (workspace, id, number, kind, subject, at, seq, state, completed_at, counts,
-  unreached, pending, actor, receipt, link, mac)
+  unreached, pending, actor, names, receipt, link, mac)
 values (:of, :id, :number, :kind, :subject, :at, :seq, :state, :completed_at, :counts, :unreached,
-  :pending, :actor, :receipt, :link, :mac)
+  :pending, :actor, :names, :receipt, :link, :mac)
 on conflict (workspace, id) do update
 set number = excluded.number, state = excluded.state, completed_at = excluded.completed_at,
   counts = excluded.counts, unreached = excluded.unreached, pending = excluded.pending,
@@ -329,15 +329,32 @@ select distinct cast(metadata as jsonb) ->> 'holdfast.user' as name from stores
 where workspace = :workspace and cast(metadata as jsonb) ->> 'holdfast.user' is not null
 
 -- versions_of_memory --
-select v.id, v.store_id, v.memory_id, v.operation, v.redacted_at, m.id as live
+select v.id, v.store_id, v.memory_id, v.operation, v.redacted_at, v.held, m.id as live
 from versions v left join memories m on m.version_id = v.id
 where v.workspace = :workspace and v.memory_id = :id
 order by v.number
 
 -- version_of_link --
-select v.id, v.store_id, v.memory_id, v.operation, v.redacted_at, m.id as live
+select v.id, v.store_id, v.memory_id, v.operation, v.redacted_at, v.held, m.id as live
 from versions v left join memories m on m.version_id = v.id
 where v.workspace = :workspace and v.id = :id
+
+-- held_files --
+-- Memories that are held since a moment or earlier, also where a held text was moved since.
+select m.workspace, m.store_id as store, m.id as memory
+from memories m
+where m.held is not null and (:workspace = '*' or m.workspace = :workspace) and (
+  select min(v.created_at) from versions v
+  where v.memory_id = m.id and v.held is not null and not exists (
+    select 1 from versions later
+    where later.memory_id = m.id and later.held is null and later.number > v.number)) < :before
+order by m.workspace, m.id
+
+-- held_collections --
+select workspace, user_id as "user", namespace, workspace_id
+from ltm_collections
+where held > 0 and (:workspace = '*' or workspace = :workspace)
+order by workspace, number
 
 -- vectors_of --
 select number, id, vector_provider as provider from ltm_collections
@@ -569,26 +586,26 @@ from changes where workspace = :workspace
 -- As bytes: a content may hold U+0000, which is in no text of PostgreSQL.
 select m.id as mark, m.id, v.content as text, m.store_id as place
 from memories m join versions v on v.id = m.version_id
-where m.workspace = :workspace and m.id > :after
+where m.workspace = :workspace and m.id > :after and v.created_at <= :at
 order by m.id
 limit :rows
 
 -- texts_in_entries --
 select id as mark, id, content as text, agent as place from durable_entries
-where workspace = :workspace and id > :after
+where workspace = :workspace and id > :after and updated_at <= :at
 order by id
 limit :rows
 
 -- texts_in_threads --
 select seq as mark, id, body as text, thread_id as place from thread_turns
-where workspace = :workspace and seq > :after
+where workspace = :workspace and seq > :after and seq <= :seq
 order by seq
 limit :rows
 
--- texts_in_runs --
-select run_id || '/' || key as mark, run_id as id, value as text, key as place from run_entries
-where workspace = :workspace and run_id || '/' || key > :after
-order by run_id || '/' || key
+-- runs_to_search --
+select id from runs
+where workspace = :workspace and id > :after and started_at <= :at
+order by id
 limit :rows
 
 -- turn_to_redact --
@@ -609,19 +626,72 @@ where workspace = :workspace and id = :run
   and (status <> 'running' or lease_until is null or lease_until < :now)
 for update
 
+-- run_fields --
+select 'input' as field, input as body from runs
+where workspace = :workspace and id = :run and input is not null
+union all
+select 'detail', detail from runs
+where workspace = :workspace and id = :run and detail is not null
+union all
+select 'error', error from runs
+where workspace = :workspace and id = :run and error is not null
+union all
+select 'metadata', metadata from runs
+where workspace = :workspace and id = :run and metadata is not null
+union all
+select 'extras', extras from runs
+where workspace = :workspace and id = :run and extras is not null
+
+-- set_run_field --
+update runs
+set input = case when :field = 'input' then :body else input end,
+  detail = case when :field = 'detail' then :body else detail end,
+  error = case when :field = 'error' then :body else error end,
+  metadata = case when :field = 'metadata' then :body else metadata end,
+  extras = case when :field = 'extras' then :body else extras end
+where workspace = :workspace and id = :run
+
 -- run_values --
-select key, value as body from run_entries where workspace = :workspace and run_id = :run
+select key, 'value' as field, value as body from run_entries
+where workspace = :workspace and run_id = :run
+union all
+select key, 'told', told from run_entries
+where workspace = :workspace and run_id = :run
 
 -- set_run_value (sqlite) --
 update run_entries
-set value = :body, value_bytes = case when part_of is null then length(cast(:body as blob))
-  else value_bytes end
+set told = case when :field = 'told' then :body else told end,
+  value = case when :field = 'value' then :body else value end,
+  value_bytes = case when :field = 'value' and part_of is null
+    then length(cast(:body as blob)) else value_bytes end
 where workspace = :workspace and run_id = :run and key = :key
 
 -- set_run_value (postgres) --
 update run_entries
-set value = :body, value_bytes = case when part_of is null then octet_length(cast(:body as text))
-  else value_bytes end
+set told = case when :field = 'told' then :body else told end,
+  value = case when :field = 'value' then :body else value end,
+  value_bytes = case when :field = 'value' and part_of is null
+    then octet_length(cast(:body as text)) else value_bytes end
+where workspace = :workspace and run_id = :run and key = :key
+
+-- run_titles --
+select kind, id, 'title' as field, title as body from run_parts
+where workspace = :workspace and run_id = :run and title is not null
+union all
+select kind, id, 'cause', cause from run_parts
+where workspace = :workspace and run_id = :run and cause is not null
+
+-- set_run_title --
+update run_parts
+set title = case when :field = 'title' then :body else title end,
+  cause = case when :field = 'cause' then :body else cause end
+where workspace = :workspace and run_id = :run and kind = :kind and id = :id
+
+-- run_outcomes --
+select key, outcome as body from run_effects where workspace = :workspace and run_id = :run
+
+-- set_run_outcome --
+update run_effects set outcome = :body
 where workspace = :workspace and run_id = :run and key = :key
 
 -- run_facts --
@@ -656,8 +726,14 @@ update run_events set data = :body where workspace = :workspace and run_id = :ru
 select id, 'text' as field, text as body from run_questions
 where workspace = :workspace and run_id = :run
 union all
+select id, 'options', options from run_questions
+where workspace = :workspace and run_id = :run and options is not null
+union all
 select id, 'arguments', arguments from run_questions
 where workspace = :workspace and run_id = :run and arguments is not null
+union all
+select id, 'default_value', default_value from run_questions
+where workspace = :workspace and run_id = :run and default_value is not null
 union all
 select id, 'answer', answer from run_questions
 where workspace = :workspace and run_id = :run and answer is not null
@@ -668,7 +744,9 @@ where workspace = :workspace and run_id = :run and note is not null
 -- set_run_ask --
 update run_questions
 set text = case when :field = 'text' then :body else text end,
+  options = case when :field = 'options' then :body else options end,
   arguments = case when :field = 'arguments' then :body else arguments end,
+  default_value = case when :field = 'default_value' then :body else default_value end,
   answer = case when :field = 'answer' then :body else answer end,
   note = case when :field = 'note' then :body else note end
 where workspace = :workspace and run_id = :run and id = :id

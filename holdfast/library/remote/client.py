@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from datetime import datetime
+from datetime import UTC, datetime
 from math import isfinite
 from typing import Literal, cast
 from urllib.parse import quote, urlencode
@@ -22,6 +22,7 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.ground import json_values
+from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
 from holdfast.ground.scope import checked_name
 from holdfast.ground.text import encoded
@@ -263,12 +264,13 @@ class WireClient:
         api_key: str | None,
         workspace: str,
         subject: str | None = None,
+        since: datetime | None = None,
         tier: WriterTier | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._connections, self._workspace, self._pause = connections, workspace, pause
-        self._subject = subject
-        self._tier: WriterTier | None = tier
+        self._subject, self._since = subject, since
+        self.tier: WriterTier | None = tier
         self._closed = False
         self._api_key = _checked_header("api_key", api_key or "")
         self._headers = {"x-api-key": api_key} if api_key else {}
@@ -276,6 +278,8 @@ class WireClient:
             self._headers["anthropic-workspace-id"] = _checked_header("workspace", workspace)
         if subject is not None:
             self._headers["holdfast-subject"] = checked_name("user", subject)
+        if since is not None:
+            self._headers["holdfast-since"] = to_rfc3339(since.astimezone(UTC))
         if tier is not None:
             self._headers["holdfast-tier"] = checked_tier(tier)
 
@@ -290,18 +294,21 @@ class WireClient:
         api_key: str | None = None,
         workspace: str | None = None,
         subject: str | None = None,
+        since: datetime | None = None,
         tier: WriterTier | None = None,
     ) -> "WireClient":
         """Return a client on the same connections with another credential or workspace.
 
-        Its writes are linked to the person *subject*, and of *tier*.
+        Its writes are linked to the person *subject*, work about whom began at *since*, and are of
+        *tier*.
         """
         return WireClient(
             self._connections,
             api_key=api_key or self._api_key,
             workspace=workspace or self._workspace,
             subject=subject or self._subject,
-            tier=tier or self._tier,
+            since=since if subject else self._since,
+            tier=tier or self.tier,
             pause=self._pause,
         )
 

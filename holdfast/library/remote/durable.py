@@ -17,6 +17,7 @@ from holdfast.ground.errors import (
     PreconditionFailed,
 )
 from holdfast.ground.scope import checked_name
+from holdfast.ground.trust import weaker
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.operations.durable import (
     AGENT,
@@ -180,6 +181,13 @@ RemoteDurableRun: Final = remote_memory(
 )
 
 
+def _by_tool(self: DurableMemory) -> DurableMemory:
+    # The credential is the actor of its writes, so that only their tier can be stated.
+    requests = requests_of(self)
+    tier = weaker(requests.client.tier or "assistant", "assistant")
+    return RemoteDurable(replace(requests, headers={**requests.headers, "holdfast-tier": tier}))
+
+
 def _run(self: DurableMemory, *args: Any, **kwargs: Any) -> DurableRun:
     # A repeat after a lost response supersedes the first run, in which nothing was done.
     opened: OpenedRun = perform(self, "run", arguments_of(self, "run", *args, **kwargs))
@@ -250,6 +258,7 @@ def _promote(
 RemoteDurable: Final = remote_memory(
     MEMORY,
     RemoteEntries,
+    by_tool=_by_tool,
     run=_run,
     export_markdown=_export_markdown,
     import_markdown=_import_markdown,

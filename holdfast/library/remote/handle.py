@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -23,7 +24,7 @@ from holdfast.ground.errors import (
 )
 from holdfast.ground.events import Event
 from holdfast.ground.pages import Page
-from holdfast.ground.scope import Actor
+from holdfast.ground.scope import Actor, checked_name
 from holdfast.ground.trust import WriterTier
 from holdfast.library.activity import Sample
 from holdfast.library.consolidations import Consolidations
@@ -338,14 +339,20 @@ class RemoteHoldfast:
             client, on_close=client.close, trace_content=self.opened.trace_content
         )
 
-    def for_subject(self, user: str, *, fenced: bool = True) -> "RemoteHoldfast":
+    def for_subject(
+        self, user: str, *, fenced: bool = True, since: datetime | None = None
+    ) -> "RemoteHoldfast":
         """Return this handle for work about the person *user*, as in one conversation.
 
         Durable entries and versions of memories that it writes are linked to the person, in the
-        same transaction. Over HTTP only runs of durable memory are *fenced*.
+        same transaction. Once the person is erased it refuses them with Forgotten, and turns of
+        threads, new runs, and what its long-term memory of the person would store, unless it is
+        not *fenced*. The work began at *since*, or else now by the clock of the server, of which
+        that is requested.
         """
-        del fenced
-        client = self._client.acting(subject=user)
+        checked_name("user", user)
+        began = (since or identity(self._client).at) if fenced else None
+        client = self._client.acting(subject=user, since=began)
         return RemoteHoldfast(
             client, on_close=client.close, trace_content=self.opened.trace_content
         )

@@ -6,14 +6,15 @@ select id, workspace, number, memories, words, link, last_at from stores order b
 -- versions_after --
 select number, id, workspace, memory_id, seq, operation, path, content, content_sha256,
   content_size_bytes, created_at, actor_kind, actor_id, redacted_at, redacted_by_kind,
-  redacted_by_id, salt, seal, link
+  redacted_by_id, salt, seal, link, tier, held
 from versions
 where store_id = :store and number > :after
 order by number
 limit :rows
 
 -- heads_of_store --
-select id, path, version_id, content_sha256, content_size_bytes, words, created_at, updated_at
+select id, path, version_id, content_sha256, content_size_bytes, words, created_at, updated_at, tier,
+  held
 from memories
 where store_id = :store
 order by path
@@ -163,6 +164,19 @@ select false
 select exists (
   select 1 from pg_class c join pg_namespace n on n.oid = c.relnamespace
   where n.nspname = 'dbos' and c.relname = 'workflow_status')
+
+-- other_tiers (sqlite) --
+-- Entries with another tier or hold than the change of the log that wrote them.
+select 'durable_entries' as "table", e.id as id, e.tier || coalesce(' ' || e.held, '') as found
+from durable_entries e join durable_changes c on c.seq = e.seq and c.entry is not null
+where coalesce(json_extract(c.entry, '$[5]'), 'said') <> e.tier
+  or coalesce(json_extract(c.entry, '$[7]'), '') <> coalesce(e.held, '')
+
+-- other_tiers (postgres) --
+select 'durable_entries' as "table", e.id as id, e.tier || coalesce(' ' || e.held, '') as found
+from durable_entries e join durable_changes c on c.seq = e.seq and c.entry is not null
+where coalesce(cast(c.entry as jsonb) ->> 5, 'said') <> e.tier
+  or coalesce(cast(c.entry as jsonb) ->> 7, '') <> coalesce(e.held, '')
 
 -- stray_durable --
 -- Rows of agents that are not there, and entries of runs that are not live.

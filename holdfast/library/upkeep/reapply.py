@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engines.base import Engine, Reader, Transaction, scalar
-from holdfast.ground.clock import Clock, from_microseconds
+from holdfast.ground.clock import Clock, SystemClock, from_microseconds
 from holdfast.ground.errors import InvalidInput, UnknownFormat
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import EVERYBODY, LOCAL, Actor, ActorKind, Scope, user_hash
@@ -22,6 +22,7 @@ from holdfast.library.erasure.ledger import (
     carry_secrets,
     ledger_of,
 )
+from holdfast.library.erasure.mentions import redact_mentions_again
 from holdfast.library.erasure.places import (
     erase_linked,
     outside_durable,
@@ -277,14 +278,20 @@ class ForgottenRecords(Struct, frozen=True, kw_only=True):
 
 
 class Repeated(Struct, frozen=True, kw_only=True):
-    """Numbers of erasures that were repeated; `erased` are the people and agents."""
+    """Numbers of erasures that were repeated; `erased` are the people and agents.
+
+    `redacted` counts texts of others in which names of erased people were redacted.
+    """
 
     forgotten: int = 0
     erased: int = 0
+    redacted: int = 0
 
     def __add__(self, other: "Repeated") -> "Repeated":
         return Repeated(
-            forgotten=self.forgotten + other.forgotten, erased=self.erased + other.erased
+            forgotten=self.forgotten + other.forgotten,
+            erased=self.erased + other.erased,
+            redacted=self.redacted + other.redacted,
         )
 
 
@@ -353,7 +360,20 @@ def forget_all_again(engine: Engine, made: ForgottenRecords) -> Repeated:
     count += forget_rows_again(engine, made.longterm)
     count += _forget_names(engine, sql, made.threads, threads)
     carry_ledger(engine, made.ledger)
-    return Repeated(forgotten=count + erased, erased=erased)
+    redacted = _redact_names(engine, made.ledger)
+    return Repeated(forgotten=count + erased, erased=erased, redacted=redacted)
+
+
+def _redact_names(engine: Engine, ledger: CarriedLedger) -> int:
+    """Redact the names of erased people in texts of others; return how many changed."""
+    clock, count = SystemClock(), 0
+    for each in ledger.erasures:
+        if each.redacted:
+            context = upkeep_context(engine, each.workspace, clock)
+            count += redact_mentions_again(
+                context, each.secret, each.redacted, at=each.at, seq=each.seq
+            )
+    return count
 
 
 def _forget_agents(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> int:

@@ -163,13 +163,14 @@ def _stamp(place: Path) -> Stamp | None:
 class RestoreReport(Struct, frozen=True, kw_only=True):
     """Result of a restore: rows, and the path of the replaced file, if any.
 
-    `redacted` counts the redactions applied again, `deleted` names the memories deleted because
-    their head was redacted. `forgotten` counts the keys, agents, users, cleared collections, items,
-    turns and threads forgotten again, `erased` the people and agents among them. `kept` may hold
-    erased people, as `warning` says: delete it once it is not needed. `redactions_read` is False if
-    the target was too damaged to read its redactions and erasures. `pending` names the places that
-    may still hold the replaced data. `left_out` names the tables, views, triggers and indexes of
-    the backup that no release creates: only rows of our tables are restored.
+    `redacted` counts the redactions applied again, of versions and of texts with names of erased
+    people, `deleted` names the memories deleted because their head was redacted. `forgotten` counts
+    the keys, agents, users, cleared collections, items, turns and threads forgotten again, `erased`
+    the people and agents among them. `kept` may hold erased people, as `warning` says: delete it
+    once it is not needed. `redactions_read` is False if the target was too damaged to read its
+    redactions and erasures. `pending` names the places that may still hold the replaced data.
+    `left_out` names the tables, views, triggers and indexes of the backup that no release creates:
+    only rows of our tables are restored.
     """
 
     rows: int
@@ -263,7 +264,7 @@ def _into_sqlite(
         kept = put_in_place(part, place, present)
     return RestoreReport(
         rows=rows,
-        redacted=redone.redacted,
+        redacted=redone.redacted + repeated.redacted,
         deleted=redone.deleted,
         forgotten=repeated.forgotten,
         erased=repeated.erased,
@@ -315,7 +316,7 @@ def _into_postgres(
         source.close()
     return RestoreReport(
         rows=rows,
-        redacted=redone.redacted,
+        redacted=redone.redacted + repeated.redacted,
         deleted=redone.deleted,
         forgotten=repeated.forgotten,
         erased=repeated.erased,

@@ -275,6 +275,7 @@ def _walk(all_owners: Engine, reader: Reader, walk: _Walk) -> None:
     walk.findings += check_threads(reader, sql, walk.counts, quick=walk.quick)
     walk.findings += strays(reader, sql.strays)
     walk.findings += strays(reader, sql.stray_durable)
+    walk.findings += strays(reader, sql.other_tiers, "heads", "the tier of its change")
     if walk.head is not None and not walk.head_seen:
         walk.findings.append(Finding("chains", "versions", "", walk.head, "no such link"))
 

@@ -49,6 +49,8 @@ class VersionRow(Struct, frozen=True, kw_only=True):
     salt: bytes | None
     seal: bytes
     link: bytes
+    tier: str
+    held: str | None
 
 
 class ChainedHead(Struct, frozen=True):
@@ -60,6 +62,8 @@ class ChainedHead(Struct, frozen=True):
     content_size_bytes: int | None
     created_at: int
     updated_at: int
+    tier: str
+    held: str | None
 
 
 class Chained(Struct, kw_only=True):
@@ -101,6 +105,8 @@ def check_chain(store: StoreRow, versions: Iterator[VersionRow]) -> Chained:
                 version.content_size_bytes,
                 born[memory],
                 version.created_at,
+                version.tier,
+                version.held,
             )
     walked.findings += _end(store, link, at)
     return walked
@@ -172,6 +178,8 @@ class HeadRow(Struct, frozen=True, kw_only=True):
     words: int
     created_at: int
     updated_at: int
+    tier: str
+    held: str | None
 
     @property
     def chained(self) -> ChainedHead:
@@ -183,6 +191,8 @@ class HeadRow(Struct, frozen=True, kw_only=True):
             self.content_size_bytes,
             self.created_at,
             self.updated_at,
+            self.tier,
+            self.held,
         )
 
 

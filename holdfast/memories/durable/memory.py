@@ -6,8 +6,11 @@ from os import PathLike
 from types import TracebackType
 from typing import Self
 
+from msgspec.structs import replace
+
 from holdfast.ground.errors import StaleRun
 from holdfast.ground.pages import Page
+from holdfast.ground.scope import Actor
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.forget import forget
 from holdfast.memories.durable.history import accept, get_at, history, list_at, redact, restore
@@ -204,6 +207,11 @@ class DurableMemory(DurableEntries):
     >>> durable.get("owner") is None
     True
     """
+
+    def by_tool(self) -> "DurableMemory":
+        """Return the same memory, for what the agent writes by its tools."""
+        by = Actor.agent(self.context.agent)
+        return DurableMemory(replace(self.context, actor=by))
 
     def run(
         self,

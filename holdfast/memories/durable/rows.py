@@ -281,7 +281,7 @@ class Logged(Struct, frozen=True, kw_only=True):
 
     A *key_hash* replaces the key and the category of a forgotten entry. An evicted entry keeps its
     `expires_at`: until then its content can be restored. `entry` is what `written_text` returns for
-    an entry that was written.
+    an entry that was written or evicted.
     """
 
     seq: int
@@ -322,7 +322,7 @@ class Logged(Struct, frozen=True, kw_only=True):
             evicted_for=evicted_for,
             key_hash=key_hash,
             expires_at=row.expires_at if op == "evict" else None,
-            entry=None if content is None or op == "evict" else written_text(row),
+            entry=None if content is None else written_text(row),
         )
 
 

@@ -15,6 +15,7 @@ from holdfast.ground.errors import Forgotten, MemoryFull, PreconditionFailed, Ru
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import user_hash
 from holdfast.ground.trust import (
+    HELD_DAYS,
     Provenance,
     Tier,
     changed_provenance,
@@ -25,6 +26,7 @@ from holdfast.memories.durable.records import (
     CONVERSATION,
     CORE,
     DAILY,
+    DAY,
     HOUR,
     WORKSPACE,
     Cause,
@@ -278,14 +280,18 @@ def _row(
     """Return the new row; `put` sets its number."""
     written = unit.now if options.written is None else options.written
     born = written if options.born is None else options.born
-    lasts = unit.limits.daily_hours * HOUR
     source = _source(unit, request, options, before)
+    ends = [written + unit.limits.daily_hours * HOUR] if request.category == DAILY else []
+    if source.held is not None:
+        # A held entry waits from when it was first held, whatever is written to it.
+        since = before.expires_at if before is not None and before.held is not None else None
+        ends.append(since or unit.now + HELD_DAYS * DAY)
     stamp = RowStamp(
         id=before.id if before else unit.context.ids.new("entry", unit.now),
         seq=0,
         created_at=before.created_at if before else born,
         updated_at=written,
-        expires_at=written + lasts if request.category == DAILY else None,
+        expires_at=min(ends, default=None),
         created_by=before.created_by if before else unit.by,
         updated_by=unit.by,
         tier=source.tier,

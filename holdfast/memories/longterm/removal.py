@@ -5,6 +5,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.ground.metrics import REGISTRY
+from holdfast.ground.trust import HELD_DAYS
 from holdfast.memories.longterm.recall.index import DAY
 from holdfast.memories.longterm.records import terms_hash
 from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange
@@ -116,8 +117,6 @@ def evict_turns(unit: CollectionTransaction) -> tuple[str, ...]:
     return _evicted(unit, "turn", tuple(turn.id for turn in going))
 
 
-HELD_DAYS: Final = 30
-"""Days for which a held row waits for a person."""
 MOST_HELD: Final = 500
 """Held items of a collection; beyond them the oldest are forgotten."""
 

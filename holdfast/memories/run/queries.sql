@@ -1542,3 +1542,10 @@ insert into threads (workspace, id, created_at, updated_at, turns, user_id)
 select workspace, :thread, :now, :now, 0, user_id
 from threads
 where workspace = :workspace and id = :old
+
+-- erased_at --
+-- When a person was last erased.
+select at from user_tombstones where workspace = :workspace and user_hash = :user_hash
+
+-- get_tombstone_secret --
+select secret from tombstone_secrets where workspace = :workspace

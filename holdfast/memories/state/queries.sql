@@ -144,6 +144,10 @@ delete from runs where workspace = :workspace and thread_id = :thread
 insert into tombstone_secrets (workspace, secret) values (:workspace, :secret)
 on conflict (workspace) do nothing
 
+-- erased_at --
+-- When a person was last erased.
+select at from user_tombstones where workspace = :workspace and user_hash = :user_hash
+
 -- get_tombstone_secret --
 select secret from tombstone_secrets where workspace = :workspace
 

@@ -12,13 +12,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, force_setattr, replace
 
-from holdfast.engines.base import Engine, Reader, scalar
+from holdfast.engines.base import Engine, Reader, Transaction, scalar
 from holdfast.ground import json_values
 from holdfast.ground.clock import Clock, from_microseconds, to_microseconds
-from holdfast.ground.errors import InvalidInput, NotFound, ScopeDenied, UnknownFormat
+from holdfast.ground.errors import Forgotten, InvalidInput, NotFound, ScopeDenied, UnknownFormat
 from holdfast.ground.ids import base62
 from holdfast.ground.pages import Key, Page, digest, no_cursor, read_cursor, write_cursor
-from holdfast.ground.scope import checked_name
+from holdfast.ground.scope import WriteSubject, checked_name, user_hash
 from holdfast.ground.validation import check_limit, check_whole
 from holdfast.memories.state import message as checks
 from holdfast.memories.state.message import from_text, to_milliseconds, to_text
@@ -265,12 +265,14 @@ class ThreadsContext(Struct, frozen=True, kw_only=True):
     """Workspace, engine and clock for threads; `engine` is scoped to the workspace.
 
     `demand` raises NotPermitted for a right, `read` or `write`, that the caller does not have.
+    Turns about `subject` are refused once the person was erased since the work began.
     """
 
     engine: Engine
     workspace: str
     clock: Clock
     demand: Callable[[str], None]
+    subject: WriteSubject | None = None
 
     def now(self) -> int:
         """Return the present instant in microseconds since 1970.
@@ -278,6 +280,18 @@ class ThreadsContext(Struct, frozen=True, kw_only=True):
         It is cut to a whole millisecond.
         """
         return cut(self.clock.now())
+
+
+def refuse_erased(tx: Transaction, sql: SimpleNamespace, subject: WriteSubject | None) -> None:
+    """Raise Forgotten if *subject* was erased after the work about the person began."""
+    if subject is None or subject.since is None:
+        return
+    secret = tx.first(scalar, sql.get_tombstone_secret)
+    if secret is None:
+        return
+    erased_at = tx.first(scalar, sql.erased_at, user_hash=user_hash(secret, subject.user))
+    if erased_at is not None and subject.outlived(erased_at):
+        raise Forgotten(from_microseconds(erased_at), "the erasure of its person")
 
 
 def cut(instant: datetime) -> int:

@@ -41,6 +41,7 @@ from holdfast.memories.state.thread import (
     list_threads,
     list_turns,
     queries_of,
+    refuse_erased,
     refuse_other_user,
     results_of,
     retrieve_thread,
@@ -194,6 +195,7 @@ def append(
 
     def work(tx: Transaction) -> Appended:
         sql, now = queries_of(context), context.now()
+        refuse_erased(tx, sql, context.subject)
         if owner is None:
             tx.send(sql.hold_thread, thread=thread, now=now)
         else:

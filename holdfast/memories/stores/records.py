@@ -278,7 +278,7 @@ class ApiKey(Record, frozen=True, kw_only=True):
 
 
 class Identity(Record, frozen=True, kw_only=True):
-    """The identity and the rights of the caller."""
+    """The identity and the rights of the caller, and the server's time."""
 
     type: Literal["identity"] = "identity"
     actor: Actor
@@ -286,6 +286,7 @@ class Identity(Record, frozen=True, kw_only=True):
     workspace: str
     agent: str | None
     user: str | None
+    at: datetime
 
 
 # Wire form: instants are RFC 3339 with six fraction digits, actors are objects of their own type.

@@ -11,6 +11,18 @@ from typing import Any, cast
 
 import apsw
 import pytest
+from library.erasure.people import (
+    MARK,
+    STAYS,
+    dump,
+    files_with,
+    fill,
+    fill_linked,
+    fill_owned,
+    nothing_of_ada,
+    past,
+    write_about,
+)
 
 import holdfast
 from holdfast.doors.mount.storage.spool import Spool, Spooled, default_root
@@ -24,164 +36,12 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import resume_erasures
 from holdfast.library.upkeep.reapply import write_ledger
 from holdfast.library.upkeep.restore import restore
-from holdfast.memories.longterm.records import LongTermOptions, Turn
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.record import HeldRun, RunAcquisition
-from holdfast.memories.state import history as messages
-from holdfast.memories.state.result import InferenceResult
-from holdfast.memories.state.thread import ThreadMessage, ThreadTurn
+from holdfast.memories.state.thread import ThreadMessage
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.session import Session
-from holdfast.testing.embedders import WordEmbedder
 from holdfast.testing.fakes import FrozenClock
-from holdfast.testing.postgres import TEMPLATE, PostgresServer
 from holdfast.testing.scripted import ScriptedModel
-
-MARK = "Kq9fPrivateSentence"
-"""In every text of the person who is erased."""
-STAYS = "Zw3xSentenceOfOthers"
-AGENTS = {"ada": "agent_8", "bob": "agent_9"}
-
-
-def fill(hf: Holdfast, **options: object) -> None:
-    """Give *hf* something of ada in each place, and of bob."""
-    fill_owned(hf, **options)
-    fill_linked(hf)
-
-
-def fill_owned(hf: Holdfast, **options: object) -> None:
-    """Give *hf* what carries the names of ada and bob, and what is linked later."""
-    chosen = LongTermOptions(**options)  # pyright: ignore[reportArgumentType] - names of fields
-    embedder = WordEmbedder() if options else None
-    for user, text in (("ada", MARK), ("bob", STAYS)):
-        memory = hf.longterm(user, enabled=True, embedder=embedder, options=chosen)
-        assert memory is not None
-        memory.remember(f"{text} of an item")
-        memory.record([Turn(role="user", text=f"{text} of a turn")])
-        memory.recall("sentence")
-        assert memory.flush(30).done
-        store = hf.memory_stores.create(name=f"Of {user}", metadata={"holdfast.user": user})
-        hf.memory_stores.memories.create(store.id, path="/a.md", content=f"{text} of a file")
-        entry = hf.durable("agent_7").set(user, f"{text} of an entry", category="core")
-        hf.subjects.link("durable_entry", entry.id, user=user)
-
-
-def fill_linked(hf: Holdfast) -> None:
-    """Give *hf* what is linked to ada and bob as it is written."""
-    for user, text in (("ada", MARK), ("bob", STAYS)):
-        write_about(hf, user, text)
-        say(hf, user, text, "shared")
-
-
-def write_about(hf: Holdfast, user: str, text: str) -> None:
-    """Write entries, versions, turns and runs about *user*."""
-    agent = AGENTS.get(user, "agent_8")
-    durable = hf.durable(agent)
-    durable.set(f"{user}_1", f"{text} of an earlier content", category="notes", subject=user)
-    durable.set(f"{user}_1", f"{text} of a later content", category="notes")
-    durable.set(f"{user}_2", f"{text} of an evicted entry", category="notes", subject=user)
-    durable.set_limits(cap=1, evict=True)
-    durable.set_limits(cap=None)
-    durable.set(f"{user}_1", f"{STAYS} of others now", category="notes")
-    about = hf.for_subject(user)
-    with about.durable(agent).run() as run:
-        run.set(f"{user}_3", f"{text} of an entry in a run", category="core")
-    shared = next((each for each in hf.memory_stores.list() if each.name == "Shared"), None)
-    store = shared or hf.memory_stores.create(name="Shared")
-    memories = about.memory_stores.memories
-    memories.create(store.id, path=f"/{text}.md", content=f"{text} of a file in a shared store")
-    edited = memories.create(store.id, path=f"/{user}.md", content=f"{text} of a version")
-    hf.memory_stores.memories.update(edited.id, memory_store_id=store.id, content=STAYS)
-    say(hf, user, text, f"thread_{user}")
-    memory = RunMemory(run_id=f"attached_{user}")
-    end = hf.runs.attach(memory, name="plan", user=user, metadata={"note": f"{text} of metadata"})
-    memory.set("shared:note", f"{text} of a run's entry", title=f"{text} of a title")
-    end()
-    assert {each.type for each in hf.runs.follow(memory.run_id, wait=30)} > {"run.completed"}
-
-
-def say(hf: Holdfast, user: str, text: str, thread: str) -> None:
-    """Let *user* speak with an agent in *thread*, in a run of *user*'s."""
-    run = f"run_{thread}_{user}"
-    opening = RunAcquisition(
-        run_id=run, holder="h", name="talk", place="p", started_at=0, thread_id=thread, user=user
-    )
-    hf.runs.shown.recorder.begin(opening)
-    said = ThreadMessage(id=f"m_{user}", content=f"{text} of a message", at=datetime.now(UTC))
-    answer = InferenceResult(
-        agent="agent_9", run_id=run, output=[messages.assistant(f"{text} of an answer")]
-    )
-    hf.threads.append(thread, [ThreadTurn.said(said, run_id=run), answer])
-    held = HeldRun(run_id=run, holder="h", fence=1, number=0)
-    hf.runs.shown.recorder.release(held, "completed")
-
-
-def files_with(folder: Path, mark: str) -> list[str]:
-    """Return the files below *folder* that hold *mark*, but for backups and replaced files."""
-    return [
-        each.name
-        for each in folder.rglob("*")
-        if each.is_file() and ".replaced-" not in each.name and mark.encode() in each.read_bytes()
-    ]
-
-
-def dump(hf: Holdfast) -> str:
-    """Return everything that the memories of *hf* answer."""
-    people = list(hf.longterm_people())
-    data = [hf.longterm_data(each.user, namespace=each.namespace) for each in people]
-    stores = [each.id for each in hf.memory_stores.list()]
-    versions = [
-        [*hf.memory_stores.memory_versions.list(store, view="full").all()] for store in stores
-    ]
-    agents = [hf.durable(each) for each in ("agent_7", *AGENTS.values())]
-    durable = [[[*each.list()], [*each.history().all()]] for each in agents]
-    activity = list(hf.activity(limit=1000))
-    threads = [[each, *hf.threads.turns(each.id)] for each in hf.threads.list()]
-    runs = [[each, *hf.runs.entries(each.id), *hf.runs.follow(each.id)] for each in hf.runs.list()]
-    seen = [people, [[*each.list()] for each in data], versions, durable, activity]
-    return str([*seen, threads, runs, [*hf.subjects.list()]])
-
-
-def past(hf: Holdfast, moments: list[datetime]) -> str:
-    """Return everything that the memories of *hf* answer about each of *moments*."""
-    people = list(hf.longterm_people())
-    data = [hf.longterm_data(each.user, namespace=each.namespace) for each in people]
-    seen: list[object] = []
-    for at in moments:
-        for agent in ("agent_7", *AGENTS.values()):
-            seen += hf.durable(agent).list(at=at).all()
-        for store in hf.memory_stores.list():
-            if store.created_at <= at:
-                seen += hf.memory_stores.memories.list(store.id, at=at, view="full").all()
-        for each in data:
-            seen += [*each.list(at=at), *each.list("turns", at=at)]
-    return str(seen)
-
-
-def nothing_of_ada(hf: Holdfast) -> None:
-    seen = dump(hf)
-    assert MARK not in seen
-    assert "'ada'" not in seen
-    assert STAYS in seen
-    assert hf.verify().findings == ()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        (tmp_path / "db").mkdir()
-        return str(tmp_path / "db" / "h.db")
-    server: PostgresServer = request.getfixturevalue("postgres_server")
-    return server.url(server.new_database(TEMPLATE))
-
-
-@pytest.fixture
-def empty(request: pytest.FixtureRequest, target: str, tmp_path: Path) -> str:
-    """Give another target, which is empty, on the engine of *target*."""
-    if not target.startswith("postgres"):
-        return str(tmp_path / "db" / "other.db")
-    server: PostgresServer = request.getfixturevalue("postgres_server")
-    return server.url(server.new_database(TEMPLATE))
 
 
 def test_no_restore_brings_an_erased_person_back(
@@ -252,6 +112,69 @@ def test_no_restore_brings_a_redacted_mention_back(target: str, tmp_path: Path) 
         assert [each.content for each in durable.list()] == [f"{STAYS}, again"]
         assert hf.verify().ok
     assert done.forgotten == 2
+
+
+def test_no_restore_brings_a_redacted_name_back(target: str, empty: str, tmp_path: Path) -> None:
+    backup, ledger, name = tmp_path / "b.db", tmp_path / "ledger.json", "Lovelace O'Hara"
+    with holdfast.open(target) as hf:
+        store = hf.memory_stores.create(name="Notes")
+        text = f"{STAYS} asks {name.upper()}\n{name}, not Lovelaceable"
+        hf.memory_stores.memories.create(store.id, path="/a.md", content=text)
+        hf.durable("agent_9").set("note", text, category="core")
+        hf.threads.append("t1", [ThreadMessage(id="m1", content=text, at=datetime.now(UTC))])
+        memory = RunMemory(run_id="r1")
+        end = hf.runs.attach(memory, name="plan", metadata={"note": text})
+        memory.set("shared:note", {"text": text}, title=f"Of {name}")
+        end()
+        assert {each.type for each in hf.runs.follow("r1", wait=30)} > {"run.completed"}
+        assert name in dump(hf)
+        hf.backup(backup)
+
+        mentions = hf.forget_user("ada", names=[name, "Lovelace"], mentions="redact").mentions
+
+        assert {place: each.redacted for place, each in mentions.items()} == dict.fromkeys(
+            ("stores", "durable_entries", "threads", "runs"), 1
+        )
+        assert no_name_in(hf)
+        hf.durable("agent_9").set("again", f"{name} is here again", category="core")
+        write_ledger(hf.engine, ledger)
+
+    over = restore(backup, target, replace=True)
+    into = restore(backup, empty, erasures=ledger)
+
+    assert into.redacted == 4
+    assert over.redacted >= 3
+    for place in (target, empty):
+        with holdfast.open(place) as hf:
+            assert no_name_in(hf)
+            [turn] = hf.threads.turns("t1")
+            assert turn.message is not None
+            assert turn.message.content == f"{STAYS} asks [erased]\n[erased], not Lovelaceable"
+            assert hf.runs.retrieve("r1").metadata["note"] == turn.message.content
+            assert hf.verify().ok
+            hf.backup(tmp_path / "again.db", force=True)
+            assert "ovelace O" not in (tmp_path / "again.db").read_bytes().decode(errors="replace")
+    assert "ovelace" not in ledger.read_text()
+
+
+def no_name_in(hf: Holdfast) -> bool:
+    seen = dump(hf).lower()
+    return STAYS.lower() in seen and "lovelace " not in seen
+
+
+def test_a_name_written_after_its_erasure_stays_in_a_restore(tmp_path: Path) -> None:
+    target, backup = str(tmp_path / "h.db"), tmp_path / "b.db"
+    with holdfast.open(target) as hf:
+        hf.forget_user("ada", names=["Lovelace"], mentions="redact")
+        hf.durable("agent_7").set("note", "Lovelace is here again", category="core")
+        hf.threads.append("t1", [ThreadMessage(id="m1", content="Hi Ada", at=datetime.now(UTC))])
+        hf.backup(backup)
+
+    assert restore(backup, target, replace=True).redacted == 0
+
+    with holdfast.open(target) as hf:
+        assert "Lovelace is here again" in dump(hf)
+        assert "Hi Ada" in dump(hf)
 
 
 def test_who_came_back_before_a_backup_stays(tmp_path: Path) -> None:
@@ -554,55 +477,27 @@ def test_unsaved_edits_of_mounts_are_deleted_or_counted(
     assert [each.store_id for _, each in spool.list()] == [shared.id]
 
 
-def test_work_about_a_person_that_began_before_an_erasure_stores_nothing_more() -> None:
-    with holdfast.open(":memory:") as hf:
-        about, of_bob = hf.for_subject("ada"), hf.for_subject("bob")
-        store = hf.memory_stores.create(name="Shared")
-        memory = about.longterm("ada", enabled=True)
-        other = about.longterm("bob", enabled=True)
-        assert memory is not None
-        assert other is not None
-        memory.remember("Ada likes tea from the hills")
-        hf.forget_user("ada")
-
-        for write in (
-            lambda: memory.remember("Ada likes tea from the hills"),
-            lambda: memory.record([Turn(role="user", text="I like tea from the hills")]),
-            lambda: about.durable("agent_7").set("seat", "window", category="core"),
-            lambda: about.memory_stores.memories.create(store.id, path="/a.md", content="Tea"),
-        ):
-            with pytest.raises(Forgotten):
-                write()
-
-        other.remember("Bob likes coffee")
-        of_bob.durable("agent_7").set("seat", "aisle", category="core")
-        later = hf.for_subject("ada").longterm("ada", enabled=True)
-        assert later is not None
-        later.remember("Ada is here again")
-        with pytest.raises(Forgotten):
-            memory.remember("Ada likes tea from the hills")
-        assert [each.text for each in later.list()] == ["Ada is here again"]
-        assert list(hf.memory_stores.memories.list(store.id)) == []
-
-
+@pytest.mark.parametrize("longterm", ["0", "1"])
 def test_a_session_that_goes_on_after_an_erasure_stores_nothing_more(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, longterm: str
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_LTM_ENABLED", "1")
+    monkeypatch.setenv("HOLDFAST_LTM_ENABLED", longterm)
 
-    async def talk(hf: Holdfast) -> list[str]:
+    async def talk(hf: Holdfast) -> None:
         model = ScriptedModel(["It is noted.", "It is noted again."])
         agent = Agent("helper", instructions="Be brief.", model=model)
         async with Session(agent, hf=hf, user="ada") as session:
             await session.send(f"{MARK} of a question")
             assert {each.kind for each in hf.subjects.list("ada")} == {"run", "thread"}
             hf.forget_user("ada")
-            await session.send("And of another one")
-            return [f"{each.type}: {each.data.get('error')}" for each in session.events]
+            with pytest.raises(Forgotten):
+                await session.send("And of another one")
+        async with Session(agent, hf=hf, user="ada") as session:
+            await session.send("Ada is here again")
 
     with holdfast.open(":memory:") as hf:
-        events = asyncio.run(talk(hf))
+        asyncio.run(talk(hf))
 
-        assert "failed: Forgotten" in events
         assert MARK not in dump(hf)
-        assert list(hf.longterm_people()) == []
+        assert "And of another one" not in dump(hf)
+        assert [each.user for each in hf.subjects.list()] == ["ada", "ada"]

@@ -107,6 +107,7 @@ def test_a_file_is_what_the_entry_says_and_its_content() -> None:
         'key: "customer_ada"\n'
         'category: "core"\n'
         'tags: ["billing", "eu"]\n'
+        'tier: "said"\n'
         'agent: "agent_7"\n'
         'created: "2026-11-01T09:00:00.000Z"\n'
         'updated: "2026-11-20T10:00:00.000Z"\n'

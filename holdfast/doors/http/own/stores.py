@@ -101,6 +101,7 @@ async def me(call: Call) -> Response:
         workspace=visitor.workspace,
         agent=visitor.agent,
         user=visitor.user,
+        at=call.state.clock.now(),
     )
     return of_json(record_to_wire(identity))
 

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
 from json import dumps
-from typing import Any, Final
+from typing import Any, Final, cast, get_args
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import fields
 
 from holdfast.ground.errors import InvalidInput
+from holdfast.ground.trust import Tier, checked_origin_ref
 from holdfast.memories.durable.records import (
     DurableEntry,
     EntryFields,
@@ -48,7 +49,11 @@ _FENCE: Final = "---"
 _FIELDS: Final = tuple(each for each in fields(EntryFields) if each.name != "content")
 """The fields of an entry in the front matter, besides its key."""
 _KNOWN: Final = frozenset(
-    ("key", *(each.name for each in _FIELDS), "agent", "created", "updated", "seq")
+    (
+        "key",
+        *(each.name for each in _FIELDS),
+        *("tier", "origin_ref", "agent", "created", "updated", "seq"),
+    )
 )
 _LIST_ITEM = re.compile(r'\s*+("(?:[^"\\]|\\.)*+"|[^",\s][^,]*+)?\s*+(,|$)')
 _INSTANT = re.compile(
@@ -71,12 +76,14 @@ class Marker(Struct, frozen=True, kw_only=True):
 class MarkdownEntry(Struct, frozen=True, kw_only=True):
     """The parsed content of one file.
 
-    Times are whole milliseconds in microseconds since 1970, or None. `ignored` counts unknown
-    fields.
+    Times are whole milliseconds in microseconds since 1970, or None. `tier` and `origin_ref` say
+    where the content came from, as the file states. `ignored` counts unknown fields.
     """
 
     path: str
     checked: CheckedEntry
+    tier: Tier | None
+    origin_ref: str | None
     agent: str | None
     created: int | None
     updated: int | None
@@ -106,11 +113,15 @@ def to_text(entry: DurableEntry) -> str:
     fields: dict[str, object] = {
         "key": entry.key,
         **{each.name: getattr(entry, each.name) for each in _FIELDS},
+        "tier": entry.tier,
+        "origin_ref": entry.origin_ref,
         "agent": entry.agent,
         "created": to_milliseconds_text(entry.created_at),
         "updated": to_milliseconds_text(entry.updated_at),
         "seq": entry.seq,
     }
+    if entry.origin_ref is None:
+        del fields["origin_ref"]
     if entry.agent is None:
         # A workspace entry has no agent, so that any agent can import it.
         del fields["agent"]
@@ -172,6 +183,8 @@ def read_file(path: str, text: str) -> MarkdownEntry:
     return MarkdownEntry(
         path=path,
         checked=checked_entry(key, EntryFields(content=content, **given)),
+        tier=_tier(front),
+        origin_ref=checked_origin_ref(_optional(front.get("origin_ref", ""), "origin_ref")),
         agent=_optional(front.get("agent", ""), "agent"),
         created=_instant("created", front),
         updated=_instant("updated", front),
@@ -260,6 +273,13 @@ def _text(field: str, raw: str) -> str:
 
 def _optional(raw: str, field: str) -> str | None:
     return None if raw in ("", "null") else _text(field, raw)
+
+
+def _tier(front: dict[str, str]) -> Tier | None:
+    tier = _optional(front.get("tier", ""), "tier")
+    if tier is not None and tier not in get_args(Tier):
+        raise InvalidInput("tier", f"must be one of {', '.join(get_args(Tier))}", given=tier)
+    return cast("Tier | None", tier)
 
 
 def _list(field: str, raw: str) -> list[str]:

@@ -20,7 +20,14 @@ from holdfast.ground.errors import (
     ScopeDenied,
     shortened,
 )
-from holdfast.ground.trust import weaker
+from holdfast.ground.trust import (
+    HeldFor,
+    Provenance,
+    Tier,
+    gives_orders,
+    tier_of_writer,
+    weaker,
+)
 from holdfast.ground.validation import check_one_of
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.forget import forget_rows
@@ -150,11 +157,15 @@ _NEVER: Final = 2**63
 class Intake:
     """The files of one import, by number, and their results.
 
-    `removed` has the keys that the import evicted or forgot, by the number of the log's row.
+    *writer* is the tier that the caller states. `removed` has the keys that the import evicted or
+    forgot, by the number of the log's row.
     """
 
-    def __init__(self, unit: AgentTransaction, files: Sequence[MarkdownEntry]) -> None:
+    def __init__(
+        self, unit: AgentTransaction, files: Sequence[MarkdownEntry], writer: Tier | None
+    ) -> None:
         self._unit, self._files = unit, files
+        self._writer: Tier | None = writer
         self._entries = [file.checked for file in files]
         self._own = {each.key for each in self._entries if each.category != WORKSPACE}
         self._writing: list[int] = []
@@ -276,6 +287,7 @@ class Intake:
             cause={"imported_from": told_path(file.path, request.key)},
             born=None if changed else self._now_at_most(file.created),
             written=None if changed else self._now_at_most(file.updated),
+            source=self._source(number),
         )
         try:
             entry = store(self._unit, request, options)
@@ -284,6 +296,19 @@ class Intake:
             return
         (self.replaced if changed else self.created).append(number)
         self._remove((gone.seq, gone.key) for gone in entry.evicted)
+
+    def _source(self, number: int) -> Provenance | None:
+        """Return the provenance that the file states; None if it states none, or has no new text.
+
+        A text that gives orders is held whatever its tier, as the file may be anyone's.
+        """
+        file, before, context = self._files[number], self._before(number), self._unit.context
+        text = file.checked.content
+        if file.tier is None or (before is not None and before.content == text):
+            return None
+        own = tier_of_writer(context.actor, self._writer, in_run=context.run is not None)
+        held: HeldFor | None = "instruction" if gives_orders(text) else None
+        return Provenance(weaker(file.tier, own), file.origin_ref, held)
 
     def _remove(self, gone: Iterable[tuple[int, str]]) -> None:
         self.removed.update((self._unit.taken[seq], key) for seq, key in gone)
@@ -360,15 +385,15 @@ def import_files(
         keyed = None if how.dry_run else context.idempotency_key
         replay = Replay(keyed, "import", given, passed, how.mode, how.rebind)
 
-    tier = weaker(context.tier or "imported", "imported")
-    context = replace(context, tier=tier)
+    writer = context.tier
+    context = replace(context, tier=weaker(writer or "imported", "imported"))
 
     def work(tx: Transaction) -> _Done:
         unit = _opened(context, tx, read)
         first = replay.answer(unit, _Answer)
         if first is not None:
             return _Done(_rebuild_report(unit, read, first))
-        intake = Intake(unit, read.files)
+        intake = Intake(unit, read.files, writer)
         forgot = _run(intake, read, how)
         answer = _Answer.of(intake)
         report = _report(read, answer, intake.removed.values(), dry_run=how.dry_run)

@@ -21,7 +21,7 @@ from holdfast.ground.clock import (
 )
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import decode
-from holdfast.ground.scope import LOCAL, Actor, checked_name
+from holdfast.ground.scope import LOCAL, Actor, WriteSubject, checked_name
 from holdfast.ground.validation import check_one_of, check_text
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import (
@@ -52,7 +52,8 @@ from holdfast.memories.state.result import NO_USAGE, Usage
 class RunsContext(Struct, frozen=True, kw_only=True):
     """Workspace, engine and clock for runs; `engine` is scoped to the workspace.
 
-    `demand` raises NotPermitted when who acts has not the right that it is given.
+    `demand` raises NotPermitted when who acts has not the right that it is given. Runs about
+    `subject` are refused once the person was erased since the work began.
     """
 
     engine: Engine
@@ -60,6 +61,7 @@ class RunsContext(Struct, frozen=True, kw_only=True):
     clock: Clock
     demand: Callable[[str], None]
     actor: Actor = LOCAL
+    subject: WriteSubject | None = None
 
     def now(self) -> int:
         """Return the present instant in microseconds since 1970."""

@@ -33,6 +33,7 @@ from holdfast.memories.run.records.record import (
     RunsContext,
 )
 from holdfast.memories.run.records.run import Run, merged, stored_facts
+from holdfast.memories.state.thread import refuse_erased
 
 _EVICTED: Final = REGISTRY.counter(
     "run_records_evicted_total", "Records of ended runs evicted for newer ones."
@@ -87,6 +88,7 @@ def begin(context: RunsContext, opening: RunAcquisition, *, cap: int | None = No
 
     def work(tx: Transaction) -> LeaseGrant:
         sql = statements(context)
+        refuse_erased(tx, sql, context.subject)
         if opening.thread_id is not None:
             tx.send(sql.hold_thread, thread=opening.thread_id, now=now - now % MILLISECOND)
         there = tx.first(RunRow, sql.lock_run, run=opening.run_id)
@@ -289,11 +291,15 @@ def put(context: RunsContext, given: Run) -> Run:
 
     def work(tx: Transaction) -> Run:
         sql = statements(context)
+        refuse_erased(tx, sql, context.subject)
         if given.thread_id is not None:
             tx.send(sql.hold_thread, thread=given.thread_id, now=now - now % MILLISECOND)
         end = (_end_event(given, 0),) if given.ended else ()
         row = {"run": given.id, **_columns(given), **facts}
         if tx.run(sql.put_run, **row, seq=len(end)):
+            if given.fence:
+                # It was acquired, and deleted since, such as with its person.
+                raise refused("superseded", given.fence, None)
             _add_end(tx, sql, given, end)
             return given
         held = tx.one(RunRow, sql.lock_run, run=given.id)
