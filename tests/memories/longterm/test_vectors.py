@@ -4,20 +4,27 @@ import threading
 from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from math import sqrt
 from pathlib import Path
 from random import Random
 
 import pytest
+from memories.longterm.spoken import row, talk
 
 import holdfast
 from holdfast.engines.base import Engine, Transaction
 from holdfast.ground.scope import Scope
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.background.worker import JobThread
+from holdfast.memories.longterm.background.worker import JobThread, bounded
+from holdfast.memories.longterm.recall.index import Postings
 from holdfast.memories.longterm.vectors import registry
-from holdfast.memories.longterm.vectors.base import VectorProvider, WithRows
+from holdfast.memories.longterm.vectors.base import (
+    MOST_COMPARED,
+    VectorProvider,
+    WithRows,
+    in_order,
+)
 from holdfast.memories.longterm.vectors.chroma import ChromaVectors
+from holdfast.memories.longterm.vectors.embedder import unit
 from holdfast.memories.longterm.vectors.registry import (
     Following,
     PgVectors,
@@ -26,8 +33,11 @@ from holdfast.memories.longterm.vectors.registry import (
 )
 from holdfast.memories.longterm.vectors.table import (
     HALF_ABOVE,
+    ComputedCosines,
+    ListedCosines,
     Matrices,
     TableVectors,
+    among,
     matrix_of,
 )
 from holdfast.testing.contracts.vectors import SIZE, A, B, VectorsContract, some
@@ -278,19 +288,17 @@ class Counting(TableVectors):
 def test_the_vectors_of_a_large_collection_take_half_the_memory_and_find_the_same() -> None:
     random, dimension, most = Random(5), 8, 10
 
-    def unit() -> "array[float]":
-        numbers = [random.gauss(0, 1) for _ in range(dimension)]
-        length = sqrt(sum(number * number for number in numbers))
-        return array("f", [number / length for number in numbers])
+    def any_unit() -> "array[float]":
+        return unit([random.gauss(0, 1) for _ in range(dimension)])
 
-    rows = [(f"turn_{number}", unit()) for number in range(HALF_ABOVE + 1_500)]
+    rows = [(f"turn_{number}", any_unit()) for number in range(HALF_ABOVE + 1_500)]
     whole, half = matrix_of(rows, dimension, plain=True), matrix_of(rows, dimension)
     assert whole.size_bytes - half.size_bytes == 2 * dimension * len(rows)
     assert half.ids == whole.ids
     assert matrix_of(rows[:HALF_ABOVE], dimension).numbers.typecode == "f"
 
     for _ in range(5):
-        query = unit()
+        query = any_unit()
         exact = whole.cosines(query, plain=True)
         found = half.nearest(query, most)
         assert [id for id, _ in found] == [id for id, _ in half.nearest(query, most, plain=True)]
@@ -299,3 +307,59 @@ def test_the_vectors_of_a_large_collection_take_half_the_memory_and_find_the_sam
         surely = {id for id, cosine in exact.items() if cosine > least + 0.001}
         assert surely <= {id for id, _ in found}
         assert min(exact[id] for id, _ in found) > least - 0.001
+
+
+def test_cosines_that_are_computed_when_needed_are_those_of_plain_python() -> None:
+    random, dimension, count = Random(7), 16, MOST_COMPARED + 40
+    rows = [
+        (f"turn_{number:05}", unit([random.gauss(0, 1) for _ in range(dimension)]))
+        for number in range(count)
+    ]
+    matrix, query = matrix_of(rows, dimension), rows[3][1]
+    exact = matrix.cosines(query, plain=True)
+    found = matrix.cosines(query)
+
+    assert isinstance(found, ComputedCosines)
+    assert (len(found), list(found)) == (count, [id for id, _ in rows])
+    some_ids = [rows[number][0] for number in (9, 3, 5_000)]
+    assert found["turn_00003"] == exact["turn_00003"] == pytest.approx(1)
+    assert among(found, [*some_ids, "turn_gone"]) == {id: exact[id] for id in some_ids}
+    ordered = in_order(list(exact.items()), 200)
+    assert found.nearest(200) == matrix.nearest(query, 200, plain=True) == ordered
+    assert found.nearest(count + 1) == in_order(list(exact.items()), count)
+
+
+def test_a_row_of_postings_gets_the_cosine_of_its_id_whatever_the_matrix_holds() -> None:
+    ids = ["turn_0002", "turn_gone", "turn_0000"]
+    postings = Postings(talk("tea", "rain", "boats"))
+    one, two = ListedCosines(ids, [0.5, 0.9, 0.25]), ListedCosines(ids, [0.75, 0.1, 0.125])
+
+    assert postings.numbered(one) == {2: 0.5, 0: 0.25} == postings.numbered(dict(one))
+    assert postings.numbered(two) == {2: 0.75, 0: 0.125}
+    postings.add([row(9, "late", id="turn_gone")])
+    assert postings.numbered(two) == {2: 0.75, 3: 0.1, 0: 0.125}
+
+
+def test_work_within_a_time_limit_has_a_thread_that_is_used_again() -> None:
+    free = threading.Event()
+    threads: dict[str, threading.Thread] = {}
+
+    def asked(name: str, seconds: float = 60, *, waits: bool = False) -> str:
+        def work() -> str:
+            threads[name] = threading.current_thread()
+            if waits:
+                free.wait(60)
+            return threads[name].name
+
+        return bounded(work, seconds, name=name)
+
+    assert (asked("one"), asked("two")) == ("one", "two")
+    assert threads["one"] is threads["two"]
+
+    with pytest.raises(TimeoutError, match="three took longer than 0 s"):
+        asked("three", 0, waits=True)
+    assert asked("four") == "four"
+    assert threads["four"] is not threads["one"]
+    free.set()
+    with pytest.raises(ZeroDivisionError):
+        bounded(lambda: 1 / 0, 60, name="five")

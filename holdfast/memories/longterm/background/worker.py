@@ -5,10 +5,12 @@ a later process.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Hashable
+from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from holdfast.ground.errors import HoldfastError
 
@@ -120,28 +122,62 @@ def _tended(tender: Tender) -> float | None:
         return _TROUBLE
 
 
-# A model that hangs cannot be stopped: it runs on a daemon thread that is abandoned.
+# A model that hangs cannot be stopped: it runs on a daemon thread that is abandoned. A thread that
+# is done waits for more work, because starting one takes as long as many a query.
 
 T = TypeVar("T")
 
 BEAT: Final = 2.0
 """Seconds between two heartbeats."""
+_IDLE: Final = 5.0
+"""Seconds for which a thread waits for more work."""
 
 
 class _Outcome(Generic[T]):
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._work = work
-        self.done = threading.Event()
+    """The outcome of *work*: an error or a value, once `done` can be acquired."""
+
+    def __init__(self, work: Callable[[], T], name: str) -> None:
+        self._work, self._name = work, name
+        self.done = threading.Lock()
+        self.done.acquire()
         self.error: BaseException | None = None
         self.values: list[T] = []
 
     def run(self) -> None:
+        threading.current_thread().name = self._name
         try:
             self.values.append(self._work())
         except BaseException as error:  # noqa: BLE001 - raised where it is waited for
             self.error = error
-        finally:
-            self.done.set()
+
+
+class _WorkThread:
+    """A daemon thread that runs one piece of work after another; it ends when it is idle."""
+
+    def __init__(self) -> None:
+        self.given: SimpleQueue[_Outcome[Any]] = SimpleQueue()
+        threading.Thread(target=self._live, daemon=True).start()
+
+    def _live(self) -> None:
+        while True:
+            try:
+                outcome = self.given.get(timeout=_IDLE)
+            except Empty:
+                try:
+                    _idle.remove(self)
+                except ValueError:
+                    # It was just taken, so there will be work.
+                    continue
+                return
+            outcome.run()
+            # Idle before done: the caller finds this thread for its next piece of work.
+            _idle.append(self)
+            outcome.done.release()
+            del outcome
+
+
+_idle: list[_WorkThread] = []
+os.register_at_fork(after_in_child=_idle.clear)
 
 
 def bounded(
@@ -155,10 +191,14 @@ def bounded(
 
     *beat* is called every two seconds meanwhile; an exception that it raises ends the waiting.
     """
-    outcome = _Outcome(work)
-    threading.Thread(target=outcome.run, name=name, daemon=True).start()
+    outcome = _Outcome(work, name)
+    try:
+        thread = _idle.pop()
+    except IndexError:
+        thread = _WorkThread()
+    thread.given.put(outcome)
     end = monotonic() + seconds
-    while not outcome.done.wait(max(0.0, min(BEAT, end - monotonic()))):
+    while not outcome.done.acquire(timeout=max(0.0, min(BEAT, end - monotonic()))):
         if monotonic() >= end:
             raise TimeoutError(f"{name} took longer than {seconds:g} s")
         if beat is not None:

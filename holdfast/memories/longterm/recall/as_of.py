@@ -39,6 +39,7 @@ from holdfast.memories.longterm.rows import (
     was_there,
 )
 from holdfast.memories.longterm.validation import checked_instant, microseconds
+from holdfast.memories.longterm.vectors.table import among
 
 
 def moment_of(context: CollectionContext, at: object, valid_at: object) -> Moment | None:
@@ -142,6 +143,8 @@ class Past(Struct, frozen=True, kw_only=True):
     def known(self, cosines: Mapping[str, float]) -> dict[str, float]:
         """Return *cosines* without those of items with another text then than today."""
         others = {each.id for each in self.states.values() if each.changed}
+        postings = self.entry.postings
+        cosines = among(cosines, [row.id for row in postings.rows] if postings else ())
         return {id: each for id, each in cosines.items() if id not in others}
 
     def items(

@@ -51,6 +51,7 @@ from holdfast.memories.longterm.rows import (
     ids_text,
     numbers_text,
 )
+from holdfast.memories.longterm.vectors.table import ComputedCosines
 
 DATED: Final = 1_000
 """Largest number of rows of the query's dates, the closest days first."""
@@ -172,7 +173,10 @@ class CandidateRows:
 
     def nearest(self, cosines: Mapping[str, float]) -> set[int]:
         """Return the numbers of the rows with the largest *cosines*, which are by id."""
-        ids = nlargest(NEAR, cosines, key=cosines.__getitem__)
+        if isinstance(cosines, ComputedCosines):
+            ids = [id for id, _ in cosines.nearest(NEAR)]
+        else:
+            ids = nlargest(NEAR, cosines, key=cosines.__getitem__)
         rows = self._reader.rows(self._sql.numbers_by_id, ids=ids_text(ids), **self._place)
         return {row[0] for row in rows}
 

@@ -13,6 +13,7 @@ from math import ceil
 from msgspec import Struct
 
 from holdfast.memories.longterm.recall.analyze import WORDS, analyze
+from holdfast.memories.longterm.vectors.table import among
 
 _NUMBER_WORDS = {
     "zero": "0",
@@ -176,10 +177,12 @@ def twin(
     for each in known:
         if each.fold == new.fold:
             return each
-    near = _by_terms(new, least)
-    shares = [
-        (near(each) if cosines is None else cosines.get(each.id, 0.0), each) for each in known
-    ]
+    if cosines is None:
+        near = _by_terms(new, least)
+        shares = [(near(each), each) for each in known]
+    else:
+        cosines = among(cosines, [each.id for each in known])
+        shares = [(cosines.get(each.id, 0.0), each) for each in known]
     enough = sorted(
         (pair for pair in shares if pair[0] >= least), key=lambda pair: (-pair[0], pair[1].number)
     )

@@ -17,6 +17,7 @@ from operator import attrgetter
 from msgspec import Struct
 
 from holdfast.memories.longterm.trust.rules import FACTORS
+from holdfast.memories.longterm.vectors.table import ListedCosines, among
 
 MACHINES = frozenset({"assistant", "ai", "bot", "model", "agent", "system", "tool"})
 ROLE_WORDS = MACHINES | {"user", "human", "me", "customer"}
@@ -188,7 +189,15 @@ class Postings:
         Rows that are not here are left out.
         """
         numbers = self._numbers
-        return {numbers[id]: each for id, each in values.items() if id in numbers}
+        if not isinstance(values, ListedCosines):
+            there = among(values, numbers).items()
+            return {numbers[id]: each for id, each in there if id in numbers}
+        # Many strings are far apart in memory; their numbers are looked up once for all queries.
+        if self._listed[0] is not values.ids:
+            self._listed = values.ids, [numbers.get(id, -1) for id in values.ids]
+        found = dict(zip(self._listed[1], values.listed, strict=True))
+        found.pop(-1, None)
+        return found
 
     @property
     def participants(self) -> tuple[str, ...]:
@@ -359,6 +368,8 @@ class Postings:
         self.mean_length, self.mean_window = _mean(lengths), _mean(wide)
         scale = 0.4 / mean
         self._damping = [SATURATION * (0.6 + scale * width) for width in wide]
+        self._listed: tuple[list[str], list[int]] = [], []
+        """The ids of a matrix's rows, with the number here of each; -1 if it is not here."""
         self._df: dict[str, int] = {}
         self._weights: dict[str, dict[int, float]] = {}
         self._telling: dict[str, float] = {}

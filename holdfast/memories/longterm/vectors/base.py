@@ -5,7 +5,7 @@ inside. A collection is named by its id alone, and its vectors are all of one di
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from holdfast.engines.base import Transaction
 from holdfast.memories.longterm.vectors.embedder import EmbeddingFailed
@@ -16,6 +16,8 @@ Rows = Sequence[tuple[str, Sequence[float]]]
 """Ids, each with its vector."""
 Near = list[tuple[str, float]]
 """Ids with their cosines, the largest first; of equal ones the older id first."""
+MOST_COMPARED: Final = 5_000
+"""Rows with a cosine in a recall, the nearest first, where vectors are compared elsewhere."""
 
 
 class VectorProvider(Protocol):
@@ -73,7 +75,10 @@ class TellsAll(Protocol):
     """A provider that returns all cosines at once, in no order."""
 
     def cosines(self, collection: str, vector: Sequence[float]) -> Mapping[str, float]:
-        """Return the cosine of each vector of the collection to *vector*, by id."""
+        """Return the cosine of each vector of the collection to *vector*, by id.
+
+        A provider that compares elsewhere returns those of the `MOST_COMPARED` nearest alone.
+        """
         ...
 
 

@@ -14,7 +14,12 @@ from holdfast.memories.longterm.background.worker import bounded
 from holdfast.memories.longterm.context import CollectionContext, publish
 from holdfast.memories.longterm.recall.cache import Speaker, participants_of
 from holdfast.memories.longterm.recall.query import without_names
-from holdfast.memories.longterm.vectors.base import TellsAll, VectorProvider, provider_call
+from holdfast.memories.longterm.vectors.base import (
+    MOST_COMPARED,
+    TellsAll,
+    VectorProvider,
+    provider_call,
+)
 from holdfast.memories.longterm.vectors.embedder import (
     Embedder,
     EmbeddingFailed,
@@ -23,8 +28,6 @@ from holdfast.memories.longterm.vectors.embedder import (
     embedded,
 )
 
-MOST_COMPARED: Final = 5_000
-"""Rows with a cosine in a recall, the nearest first; the others count as without a vector."""
 TEXT_FORM: Final = 2
 """The form of the texts that are embedded: 2 is each turn alone, 1 was with the turn before it.
 
@@ -160,7 +163,7 @@ def near(by: Compared, standing: EmbeddingState, vector: Sequence[float]) -> Map
     Raise `EmbeddingFailed` if the provider cannot be reached.
     """
     rows, vectors = standing.items + standing.turns, by.vectors
-    if isinstance(vectors, TellsAll) and rows <= MOST_COMPARED:
+    if isinstance(vectors, TellsAll):
         return provider_call(lambda: vectors.cosines(standing.id, vector))
     return dict(
         provider_call(lambda: vectors.nearest(standing.id, vector, min(rows, MOST_COMPARED)))

@@ -27,6 +27,7 @@ from holdfast.ground.permissions import create_file, create_folder, create_folde
 from holdfast.ground.validation import check_one_of
 from holdfast.memories.longterm.cache_budget import ByteBudget
 from holdfast.memories.longterm.vectors.base import (
+    MOST_COMPARED,
     Near,
     Rows,
     VectorProvider,
@@ -162,8 +163,6 @@ class SqliteVec:
 # pgvector reads the same table as the comparison in process, so a server without the extension
 # loses nothing but speed. The scan is exact, within the key's range of the collection.
 
-_ALL: Final = 2**31 - 1
-
 
 class PgVectors(TableVectors):
     """Vectors in the table `ltm_vectors`, compared by the server.
@@ -194,8 +193,8 @@ class PgVectors(TableVectors):
         return self.engine.read(work)
 
     def cosines(self, collection: str, vector: Sequence[float]) -> Mapping[str, float]:
-        """Return the cosine of each vector of the collection to *vector*, by id."""
-        return dict(self.nearest(collection, vector, _ALL))
+        """Return the cosine of each of the nearest vectors of the collection, by id."""
+        return dict(self.nearest(collection, vector, MOST_COMPARED))
 
 
 def schema_of_extension(engine: Engine) -> str | None:

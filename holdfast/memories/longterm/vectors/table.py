@@ -3,8 +3,8 @@
 import sys
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from importlib.util import find_spec
 from operator import mul
 from struct import unpack_from
@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from holdfast.engines.base import Dialect, Engine, Reader, Transaction, scalar
 from holdfast.memories.longterm.cache_budget import VECTORS, ByteBudget, Tenant
-from holdfast.memories.longterm.vectors.base import Near, Rows, in_order
+from holdfast.memories.longterm.vectors.base import MOST_COMPARED, Near, Rows, in_order
 
 # With numpy, if it is installed, comparing 500 vectors of 256 numbers takes a tenth of a
 # millisecond; without it plain Python gives the same numbers.
@@ -48,7 +48,7 @@ class Matrix:
     @property
     def size_bytes(self) -> int:
         """Approximate size in bytes."""
-        return self.numbers.itemsize * len(self.numbers) + 100 * len(self.ids)
+        return self.numbers.itemsize * len(self.numbers) + 200 * len(self.ids)
 
     def nearest(self, vector: Sequence[float], k: int, *, plain: bool = False) -> Near:
         """Return the *k* ids nearest to *vector*; none if it is of another dimension.
@@ -56,26 +56,50 @@ class Matrix:
         With *plain*, numpy is not used.
         """
         if plain or not _numpy() or not 0 < k < len(self.ids) or len(vector) != self.dimension:
-            return in_order(list(self.cosines(vector, plain=plain).items()), k)
+            return in_order(list(self._all(vector, plain=plain).items()), k)
+        return ComputedCosines(self, vector).nearest(k)
+
+    def cosines(self, vector: Sequence[float], *, plain: bool = False) -> Mapping[str, float]:
+        """Return the cosine of each to *vector*, by id; none for another dimension."""
+        if plain or not _numpy() or len(self.ids) <= MOST_COMPARED or len(vector) != self.dimension:
+            return self._all(vector, plain=plain)
+        return ComputedCosines(self, vector)
+
+    def rough(self, vector: Sequence[float]) -> Any:
+        """Return the cosine of each to *vector* within `_ROUGH`, as an array."""
         import numpy as np
 
         rows, query = self._rows(), np.asarray(vector, dtype=np.float32)
         step = _BLOCK if rows.dtype == np.float16 else len(rows)
         parts: Any = (rows[start : start + step] for start in range(0, len(rows), step))
-        rough: Any = np.concatenate(
+        return np.concatenate(
             [np.einsum("ij,j->i", part.astype(np.float32, copy=False), query) for part in parts]
         )
-        least = np.partition(rough, -k)[-k] - _ROUGH
-        places: Any = np.flatnonzero(rough >= least)
-        ids: list[str] = [self.ids[place] for place in places]
-        return in_order(list(zip(ids, self._exactly(places, vector), strict=True)), k)
 
-    def cosines(self, vector: Sequence[float], *, plain: bool = False) -> dict[str, float]:
-        """Return the cosine of each to *vector*, by id; none for another dimension."""
+    def exact(self, vector: Sequence[float], places: Any = None) -> list[float]:
+        """Return the cosines of the rows at *places*, or of all, as plain Python computes them."""
+        import numpy as np
+
+        rows, query = self._rows(), np.asarray(vector, dtype=np.float64)
+        if places is not None:
+            rows = rows[places]
+        found = np.empty(len(rows))
+        for start in range(0, len(rows), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            np.matmul(rows[part].astype(np.float64), query, out=found[part])
+        cosines: list[float] = found.clip(-1.0, 1.0).round(PLACES).tolist()
+        return cosines
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The place of each id."""
+        return {id: place for place, id in enumerate(self.ids)}
+
+    def _all(self, vector: Sequence[float], *, plain: bool) -> Mapping[str, float]:
         if not self.ids or len(vector) != self.dimension:
             return {}
-        cosines = self._plainly(vector) if plain or not _numpy() else self._with_numpy(vector)
-        return dict(zip(self.ids, cosines, strict=True))
+        cosines = self._plainly(vector) if plain or not _numpy() else self.exact(vector)
+        return ListedCosines(self.ids, cosines)
 
     def _plainly(self, vector: Sequence[float]) -> list[float]:
         count, form = self.dimension, f"{self.dimension}{_FORMS[self.numbers.typecode]}"
@@ -86,22 +110,6 @@ class Matrix:
             for start in range(0, len(numbers), step)
         ]
 
-    def _with_numpy(self, vector: Sequence[float]) -> list[float]:
-        import numpy as np
-
-        return self._exactly(np.arange(len(self.ids)), vector)
-
-    def _exactly(self, places: Any, vector: Sequence[float]) -> list[float]:
-        """Return the cosines of the rows at *places*, computed as plain Python does."""
-        import numpy as np
-
-        rows, query = self._rows(), np.asarray(vector, dtype=np.float64)
-        cosines: list[float] = []
-        for start in range(0, len(places), _AT_ONCE):
-            part = rows[places[start : start + _AT_ONCE]].astype(np.float64) @ query
-            cosines += np.clip(part, -1.0, 1.0).round(PLACES).tolist()
-        return cosines
-
     def _rows(self) -> Any:
         """Return the vectors as an array: `(n, dim)` float32 or float16."""
         import numpy as np
@@ -109,6 +117,69 @@ class Matrix:
         half = self.numbers.typecode == "H"
         rows: Any = np.frombuffer(self.numbers, dtype=np.float16 if half else np.float32)
         return rows.reshape(len(self.ids), self.dimension)
+
+
+class ListedCosines(Mapping[str, float]):
+    """Cosines by id, listed in the order of *ids*: one list for all vectors of a matrix."""
+
+    def __init__(self, ids: list[str], listed: list[float]) -> None:
+        self.ids, self.listed = ids, listed
+
+    def __getitem__(self, id: str) -> float:
+        return self.by_id[id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.ids)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def by_id(self) -> dict[str, float]:
+        """The same as a dict."""
+        return dict(zip(self.ids, self.listed, strict=True))
+
+
+class ComputedCosines(Mapping[str, float]):
+    """The cosine of each row of *matrix* to *vector*, by id, computed when it is needed."""
+
+    def __init__(self, matrix: Matrix, vector: Sequence[float]) -> None:
+        self._matrix, self._vector = matrix, vector
+        self._rough: Any = matrix.rough(vector)
+
+    def __getitem__(self, id: str) -> float:
+        return self._matrix.exact(self._vector, [self._matrix.places[id]])[0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._matrix.ids)
+
+    def __len__(self) -> int:
+        return len(self._matrix.ids)
+
+    def among(self, ids: Iterable[str]) -> dict[str, float]:
+        """Return the cosines of those of *ids* that are here."""
+        known = self._matrix.places
+        there = [id for id in ids if id in known]
+        if not there:
+            return {}
+        exact = self._matrix.exact(self._vector, [known[id] for id in there])
+        return dict(zip(there, exact, strict=True))
+
+    def nearest(self, k: int) -> Near:
+        """Return the *k* ids with the largest cosines."""
+        import numpy as np
+
+        least = np.partition(self._rough, -k)[-k] - _ROUGH if k < len(self) else -2.0
+        places: Any = np.flatnonzero(self._rough >= least)
+        ids: list[str] = [self._matrix.ids[place] for place in places]
+        return in_order(list(zip(ids, self._matrix.exact(self._vector, places), strict=True)), k)
+
+
+def among(cosines: Mapping[str, float], ids: Iterable[str]) -> Mapping[str, float]:
+    """Return the *cosines* of those of *ids* that have one, and perhaps others."""
+    if isinstance(cosines, ListedCosines):
+        return cosines.by_id
+    return cosines.among(ids) if isinstance(cosines, ComputedCosines) else cosines
 
 
 class Matrices:
@@ -119,19 +190,20 @@ class Matrices:
         self._lock = threading.Lock()
         self._kept: dict[tuple[str, str], tuple[int, Matrix]] = {}
 
-    def get(self, name: tuple[str, str], version: int, load: Callable[[], Matrix]) -> Matrix:
-        """Return the matrix of *name* as of *version*; load it if it is not cached."""
-        tenant = Tenant(VECTORS, name)
+    def at(self, name: tuple[str, str], version: int) -> Matrix | None:
+        """Return the matrix of *name* as of *version*; None if it is not cached."""
         with self._lock:
             kept = self._kept.get(name)
-        if kept is not None and kept[0] == version:
-            self._room.used(tenant)
-            return kept[1]
-        matrix = load()
+        if kept is None or kept[0] != version:
+            return None
+        self._room.used(Tenant(VECTORS, name))
+        return kept[1]
+
+    def put(self, name: tuple[str, str], version: int, matrix: Matrix) -> None:
+        """Cache the *matrix* of *name* as of *version*."""
         with self._lock:
             self._kept[name] = version, matrix
-        self._room.take(tenant, matrix.size_bytes, lambda: self._drop(name))
-        return matrix
+        self._room.take(Tenant(VECTORS, name), matrix.size_bytes, lambda: self._drop(name))
 
     def clear(self) -> None:
         """Evict all matrices."""
@@ -237,20 +309,23 @@ class TableVectors:
         return self._matrix(collection, len(vector)).cosines(vector, plain=self._plain)
 
     def _matrix(self, collection: str, dimension: int) -> Matrix:
-        def work(reader: Reader) -> Matrix:
-            seq = reader.first(scalar, self._sql.vector_set, collection=collection)
-            if seq is None:
-                return Matrix((), dimension, array("f"))
+        name = self._workspace, collection
+        seq = self.engine.first(scalar, self._sql.vector_set, collection=collection)
+        if seq is None:
+            return Matrix((), dimension, array("f"))
+        return self._matrices.at(name, seq) or self.engine.read(
+            lambda reader: self._loaded(reader, collection, dimension)
+        )
 
-            def load() -> Matrix:
-                place = {"collection": collection, "dimension": dimension}
-                rows = reader.rows(self._sql.all_vectors, **place)
-                vectors = ((id, from_stored(stored)) for id, stored in rows)
-                return matrix_of(vectors, dimension, plain=self._plain)
-
-            return self._matrices.get((self._workspace, collection), seq, load)
-
-        return self.engine.read(work)
+    def _loaded(self, reader: Reader, collection: str, dimension: int) -> Matrix:
+        place = {"collection": collection, "dimension": dimension}
+        seq = reader.first(scalar, self._sql.vector_set, collection=collection)
+        rows = reader.rows(self._sql.all_vectors, **place)
+        vectors = ((id, from_stored(stored)) for id, stored in rows)
+        matrix = matrix_of(vectors, dimension, plain=self._plain)
+        if seq is not None:
+            self._matrices.put((self._workspace, collection), seq, matrix)
+        return matrix
 
     def ids(self, collection: str) -> Iterator[str]:
         """Give the id of every vector there is, in order."""
