@@ -1,12 +1,12 @@
 """Runs scenarios with faults of the calls on files, in a process that has loaded `faults.c`.
 
-    python -m torture.fault_scenarios ROOT PLAN MOST SEED SCENARIO[=CALL]…
+    python -m torture.fault_scenarios ROOT PLAN MOST SEED SCENARIO[=CALL[:ERROR[:TIMES]]]…
 
 Each scenario is first run without faults to count its calls, then once for each fault, or for MOST
-of them that are drawn by SEED, of one kind of CALL or of all. After each, what was acknowledged
-must be there and what was refused must not, the next write must succeed, `verify` must find
-nothing, and no descriptor may be left open. It prints a JSON line for each scenario: how many
-faults happened, and what was wrong.
+of them that are drawn by SEED, of one kind or of all. After each, what was acknowledged must be
+there and what was refused must not, the next write must succeed, `verify` must find nothing, and no
+descriptor may be left open. It prints a JSON line for each scenario: how many faults happened, and
+what was wrong.
 """
 
 import logging
@@ -725,12 +725,10 @@ class Harness:
 
     def report(self, name: str, most: int, chance: random.Random) -> Report:
         """Run a scenario under all its faults, or at most *most* of them."""
-        scenario, _, call = name.partition("=")
+        scenario, _, only = name.partition("=")
         kind, fired, wrong = SCENARIOS[scenario], 0, list[str]()
         self.run(kind, None)
-        faults = [
-            each for each in faults_of(self.plan.counts) if not call or each.call == Call[call]
-        ]
+        faults = [each for each in faults_of(self.plan.counts) if each.is_a(only)]
         for fault in faults if most >= len(faults) else chance.sample(faults, most):
             try:
                 self.run(kind, fault)

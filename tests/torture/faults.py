@@ -71,6 +71,11 @@ class Fault(NamedTuple):
         lasting = "lasting" if self.times == LASTING else "once"
         return f"{self.call.name} {self.number} {how} {lasting}"
 
+    def is_a(self, kind: str) -> bool:
+        """Return whether it is of *kind*: `CALL:ERROR:TIMES`, of which the last parts may lack."""
+        own = (self.call.name, errno.errorcode.get(self.error), str(self.times))
+        return all(wanted in ("", mine) for wanted, mine in zip(kind.split(":"), own, strict=False))
+
     @property
     def is_full(self) -> bool:
         """Whether the disk or the quota is full."""
