@@ -229,9 +229,12 @@ def encoded_value(key: str, value: object, limits: StateLimits, schema: Schema |
     Raise `InvalidInput` if it is not JSON or breaks the *schema*, `LimitExceeded` if it is too
     large.
     """
-    data = json_values.encode(
-        value, root=f'kv["{key}"]', depth=limits.depth, field="value", largest_int=_MOST_INT
-    )
+    data = json_values.encode_plain(value, limits.depth, _MOST_INT)
+    if data is None:
+        root = f'kv["{key}"]'
+        data = json_values.encode(
+            value, root=root, depth=limits.depth, field="value", largest_int=_MOST_INT
+        )
     if len(data) > limits.value_bytes:
         raise over("value_bytes", allowed=limits.value_bytes, actual=len(data), key=key)
     if schema is not None:

@@ -1,4 +1,9 @@
--- hold_thread --
+-- hold_thread (sqlite) --
+insert into threads (workspace, id, created_at, updated_at, turns)
+values (:workspace, :thread, :now, :now, 0)
+on conflict (workspace, id) do nothing
+
+-- hold_thread (postgres) --
 -- Makes the thread if it is not there, and in any case its row is ours until the commit: so the
 -- numbers drawn after it stand in the order of commits.
 insert into threads (workspace, id, created_at, updated_at, turns)
